@@ -140,6 +140,7 @@ def test_tasks_of_one_domain_share_a_model() -> None:
 def test_options_are_those_of_the_suite() -> None:
     spec = rollouts.env_spec("CheetahRun-v1")
     assert dict(spec.options) == {
+        "engine": "auto",
         "frame_skip": 0,
         "from_pixels": False,
         "grayscale": False,

@@ -43,7 +43,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"xml_file": ""}, "MuJoCo-v0 needs a model: pass xml_file="),
     (
         {"reward_scale": 1},
-        "no option 'reward_scale'; it takes: frame_skip, from_pixels, grayscale, info",
+        "no option 'reward_scale'; it takes: engine, frame_skip, from_pixels, grayscale, info",
     ),
 ]
 

@@ -387,7 +387,7 @@ void BindPool(py::module_& module) {
       .def_property_readonly("updates_statistics", [](PyPool& self) {
         return self.pool().updates_statistics();
       })
-      .def("engines", [](PyPool& self) { return EnginesOf(self.pool()); })
+      .def("engines", [](PyPool& self) { return Engines(self.pool()); })
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)

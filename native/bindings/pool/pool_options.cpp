@@ -56,6 +56,15 @@ py::dict OptionsByName(CpuPool& pool) {
   return py::cast(columns);
 }
 
+py::list Engines(CpuPool& pool) {
+  py::list engines;
+  for (std::int32_t env = 0; env < pool.options().num_envs; ++env) {
+    const EngineChoice engine = pool.EngineOf(env);
+    engines.append(py::make_tuple(engine.name, engine.why_not_lanes));
+  }
+  return engines;
+}
+
 PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
                             std::int32_t num_threads, std::int32_t env_id_offset,
                             std::uint64_t seed, std::int32_t autoreset_mode,

@@ -25,6 +25,9 @@ const RegistryEntry& EntryOf(std::span<const Segment> segments, std::int32_t env
 // A list with the value of each environment by option name; None where it has no such option.
 pybind11::dict OptionsByName(CpuPool& pool);
 
+// (name, why it is not lanes) of each environment's engine; names are empty where there is no choice.
+pybind11::list Engines(CpuPool& pool);
+
 // Throws SpecError for CPUs that are not one per worker thread.
 PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
                             std::int32_t num_threads, std::int32_t env_id_offset,

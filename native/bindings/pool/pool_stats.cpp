@@ -39,13 +39,4 @@ py::dict StatsDict(const CpuPool& pool) {
   return result;
 }
 
-py::list EnginesOf(const CpuPool& pool) {
-  py::list engines;
-  for (std::int32_t env = 0; env < pool.options().num_envs; ++env) {
-    const EngineChoice engine = pool.EngineOf(env);
-    engines.append(py::make_tuple(engine.name, engine.why_not_lanes));
-  }
-  return engines;
-}
-
 }  // namespace rollouts

@@ -11,7 +11,4 @@ namespace rollouts {
 // What rollouts/pool/stats.py makes a PoolStats of.
 pybind11::dict StatsDict(const CpuPool& pool);
 
-// For each environment the engine that steps it, and why lanes do not.
-pybind11::list EnginesOf(const CpuPool& pool);
-
 }  // namespace rollouts

@@ -29,6 +29,12 @@ SpaceSpec StoredAction(const SpaceSpec& action) {
   return stored;
 }
 
+std::vector<std::shared_ptr<const EngineTallies>> TalliesOf(const EnvBatch& envs) {
+  std::vector<std::shared_ptr<const EngineTallies>> tallies;
+  envs.ListTallies(tallies);
+  return tallies;
+}
+
 }  // namespace
 
 // Hands out rows to one chunk. Synchronous: the places of what was sent, in its order;
@@ -98,7 +104,7 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
                          .step_cost_ns = spec_.step_cost_ns,
                          .together = spec_.together,
                          .pin_cpus = options.pin_cpus}),
-      stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns) {
+      stats_(options.num_envs, options.num_threads + 1, spec_.step_cost_ns, TalliesOf(*envs_)) {
   try {
     scheduler_.Start();
   } catch (...) {

@@ -117,7 +117,8 @@ HeavyEnvBatch::HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> confi
       configs_(std::move(configs)),
       steps_ahead_(CanStepAhead(type, spec_)),
       envs_(num_envs),
-      clocks_(num_envs) {}
+      clocks_(num_envs),
+      tallies_(type.step_ahead ? std::make_shared<EngineTallies>(num_envs) : nullptr) {}
 
 void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
   for (std::int32_t i = first; i < first + count; ++i) {
@@ -194,21 +195,7 @@ void HeavyEnvBatch::RunOne(std::int32_t env, const Work& work, RowSource& source
   HeavyRef ref{*envs_[env], spec_};
   RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
             [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
-  if (!type_.step_ahead || !ref.stepped) return;
-  PaddedClock& own = clocks_[env];
-  std::atomic<std::int64_t>& count = ref.env.stepped_ahead() ? own.together : own.alone;
-  // its one writer at a time
-  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
-EnvBatch::EngineSteps HeavyEnvBatch::CountSteps() const {
-  EngineSteps sum;
-  if (!type_.step_ahead) return sum;
-  for (const PaddedClock& one : clocks_) {
-    sum.together += one.together.load(std::memory_order_relaxed);
-    sum.alone += one.alone.load(std::memory_order_relaxed);
-  }
-  return sum;
+  if (tallies_ && ref.stepped) tallies_->Add(env, ref.env.stepped_ahead());
 }
 
 void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {

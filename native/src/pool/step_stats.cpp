@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace rollouts {
 namespace {
@@ -67,11 +68,13 @@ double TimeHistogram::Seconds(std::int32_t bucket) {
   return std::ldexp(first + 0.5, shift) * kSecondsPerPicosecond;
 }
 
-StepStats::StepStats(std::int32_t num_envs, std::int32_t participants, std::int32_t step_cost_ns)
+StepStats::StepStats(std::int32_t num_envs, std::int32_t participants, std::int32_t step_cost_ns,
+                     std::vector<std::shared_ptr<const EngineTallies>> engines)
     : num_envs_(num_envs),
       participants_(participants),
       by_participant_(std::make_unique<Participant[]>(participants)),
       by_env_(std::make_unique<EnvTime[]>(num_envs)),
+      engines_(std::move(engines)),
       send_sampler_(step_cost_ns >= kAlwaysFromNs, 1),
       sent_at_(num_envs),
       recv_sampler_(step_cost_ns >= kAlwaysFromNs, 2),
@@ -113,6 +116,11 @@ StepStats::Totals StepStats::Sum() const {
     AddTo(sum.queue_wait, participant.queue_wait);
   }
   AddTo(sum.batch_wait, batch_wait_);
+  for (const auto& engine : engines_) {
+    const EngineSteps own = engine->Sum();
+    sum.engines.together += own.together;
+    sum.engines.alone += own.alone;
+  }
   sum.recvs = recvs_.Get();
   sum.errors = errors_.load(std::memory_order_relaxed);
   sum.env_picoseconds.reserve(num_envs_);
@@ -124,7 +132,7 @@ StepStats::Totals StepStats::Sum() const {
   return sum;
 }
 
-StepStatsSnapshot StepStats::Read(const EnvBatch::EngineSteps& engines) const {
+StepStatsSnapshot StepStats::Read() const {
   const MutexLock lock(base_mutex_);
   const Totals now = Sum();
   StepStatsSnapshot result;
@@ -132,8 +140,8 @@ StepStatsSnapshot StepStats::Read(const EnvBatch::EngineSteps& engines) const {
   result.env_steps = now.steps - base_.steps;
   result.recvs = now.recvs - base_.recvs;
   result.env_errors = now.errors - base_.errors;
-  result.engine_steps = {engines.together - base_.engines.together,
-                         engines.alone - base_.engines.alone};
+  result.engine_steps = {now.engines.together - base_.engines.together,
+                         now.engines.alone - base_.engines.alone};
   result.step_time = Summarize(Since(base_.step_time, now.step_time));
   result.queue_wait = Summarize(Since(base_.queue_wait, now.queue_wait));
   result.batch_wait = Summarize(Since(base_.batch_wait, now.batch_wait));
@@ -148,11 +156,10 @@ StepStatsSnapshot StepStats::Read(const EnvBatch::EngineSteps& engines) const {
   return result;
 }
 
-void StepStats::Reset(const EnvBatch::EngineSteps& engines) {
+void StepStats::Reset() {
   const MutexLock lock(base_mutex_);
   // nothing is set to 0: each number has one writer, which counts on
   base_ = Sum();
-  base_.engines = engines;
 }
 
 }  // namespace rollouts

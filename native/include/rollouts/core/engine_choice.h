@@ -2,6 +2,9 @@
 // Which engine steps an environment, where several could and take each other's states.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
 #include <string>
 
 namespace rollouts {
@@ -9,6 +12,41 @@ namespace rollouts {
 struct EngineChoice {
   std::string name;           // as the option `engine` names it; empty: there is no choice
   std::string why_not_lanes;  // of "mujoco"
+};
+
+// Steps that engines made of several environments at once, and others of such environments.
+struct EngineSteps {
+  std::int64_t together = 0;
+  std::int64_t alone = 0;
+};
+
+// Those of some environments. Who steps one adds to it, one thread at a time; anybody may read.
+class EngineTallies {
+ public:
+  explicit EngineTallies(std::int32_t num_envs)
+      : num_envs_(num_envs), by_env_(std::make_unique<Tally[]>(num_envs)) {}
+
+  void Add(std::int32_t env, bool together) {
+    std::atomic<std::int64_t>& count = together ? by_env_[env].together : by_env_[env].alone;
+    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  EngineSteps Sum() const {
+    EngineSteps sum;
+    for (std::int32_t env = 0; env < num_envs_; ++env) {
+      sum.together += by_env_[env].together.load(std::memory_order_relaxed);
+      sum.alone += by_env_[env].alone.load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
+
+ private:
+  // neighbours are stepped by different threads
+  struct alignas(64) Tally {
+    std::atomic<std::int64_t> together{0};
+    std::atomic<std::int64_t> alone{0};
+  };
+  const std::int32_t num_envs_;
+  const std::unique_ptr<Tally[]> by_env_;
 };
 
 }  // namespace rollouts

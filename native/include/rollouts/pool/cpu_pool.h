@@ -197,8 +197,8 @@ class CpuPool final : private ChunkRunner {
   }
 
   // Counts and times of what was stepped; from any thread, at any time, also after Close.
-  StepStatsSnapshot stats() const { return stats_.Read(envs_->CountSteps()); }
-  void ResetStats() { stats_.Reset(envs_->CountSteps()); }
+  StepStatsSnapshot stats() const { return stats_.Read(); }
+  void ResetStats() { stats_.Reset(); }
 
   // Running statistics of what wrapped environments told. The first two throw SpecError where
   // there are none; they and the next wait for a Recv of another thread. Moments have as many

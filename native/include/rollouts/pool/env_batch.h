@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -109,13 +110,8 @@ class EnvBatch {
 
   // Which engine steps an environment.
   virtual EngineChoice EngineOf(std::int32_t /*env*/) const { return {}; }
-  // Steps that engines made of several environments at once, and others, of those that have such an
-  // engine; from any thread.
-  struct EngineSteps {
-    std::int64_t together = 0;
-    std::int64_t alone = 0;
-  };
-  virtual EngineSteps CountSteps() const { return {}; }
+  // Appends the counts of those that have a choice; they outlive the environments.
+  virtual void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& /*out*/) const {}
 
   // Builds what the environments need to have other options, or other values in their models;
   // what is returned, and cannot fail, puts it in place. They are to be reset next. What `env`

@@ -2,7 +2,6 @@
 // Environments that own an engine, as a batch of a pool.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,7 +45,9 @@ class HeavyEnvBatch final : public EnvBatch {
   Frame Render(std::int32_t env) const override;
   Options OptionsOf(std::int32_t env) const override;
   EngineChoice EngineOf(std::int32_t env) const override { return envs_[env]->engine(); }
-  EngineSteps CountSteps() const override;
+  void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& out) const override {
+    if (tallies_) out.push_back(tallies_);
+  }
   // An environment whose options change is built anew.
   std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& given,
                                 std::int32_t first_row) override;
@@ -64,9 +65,6 @@ class HeavyEnvBatch final : public EnvBatch {
   // clocks of neighbours are written by different threads
   struct alignas(64) PaddedClock {
     EpisodeClock value;
-    // read by anybody
-    std::atomic<std::int64_t> together{0};
-    std::atomic<std::int64_t> alone{0};
   };
 
   template <typename TakeRow>
@@ -90,6 +88,7 @@ class HeavyEnvBatch final : public EnvBatch {
   std::mutex make_mutex_;
   std::vector<std::unique_ptr<HeavyEnv>> envs_;
   std::vector<PaddedClock> clocks_;
+  const std::shared_ptr<EngineTallies> tallies_;  // null where engines step one by one
 };
 
 }  // namespace rollouts

@@ -107,14 +107,8 @@ class MixedEnvBatch final : public EnvBatch {
     return part.envs->EngineOf(env - part.first);
   }
 
-  EngineSteps CountSteps() const override {
-    EngineSteps sum;
-    for (const Part& part : parts_) {
-      const EngineSteps own = part.envs->CountSteps();
-      sum.together += own.together;
-      sum.alone += own.alone;
-    }
-    return sum;
+  void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& out) const override {
+    for (const Part& part : parts_) part.envs->ListTallies(out);
   }
 
   std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& changes,

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "rollouts/core/engine_choice.h"
 #include "rollouts/core/step.h"
-#include "rollouts/pool/env_batch.h"
 #include "rollouts/support/mutex.h"
 
 namespace rollouts {
@@ -58,7 +58,7 @@ struct StepStatsSnapshot {
   std::int64_t env_steps = 0;
   std::int64_t recvs = 0;
   std::int64_t env_errors = 0;
-  EnvBatch::EngineSteps engine_steps;
+  EngineSteps engine_steps;
   TimeSummary step_time, queue_wait, batch_wait;
   std::vector<double> env_step_time;  // s per environment; NaN where none was timed
 };
@@ -74,7 +74,9 @@ struct StepStatsSnapshot {
 // ever set back, so that writers and Reset do not race.
 class StepStats {
  public:
-  StepStats(std::int32_t num_envs, std::int32_t participants, std::int32_t step_cost_ns);
+  // `engines`: what environments count themselves.
+  StepStats(std::int32_t num_envs, std::int32_t participants, std::int32_t step_cost_ns,
+            std::vector<std::shared_ptr<const EngineTallies>> engines = {});
 
   // Notes when environments are sent; before threads can claim them.
   void Sent(std::span<const std::int32_t> envs) {
@@ -150,10 +152,9 @@ class StepStats {
 
   void AddError() { errors_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Since construction or Reset. From any thread, at any time. `engines`: what the environments have
-  // counted since their construction.
-  StepStatsSnapshot Read(const EnvBatch::EngineSteps& engines) const;
-  void Reset(const EnvBatch::EngineSteps& engines);
+  // Since construction or Reset. From any thread, at any time.
+  StepStatsSnapshot Read() const;
+  void Reset();
 
  private:
   static constexpr std::int32_t kAlwaysFromNs = 1'000;
@@ -168,7 +169,7 @@ class StepStats {
   // All numbers at one moment.
   struct Totals {
     std::int64_t steps = 0, recvs = 0, errors = 0;
-    EnvBatch::EngineSteps engines;
+    EngineSteps engines;
     std::vector<std::int64_t> step_time, queue_wait, batch_wait;
     std::vector<std::int64_t> env_picoseconds, env_steps;
   };
@@ -210,6 +211,7 @@ class StepStats {
   const std::int32_t participants_;
   const std::unique_ptr<Participant[]> by_participant_;
   const std::unique_ptr<EnvTime[]> by_env_;
+  const std::vector<std::shared_ptr<const EngineTallies>> engines_;
 
   // written under the pool's send_mutex_; read by who claimed the environments after that
   Sampler send_sampler_;
