@@ -30,7 +30,15 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += -j2
 NATIVE := $(shell find native -type f)
 
-.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench report peers soak wheel wheels test-wheels clean setup
+# what `make bench` measures of MuJoCo: Gymnasium's tasks, and of the DeepMind suite a task of each
+# domain whose bodies are planes, spheres and capsules
+MUJOCO_TASKS := $(addsuffix -v5,Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum \
+  InvertedPendulum Pusher Reacher Swimmer Walker2d)
+SUITE_TASKS := $(addsuffix -v1,AcrobotSwingup CartpoleSwingup CheetahRun HopperHop HumanoidCMURun HumanoidRun \
+  LqrLqr62 PendulumSwingup PointMassEasy ReacherEasy SwimmerSwimmer6 WalkerRun)
+MUJOCO_PEERS := --peer envpool --peer mujoco-batch
+
+.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -71,7 +79,14 @@ bench: $(VENV)/.native $(VENV)/.bench
 	$(VENV)/bin/rollouts bench --env-id CartPole-v1 --env-id Pendulum-v1 --num-envs 1024 --peer envpool --peer gymnasium --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --env-id ALE/Breakout-v5 --num-envs 16 --peer envpool --peer ale --markdown
 	$(VENV)/bin/rollouts bench --env-id ALE/Pong-v5 --num-envs 16 --batch-size 8 --peer envpool --peer ale --markdown
-	$(VENV)/bin/rollouts bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Hopper-v5 --env-id Walker2d-v5 --env-id Humanoid-v5 --num-envs 16 --batch-size N N/2 --peer envpool --markdown
+	$(VENV)/bin/rollouts bench --env-id $(MUJOCO_TASKS) --num-envs 16 --batch-size N N/2 $(MUJOCO_PEERS) --markdown
+	$(VENV)/bin/rollouts bench --env-id $(SUITE_TASKS) --num-envs 16 --batch-size N N/2 $(MUJOCO_PEERS) --markdown
+
+# MuJoCo's tasks in the sizes that people train with: medians of 7 beside EnvPool and mujoco.batch, and
+# their geometric means. make bench-mujoco OPTIONS="--option engine=mujoco" or OPTIONS=--json
+bench-mujoco: $(VENV)/.native $(VENV)/.bench
+	$(VENV)/bin/rollouts bench --env-id $(MUJOCO_TASKS) $(SUITE_TASKS) --num-envs 16 64 --num-threads 2 \
+	  --batch-size N N/2 --repeats 7 --duration-s 0.5 $(MUJOCO_PEERS) $(OPTIONS)
 
 # Every comparison beside every peer that installs, as a page in runs/report: make report QUICK=--quick
 report: setup $(VENV)/.bench

@@ -4,6 +4,11 @@
     python examples/mappo.py                  simple_spread_v3
     python examples/mappo.py --critic own     each agent's critic sees what the agent sees
     python examples/mappo.py --env-id TagContinuous-v0 --critic own
+    python examples/mappo.py --env mpe2.simple_tag_v3:parallel_env
+                                              a PettingZoo ParallelEnv, of any module
+    python examples/mappo.py --num-workers 2  two Ray workers sample while this process learns
+    python examples/mappo.py --resume runs/mappo
+                                              goes on where a run stopped
     python examples/mappo.py --gif            films an episode at the end
     python examples/mappo.py --total-steps 0 --weights runs/mappo --gif
     rollouts eval runs/mappo --trust          returns of the agents of each group
@@ -16,37 +21,38 @@ seed 0 stays at -13 with 20 M.
 Agents of a group share a policy, which acts on what an agent sees. The critic is centralised: it
 sees what all agents of the environment see, and which agent it is asked about (Yu et al., "The
 surprising effectiveness of PPO in cooperative multi-agent games", 2022). Steps count environments,
-not agents. Steps in which an agent is not there any more are left out of the loss.
+not agents. Steps in which an agent is not there any more are left out of the loss. The loop around
+it is in common/agent_training.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-import time
-from collections import deque
+from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
+from common.agent_training import AgentTraining, flat
+from common.agents import AgentEnvs, own_env
+from common.checkpoint import Checkpointed
 from common.filming import film
-from common.plotting import save_group_curves
 from common.spread import score_spread
 from common.tag import OPTIONS
-from common.training import stop_on_interrupt
+from common.training import env_option
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 import rollouts
-from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from rollouts.checkpoint import load_checkpoint
 from rollouts.distributed import PolicySpec
 from rollouts.policy import TorchPolicy
 from rollouts.returns import gae
+
+CHECKPOINT_KIND = "rollouts examples/mappo.py, version 1"
 
 
 class Actor(nn.Module):
@@ -57,8 +63,8 @@ class Actor(nn.Module):
         self.net = mlp(obs_size, num_logits, hidden, gain=0.01)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps obs (rows, size) to logits (rows, n) and zeros (rows,)."""
-        return self.net(obs), torch.zeros(len(obs))
+        """Maps obs (rows, ...) to logits (rows, n) and zeros (rows,)."""
+        return self.net(obs.flatten(1).float()), torch.zeros(len(obs))
 
 
 def mlp(inputs: int, outputs: int, hidden: int, *, gain: float) -> nn.Sequential:
@@ -91,8 +97,10 @@ def make_policy(spec: PolicySpec, *, hidden: int) -> TorchPolicy:
     return TorchPolicy(Actor(obs_size, num_logits(space), hidden), space, seed=spec.seed)
 
 
-class Group:
+class Group(Checkpointed):
     """What is learned for one group: a policy that its agents share, and their critic."""
+
+    saved = ("actor", "critic", "optimizer", "mean", "std")
 
     def __init__(
         self, group: rollouts.AgentGroup, joint_size: int, args: argparse.Namespace
@@ -124,7 +132,7 @@ class Group:
     def update(self, batch: rollouts.RolloutBatch, joint: Tensor) -> float:
         """Takes the gradient steps of one PPO update; returns the policy's entropy."""
         args = self.args
-        obs = torch.from_numpy(np.concatenate([batch.obs, batch.last_obs[None]]))
+        obs = flat(batch)
         seen = self.critic_input(obs, joint)
         with torch.no_grad():
             value = (self.critic(seen)[..., 0] * self.std + self.mean).numpy()
@@ -196,7 +204,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--env-id", default="simple_spread_v3", choices=rollouts.multi_agent_ids())
-    add("--num-envs", type=int, default=64, help="environments stepped together")
+    add("--env", type=own_env, metavar="MODULE:FUNCTION",
+        help="makes a PettingZoo ParallelEnv, in place of --env-id")  # fmt: skip
+    add("--option", action="append", default=[], type=env_option, metavar="KEY=VALUE",
+        help="of the environment, or an argument of the function")  # fmt: skip
+    add("--num-workers", type=int, default=0, help="Ray workers; 0 samples in this process")
+    add("--ray-address", help="cluster to join; by default Ray is started here")
+    add("--num-envs", type=int, default=64, help="environments stepped together, per worker")
     add("--rollout-length", type=int, default=25, help="steps per environment and update")
     add("--total-steps", type=int, default=1_000_000, help="env-steps to train for")
     add("--critic", choices=("central", "own"), default="central", help="what critics see")
@@ -210,152 +224,77 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
     add("--entropy-coef", type=float, default=0.01, help="weight of the entropy bonus")
     add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
-    add("--num-threads", type=int, default=None, help="threads that step")
+    add("--num-threads", type=int, help="threads that step, per worker; of --env, processes")
     add("--seed", type=int, default=0)
-    add("--weights", type=Path, help="a run, or its checkpoint, to begin with")
+    add("--weights", type=Path, help="a run, or its checkpoint, whose policies to begin with")
+    add("--resume", type=Path, help="a run, or its checkpoint, to go on with")
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     add("--eval-episodes", type=int, default=0, help="of simple_spread_v3, scored at the end")
     add("--gif", action="store_true", help="film an episode at the end; needs the extra render")
-    add("--run-dir", type=Path, default=Path("runs/mappo"), help="where pictures and weights go")
+    add("--run-dir", type=Path, help="outputs; by default the resumed run's, or runs/mappo")
     args = parser.parse_args(argv)
-    if args.eval_episodes and args.env_id != "simple_spread_v3":
+    if args.eval_episodes and (args.env or args.env_id != "simple_spread_v3"):
         parser.error("--eval-episodes knows the units of simple_spread_v3 alone")
+    if args.gif and args.env:
+        parser.error("--gif films ids of this library: leave it out with --env")
+    if args.weights and args.resume:
+        parser.error("--resume has the weights of its run: leave --weights out")
+    if args.run_dir is None:
+        resumed = args.resume and (args.resume if args.resume.is_dir() else args.resume.parent)
+        args.run_dir = resumed or Path("runs/mappo")
     return args
 
 
-def joint_observation(batches: dict[str, rollouts.RolloutBatch], num_envs: int) -> Tensor:
-    """(T + 1, B, size): what all agents of an environment see, one after the other."""
-    parts = []
-    for batch in batches.values():
-        obs = np.concatenate([batch.obs, batch.last_obs[None]])
-        parts.append(torch.from_numpy(obs).reshape(len(obs), num_envs, -1))
-    return torch.cat(parts, dim=-1)
-
-
-def save(args: argparse.Namespace, groups: dict[str, Group], env_steps: int) -> None:
-    """Writes the checkpoint of the groups' policies."""
-    checkpoint = Checkpoint(
-        env_id=args.env_id,
-        env_options=OPTIONS.get(args.env_id, {}),
-        program="examples/mappo.py",
-        program_options={"hidden": args.hidden},
-        weights={
-            f"{name}/{key}": value
-            for name, group in groups.items()
-            for key, value in group.actor.state_dict().items()
-        },
-        policy_version=1 + max(group.policy.policy_version for group in groups.values()),
-        env_steps=env_steps,
-        seed=args.seed,
-    )
-    save_checkpoint(args.run_dir, checkpoint)
-
-
-def main() -> int:
-    """Trains to the end or until Ctrl-C, and saves what was learnt; returns the exit status."""
-    args = parse_args()
-    with stop_on_interrupt() as stop:
-        return train(args, stop)
-
-
-def train(args: argparse.Namespace, stop: Event) -> int:
-    """Returns the exit status: 0, or 130 where `stop` was set."""
+def make_training(args: argparse.Namespace) -> AgentTraining:
+    """Makes the environments' groups and the run that trains them."""
+    name, function = args.env or (args.env_id, None)
+    envs = AgentEnvs(name, {**OPTIONS.get(name, {}), **dict(args.option)}, function)
     torch.manual_seed(args.seed)
-    env = rollouts.make_vec(
-        args.env_id,
-        args.num_envs,
-        num_threads=args.num_threads,
-        seed=args.seed,
-        autoreset_mode="same_step",
-        **OPTIONS.get(args.env_id, {}),
-    )
-    assert isinstance(env, rollouts.MultiAgentVectorEnv)
+    found = envs.groups()
     joint_size = sum(
         group.num_agents * int(np.prod(group.single_observation_space.shape or ()))
-        for group in env.groups.values()
+        for group in found.values()
     )
-    groups = {name: Group(group, joint_size, args) for name, group in env.groups.items()}
+    groups = {name: Group(group, joint_size, args) for name, group in found.items()}
     if args.weights:
         saved = load_checkpoint(args.weights).weights
         for name, group in groups.items():
             own = {key: value for key, value in saved.items() if key.startswith(f"{name}/")}
             group.actor.load_state_dict({k.removeprefix(f"{name}/"): v for k, v in own.items()})
-    collector = rollouts.MultiAgentCollector(
-        env, {name: group.policy for name, group in groups.items()}, args.rollout_length
-    )
-    history: dict[str, list[tuple[int, float]]] = {name: [] for name in groups}
-    per_update = args.num_envs * args.rollout_length
-    # of whole episodes at least: those who leave early come in other updates than those who stay
-    whole = math.ceil((env.env_spec.max_episode_steps or 1) / args.rollout_length)
-    recent: dict[str, deque[NDArray[Any]]] = {name: deque(maxlen=max(20, whole)) for name in groups}
-    num_updates = math.ceil(args.total_steps / per_update)
-    collecting, begin, done = 0.0, time.perf_counter(), 0
-    saved_at = begin
-    bar = tqdm(total=num_updates * per_update, unit="step", unit_scale=True, file=sys.stderr)
-    for update in range(num_updates):
-        if stop.is_set():
-            break
-        before = time.perf_counter()
-        batches = collector.collect()
-        collecting += time.perf_counter() - before
-        joint = joint_observation(batches, args.num_envs)
-        env_steps = (update + 1) * per_update
-        told = []
-        for name, group in groups.items():
-            for settings in group.optimizer.param_groups:
-                settings["lr"] = args.learning_rate * (1 - update / num_updates)
-            entropy = group.update(batches[name], joint)
-            group.policy.policy_version += 1
-            recent[name].append(batches[name].episode_return)
-            returns = np.concatenate(recent[name])
-            shown = float(returns.mean()) if len(returns) else math.nan
-            if len(returns) and len(recent[name]) >= whole:
-                history[name].append((env_steps, shown))
-            told.append(f"{name}: return {shown:.2f}, entropy {entropy:.2f}")
-        if (update + 1) % max(1, num_updates // 20) == 0:
-            rate = env_steps / (time.perf_counter() - begin)
-            with bar.external_write_mode():
-                print(f"{env_steps:>10,} env-steps, {rate:,.0f}/s, {'; '.join(told)}", flush=True)
-        done = update + 1
-        bar.set_postfix_str("; ".join(told), refresh=False)
-        bar.update(per_update)
-        if time.perf_counter() - saved_at >= args.checkpoint_interval_s:
-            save(args, groups, env_steps)
-            saved_at = time.perf_counter()
-    seconds = time.perf_counter() - begin
-    bar.close()
-    env.close()
-    if done:
-        title = f"MAPPO on {args.env_id}, {args.num_envs} environments, {args.critic} critic"
-        save_group_curves(args.run_dir / "training.png", history, title=title)
-        save(args, groups, done * per_update)
-        print(
-            f"{seconds:.1f} s, {100 * collecting / seconds:.0f} % of it to collect; picture and "
-            f"weights in {args.run_dir}"
-        )
-    if stop.is_set():
+    make = partial(make_policy, hidden=args.hidden)
+    return AgentTraining(args, envs, groups, make, kind=CHECKPOINT_KIND)
+
+
+def main() -> int:
+    """Trains to the end or until Ctrl-C, and saves what was learnt; returns the exit status."""
+    args = parse_args()
+    try:
+        training = make_training(args)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+    envs = training.envs
+    title = f"MAPPO on {envs.name}, {args.num_envs} environments, {args.critic} critic"
+    if training.run(title):
         return 130
+    policies = {name: group.policy for name, group in training.groups.items()}
     if args.eval_episodes:
-        policies = {name: group.policy for name, group in groups.items()}
-        for kind, likeliest in (("drawn", False), ("likeliest", True)):
-            score = score_spread(
-                policies,
-                num_episodes=args.eval_episodes,
-                seed=args.seed + 1,
-                likeliest=likeliest,
-            )
-            print(
-                f"{kind} actions, {score.num_episodes} episodes: return {score.mean_return:.2f}; "
-                f"in the units of MAPPO's authors {score.authors_return:.1f} +- "
-                f"{score.authors_error:.1f}, over {score.authors_episodes} with landmarks as theirs"
-            )
+        show_score(policies, args.eval_episodes, seed=args.seed + 1)
     if args.gif:
-        options = OPTIONS.get(args.env_id, {})
-        policies = {name: group.policy for name, group in groups.items()}
         path = args.run_dir / "episode.gif"
-        frames = film(path, args.env_id, policies, options=options, seed=args.seed)
+        frames = film(path, envs.name, policies, options=envs.options, seed=args.seed)
         print(f"{frames} frames of an episode in {path}")
     return 0
+
+
+def show_score(policies: dict[str, TorchPolicy], num_episodes: int, *, seed: int) -> None:
+    """Prints the returns in simple_spread_v3, in the units of MAPPO's authors too."""
+    for kind, likeliest in (("drawn", False), ("likeliest", True)):
+        score = score_spread(policies, num_episodes=num_episodes, seed=seed, likeliest=likeliest)
+        print(
+            f"{kind} actions, {score.num_episodes} episodes: return {score.mean_return:.2f}; "
+            f"in the units of MAPPO's authors {score.authors_return:.1f} +- "
+            f"{score.authors_error:.1f}, over {score.authors_episodes} with landmarks as theirs"
+        )
 
 
 if __name__ == "__main__":

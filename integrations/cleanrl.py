@@ -42,6 +42,7 @@ from rollouts.pool.vector_env import VectorEnv
 
 from .shared.episodes import Episode, EpisodeStatistics
 from .shared.info_rows import info_rows
+from .shared.pool_statistics import PoolStatistics
 
 Array = NDArray[Any]
 Info = dict[str, Any]
@@ -66,7 +67,7 @@ def make_vec(env_id: str | Sequence[str], num_envs: int | None = None, **options
     return Gym029(rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **options))
 
 
-class Gym029(VectorWrapper):
+class Gym029(PoolStatistics, VectorWrapper):
     """A same-step vector environment with the infos of Gymnasium 0.29.
 
     `infos` has, in the steps in which an episode ended,
@@ -78,6 +79,9 @@ class Gym029(VectorWrapper):
     and besides what the environments report, (N,) arrays with masks. Of a native pool
     `final_info[i]["episode"]` is {"r": (1,) float32 return, "l": (1,) int32 length, "t": (1,)
     float32 seconds}, as from that version's RecordEpisodeStatistics.
+
+    Running statistics of a pool are read, set and frozen here as on the pool, for evaluation:
+    Gymnasium's wrappers would keep what is set on them.
     """
 
     is_vector_env = True
@@ -102,6 +106,7 @@ class Gym029(VectorWrapper):
         if getattr(env, "batch_size", env.num_envs) != env.num_envs:
             raise SpecError(f"{env!r} is asynchronous, expected batch_size == num_envs")
         super().__init__(env)
+        self.pool = env
         self._pool = env if isinstance(env, VectorEnv) else None
         self._episodes = None if self._pool is None else EpisodeStatistics(self._pool)
 

@@ -173,6 +173,9 @@ class BatchedEnvironment:
 class Environment(dm_env.Environment):
     """One environment as `dm_env.Environment`.
 
+    Attributes:
+      env: The `rollouts.VectorEnv` within, of one environment.
+
     Example:
       env = Environment("CartPole-v1", seed=1)
       step = env.reset()
@@ -183,6 +186,7 @@ class Environment(dm_env.Environment):
     def __init__(self, env_id: str, **kwargs: Any) -> None:
         """Makes it; arguments as of `rollouts.make_vec`, without num_envs."""
         self._batch = BatchedEnvironment(env_id, 1, **kwargs)
+        self.env = self._batch.env
         self._started = False
 
     def reset(self) -> Any:

@@ -31,6 +31,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.pool.gymnasium_ids import gymnasium_id
 from rollouts.pool.make import make_vec
+from rollouts.pool.statistics import carry_statistics
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.options import MODES
 
@@ -141,6 +142,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
             if changed:
                 made.pool.reset(options=changed)
             made.pool.set_state(None, self.pool.get_state())
+            carry_statistics(self.pool, made.pool)
         return made
 
 

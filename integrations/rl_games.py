@@ -20,6 +20,8 @@ Traps handled.
     with episodic_life or life_loss_info in a game with lives, scores go on over lives and `lives`
     is given; elsewhere it is left out, since games without lives would count as over in each step.
   * Scores are unclipped.
+  * Players restore running statistics of normalize_observation and count no more. One with
+    `use_vecenv` says so: `player: {use_vecenv: True, env_config: {..., update_statistics: False}}`.
 
 Cost: a conversion of the reward to float32, and two vectors for the scores.
 """
@@ -63,7 +65,9 @@ def register(name: str = "rollouts") -> None:
         {
             "vecenv_type": VECENV_TYPE,
             # rl_games' players make their one environment by this
-            "env_creator": lambda **kwargs: RolloutsVecEnv(name, 1, **kwargs),
+            "env_creator": lambda **kwargs: RolloutsVecEnv(
+                name, 1, **{"update_statistics": False, **kwargs}
+            ),
         },
     )
 
@@ -73,17 +77,28 @@ class RolloutsVecEnv(IVecEnv):
 
     Attributes:
       env: The `rollouts.VectorEnv` within.
+      observation_space, action_space: Of one environment; rl_games' players read them.
     """
 
     env: VectorEnv
 
-    def __init__(self, config_name: str, num_actors: int, *, env_name: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        config_name: str,
+        num_actors: int,
+        *,
+        env_name: str,
+        update_statistics: bool = True,
+        **kwargs: Any,
+    ) -> None:
         """Makes the environments.
 
         Args:
           config_name: The name in rl_games' table; not used.
           num_actors: Number of environments N.
           env_name: One of `rollouts.env_ids()`.
+          update_statistics: False for players: running statistics are those of a checkpoint, and
+            count no more. What `env_creator` makes is such a one.
           kwargs: As of `rollouts.make_vec`: seed, num_threads, options of the environment.
 
         Raises:
@@ -103,6 +118,11 @@ class RolloutsVecEnv(IVecEnv):
             space = self.env.single_observation_space
             self.env.close()
             raise SpecError(f"{env_name} has the observation space {space}, expected a Box")
+        self.observation_space = self.env.single_observation_space
+        self.action_space = self.env.single_action_space
+        self._is_player = not update_statistics
+        if self._is_player and self.env.normalizes:
+            self.env.update_statistics = False
         self._scores = np.zeros(num_actors)
         options = self.env.env_spec.options
         # whether a lost life says `terminated` and the game goes on
@@ -122,12 +142,14 @@ class RolloutsVecEnv(IVecEnv):
         """Steps all environments.
 
         Args:
-          actions: (N, *action_shape), on the host.
+          actions: (N, *action_shape), on the host; without N where it is 1, as players give them.
 
         Returns:
           obs (N, *obs_shape); rewards (N,) float32; dones (N,) bool; infos with time_outs (N,)
           bool, scores (N,) float64 and, see above, lives (N,) int32.
         """
+        if self.env.num_envs == 1:
+            actions = np.reshape(actions, (1, *(self.action_space.shape or ())))
         self.env.send(np.asarray(actions))
         batch = self.env.recv_batch()
         dones = batch.terminated | batch.truncated
@@ -146,8 +168,8 @@ class RolloutsVecEnv(IVecEnv):
     def get_env_info(self) -> dict[str, Any]:
         """Spaces of one environment."""
         return {
-            "observation_space": self.env.single_observation_space,
-            "action_space": self.env.single_action_space,
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
         }
 
     def get_number_of_agents(self) -> int:
@@ -179,10 +201,14 @@ class RolloutsVecEnv(IVecEnv):
         return state
 
     def set_env_state(self, env_state: dict[str, Any] | None) -> None:
-        """Puts states of `get_env_state` back."""
+        """Puts states of `get_env_state` back; running statistics alone where this is a player.
+
+        So it is where they are of another number of environments: episodes begin anew.
+        """
         if env_state is not None:
-            self.env.set_state(None, env_state["states"])
-            self._scores[:] = env_state["scores"]
+            if not self._is_player and len(env_state["states"]) == self.env.num_envs:
+                self.env.set_state(None, env_state["states"])
+                self._scores[:] = env_state["scores"]
             for kind in self.env.normalizes:
                 name = f"{kind}_statistics"
                 if name in env_state:

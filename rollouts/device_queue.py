@@ -128,6 +128,8 @@ class DeviceQueue:
         self._ready: deque[tuple[DeviceBatch, Callable[[], None]]] = deque()
         self._num_reserved = 0
         self._failure: BaseException | None = None
+        self._endless: set[int] = set()  # threads that wait without a timeout
+        self._refusal: Exception | None = None  # why one of them would wait for ever
         self._closed = False
         self._num_delivered = self._num_discarded = 0
         self._thread = threading.Thread(target=self._run, name="rollouts-device", daemon=True)
@@ -143,8 +145,7 @@ class DeviceQueue:
           Exception: what the source raised; every later call raises it too.
         """
         with at_exit.silent_at_exit(), self._changed:
-            if not self._changed.wait_for(lambda: self._ready or self._is_over, timeout_s):
-                raise TimeoutError(f"no batch reached the device queue within {timeout_s} s")
+            self._wait_for_batch(timeout_s)
             if self._closed:
                 raise ClosedError("the device queue is closed")
             if not self._ready:
@@ -158,6 +159,22 @@ class DeviceQueue:
             self._changed.notify_all()
         hand_over()
         return batch
+
+    def _wait_for_batch(self, timeout_s: float | None) -> None:
+        """Waits, with the lock, until there is one or the queue is over; see `get`."""
+        if timeout_s is not None:
+            if not self._changed.wait_for(lambda: self._ready or self._is_over, timeout_s):
+                raise TimeoutError(f"no batch reached the device queue within {timeout_s} s")
+            return
+        thread = threading.get_ident()
+        self._endless.add(thread)
+        try:
+            self._changed.wait_for(lambda: self._ready or self._is_over or self._refusal)
+        finally:
+            self._endless.discard(thread)
+            refusal, self._refusal = self._refusal, None
+        if refusal is not None and not (self._ready or self._is_over):
+            raise refusal
 
     def __iter__(self) -> Iterator[DeviceBatch]:
         """Takes batches until the source ends or the queue is closed."""
@@ -248,12 +265,15 @@ class DeviceQueue:
             self._num_reserved += 1
             return not self._closed
 
+    def _ask(self, timeout_s: float) -> RolloutBatch:
+        return self._source(timeout_s)
+
     def _fetch(self) -> RolloutBatch | None:
         """Asks the source until it has a batch; None once closed."""
         while not self._is_closed():
             start = time.monotonic()
             try:
-                return self._source(_SLICE_S)
+                return self._ask(_SLICE_S)
             except TimeoutError:
                 # a source that gives up at once is not asked in a busy loop
                 rest_s = _SLICE_S - (time.monotonic() - start)

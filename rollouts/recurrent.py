@@ -107,8 +107,21 @@ class RecurrentTorchPolicy(TorchPolicy):
         return tuple(s.cpu().numpy() for s in self._state_of(rows, begins))
 
     def take_over(self, states: tuple[Array, ...]) -> None:
-        """Goes on from these states (N, ...) of all environments, which something else computed."""
-        self._states = tuple(as_tensor(np.array(each)).to(self._device) for each in states)
+        """Goes on from these states (N, ...) of all environments, which something else computed.
+
+        Raises:
+          SpecError: They are none of the module's.
+        """
+        given = tuple(as_tensor(np.array(each)).to(self._device) for each in states)
+        initial = initial_state(self.module)
+        sizes = {len(each) if each.ndim else -1 for each in given}
+        if len(sizes) > 1 or _described(given) != [(tuple(s.shape), s.dtype) for s in initial]:
+            raise SpecError(
+                f"the states are {[(tuple(s.shape), s.dtype) for s in given]}, expected (N, ...) "
+                f"of {[(tuple(s.shape), s.dtype) for s in initial]}, as the module's "
+                "initial_state() is, with one N for all"
+            )
+        self._states = given
 
     def _outputs(self, obs: Array, state: State) -> tuple[Any, ...]:
         """Calls the module: (*action_outputs, value, new_state)."""
@@ -145,14 +158,19 @@ class RecurrentTorchPolicy(TorchPolicy):
             )
 
     def _keep(self, rows: Rows, state: State) -> None:
-        expected = [(tuple(s.shape[1:]), s.dtype) for s in self._states]
-        if [(tuple(s.shape[1:]), s.dtype) for s in state] != expected:
+        expected = _described(self._states)
+        if _described(state) != expected:
             raise SpecError(
                 f"the module returned a state of {[(tuple(s.shape), s.dtype) for s in state]}, "
                 f"expected (B, ...) of {expected} as in its initial_state()"
             )
         for kept, new in zip(self._states, state, strict=True):
             kept[self._index(rows, len(new))] = new
+
+
+def _described(states: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Shape and dtype of one environment's part of each."""
+    return [(tuple(each.shape[1:]), each.dtype) for each in states]
 
 
 def unroll(

@@ -14,10 +14,12 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
 from family_pages import facts_of, family_pages
+from figure_plots import FigurePlot, figure_plots
 
 from rollouts.families.table import FAMILIES
 
 _SECTION = "Environments"
+_FIGURES = "benchmarks.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -39,19 +41,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"environments/{name}.md", content=text))
         if frame is not None:
             files.append(File.generated(config, f"environments/{name}.gif", content=frame))
+    figures = files.get_file_from_path(_FIGURES)
+    assert figures is not None
+    _plots[:] = figure_plots(figures.content_string)
+    for plot in _plots:
+        files.append(File.generated(config, plot.name, content=plot.png))
     # so that pages may link to it; on_post_build has what belongs in there
     files.append(File.generated(config, "llms.txt", content=""))
     return files
 
 
 _first_sentences: dict[str, str] = {}
+_plots: list[FigurePlot] = []
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Remembers how each page begins."""
+    """Remembers how each page begins; puts pictures below the tables of figures."""
     paragraphs = (part.strip() for part in markdown.split("\n\n"))
     texts = (part for part in paragraphs if re.match(r"[A-Z`*\[]", part))
     _first_sentences[page.file.src_uri] = " ".join(next(texts, "").split())
+    if page.file.src_uri == _FIGURES:
+        for plot in _plots:
+            markdown = markdown.replace(plot.table, plot.shown)
     return markdown
 
 

@@ -30,7 +30,7 @@ What differs from EnvPool, on purpose:
   * `info` always has reward (unclipped), terminated (the game is over, int32), lives (0 where
     there are none) and TimeLimit.truncated, beside what the environment itself reports, under
     Gymnasium's names, too, where EnvPool's are others. The dm face has no TimeLimit.truncated.
-  * MiniGrid and BabyAI report no agent_pos and no mission_id: obs["mission"] has the sentence.
+  * MiniGrid and BabyAI report no agent_pos.
   * Bounds of observations are Gymnasium's and dm_control's. What a task of a dm_control domain
     has not, but others of it have, is zero, and so is the origin of QuadrupedFetch.
   * Actions of MuJoCo are float64 in spaces, as there; the simulation gets them as float32.

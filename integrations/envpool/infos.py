@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from rollouts.integrations.envpool.arrays import library
+from rollouts.integrations.envpool.mission_ids import mission_id, tells_missions
 from rollouts.integrations.envpool.options import Task
 
 from rollouts.batch import StepBatch
@@ -44,6 +45,8 @@ def own_infos(task: Task, batch: StepBatch) -> dict[str, Any]:
         infos[name] = infos[ours]
     for name, compute in _COMPUTED.get(task.env_id, {}).items():
         infos[name] = compute(task, batch)
+    if tells_missions(task):
+        infos["mission_id"] = mission_id(task, batch)
     return infos
 
 

@@ -11,14 +11,14 @@ and so does their caller while it samples.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from torch import Tensor
+
+from rollouts.support.no_room import started_executor
 
 from .images import ByteCNNEncoder
 
@@ -46,18 +46,19 @@ class InferenceThreads:
     """As many threads as PyTorch uses, none of which shares its operations with others."""
 
     def __init__(self) -> None:
-        """Starts them."""
-        self._num_threads = before = torch.get_num_threads()
-        everybody_is_here = threading.Barrier(before)
+        """Starts them.
 
-        def compute_alone(_: int) -> None:
-            everybody_is_here.wait()
+        Raises:
+          SpecError: The system gives too few.
+        """
+        self._num_threads = before = torch.get_num_threads()
+
+        def compute_alone() -> None:
             # PyTorch gives a thread the common number when it is first used there
             torch.get_num_threads()
             torch.set_num_threads(1)
 
-        self._executor = ThreadPoolExecutor(before, thread_name_prefix="inference")
-        list(self._executor.map(compute_alone, range(before)))
+        self._executor = started_executor(before, "inference", compute_alone)
         # what a thread sets for itself is also what later threads begin with
         torch.set_num_threads(before)
 

@@ -46,7 +46,7 @@ void TakeBack(PyThreadState* state) noexcept {
 
 }  // namespace
 
-ReleaseGil::ReleaseGil() noexcept : state_(Give()) {}
+ReleaseGil::ReleaseGil(bool interrupted) noexcept : call_(interrupted), state_(Give()) {}
 
 ReleaseGil::~ReleaseGil() { TakeBack(state_); }
 

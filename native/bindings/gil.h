@@ -10,17 +10,21 @@
 
 #include <Python.h>
 
+#include "bindings/interrupts.h"
+
 namespace rollouts {
 
 // Gives the GIL away for a scope of a thread that holds it.
 class ReleaseGil {
  public:
-  ReleaseGil() noexcept;
+  // `interrupted`: see NativeCall.
+  explicit ReleaseGil(bool interrupted = false) noexcept;
   ~ReleaseGil();
   ReleaseGil(const ReleaseGil&) = delete;
   ReleaseGil& operator=(const ReleaseGil&) = delete;
 
  private:
+  const NativeCall call_;
   PyThreadState* const state_;
 };
 
@@ -33,6 +37,7 @@ class AcquireGil {
   AcquireGil& operator=(const AcquireGil&) = delete;
 
  private:
+  const PythonInCall in_call_;
   PyThreadState* const released_;  // by the ReleaseGil around, null if there is none
   PyGILState_STATE state_ = PyGILState_UNLOCKED;
 };

@@ -4,6 +4,7 @@
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Native core of rollouts: environments, pools, engines. Use it through `rollouts`.";
   rollouts::BindErrors(module);
+  rollouts::BindInterrupts(module);
   rollouts::BindRegistry(module);
   rollouts::BindPool(module);
   rollouts::BindDevice(module);

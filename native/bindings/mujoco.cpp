@@ -87,6 +87,8 @@ void BindMujoco(py::module_& module) {
              "{name: bytes} of the fields of a model in which a saved environment differs.");
   module.def("learn_mujoco_timer", &LearnPackageTimer, py::arg("folder"),
              "Has our steps do without the timer of the mujoco package in this folder.");
+  module.def("take_lanes_warnings", &TakeLanesWarnings,
+             "Sentences on models that lanes were found to step otherwise than MuJoCo, each once.");
   module.def("choose_opengl", &GlContext::Choose, py::arg("library"),
              "Which library observations are drawn with from now on: egl or osmesa.");
   module.def("physics_state", &ReadState<PhysicsState>, py::arg("state"),

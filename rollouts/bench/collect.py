@@ -24,8 +24,10 @@ from rollouts.bench.measurement import (
     NotMeasured,
     Settings,
 )
+from rollouts.bench.other_id import ENGINES_OF_OURS
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
 from rollouts.errors import EngineError, SpecError
+from rollouts.machine.busy_loops import busy_loops
 from rollouts.machine.torch_threads import beside_a_pool
 from rollouts.pool.registry import env_spec
 from rollouts.support.extras import needs
@@ -43,6 +45,7 @@ COUNTING = (
 COLLECT_PEERS = (
     *("envpool-torch", "sb3", "torchrl-async", *COLLECTING),
     *("env-actors", "tianshou", "rllib", "rllib-actors"),
+    *ENGINES_OF_OURS,
 )
 
 _NEED_RAY = ("env-actors", "tianshou", "rllib-actors")
@@ -71,6 +74,7 @@ def compare_collecting(
       in_process: Whether to leave the Ray worker out, and not to start Ray.
       peers: Names of `COLLECT_PEERS`: "envpool-torch", a torch loop over EnvPool; "sb3", PPO's
         `collect_rollouts` over DummyVecEnv; "torchrl-async", its AsyncBatchedCollector;
+        "rollouts-mujoco" and its like, our own pool with another engine;
         "env-actors", one Gymnasium environment per Ray actor,
         all stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its
         SingleAgentEnvRunner with all environments in this process; "rllib-actors", one such runner
@@ -106,6 +110,7 @@ def compare_collecting(
             peer_num_envs=peer_num_envs,
             in_process=in_process,
         )
+        stack.enter_context(busy_loops(settings.busy_loops))
         found = measure_streams(
             streams,
             rollout_length=rollout_length,
@@ -264,6 +269,10 @@ def _open_peer(name: str, python: Path | None, task: Task, num_envs: int) -> Str
         from rollouts.bench.collect_peers.torchrl_async import TorchrlAsync
 
         return TorchrlAsync(task, num_envs)
+    if name in ENGINES_OF_OURS:
+        from rollouts.bench.collect_streams import WithEngine
+
+        return WithEngine(task, num_envs, ENGINES_OF_OURS[name])
     # these import ray
     with needs("ray", f"peer {name!r}"):
         from rollouts.bench import ray_peers

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.bench.collect_task import Task
+from rollouts.bench.other_id import OneEngine
 from rollouts.bench.peers import Rollouts
 from rollouts.collecting.collector import Collector
+from rollouts.errors import SpecError
 from rollouts.pool.make import make_vec
 
 if TYPE_CHECKING:
@@ -76,6 +79,21 @@ class InProcess:
 
     def close(self) -> None:
         self._collector.close()
+
+
+class WithEngine(InProcess):
+    """A Collector over environments of another engine of ours."""
+
+    def __init__(self, task: Task, num_envs: int, peer: OneEngine) -> None:
+        """Makes it. Raises SpecError where the id has no such engine."""
+        settings, spec = peer.instead(task.settings, task.spec)
+        settings = dataclasses.replace(settings, num_envs=num_envs, batch_size=num_envs)
+        other = dataclasses.replace(task, settings=settings, spec=spec)
+        try:
+            super().__init__(other, "native")
+        except SpecError:  # such a policy is torch's in every pool
+            super().__init__(other, "torch")
+        self.name = self.name.replace("rollouts", peer.name, 1)
 
 
 class EnvAlone:

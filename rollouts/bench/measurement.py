@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class Settings:
       env_options: The environment's own options, as for `rollouts.make_vec`.
       max_episode_steps: Time limit in place of the id's own, for every library that has one;
         0: none.
+      busy_loops: Processes that are busy beside each measurement, as on a machine that others use.
     """
 
     env_id: str
@@ -39,6 +40,7 @@ class Settings:
     repeats: int = 5
     env_options: Mapping[str, OptionValue] = field(default_factory=dict)
     max_episode_steps: int | None = None
+    busy_loops: int = 0
 
     def __post_init__(self) -> None:
         """Checks what no library would notice; the pool's own arguments are checked there."""
@@ -145,3 +147,23 @@ class Comparison:
             if other.library == self.shares.get(column) and other is not measurement:
                 return measurement.median / other.median
         return None
+
+
+def geometric_means(comparisons: Sequence[Comparison]) -> dict[str, tuple[float, int]]:
+    """How many times each peer's median ours is, over all comparisons that have the peer.
+
+    Returns:
+      Geometric mean of the ratios, and their number, by the peer's name; those alone that were
+      measured with several ids.
+    """
+    ratios: dict[str, list[float]] = {}
+    ids: dict[str, set[str]] = {}
+    for each in comparisons:
+        for measurement in each.measurements[1:]:
+            ratios.setdefault(measurement.library, []).append(each.ratio(measurement))
+            ids.setdefault(measurement.library, set()).add(each.settings.env_id)
+    return {
+        library: (statistics.geometric_mean(found), len(found))
+        for library, found in ratios.items()
+        if len(ids[library]) > 1
+    }

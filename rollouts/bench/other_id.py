@@ -46,23 +46,32 @@ class OtherId(Rollouts):
 
 
 class OneEngine(Rollouts):
-    """This library once more, with `engine` set: our own Atari 2600, or ALE's."""
+    """This library once more, with `engine` set, for ids that have several."""
 
     def __init__(self, engine: str) -> None:
-        """`engine`: "native" or "ale"."""
+        """`engine`: of Atari "native" or "ale", of MuJoCo "lanes" or "mujoco"."""
         self.name = f"rollouts-{engine}"
         self._engine = engine
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes it with the same settings. Raises SpecError for ids that have no engines."""
-        if "obs_type" not in spec.options:
+        """Makes it with the same settings. Raises SpecError for ids without this engine."""
+        return super().make(*self.instead(settings, spec))
+
+    def instead(self, settings: Settings, spec: EnvSpec) -> tuple[Settings, EnvSpec]:
+        """The same settings and spec with this engine. Raises SpecError where there is none."""
+        if "engine" not in spec.options:
             raise SpecError(
-                f"peer {self.name!r} has no environment {spec.id!r}: measure an 'ALE/...-v5' id, "
-                "or leave this peer out"
+                f"peer {self.name!r} has ids with several engines only, and {spec.id!r} has one: "
+                "measure an 'ALE/...-v5' id, say, or leave this peer out"
             )
         options = {**settings.env_options, "engine": self._engine}
-        own = env_spec(spec.id, max_episode_steps=settings.max_episode_steps, **options)
-        return super().make(dataclasses.replace(settings, env_options=options), own)
+        try:
+            own = env_spec(spec.id, max_episode_steps=settings.max_episode_steps, **options)
+        except SpecError as error:
+            raise SpecError(
+                f"peer {self.name!r} cannot make {spec.id!r}: {error}. Leave this peer out"
+            ) from error
+        return dataclasses.replace(settings, env_options=options), own
 
 
 class Hosted(Rollouts):
@@ -181,10 +190,8 @@ def _ale_emulation(rom: str, frameskip: int) -> Play:
     return play
 
 
+ENGINES_OF_OURS = {one.name: one for one in map(OneEngine, ("native", "ale", "lanes", "mujoco"))}
 OTHERS_OF_OURS: Mapping[str, Peer] = {
-    one.name: one
-    for one in (
-        *(OneEngine("native"), OneEngine("ale"), Hosted()),
-        *(Emulation("native"), Emulation("ale")),
-    )
+    **ENGINES_OF_OURS,
+    **{one.name: one for one in (Hosted(), Emulation("native"), Emulation("ale"))},
 }

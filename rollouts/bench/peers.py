@@ -29,6 +29,9 @@ from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec, OptionValue
 
+# who computes a step, and not what it computes
+_OURS_ALONE = frozenset({"engine"})
+
 
 @dataclass(frozen=True, slots=True)
 class OpenEnv:
@@ -383,9 +386,10 @@ def _task_id(env_id: str, task_ids: list[str]) -> str:
 
 def _no_options(settings: Settings, *, peer: str) -> dict[str, OptionValue]:
     """Nothing; an error where the user asked for options that the peer cannot be given."""
-    if settings.env_options:
+    given = sorted(settings.env_options.keys() - _OURS_ALONE)
+    if given:
         raise SpecError(
-            f"peer {peer!r} has no equal of the options {sorted(settings.env_options)} of "
+            f"peer {peer!r} has no equal of the options {given} of "
             f"{settings.env_id}: leave out the options, or this peer"
         )
     return {}

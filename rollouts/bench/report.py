@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.bench.measurement import Comparison, Failure, Measurement
+from rollouts.bench.measurement import Comparison, Failure, Measurement, geometric_means
 from rollouts.bench.peers import Peer, Rollouts
 from rollouts.machine.cpu_count import usable_cpus
 
@@ -136,12 +136,16 @@ def footer(
         for measurement in each.measurements
         for note in measurement.notes
     }
+    means = [
+        f"Geometric mean of {count} rows: rollouts is {digits(mean)}x {library}."
+        for library, (mean, count) in geometric_means(comparisons).items()
+    ]
     failures = dict.fromkeys(
         f"{one.library} {one.version} was not measured with {each.settings.env_id}: {one.reason}"
         for each in comparisons
         for one in each.failures
     )
-    return "\n".join([*lines, *notes, *failures, *skipped, f"Command: {command}"])
+    return "\n".join([*means, *lines, *notes, *failures, *skipped, f"Command: {command}"])
 
 
 def to_json(
@@ -163,6 +167,10 @@ def to_json(
             "platform": platform.platform(),
         },
         "versions": dict(machine.versions),
+        "geometric_means": {
+            library: {"rollouts_ratio": mean, "rows": count}
+            for library, (mean, count) in geometric_means(comparisons).items()
+        },
         "results": [_comparison_to_json(each) for each in comparisons],
         "skipped": list(skipped),
     }
@@ -207,6 +215,7 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
         "batch_size": str(measurement.batch_size),
         "threads": str(measurement.num_threads),
         "calls": measurement.api,
+        "busy loops": _busy_loops(comparison),
         "library": measurement.library,
         "env-steps/s": si(measurement.median),
         "min": si(min(measurement.env_steps_per_s)),
@@ -225,8 +234,14 @@ def _failed_row(comparison: Comparison, failure: Failure) -> dict[str, str]:
         "environment": comparison.settings.env_id,
         "num_envs": str(comparison.settings.num_envs),
         "calls": "not measured",
+        "busy loops": _busy_loops(comparison),
         "library": failure.library,
     }
+
+
+def _busy_loops(comparison: Comparison) -> str:
+    count = comparison.settings.busy_loops
+    return str(count) if count else ""
 
 
 def _agent_steps(comparison: Comparison, measurement: Measurement) -> str:
@@ -252,6 +267,7 @@ def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
             "repeats": settings.repeats,
             "env_options": dict(comparison.env_options),
             "max_episode_steps": settings.max_episode_steps,
+            "busy_loops": settings.busy_loops,
         },
         "measurements": [
             _measurement_to_json(comparison, each) for each in comparison.measurements

@@ -23,6 +23,7 @@ from rollouts.bench.measurement import (
     Settings,
 )
 from rollouts.bench.peers import OpenEnv, Peer, Rollouts
+from rollouts.machine.busy_loops import busy_loops
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 
@@ -68,6 +69,7 @@ def compare(
                 continue
             stack.callback(env.close)
             envs.append(env)
+        stack.enter_context(busy_loops(settings.busy_loops))
         found = measure(
             envs,
             [actions_for(env, spec, settings.seed) for env in envs],

@@ -96,9 +96,11 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
             duration_s=args.duration_s,
             repeats=args.repeats,
             env_options=dict(args.option),
+            busy_loops=busy,
         )
         for env_id in dict.fromkeys(args.env_id)
         for num_envs in dict.fromkeys(args.num_envs or [NUM_ENVS])
+        for busy in dict.fromkeys(args.busy_loops or [0])
     ]
     for env_id in args.env_id:
         env_spec(env_id, **dict(args.option))
@@ -263,8 +265,10 @@ def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
             repeats=args.repeats,
             env_options=dict(args.option),
             max_episode_steps=args.max_episode_steps,
+            busy_loops=busy,
         )
         for env_id, num_envs, batch_size, num_threads in possible
+        for busy in dict.fromkeys(args.busy_loops or [0])
     ]
     return points, list(skipped)
 

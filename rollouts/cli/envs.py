@@ -14,8 +14,10 @@ from typing import Any
 from gymnasium import spaces
 
 from rollouts.errors import EngineError, SpecError
+from rollouts.families.table import family_of
 from rollouts.own_env.registrations import HEADERS, env_source
 from rollouts.physics.supported import PHYSICS_IDS
+from rollouts.pool.make import make_vec
 from rollouts.pool.registry import close_ids, env_ids, env_spec, multi_agent_ids
 from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
@@ -130,6 +132,8 @@ def _describe(spec: EnvSpec) -> None:
         f"  runs on            {_devices(spec)}\n"
         f"  rules              {_rules(spec)}"
     )
+    if family_of(spec.header).drawer == "mujoco":
+        print(f"  stepped by         {_engine(spec)}")
     help_of = spec.option_help
     rows = [(name, str(value), help_of[name]) for name, value in spec.options.items()]
     if not rows:
@@ -145,6 +149,12 @@ def _devices(spec: EnvSpec) -> str:
     if spec.id in PHYSICS_IDS:
         return "the CPU, a GPU (extra mujoco-warp)"
     return "the CPU, a GPU" if spec.runs_on_gpu else "the CPU"
+
+
+def _engine(spec: EnvSpec) -> str:
+    """What steps an environment with default options."""
+    with make_vec(spec.id, 1, num_threads=1) as env:
+        return f"mujoco, for {env.why_not_lanes}" if env.why_not_lanes else f"{env.engine}"
 
 
 def _rules(spec: EnvSpec) -> str:

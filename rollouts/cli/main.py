@@ -38,6 +38,7 @@ from rollouts.cli.values import batch_size as _batch_size
 from rollouts.cli.values import option as _option
 from rollouts.cli.values import positive_float as _positive_float
 from rollouts.cli.values import positive_int as _positive_int
+from rollouts.cli.values import whole_number as _whole_number
 from rollouts.cli.verify_atari import command as cli_verify_atari
 from rollouts.cli.verify_mujoco import command as cli_verify_mujoco
 from rollouts.errors import RolloutsError
@@ -269,7 +270,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--env-id", nargs="+", action="extend", required=True, metavar="ID", help="one or several")
     several: dict[str, Any] = {"nargs": "+", "action": "extend"}
     add("--num-envs", **several, type=_positive_int, metavar="N",
         help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
@@ -296,7 +297,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--env-id", action="append", required=True, metavar="ID", help="repeat for several")
+    add("--env-id", nargs="+", action="extend", required=True, metavar="ID", help="one or several")
     add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="N",
         help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
     add("--num-threads", type=_positive_int, default=1, metavar="T",
@@ -374,6 +375,8 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
         help="of one repeat of one library, about; default: 1")  # fmt: skip
     add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
     add("--seed", type=int, default=0, help="of environments and actions; default: 0")
+    add("--busy-loops", nargs="+", action="extend", type=_whole_number, metavar="N",
+        help="processes that are busy beside each measurement; several ok; default: 0")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")

@@ -13,6 +13,7 @@ from typing import Any
 
 from rollouts import bench
 from rollouts.cli.bench import show_progress
+from rollouts.cli.values import whole_number
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 
@@ -73,6 +74,8 @@ def add_subjects(
         if name == "latency":
             add("--calls", type=positive_int, default=2000, metavar="C",
                 help="of one turn; default: 2000")  # fmt: skip
+            add("--busy-loops", type=whole_number, default=0, metavar="N",
+                help="processes that are busy beside each measurement; default: 0")  # fmt: skip
         else:
             add("--timeout-s", type=positive_float, default=300.0, metavar="S",
                 help="of one process; default: 300")  # fmt: skip
@@ -192,6 +195,7 @@ def _settings(args: argparse.Namespace) -> bench.Settings:
         seed=args.seed,
         repeats=args.repeats,
         env_options=dict(args.option),
+        busy_loops=getattr(args, "busy_loops", 0),
     )
 
 

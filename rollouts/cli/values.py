@@ -21,6 +21,15 @@ def positive_int(text: str) -> int:
     return number
 
 
+def whole_number(text: str) -> int:
+    """A whole number that is not below 0."""
+    try:
+        return 0 if text == "0" else positive_int(text)
+    except argparse.ArgumentTypeError:
+        expected = "a whole number that is not below 0"
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
+
+
 def positive_float(text: str) -> float:
     """A finite number above 0."""
     try:

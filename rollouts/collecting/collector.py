@@ -125,7 +125,7 @@ class Collector:
         self._states = NativeStates((), env.num_envs, rollout_length, keep_all=False)
         self._prefetches = bool(whole_number("prefetch", prefetch, 0, 1))
         # a rollout that goes on between two calls of collect
-        self._ahead: Prefetch[RolloutBatch] = Prefetch()
+        self._ahead: Prefetch[RolloutBatch] = Prefetch(begins=self._prefetches)
         self._wanted = Wanted(outputs, returns, env.single_action_space)
         self._choose_engine()
         self.reset()

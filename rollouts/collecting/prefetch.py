@@ -9,9 +9,12 @@ from threading import Event
 from typing import Generic, TypeVar
 
 from rollouts.collecting.deadline import Deadline
+from rollouts.support.no_room import started_executor
 
 Poll = Callable[[], None]
 R = TypeVar("R")
+
+_NAME = "rollouts-prefetch"
 
 
 class Prefetch(Generic[R]):
@@ -20,16 +23,30 @@ class Prefetch(Generic[R]):
     Its thread waits for those of the pool, without the GIL. Not thread-safe.
     """
 
-    def __init__(self) -> None:
-        """Starts nothing yet."""
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="rollouts-prefetch")
+    def __init__(self, *, begins: bool = False) -> None:
+        """Starts no rollout yet, and its thread if it `begins`; errors as `begin`."""
+        self._executor = started_executor(1, _NAME) if begins else None
         self._future: Future[R] | None = None
         self._dropped = Event()
 
+    def begin(self) -> ThreadPoolExecutor:
+        """Starts the thread, unless it is there.
+
+        Raises:
+          SpecError: The system gives none.
+        """
+        if self._executor is None:
+            self._executor = started_executor(1, _NAME)
+        return self._executor
+
     def start(self, collect: Callable[[Poll], R]) -> None:
-        """Collects in another thread; `collect` calls its argument now and then."""
+        """Collects in another thread; `collect` calls its argument now and then.
+
+        Raises:
+          SpecError: As `begin`.
+        """
         assert self._future is None
-        self._future = self._executor.submit(collect, self._poll)
+        self._future = self.begin().submit(collect, self._poll)
 
     def take(self, deadline: Deadline) -> R | None:
         """Waits for the rollout that was started, if one was; raises what ended it.
@@ -56,7 +73,8 @@ class Prefetch(Generic[R]):
     def close(self) -> None:
         """Ends the thread; may be called twice."""
         self.drop()
-        self._executor.shutdown()
+        if self._executor is not None:
+            self._executor.shutdown()
 
     def _poll(self) -> None:
         if self._dropped.is_set():

@@ -22,8 +22,7 @@ class Turns:
 
     def keep(self) -> None:
         """Expects the environment as it is now."""
-        # environments of users do not count
-        self._seen = getattr(self._env, "num_calls", None)
+        self._seen = self._num_calls()
 
     def go_on(self) -> None:
         """Expects one call more, which its holder makes next, perhaps in another thread."""
@@ -38,7 +37,7 @@ class Turns:
         Raises:
           ProtocolError: Somebody has.
         """
-        if self._seen is not None and self._env.num_calls != self._seen:
+        if self._seen is not None and self._num_calls() != self._seen:
             raise ProtocolError(
                 f"the {type(self._env).__name__} was stepped, reset or received from since this "
                 "collector's last rollout, expected a pool that nobody else uses: its next rollout "
@@ -46,3 +45,9 @@ class Turns:
                 "evaluation) a pool of its own, or call this collector's reset(), which begins new "
                 "episodes"
             )
+
+    def _num_calls(self) -> int | None:
+        """How often it was called, by functions that JAX compiled, too; None: it does not count."""
+        # environments of users do not count
+        found: int | None = getattr(self._env, "num_calls", None)
+        return None if found is None else found + getattr(self._env, "num_xla_calls", 0)

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from rollouts import _native
 from rollouts.device.kernel_source import KernelSource
 from rollouts.device.launch_args import Launch
 from rollouts.errors import EngineError, SpecError
@@ -67,6 +69,8 @@ class HostKernel:
             entry.argtypes = [pointer, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32]
             entry.restype = None
         self._backwards = backwards
+        # a step of an own environment may have no end
+        self._call = _native.NativeCall()
         self.num_launches = 0
         self.most_shared_bytes = 227 * 1024  # an H100's
 
@@ -78,7 +82,11 @@ class HostKernel:
         entry = self._entries[-1 if args.takes_many_steps else 0]
         if _recorded.get() is not None:
             args = type(args).from_buffer_copy(args)
-        run_or_record(partial(entry, args, num_blocks, num_threads, self._backwards))
+        run_or_record(partial(self._run, entry, args, num_blocks, num_threads))
+
+    def _run(self, entry: Any, args: Launch, num_blocks: int, num_threads: int) -> None:
+        with self._call:
+            entry(args, num_blocks, num_threads, self._backwards)
 
 
 def _compiled(source: KernelSource) -> Path:

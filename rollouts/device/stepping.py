@@ -15,7 +15,7 @@ from rollouts.device.device_pool import DevicePool
 from rollouts.device.launch_args import ActionSource, Command, Launch
 from rollouts.device.tensor_pool import Five
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.pool.options import Columns, read_options
+from rollouts.pool.options import Columns, check_halves, read_options
 from rollouts.pool.unknown_option import start_hint
 from rollouts.specs import OptionValue
 
@@ -49,6 +49,7 @@ class DeviceStepping(DevicePool):
                 f"{self.env_spec.id}: {', '.join(sorted(self._option_names)) or 'none'}."
                 + start_hint(unknown, self.env_spec.id)
             )
+        check_halves(read, {})
         before = self._envs.options
         if begins is not None:
             kept = {name: before.get(name, self.env_spec.options[name]) for name in read}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from rollouts import _native
 from rollouts.batch import NUM_STEP_ARRAYS
 from rollouts.errors import ProtocolError, SpecError
 
@@ -16,10 +17,16 @@ Array = npt.NDArray[Any]
 class TellsMasks:
     """Keeps info["action_mask"] of the last batch; VectorEnv sets the attributes."""
 
+    _pool: _native.CpuPool
     _info_names: tuple[str, ...]
     _last_masks: Array | None
     # how often somebody stepped, reset, received or set states, for collectors
     num_calls: int = 0
+
+    @property
+    def num_xla_calls(self) -> int:
+        """How often functions of `xla` that JAX compiled have sent or received, for collectors."""
+        return self._pool.num_xla_calls
 
     @property
     def info_names(self) -> tuple[str, ...]:

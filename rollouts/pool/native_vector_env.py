@@ -38,6 +38,7 @@ from rollouts.rendering.options import read_mode
 from rollouts.rendering.pixels import load_opengl, pixel_frames
 from rollouts.specs import EnvSpec, OptionValue
 from rollouts.support.option_help import explained
+from rollouts.support.user_warnings import warn_user
 
 Array = npt.NDArray[Any]
 
@@ -136,6 +137,8 @@ class NativeVectorEnv(SendRecv):
             **self._frames.metadata(self.render_mode),
         }
         self.closed = False
+        for message in _native.take_lanes_warnings():
+            warn_user(message, UserWarning)
 
     def _set_spaces(self) -> None:
         """Sets what callers see of the spaces of `env_spec`."""
@@ -223,6 +226,29 @@ class NativeVectorEnv(SendRecv):
             for name in sorted(columns)
             if name in self._recipe.option_names
         }
+
+    @property
+    def engine(self) -> str | tuple[str, ...] | None:
+        """What steps environments on MuJoCo: "lanes" or "mujoco", or one of them for each of N.
+
+        None where no environment is on MuJoCo. Option `engine` chooses, and `why_not_lanes` says
+        why it is MuJoCo.
+
+        Raises:
+          ClosedError: The environment was closed.
+        """
+        names = tuple(name for name, _ in self._pool.engines())
+        return (names[0] or None) if len(set(names)) == 1 else names
+
+    @property
+    def why_not_lanes(self) -> str:
+        """Why lanes do not step all of the environments: reasons, or "" where they do.
+
+        Raises:
+          ClosedError: The environment was closed.
+        """
+        reasons = dict.fromkeys(reason for _, reason in self._pool.engines() if reason)
+        return "; ".join(reasons)
 
     def _apply_seeds(self, seeds: list[int | None], mask: Array | None) -> None:
         for env, value in enumerate(seeds):

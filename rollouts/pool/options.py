@@ -119,22 +119,41 @@ def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[st
 
 def check_halves(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Raises SpecError where the lower half of a range is above the upper, given or by default."""
-    stems = {name[: -len(half)] for name in given for half in _HALVES if name.endswith(half)}
-    for stem in sorted(stems):
-        names = [stem + half for half in _HALVES]
-        if all(name in given or name in defaults for name in names):
-            low, high = (given.get(name, defaults.get(name)) for name in names)
-            check_order(" and ".join(names), (low, high), low, high)
+    for low_name, high_name in sorted(set(filter(None, map(_pair_of, given)))):
+        names = (low_name, high_name)
+        if not all(name in given or name in defaults for name in names):
+            continue
+        low, high = (given.get(name, defaults.get(name)) for name in names)
+        alone = [name for name in names if name in given]
+        if len(alone) == 1 and _is_above(low, high):
+            other = high_name if alone == [low_name] else low_name
+            raise SpecError(
+                f"option {alone[0]} is {given[alone[0]]!r}, and {other} is {defaults[other]!r} "
+                f"where it is not given, so that the low is above the high: give {other}, too"
+            )
+        check_order(" and ".join(names), (low, high), low, high)
+
+
+def _pair_of(name: str) -> tuple[str, str] | None:
+    """Names of the halves that an option is one of: x_min and x_max, or min_x and max_x."""
+    if name.endswith(_HALVES):
+        return name[:-3] + "min", name[:-3] + "max"
+    if name.startswith(("min_", "max_")):
+        return "min" + name[3:], "max" + name[3:]
+    return None
 
 
 def check_order(name: str, value: object, low: Any, high: Any) -> None:
     """Raises SpecError where `low` is above `high` in an environment; other errors are not its."""
-    try:
-        is_wrong = bool(np.any(np.asarray(low, np.float64) > np.asarray(high, np.float64)))
-    except (TypeError, ValueError):
-        return
-    if is_wrong:
+    if _is_above(low, high):
         raise SpecError(f"option {name} is {value!r}, whose low is above its high: turn it round")
+
+
+def _is_above(low: Any, high: Any) -> bool:
+    try:
+        return bool(np.any(np.asarray(low, np.float64) > np.asarray(high, np.float64)))
+    except (TypeError, ValueError):
+        return False
 
 
 def _low_and_high(name: str, value: Any, num_envs: int | None) -> tuple[Any, Any]:

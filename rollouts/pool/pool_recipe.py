@@ -14,7 +14,7 @@ from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.families.table import family_of
 from rollouts.own_model.options import ENV_ID as OWN_MODEL
-from rollouts.pool.options import Columns
+from rollouts.pool.options import Columns, check_halves
 from rollouts.pool.registry import Recipe, describe, resolve
 from rollouts.pool.wrappers import Wrappers
 from rollouts.specs import EnvSpec, OptionValue
@@ -124,6 +124,8 @@ def resolve_pool(
                 for name, column in columns.items()
             }
             recipes[one] = resolve(one, max_episode_steps, options, parts=parts, frames=frames)
+            # the first environment's are in order
+            check_halves(columns, recipes[one].entry["options"])
             family_of(recipes[one].entry["header"]).warn(one, columns)
         first += count
     specs = {one: describe(one, recipe) for one, recipe in recipes.items()}

@@ -104,6 +104,13 @@ def checked(name: str, given: object, shape: tuple[int, ...]) -> RunningStatisti
     return RunningStatistics(mean, var, count)
 
 
+def carry_statistics(source: Any, to: Any) -> None:
+    """Has an environment scale as another of its options does, and count where that counts."""
+    for kind in source.normalizes:
+        setattr(to, f"{kind}_statistics", getattr(source, f"{kind}_statistics"))
+        to.update_statistics = source.update_statistics
+
+
 @contextmanager
 def frozen(env: Any) -> Iterator[None]:
     """Lets an environment count nothing meanwhile, if it counts at all; nothing is in flight."""

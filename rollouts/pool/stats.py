@@ -41,6 +41,10 @@ class PoolStats:
         that begins the next episode (next-step autoreset) counts, `reset` does not.
       num_recvs: Batches received, those of `step` and `reset` among them.
       num_env_errors: Times an environment failed.
+      num_steps_in_lanes: Steps of environments on MuJoCo that lanes made, whether one or several
+        at once; 0 in all other families.
+      num_steps_by_mujoco: Those that MuJoCo's own step made, for lanes do not step the model, or
+        something happened that they leave to MuJoCo.
       step_time_s: Time to compute one environment's step.
       queue_wait_s: Time from sending an environment until a thread began it, resets too.
       batch_wait_s: Time that a call of `recv` or `step` waited for a batch: what the
@@ -54,6 +58,8 @@ class PoolStats:
     env_steps: int
     num_recvs: int
     num_env_errors: int
+    num_steps_in_lanes: int
+    num_steps_by_mujoco: int
     step_time_s: TimePercentiles
     queue_wait_s: TimePercentiles
     batch_wait_s: TimePercentiles

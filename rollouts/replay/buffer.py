@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +237,12 @@ class ReplayBuffer(SampledReplay):
         return self._writer.flush(as_timeout(timeout_s))
 
     # -- sampling ----------------------------------------------------------------------
+
+    def _sample_ahead(
+        self, batch_size: int, table: str, beta: float, timeout_s: float, takers: Collection[int]
+    ) -> ReplayBatch:
+        batch_size, beta = as_batch_size(batch_size), as_beta(beta)
+        return self._reader.sample_ahead(table, batch_size, beta, timeout_s, takers)
 
     def sample(
         self,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -51,10 +51,21 @@ class SampledReplay(ABC):
 
         name = self._table(table)
         return ReplayPrefetcher(
-            lambda timeout_s: self.sample(batch_size, table=name, beta=beta, timeout_s=timeout_s),
+            lambda timeout_s, takers: self._sample_ahead(batch_size, name, beta, timeout_s, takers),
             device,
             depth=depth,
         )
+
+    @abstractmethod
+    def _sample_ahead(
+        self, batch_size: int, table: str, beta: float, timeout_s: float, takers: Collection[int]
+    ) -> ReplayBatch:
+        """Samples for the threads `takers`, which wait for it without a timeout.
+
+        Raises:
+          ProtocolError: They would wait for ever, as `sample` would in their place.
+        """
+        ...
 
     def __enter__(self) -> Self:
         return self

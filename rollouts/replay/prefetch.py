@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, cast
 
 from numpy.typing import NDArray
 
+from rollouts.errors import ProtocolError
+from rollouts.replay.alone import sampling_ahead
 from rollouts.replay.sampling import ReplayBatch, map_arrays
 from rollouts.support.extras import needs
 
@@ -27,7 +29,8 @@ class ReplayPrefetcher(DeviceQueue):
     they were drawn. For a GPU a batch is laid into pinned memory and copied as one transfer, on a
     stream of its own, while the learner works on the batch before.
 
-    Ways out of `get` and of iteration: as `rollouts.device_queue.DeviceQueue`.
+    Ways out of `get` and of iteration: as `rollouts.device_queue.DeviceQueue`, and without a
+    timeout the ProtocolError of `sample` where nobody is left who could add; it goes on then.
 
     Example:
       with buffer.prefetch(256, device="cuda") as batches:
@@ -37,12 +40,20 @@ class ReplayPrefetcher(DeviceQueue):
 
     def __init__(
         self,
-        source: Callable[[float], ReplayBatch],
+        source: Callable[[float, Collection[int]], ReplayBatch],
         device: str | torch.device = "cpu",
         *,
         depth: int = 2,
     ) -> None:
-        """Starts drawing; arguments and errors as `DeviceQueue`, of samples."""
+        """Starts drawing; see `DeviceQueue`, but for the source.
+
+        Args:
+          source: Called with timeout_s and with the threads that wait without a timeout. Where they
+            would wait for ever it raises a ProtocolError, which one of them gets.
+          device: As there.
+          depth: As there.
+        """
+        self._sample = source
         super().__init__(cast(Any, source), device, depth=depth)
 
     def get(self, timeout_s: float | None = None) -> Any:
@@ -52,6 +63,28 @@ class ReplayPrefetcher(DeviceQueue):
     def __iter__(self) -> Iterator[Any]:
         """Takes batches until the prefetcher is closed."""
         return super().__iter__()
+
+    def _run(self) -> None:
+        with sampling_ahead(self._is_full):
+            super()._run()
+
+    def _is_full(self) -> bool:
+        with self._changed:
+            return len(self._ready) >= self._depth
+
+    def _ask(self, timeout_s: float) -> Any:
+        with self._changed:
+            takers = set(self._endless)
+        try:
+            return self._sample(timeout_s, takers)
+        except ProtocolError as error:
+            if not takers:
+                raise
+            with self._changed:
+                # one that has gone meanwhile needs no answer
+                self._refusal = error if self._endless else None
+                self._changed.notify_all()
+            raise TimeoutError from None
 
     def _make_mover(self) -> Any:
         return _CpuMover() if self.device.type == "cpu" else _CudaMover(self.device)

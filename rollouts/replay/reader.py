@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import ProtocolError
-from rollouts.replay.alone import is_only_thread
+from rollouts.replay.alone import is_only_adder
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.sampling import ItemReader, ReplayBatch, importance_weights
@@ -70,19 +70,32 @@ class Reader:
                 return self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
             while True:
                 # before the look at the table: a thread may add what is missing, and end
-                is_alone = is_only_thread()
+                is_alone = is_only_adder()
                 look_s = 0.0 if is_alone else _LOOK_S
                 with suppress(TimeoutError):
                     return self._store.sample(table, items.plan, batch_size, timeout_s=look_s)
                 if is_alone:
-                    self._raise_alone(table, batch_size)
+                    raise self._error_alone(table, batch_size)
         finally:
             with self._lock:
                 self._wait_s[table] += time.monotonic() - begin
 
-    def _raise_alone(self, table: str, batch_size: int) -> None:
+    def sample_ahead(
+        self, table: str, batch_size: int, beta: float, timeout_s: float, takers: Collection[int]
+    ) -> ReplayBatch:
+        """Samples for the threads `takers`, which wait for it without a timeout."""
+        # before the look at the table: a thread may add what is missing, and end
+        is_alone = bool(takers) and is_only_adder(takers)
+        try:
+            return self.sample(table, batch_size, beta, timeout_s)
+        except TimeoutError:
+            if is_alone:
+                raise self._error_alone(table, batch_size) from None
+            raise
+
+    def _error_alone(self, table: str, batch_size: int) -> ProtocolError:
         info, added = self._store.info(table), self._writer.stats()
-        raise ProtocolError(
+        return ProtocolError(
             f"sample: the rate limiter of table {table!r} does not admit {batch_size} samples, and "
             "no other thread is there that could add what is missing, so this one would wait for "
             f"itself: the table has {info['size']} items after {info['num_inserts']} inserts and "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -182,9 +182,19 @@ class ReplayService(SampledReplay):
           ClosedError: The service was closed, or the coordinator was and too little is there.
         """
         batch = self._driver.sample(
-            self._table(table), as_batch_size(batch_size), as_beta(beta), as_timeout(timeout_s)
+            self._table(table),
+            as_batch_size(batch_size),
+            as_beta(beta),
+            as_timeout(timeout_s),
+            timeout_s is None,
         )
         return on_device(batch, device)
+
+    def _sample_ahead(
+        self, batch_size: int, table: str, beta: float, timeout_s: float, takers: Collection[int]
+    ) -> ReplayBatch:
+        batch_size, beta = as_batch_size(batch_size), as_beta(beta)
+        return self._driver.sample(table, batch_size, beta, timeout_s, bool(takers))
 
     def update_priorities(
         self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
@@ -236,7 +246,7 @@ class ReplayService(SampledReplay):
             if self._mailbox is None:
                 self._mailbox = RayMailbox()
                 self._desk = Desk(self._driver, self._mailbox)
-            return ReplayClient(self._mailbox.link(), self.tables, self._keys)
+            return ReplayClient(self._mailbox.link(), self.tables, self._keys, is_here=True)
 
     @property
     def policy_version(self) -> int:

@@ -18,7 +18,7 @@ from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ProtocolError, ReplayWarning, SpecError
 from rollouts.learner.fragment import Fragment
-from rollouts.replay.alone import is_only_thread
+from rollouts.replay.alone import is_only_sampler
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
@@ -265,7 +265,7 @@ class Writer:
             begin = time.monotonic()
             while self._native.pending(index) and (deadline is None or time.monotonic() < deadline):
                 # before the look at the table: a thread may sample, and end
-                is_alone = deadline is None and is_only_thread()
+                is_alone = deadline is None and is_only_sampler()
                 left = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
                 count = self._native.insert(index, 0.0 if is_alone else min(left, _SLICE_S))
                 if is_alone and not count:

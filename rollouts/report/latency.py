@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rollouts.bench import Peer, Rollouts, Settings
 from rollouts.bench.peers import OpenEnv
 from rollouts.bench.runner import actions_for
+from rollouts.machine.busy_loops import busy_loops
 from rollouts.pool.registry import env_spec
 from rollouts.report.rows import Row, row_of
 
@@ -47,6 +48,7 @@ def measure_latency(settings: Settings, peers: Sequence[Peer], *, calls: int) ->
             stack.callback(env.close)
             env.start()
             envs.append((env, actions_for(env, spec, settings.seed)))
+        stack.enter_context(busy_loops(settings.busy_loops))
         turns: list[list[npt.NDArray[np.float64]]] = [[] for _ in envs]
         for env, actions in envs:
             _times(env, actions, calls // 4 + 1)  # warm

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rollouts.bench.elsewhere.child import FOLDER
+from rollouts.report.mujoco_tasks import MUJOCO_TASKS, SUITE_TASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,9 @@ SECTIONS = (
         "As above. Each library makes the environment with the same options, which the JSON file "
         "lists in its own words. Atari runs on our own engine; rollouts-ale is ALE's in our pool.",
         "EnvPool's tasks are older versions of Gymnasium's in places; what differs is said in the "
-        "row's note. An Atari env-step is four frames for all.",
+        "row's note. An Atari env-step is four frames for all. mujoco-batch is MuJoCo's own "
+        "batched stepper with observations, ends and resets by NumPy; it makes no rewards, infos, "
+        "final observations or contact forces.",
         (
             _measure(
                 f"bench --env-id Pendulum-v1 --num-envs 1024 {_TURNS}", "envpool", "gymnasium"
@@ -153,15 +156,17 @@ SECTIONS = (
                 *("rollouts-ale", "envpool", "ale"),
                 needs="ale_py",
             ),
-            _measure(
-                "bench --env-id Ant-v5 --env-id HalfCheetah-v5 --env-id Hopper-v5 "
-                f"--env-id Walker2d-v5 --env-id Humanoid-v5 --num-envs 16 {_TURNS}",
-                "envpool",
-                needs="mujoco",
+            *(
+                _measure(
+                    f"bench --env-id {tasks} --num-envs 16 {_TURNS}",
+                    *("envpool", "mujoco-batch"),
+                    needs=needs,
+                )
+                for tasks, needs in ((MUJOCO_TASKS, "mujoco"), (SUITE_TASKS, "dm_control"))
             ),
             _measure(
                 f"bench --env-id HalfCheetah-v5 --num-envs 16 --max-episode-steps 0 {_TURNS}",
-                *("mujoco", "mujoco-batch"),
+                "mujoco",
                 needs="mujoco",
             ),
             _measure(
@@ -187,14 +192,11 @@ SECTIONS = (
             ),
             _short(
                 f"bench --env-id ALE/Pong-v5 --num-envs 8 {_SHORT}",
-                *("envpool", "ale"),
+                "envpool",
+                "ale",
                 needs="ale_py",
             ),
-            _short(
-                f"bench --env-id Ant-v5 --num-envs 8 {_SHORT}",
-                "envpool",
-                needs="mujoco",
-            ),
+            _short(f"bench --env-id Ant-v5 --num-envs 8 {_SHORT}", "envpool", needs="mujoco"),
         ),
     ),
     Section(
@@ -210,7 +212,8 @@ SECTIONS = (
                 needs="ale_py",
             ),
             _measure(
-                f"bench --env-id Ant-v5 --num-envs 16 --batch-size N/2 {_TURNS}",
+                "bench --env-id Ant-v5 Hopper-v5 Walker2d-v5 --num-envs 16 --batch-size N/2 "
+                f"{_TURNS}",
                 "envpool",
                 needs="mujoco",
             ),
@@ -224,11 +227,7 @@ SECTIONS = (
         "The highest percentiles are the machine's as much as the library's: other processes, "
         "interrupts and the garbage collector are in them.",
         (
-            _short(
-                "bench latency --env-id CartPole-v1 --num-envs 64",
-                "envpool",
-                "gymnasium",
-            ),
+            _short("bench latency --env-id CartPole-v1 --num-envs 64", "envpool", "gymnasium"),
             _measure(
                 "bench latency --env-id ALE/Pong-v5 --num-envs 8", "envpool", "ale", needs="ale_py"
             ),
@@ -375,11 +374,7 @@ SECTIONS = (
                 "bench memory --env-id ALE/Pong-v5 --num-envs 256", "envpool", "ale", needs="ale_py"
             ),
             _measure("bench memory --env-id Humanoid-v5 --num-envs 256", "envpool", needs="mujoco"),
-            _short(
-                "bench memory --env-id CartPole-v1 --num-envs 1024",
-                "envpool",
-                "gymnasium",
-            ),
+            _short("bench memory --env-id CartPole-v1 --num-envs 1024", "envpool", "gymnasium"),
         ),
     ),
     Section(

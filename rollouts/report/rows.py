@@ -122,12 +122,14 @@ def _read_stepping(data: Mapping[str, Any]) -> list[Row]:
         settings = result["settings"]
         num_envs, threads = settings["num_envs"], settings["num_threads"]
         mode = "step" if settings["batch_size"] == num_envs else f"recv of {settings['batch_size']}"
-        plural = "s" if threads > 1 else ""
+        where = f"{threads} thread{'s' if threads > 1 else ''}"
+        if settings["busy_loops"]:
+            where += f", {settings['busy_loops']} busy loops beside"
         for found in result["measurements"]:
             rate = found["env_steps_per_s"]
             rows.append(
                 Row(
-                    case=f"{result['env_id']}, {num_envs} envs, {mode}, {threads} thread{plural}",
+                    case=f"{result['env_id']}, {num_envs} envs, {mode}, {where}",
                     library=found["library"],
                     version=found["version"],
                     median=rate["median"],

@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from rollouts.errors import SpecError
 
@@ -49,6 +50,38 @@ def start_thread(thread: threading.Thread) -> None:
     """
     with named_if_no_room(f"the thread {thread.name!r}", "ask for less num_threads elsewhere"):
         thread.start()
+
+
+def started_executor(
+    num_threads: int, name: str, begin: Callable[[], None] = lambda: None
+) -> ThreadPoolExecutor:
+    """Makes an executor whose threads are all there, as its own start with what they are given.
+
+    Args:
+      num_threads: How many.
+      name: What their names begin with.
+      begin: Each calls it first.
+    Raises:
+      SpecError: The system gives too few; none stays.
+    """
+    executor = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
+    everybody_is_here = threading.Barrier(num_threads)
+
+    def begin_together() -> None:
+        everybody_is_here.wait()
+        begin()
+
+    try:
+        what = f"{num_threads} threads {name!r}" if num_threads > 1 else f"the thread {name!r}"
+        with named_if_no_room(what, "ask for less num_threads elsewhere"):
+            begun = [executor.submit(begin_together) for _ in range(num_threads)]
+        for each in begun:
+            each.result()
+    except BaseException:
+        everybody_is_here.abort()
+        executor.shutdown(cancel_futures=True)
+        raise
+    return executor
 
 
 def _error(what: str, lacking: str, advice: str) -> SpecError:

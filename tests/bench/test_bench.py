@@ -186,6 +186,17 @@ def test_footer_says_what_is_counted_and_how_to_repeat_it() -> None:
     assert text.endswith("Command: rollouts bench --env-id CartPole-v1")
 
 
+def test_ratios_of_several_ids_have_a_geometric_mean() -> None:
+    slower = Measurement("envpool", "1.2.5", 4, 2, "step", 100_000, (8.0, 8.0, 8.0))
+    ours = comparison().measurements[0]
+    two = [comparison(), Comparison(Settings("Pendulum-v1", 4, 4, 2), {}, (ours, slower))]
+    assert "Geometric mean of 2 rows: rollouts is 20.0x envpool." in footer(two, command="x")
+    means = to_json(two, MACHINE, command="x")["geometric_means"]
+    assert means == {"envpool": {"rollouts_ratio": pytest.approx(20.0), "rows": 2}}
+    # a sweep of one id is no mean of environments
+    assert "Geometric" not in footer([comparison(), comparison()], command="x")
+
+
 def test_header_names_versions_and_cpu() -> None:
     expected = "rollouts 0.1.0, envpool 1.2.5, Some CPU, 2 usable CPUs, load average 0.5"
     assert header(MACHINE) == expected

@@ -120,7 +120,7 @@ def test_compare_measures_mujocos_own_threads(peer: str, nstep: int, num_threads
     settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
     _, engine = compare(settings, [PEERS[peer]]).measurements
     assert (engine.library, engine.batch_size, engine.num_threads) == (peer, 3, num_threads)
-    assert engine.options == {"nstep": nstep}
+    assert engine.options["nstep"] == nstep
     assert engine.median > 0
 
 
@@ -130,7 +130,10 @@ def test_mujocos_own_threads_go_where_our_environments_go(peer: str) -> None:
     spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
     engine = PEERS[peer].make(settings, spec)
     batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
-    with rollouts.make_vec("Hopper-v5", 2, seed=3, terminate_when_unhealthy=False) as env:
+    options: dict[str, Any] = {"terminate_when_unhealthy": False}
+    if "engine" in spec.options:
+        options["engine"] = "mujoco"  # bit for bit
+    with rollouts.make_vec("Hopper-v5", 2, seed=3, **options) as env:
         env.reset()
         engine.start()
         for batch in batches:
@@ -230,6 +233,12 @@ def test_options_that_a_peer_cannot_be_given_are_refused() -> None:
         compare(settings, [PEERS["gymnasium"]])
 
 
+def test_our_engine_is_no_option_that_a_peer_would_need() -> None:
+    settings = Settings("Pendulum-v1", 2, 2, 1, env_options={"engine": "mujoco"})
+    _, options, _ = peers_module.gymnasium_maker(settings, env_spec("Pendulum-v1"))
+    assert options == {}
+
+
 def test_envpool_gets_our_atari_options_in_its_words() -> None:
     options = envpool_atari_options({**ATARI_OPTIONS, "frameskip": 2, "episodic_life": True})
     assert options == {
@@ -264,9 +273,24 @@ def test_each_engine_of_an_atari_game_is_a_peer() -> None:
     finally:
         for one in made:
             one.close()
-    cart_pole = Settings(env_id="CartPole-v1", num_envs=2, batch_size=2, num_threads=1)
-    with pytest.raises(SpecError, match="measure an 'ALE/"):
-        PEERS["rollouts-native"].make(cart_pole, env_spec("CartPole-v1"))
+
+
+@pytest.mark.skipif(
+    "engine" not in env_spec("Hopper-v5").options, reason="MuJoCo's ids have one engine"
+)
+def test_each_engine_of_a_mujoco_id_is_a_peer() -> None:
+    settings = Settings("Hopper-v5", 2, 2, 1, duration_s=0.01, repeats=1)
+    found = compare(settings, [PEERS["rollouts-lanes"], PEERS["rollouts-mujoco"]]).measurements
+    assert [one.options["engine"] for one in found[1:]] == ["lanes", "mujoco"]
+
+
+def test_ids_without_an_engine_are_refused_by_its_peer() -> None:
+    settings = Settings("CartPole-v1", 2, 2, 1)
+    with pytest.raises(SpecError, match="'CartPole-v1' has one: measure an 'ALE/"):
+        PEERS["rollouts-mujoco"].make(settings, env_spec("CartPole-v1"))
+    settings = Settings("ALE/Pong-v5", 2, 2, 1)
+    with pytest.raises(SpecError, match=r"'rollouts-mujoco' cannot make 'ALE/Pong-v5': .*'ale'"):
+        PEERS["rollouts-mujoco"].make(settings, env_spec("ALE/Pong-v5"))
 
 
 def test_gymnasium_gets_our_atari_options_in_its_words() -> None:

@@ -278,3 +278,18 @@ def test_actions_of_a_box_are_drawn_normally_and_clipped() -> None:
     assert abs(actions.max()) == abs(actions.min()) == 2.0
     # 68 % of a normal distribution are within one deviation; 8192 draws are within 3 % of that
     assert 0.65 < (abs(actions) < 1).mean() < 0.71
+
+
+def test_another_engine_of_ours_collects_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--env-id", "ALE/Pong-v5", "--policy", "random"]
+    (found,) = measured(capsys, *arguments, "--peer", "rollouts-ale", "--peer", "rollouts-native")
+    names = ["rollouts-ale, RandomPolicy", "rollouts-native, RandomPolicy"]
+    assert [one["library"] for one in found[-2:]] == names
+    assert min(median(one) for one in found[-2:]) > 0
+
+
+def test_an_engine_that_an_id_has_not_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "collect", "--in-process", "--env-id", "CartPole-v1"]
+    assert cli.main([*arguments, "--peer", "rollouts-mujoco"]) == 2
+    said = capsys.readouterr().err
+    assert "peer 'rollouts-mujoco' has ids with several engines only" in said

@@ -225,6 +225,27 @@ def test_a_state_of_another_shape_than_the_initial_one_is_named() -> None:
         policy.act_rows(np.zeros((2, 3)), None, np.ones(2, np.bool_))
 
 
+@pytest.mark.parametrize(
+    "states",
+    [
+        (),
+        (np.zeros((2, 7), np.float32),),
+        (np.zeros((2, 8), np.float64),),
+        (np.float32(1),),
+        (np.zeros((2, 8), np.float32),) * 2,
+    ],
+    ids=["none", "another size", "another dtype", "a number", "one too many"],
+)
+def test_states_to_go_on_from_that_are_none_of_the_modules_are_named(states: Any) -> None:
+    policy = RecurrentTorchPolicy(Gru(), DISCRETE)
+    policy.take_over((np.ones((2, 8), np.float32),))
+    with pytest.raises(SpecError, match=r"expected \(N, \.\.\.\) of \[\(\(8,\), torch.float32\)\]"):
+        policy.take_over(states)
+    # those of before are there still
+    (kept,) = policy.states(None, np.zeros(2, np.bool_))
+    np.testing.assert_array_equal(kept, np.ones((2, 8), np.float32))
+
+
 def test_unroll_names_shapes_that_do_not_fit() -> None:
     module, obs = Gru(), torch.zeros(5, 2, 4)
     ended, state = torch.zeros(5, 2, dtype=torch.bool), (torch.zeros(2, 8),)

@@ -44,6 +44,10 @@ NAMES = [
     "ALE/Pitfall2-v5",
     "ALE/MontezumaRevenge-v5",
     *DOOM_IDS[:1],
+    "Hopper-v5",
+    "Ant-v5",
+    "Humanoid-v5",
+    "WalkerRun-v1",
     *OTHERS,
 ]
 KNOWN = {*rollouts.env_ids(), *rollouts.multi_agent_ids(), *OTHERS}

@@ -13,6 +13,7 @@ from rollouts.families.family import Family
 sys.path.insert(0, str(DOCS / "hooks"))
 from family_facts import FACTS
 from family_pages import _of_header, _page, facts_of
+from figure_plots import _rows, figure_plots
 
 
 def test_family_without_facts_or_engine_has_a_page_that_says_so() -> None:
@@ -47,6 +48,29 @@ def test_docstring_sections_become_lists_columns_and_code() -> None:
     assert "```plain\nobs     (B,)   float32\nreward  (B,)   float64\n```" in text
     assert "**Raises**\n\nSpecError: It is wrong." in text
     assert "```python\nwait(1)\n```" in text
+
+
+def test_figures_are_drawn_as_the_page_says_them() -> None:
+    table = (
+        "| environment | calls | rollouts | EnvPool | Gymnasium |\n|---|---|---:|---:|---:|\n"
+        "| A-v1 | `step` | 84.9 M | 1.02 M (83.6x) | 112 k (1,070x) |\n"
+        "| B-v1 | `step` | 3 k | | |\n"
+    )
+    ours, *peers = _rows(table)
+    assert (ours.case, ours.library) == ("A-v1, step", "rollouts")
+    assert ours.median == pytest.approx(84.9e6, rel=0.01)
+    assert {one.library: ours.median / one.median for one in peers} == {
+        "EnvPool": pytest.approx(83.6),
+        "Gymnasium": pytest.approx(1070),
+    }
+    (plot,) = figure_plots(f"Text.\n\n{table}\nMore.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+    assert plot.png.startswith(b"\x89PNG")
+    assert plot.shown == f"{table}\n![The table's ratios as bars]({plot.name})\n"
+
+
+def test_the_figures_page_has_a_plot_of_environments_alone() -> None:
+    (plot, *_) = figure_plots((DOCS / "benchmarks.md").read_text())
+    assert "| CartPole-v1 |" in plot.table and "| ALE/Pong-v5 |" in plot.table
 
 
 @pytest.mark.parametrize("called", ["MiniGrid", "BabyAI", "ViZDoom"])

@@ -25,8 +25,60 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "mappo.py"
 EVAL = [sys.executable, "-m", "rollouts", "eval"]
 
 
-def mappo(*args: object) -> subprocess.CompletedProcess[str]:
-    return run_script(SCRIPT, *args, timeout=300)
+# a PettingZoo environment of the user's own: two kinds of agents that see float64, one that leaves
+OWN = """
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+
+class Fields(ParallelEnv):
+    metadata = {"name": "fields"}
+
+    def __init__(self, size):
+        self.size, self.possible_agents = size, ["fox_0", "hen_0", "hen_1"]
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 1, (self.size, 1 if "fox" in agent else 2), np.float64)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2 if "fox" in agent else 3)
+
+    def _seen(self):
+        return {one: self.rng.random(self.observation_space(one).shape) for one in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.rng, self.agents, self.steps = np.random.default_rng(seed), self.possible_agents[:], 0
+        return self._seen(), {one: {} for one in self.agents}
+
+    def step(self, actions):
+        self.steps += 1
+        reward = {one: float(actions[one] == 0) for one in self.agents}
+        ended = {one: self.steps >= (3 if one == "hen_1" else 6) for one in self.agents}
+        seen, info = self._seen(), {one: {} for one in self.agents}
+        self.agents = [one for one in self.agents if not ended[one]]
+        return seen, reward, ended, {one: False for one in ended}, info
+
+
+def make(size=3):
+    return Fields(size)
+
+
+number = 3
+"""
+SMALL = ("--num-envs", 4, "--num-epochs", 1)
+
+
+def mappo(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return run_script(SCRIPT, *args, timeout=300, cwd=cwd)
+
+
+@pytest.fixture
+def own_world(tmp_path: Path) -> Path:
+    """A directory with a module of the user's."""
+    pytest.importorskip("pettingzoo", reason="needs pettingzoo")
+    (tmp_path / "fields.py").write_text(OWN)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -73,6 +125,92 @@ def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path)
     assert "picture and weights in" in out
     assert load_checkpoint(tmp_path).env_steps >= saved >= 100
     assert (tmp_path / "training.png").exists()
+
+
+@pytest.mark.parametrize(
+    "how", [(), ("--critic", "own"), ("--num-workers", 2)], ids=["here", "own critic", "workers"]
+)
+def test_it_trains_in_an_environment_of_the_users_own(
+    how: tuple[object, ...], own_world: Path
+) -> None:
+    own = ("--env", "fields:make", "--option", "size=2", *how)
+    result = mappo(*own, *SMALL, "--total-steps", 800, "--run-dir", "run", cwd=own_world)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r" 800 env-steps, .*fox: return \d\.\d\d, .*hen: return", result.stdout)
+    saved = load_checkpoint(own_world / "run")
+    assert (saved.env_id, saved.env_options) == ("fields:make", {"size": 2})
+    # a fox sees two numbers, a hen four
+    sizes = {name: saved.weights[f"{name}/net.0.weight"].shape[1] for name in ("fox", "hen")}
+    assert sizes == {"fox": 2, "hen": 4}
+
+
+def test_workers_sample_while_it_learns(tmp_path: Path) -> None:
+    result = mappo(*SMALL, "--num-workers", 2, "--total-steps", 1000, "--run-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    # two workers of four environments, 25 steps each
+    shown = [int(found) for found in re.findall(r"^ *(\d+) env-steps", result.stdout, re.M)]
+    assert shown == [200, 400, 600, 800]  # and 1,000
+    assert load_checkpoint(tmp_path).env_steps == 1000
+    more = mappo(*SMALL, "--num-workers", 2, "--total-steps", 1200, "--resume", tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert load_checkpoint(tmp_path).env_steps == 1200
+
+
+def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    options = (*SMALL, "--seed", 3)
+    first = mappo(*options, "--total-steps", 400, "--run-dir", tmp_path)
+    assert first.returncode == 0, first.stderr
+    before = load_checkpoint(tmp_path).training
+    second = mappo(*options, "--total-steps", 800, "--resume", tmp_path)
+    assert second.returncode == 0, second.stderr
+    after = load_checkpoint(tmp_path)
+    assert (after.env_steps, after.training["updates"], after.policy_version) == (800, 8, 9)
+    steps = after.training["groups"]["agent"]["optimizer"]["state"][0]["step"]
+    # four minibatches each
+    assert float(steps) == 8 * 4
+    assert (
+        after.training["history"]["agent"][: len(before["history"]["agent"])]
+        == (before["history"]["agent"])
+    )
+    assert min(map(int, re.findall(r"^ *(\d+) env-steps", second.stdout, re.M))) == 500
+    # nothing is left to do
+    third = mappo(*options, "--total-steps", 800, "--resume", tmp_path)
+    assert (third.returncode, third.stdout) == (0, "")
+
+
+def test_a_run_is_resumed_with_its_own_arguments(own_world: Path) -> None:
+    options = ("--total-steps", 100, *SMALL)
+    assert mappo(*options, "--run-dir", own_world).returncode == 0
+    for other, message in (
+        (("--env-id", "simple_tag_v3"), "env_id = 'simple_spread_v3', expected 'simple_tag_v3'"),
+        (("--env", "fields:make"), "env_id = 'simple_spread_v3', expected 'fields:make'"),
+        (("--critic", "own"), "has --critic central --hidden 64: resume with the arguments of"),
+    ):
+        result = mappo(*options, *other, "--resume", own_world, cwd=own_world)
+        assert result.returncode == 1
+        assert message in result.stderr and "Traceback" not in result.stderr
+    missing = mappo(*options, "--resume", own_world / "nothing")
+    assert missing.returncode == 1 and "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--env", "fields"), "expected MODULE:FUNCTION such as mpe2.simple_spread_v3"),
+        (("--env", "nowhere:make"), "nowhere:make cannot be imported (No module named 'nowhere')"),
+        (("--env", "fields:made"), "fields:made cannot be imported"),
+        (("--env", "fields:number"), "fields:number is 3, expected a function"),
+        (("--env", "fields:make", "--gif"), "--gif films ids of this library"),
+        (("--env", "fields:make", "--eval-episodes", 1), "knows the units of simple_spread_v3"),
+        (("--resume", "x", "--weights", "y"), "leave --weights out"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_a_sentence(
+    arguments: tuple[object, ...], message: str, own_world: Path
+) -> None:
+    result = mappo(*arguments, cwd=own_world)
+    assert result.returncode == 2
+    assert message in " ".join(result.stderr.split())
 
 
 @pytest.mark.slow

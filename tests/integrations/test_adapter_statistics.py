@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -101,3 +102,58 @@ def test_rllib_refuses_statistics_that_it_would_not_share() -> None:
     with pytest.raises(SpecError, match="normalize_reward: RLlib neither merges nor saves"):
         creator({"num_envs": 2, "normalize_reward": True})
     creator({"num_envs": 2, "normalize_reward": False, "clip_reward": 1.0}).close()
+
+
+def test_cleanrls_environments_are_frozen_and_read_as_their_pool_is() -> None:
+    from rollouts.integrations import cleanrl
+
+    trained, evaluated = (cleanrl.make_vec("Pendulum-v1", 3, seed=1, **OPTIONS) for _ in range(2))
+    action = np.zeros((3, 1), np.float32)
+    trained.reset()
+    trained.step(action)
+    for name in ("observation_statistics", "reward_statistics"):
+        setattr(evaluated, name, getattr(trained, name))
+    evaluated.update_statistics = False
+    evaluated.reset()
+    evaluated.step(action)
+    for name in ("observation_statistics", "reward_statistics"):
+        got, want = getattr(evaluated.env, name), getattr(trained.env, name)
+        assert got.count == want.count
+        np.testing.assert_array_equal(got.mean, want.mean)
+    assert trained.update_statistics and not evaluated.env.update_statistics
+    trained.close()
+    evaluated.close()
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_a_copy_of_a_gymnasium_environment_scales_as_it_does(updates: bool) -> None:
+    import gymnasium
+    import rollouts.integrations.gymnasium  # noqa: F401
+
+    env = gymnasium.make("rollouts/Pendulum-v1", seed=3, **OPTIONS)
+    env.reset()
+    for _ in range(20):
+        env.step(env.action_space.sample())
+    env.unwrapped.pool.update_statistics = updates  # type: ignore[attr-defined]
+    again = copy.deepcopy(env)
+    for _ in range(20):
+        action = env.action_space.sample()
+        (obs, reward, *_), (same_obs, same_reward, *_) = env.step(action), again.step(action)
+        np.testing.assert_array_equal(obs, same_obs)
+        assert reward == same_reward
+    pools = [each.unwrapped.pool for each in (env, again)]  # type: ignore[attr-defined]
+    assert pools[0].observation_statistics.count == pools[1].observation_statistics.count
+    assert [pool.update_statistics for pool in pools] == [updates] * 2
+
+
+def test_dm_envs_environment_shows_the_pool_whose_statistics_are_frozen() -> None:
+    pytest.importorskip("dm_env", reason="needs the extra dm-env")
+    from rollouts.integrations.dm_env import Environment
+
+    env = Environment("Pendulum-v1", seed=1, normalize_observation=True)
+    env.reset()
+    env.env.update_statistics = False
+    count = env.env.observation_statistics.count
+    env.step(np.zeros(1, np.float32))
+    assert env.env.observation_statistics.count == count > 1
+    env.close()

@@ -54,6 +54,34 @@ def test_a_compiled_scan_returns_what_step_does(env_id: str, route: str) -> None
     assert batch.final_obs is None and batch.reward.dtype == np.float32
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_collector_finds_that_a_compiled_function_has_stepped_its_pool(route: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+
+        def forward(self, obs: Any) -> Any:
+            return self.layer(obs)[:, :2], self.layer(obs)[:, 2]
+
+    with rollouts.make_vec("CartPole-v1", 3, seed=1, autoreset_mode="same_step") as env:
+        policy = rollouts.TorchPolicy(Network(), env.single_action_space)
+        collector = rollouts.Collector(env, policy, 4, engine="torch")
+        collector.collect()
+        collector.collect()
+        handle, _, _, step = adapter.xla(env, route=route)
+        # what is only traced steps nothing
+        compiled = jax.jit(step).lower(handle, jnp.zeros(3, int)).compile()
+        collector.collect()
+        jax.block_until_ready(compiled(handle, jnp.zeros(3, int)))
+        with pytest.raises(rollouts.ProtocolError, match="nobody else uses"):
+            collector.collect()
+        collector.reset()
+        assert collector.collect().obs.shape == (4, 3, 4)
+
+
 def test_infos_that_are_arrays_keep_their_rows() -> None:
     env, reference = (rollouts.make_vec("Humanoid-v5", 3, seed=1) for _ in range(2))
     env.reset()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,68 @@ def train(train_dir: Path, epochs: int) -> float:
 def test_ppo_rises_clearly_above_random(tmp_path: Path) -> None:
     # a random policy lasts about 22 steps
     assert train(tmp_path, epochs=25) > 45
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """A configuration, and the checkpoint that an epoch of it left."""
+    from rl_games.torch_runner import Runner
+
+    adapter.register()
+    folder = tmp_path_factory.mktemp("trained")
+    settings = config(folder, epochs=1)
+    settings["params"]["config"]["env_config"]["normalize_observation"] = True
+    runner = Runner()
+    runner.load(copy.deepcopy(settings))
+    runner.reset()
+    runner.run({"train": True, "play": False})
+    return settings, str(next(folder.rglob("*.pth")))
+
+
+@pytest.mark.parametrize("use_vecenv", [False, True])
+def test_a_player_scales_by_the_checkpoints_statistics_and_counts_no_more(
+    trained: tuple[dict[str, Any], str], use_vecenv: bool
+) -> None:
+    from rl_games.torch_runner import Runner
+
+    settings, checkpoint = copy.deepcopy(trained)
+    env_config = settings["params"]["config"]["env_config"]
+    player_config = {"games_num": 2, "use_vecenv": use_vecenv}
+    if use_vecenv:
+        player_config["env_config"] = env_config | {"update_statistics": False}
+    settings["params"]["config"]["player"] = player_config
+    runner = Runner()
+    runner.load(settings)
+    player = runner.create_player()
+    pool = player.env.env
+    player.restore(checkpoint)
+    before = pool.observation_statistics
+    # 16 environments, one epoch of 32 steps and the first observations
+    assert 16 * 33 <= before.count < 16 * 33 + 1
+    player.run()
+    after = pool.observation_statistics
+    assert after.count == before.count and not pool.update_statistics
+    np.testing.assert_array_equal(after.mean, before.mean)
+
+
+@pytest.mark.parametrize("num_actors", [16, 8])
+def test_training_goes_on_from_a_checkpoint_with_as_many_environments_or_others(
+    trained: tuple[dict[str, Any], str], num_actors: int
+) -> None:
+    from rl_games.torch_runner import Runner
+
+    settings, checkpoint = copy.deepcopy(trained)
+    settings["params"]["config"] |= {"num_actors": num_actors, "max_epochs": 2}
+    runner = Runner()
+    runner.load(settings)
+    runner.reset()
+    agent = runner.algo_factory.create(runner.algo_name, base_name="run", params=runner.params)
+    agent.restore(checkpoint)
+    pool = agent.vec_env.env
+    assert 16 * 33 <= pool.observation_statistics.count < 16 * 33 + 1
+    agent.train()
+    # an epoch more
+    assert pool.observation_statistics.count >= 16 * 33 + num_actors * 33
 
 
 def test_the_adapters_pools_are_closed_by_close() -> None:

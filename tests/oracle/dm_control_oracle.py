@@ -198,7 +198,10 @@ def compare(
     generator = np.random.default_rng(seed)
     steps = episode = 0
     with rollouts.make_vec(
-        env_id, 1, seed=seed, num_threads=1, max_episode_steps=limit, flatten_observation=False
+        *(env_id, 1),
+        **{"seed": seed, "num_threads": 1, "max_episode_steps": limit},
+        # to the bit, which lanes are not: test_mujoco_lanes.py
+        **{"flatten_observation": False, "engine": "mujoco"},
     ) as ours:
         low, high = ours.single_action_space.low, ours.single_action_space.high
         low, high = np.maximum(low, -1.0), np.minimum(high, 1.0)

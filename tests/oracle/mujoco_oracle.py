@@ -74,9 +74,11 @@ def compare(
     """Steps both with the same random actions to the end of each episode; returns the steps.
 
     Observations, ends and whole simulations are equal to the bit; rewards and infos to 1e-12
-    of their size, as sums of three squares may be rounded differently.
+    of their size, as sums of three squares may be rounded differently. The engine is MuJoCo, to
+    the bit: test_mujoco_lanes.py compares single steps of lanes.
     """
     theirs = make_gymnasium(env_id, **options)
+    options["engine"] = "mujoco"
     generator = np.random.default_rng(seed)
     steps = episode = 0
     with rollouts.make_vec(env_id, 1, seed=seed, num_threads=1, **options) as ours:

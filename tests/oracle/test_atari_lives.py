@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ale_py
 import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
@@ -225,8 +226,20 @@ def test_other_ways_are_refused() -> None:
 
 
 # games that ALE begins with actions of its own, whose frames it counts
-STARTED = ["AirRaid", "BasicMath", "Crossbow", "DoubleDunk", "FlagCapture", "HumanCannonball"]
-STARTED += ["LostLuggage", "SpaceWar", "Surround"]
+STARTED = ["AirRaid", "Backgammon", "BasicMath", "Berzerk", "Crossbow", "DoubleDunk", "FlagCapture"]
+STARTED += ["HumanCannonball", "LostLuggage", "NameThisGame", "Othello", "Pacman", "Pooyan"]
+STARTED += ["SpaceWar", "Surround", "YarsRevenge"]
+
+
+def test_games_that_ale_begins_with_actions_are_these() -> None:
+    found = []
+    for env_id in rollouts.env_ids():
+        if env_id.startswith("ALE/"):
+            ale = ale_py.ALEInterface()
+            ale.loadROM(str(atari.rom_path(env_id)))
+            ale.reset_game()
+            found += [env_id] if ale.getFrameNumber() else []
+    assert found == [f"ALE/{game}-v5" for game in STARTED]
 
 
 @pytest.mark.parametrize("engine", ["native", "ale"])

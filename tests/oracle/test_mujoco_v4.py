@@ -78,8 +78,8 @@ def test_ids_options_and_limits_are_gymnasiums(env_id: str) -> None:
     names = set(inspect.signature(type(env.unwrapped).__init__).parameters) - {"self", "kwargs"}
     env.close()
     halves = {name.replace("_range", end) for name in names for end in ("_min", "_max")}
-    # model, substeps, precision and pictures may be chosen here in every task
-    extra = {"xml_file", "frame_skip", "obs_dtype", "from_pixels", "grayscale"}
+    # model, substeps, precision, engine and pictures may be chosen here in every task
+    extra = {"xml_file", "frame_skip", "obs_dtype", "engine", "from_pixels", "grayscale"}
     assert set(ours.options) - extra <= halves | names
     assert halves | names <= set(ours.options) | {n for n in names if n.endswith("_range")}
 

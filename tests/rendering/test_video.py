@@ -155,7 +155,9 @@ def test_a_full_disk_is_named_and_leaves_the_old_file(name: str, tmp_path: Path)
 
 # films for ever, and says so once a frame is written
 FILMS = """
-import sys
+import signal, sys
+# a shell's background job inherits a SIGINT that is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from rollouts.cli import main
 from rollouts.cli import record
 record.show_progress = lambda text: print("frame", flush=True)

@@ -129,6 +129,35 @@ except ProtocolError:
 else:
     raise SystemExit("no error")
 """,
+    "a prefetcher whose taker alone could add": """
+buffer = make(MinSize(1))
+with buffer.prefetch(4) as batches:
+    expect_refusal(batches.get, "no other thread is there that could add")
+    expect_refusal(lambda: next(iter(batches)), "the table has 0 items")
+    # neither the prefetcher nor what comes later is lost
+    buffer.add_batch(world.rollout(5))
+    assert batches.get().obs.shape == (4, 3)
+""",
+    "two prefetchers": """
+buffer = make(MinSize(1))
+with buffer.prefetch(4) as batches, buffer.prefetch(2) as others:
+    expect_refusal(batches.get, "no other thread is there that could add")
+    expect_refusal(others.get, "no other thread is there that could add")
+""",
+    "a sample beside a prefetcher": """
+buffer = make(MinSize(1))
+with buffer.prefetch(4):
+    expect_error(buffer, 1, "has 0 items")
+""",
+    "a queue whose prefetcher holds all that it may": """
+buffer = make(Queue(4))
+with buffer.prefetch(2, depth=1) as batches:
+    expect_refusal(lambda: buffer.add_batch(world.rollout(9)), "items are pending")
+    seen = [batches.get().key.tolist()]
+    expect_refusal(buffer.flush, "items are pending")
+    seen += [batches.get().key.tolist() for _ in range(3)]
+    assert len(set(sum(seen, []))) == 8
+""",
     "a timeout is waited for": """
 buffer = make(MinSize(1))
 try:
@@ -157,6 +186,25 @@ buffer = make(MinSize(1))
 with buffer.prefetch(4) as batches:
     buffer.add_batch(world.rollout(5))
     assert batches.get(timeout_s=300).obs.shape == (4, 3)
+""",
+    "a prefetcher waits for what another thread adds": """
+buffer = make(MinSize(1))
+is_asked = threading.Event()
+def add():
+    is_asked.wait()
+    while not buffer.stats()["tables"]["replay"]["size"]:
+        buffer.add_batch(world.rollout(2))
+thread = threading.Thread(target=add)
+thread.start()
+with buffer.prefetch(4) as batches:
+    is_asked.set()
+    assert batches.get().obs.shape == (4, 3)
+thread.join()
+""",
+    "a prefetcher that has room samples what this thread adds": """
+buffer = make(Queue(4))
+with buffer.prefetch(2, depth=3):
+    buffer.add_batch(world.rollout(5))
 """,
     "another thread samples what this one adds": """
 buffer = make(MinSize(5))
@@ -206,12 +254,12 @@ def test_what_a_thread_adds_before_it_ends_is_seen(monkeypatch: pytest.MonkeyPat
     world = World([[(50, TERMINATED)]] * 2, env_id=[0, 1])
     table = TableConfig(items=NStep(1), limiter=MinSize(1))
 
-    def add_and_end() -> bool:
+    def add_and_end(besides: object = ()) -> bool:
         thread = threading.Thread(target=lambda: buffer.add_batch(world.rollout(2)))
         thread.start()
         thread.join()
         return True
 
-    monkeypatch.setattr(reader, "is_only_thread", add_and_end)
+    monkeypatch.setattr(reader, "is_only_adder", add_and_end)
     with ReplayBuffer(OBS_SPACE, ACTION_SPACE, table) as buffer:
         assert len(buffer.sample(3).key) == 3

@@ -6,17 +6,20 @@ from __future__ import annotations
 import html.parser
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollouts import _native
 from rollouts.bench.report import Machine
 from rollouts.cli.main import main
 from rollouts.errors import SpecError
 from rollouts.report import make_report, running
 from rollouts.report.make import load_warning
+from rollouts.report.mujoco_tasks import MUJOCO_TASKS, SUITE_TASKS
 from rollouts.report.page import Part, blocks, to_html, to_markdown
 from rollouts.report.plan import PEERS, SECTIONS, Installable, Measure, Section
 from rollouts.report.rows import Row, read_rows, row_of, times
@@ -217,6 +220,20 @@ def test_every_measure_of_the_plan_is_a_command_that_exists() -> None:
             assert args.json, measure
             assert set(measure.peers) <= set(PEERS)
         assert section.fair.endswith(".") and section.unfair.endswith(".")
+
+
+def test_make_bench_measures_the_same_tasks_of_mujoco_as_the_report() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text().replace("\\\n", " ")
+    for name, tasks in (("MUJOCO_TASKS", MUJOCO_TASKS), ("SUITE_TASKS", SUITE_TASKS)):
+        found = re.search(rf"^{name} := \$\(addsuffix (-v\d),(.*)\)$", makefile, re.MULTILINE)
+        assert found is not None
+        assert [task + found[1] for task in found[2].split()] == tasks.split()
+    of_gymnasium = [
+        one["id"]
+        for one in _native.registry()
+        if one["header"].startswith("envs/mujoco/") and one["id"].endswith("-v5")
+    ]
+    assert sorted(of_gymnasium) == sorted(MUJOCO_TASKS.split())
 
 
 def test_an_unknown_section_is_named(tmp_path: Path) -> None:

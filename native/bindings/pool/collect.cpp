@@ -12,6 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/interrupts.h"
 #include "bindings/pool/wrappers.h"
 #include "rollouts/policy/rollout.h"
 #include "rollouts/support/errors.h"
@@ -178,6 +179,7 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
     normalizer.emplace(MakeStepNormalizer(normalize, spec, pool.options().num_envs));
   }
   std::vector<std::vector<policy::FinalObs>> kept;
+  InterruptWatch::Renew(InterruptWatch::Clock::now());
   {
     const ReleaseGil no_gil;
     const auto look_up = [&poll] {

@@ -15,6 +15,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/interrupts.h"
 #include "bindings/pool/actions.h"
 #include "bindings/pool/collect.h"
 #include "bindings/pool/pool_options.h"
@@ -47,18 +48,15 @@ class PyPool {
 
   // A computation of XLA may still use the pool; it is told that it was closed.
   ~PyPool() {
-    const ReleaseGil release;
+    const ReleaseGil release(interrupted_);
     if (pool_) pool_->Close();
   }
   PyPool(const PyPool&) = delete;
 
   CpuPool& pool() { return *pool_; }
 
-  std::uint32_t XlaHandle() {
-    // made when it is first asked for: most pools never meet XLA
-    if (xla_handle_ == 0) xla_handle_ = NumberForXla(pool_);
-    return xla_handle_;
-  }
+  std::uint32_t XlaHandle() { return xla_number_.Of(pool_); }
+  std::int64_t num_xla_calls() const { return xla_number_.num_calls(); }
 
   void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
     // without ids all are sent, which the pool knows by the span's address
@@ -118,7 +116,7 @@ class PyPool {
 
   // Waits until nothing is in flight, and forgets what was not received.
   void Discard(std::optional<double> timeout_s) {
-    WaitForPool(*pool_, timeout_s, "reset",
+    WaitForPool(*pool_, timeout_s, "reset", interrupted_,
                 [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
     // drained: no thread writes there any more
     out_.reset();
@@ -222,10 +220,11 @@ class PyPool {
 
   void Close() {
     {
-      const ReleaseGil release;
+      const ReleaseGil release(interrupted_);
       pool_->Close();
     }
     out_.reset();  // no thread writes there any more
+    watch_.reset();
   }
 
  private:
@@ -237,7 +236,7 @@ class PyPool {
   template <typename Attempt>
   py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
     CpuPool::Received received;
-    WaitForPool(*pool_, timeout_s, what, [&](Clock::time_point deadline) {
+    WaitForPool(*pool_, timeout_s, what, interrupted_, [&](Clock::time_point deadline) {
       // no buffer: the attempt's time was up
       received = attempt(deadline);
       return received.buffer != nullptr;
@@ -279,7 +278,10 @@ class PyPool {
 
   // Which saved states an environment understands.
   StateKind KindOf(std::int32_t env) {
-    return MakeStateKind(EntryOf(segments_, env).type, pool_->OptionsOf(env));
+    Options options = pool_->OptionsOf(env);
+    // where there is a choice, one engine takes the states of another
+    if (!pool_->EngineOf(env).name.empty()) options.erase("engine");
+    return MakeStateKind(EntryOf(segments_, env).type, options);
   }
 
   // Views of the rows that were received, in the order of MakeArrays; None stays None.
@@ -294,10 +296,12 @@ class PyPool {
     return result;
   }
 
+  std::optional<InterruptWatch> watch_{std::in_place};
+  bool interrupted_ = false;  // see WaitForPool
   std::optional<OutArrays> out_;  // outlives the pool's threads
   py::list failures_;
   std::shared_ptr<CpuPool> pool_;
-  std::uint32_t xla_handle_ = 0;  // 0: it has none yet
+  XlaNumber xla_number_;
   const std::vector<Segment> segments_;
 };
 
@@ -383,10 +387,19 @@ void BindPool(py::module_& module) {
       .def_property_readonly("updates_statistics", [](PyPool& self) {
         return self.pool().updates_statistics();
       })
+      .def("engines", [](PyPool& self) {
+        py::list engines;
+        for (std::int32_t env = 0; env < self.pool().options().num_envs; ++env) {
+          const EngineChoice engine = self.pool().EngineOf(env);
+          engines.append(py::make_tuple(engine.name, engine.why_not_lanes));
+        }
+        return engines;
+      })
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
       .def("close", &PyPool::Close)
       .def("xla_handle", &PyPool::XlaHandle)
+      .def_property_readonly("num_xla_calls", &PyPool::num_xla_calls)
       .def_property_readonly("info_names", [](PyPool& self) { return InfoNames(self.pool().spec()); })
       .def_property_readonly("num_in_flight", [](PyPool& self) { return self.pool().num_in_flight(); })
       .def_property_readonly("buffer_bytes", [](PyPool& self) { return self.pool().buffer_bytes(); })

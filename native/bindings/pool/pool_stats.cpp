@@ -27,6 +27,8 @@ py::dict StatsDict(const CpuPool& pool) {
   result["env_steps"] = snapshot.env_steps;
   result["num_recvs"] = snapshot.recvs;
   result["num_env_errors"] = snapshot.env_errors;
+  result["num_steps_in_lanes"] = snapshot.engine_steps.together;
+  result["num_steps_by_mujoco"] = snapshot.engine_steps.alone;
   result["step_time_s"] = SummaryTuple(snapshot.step_time);
   result["queue_wait_s"] = SummaryTuple(snapshot.queue_wait);
   result["batch_wait_s"] = SummaryTuple(snapshot.batch_wait);

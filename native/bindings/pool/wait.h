@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bindings/gil.h"
+#include "bindings/interrupts.h"
 #include "rollouts/pool/cpu_pool.h"
 #include "rollouts/support/errors.h"
 
@@ -17,9 +18,10 @@ namespace rollouts {
 
 // Calls `attempt(deadline)` without the GIL until it says true, looking at signals now and then.
 // TimeoutError, whose message begins with `what`, when timeout_s passed; None waits for ever.
+// `interrupted`: Ctrl-C ended this wait or the one before it, and what was waited for goes on.
 template <typename Attempt>
 void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const char* what,
-                 Attempt&& attempt) {
+                 bool& interrupted, Attempt&& attempt) {
   using Clock = CpuPool::Clock;
   // signals (Ctrl-C) are looked at this often while a call waits
   constexpr std::chrono::milliseconds kSignalInterval{50};
@@ -29,6 +31,7 @@ void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const cha
   // beyond a century is for ever, and does not overflow the clock
   const bool bounded = timeout_s && *timeout_s < 3e9;
   const auto start = Clock::now();
+  InterruptWatch::Renew(start);
   const auto end = bounded ? start + std::chrono::duration_cast<Clock::duration>(
                                          std::chrono::duration<double>(*timeout_s))
                            : Clock::time_point::max();
@@ -40,8 +43,14 @@ void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const cha
       finished = attempt(std::min(end, Clock::now() + kSignalInterval));
     }
     // a batch that came with Ctrl-C is not lost: it goes to the caller first
-    if (finished) return;
-    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+    if (finished) {
+      interrupted = false;
+      return;
+    }
+    if (PyErr_CheckSignals() != 0) {
+      interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0;
+      throw pybind11::error_already_set();
+    }
     if (Clock::now() >= end) {
       const std::string message =
           std::string(what) + ": not ready within " + std::to_string(*timeout_s) + " s; " +

@@ -17,6 +17,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/interrupts.h"
 #include "bindings/pool/actions.h"
 #include "bindings/step_arrays.h"
 #include "engines/xla_ffi.h"
@@ -32,7 +33,11 @@ using Clock = CpuPool::Clock;
 // Pools by handle. A traced computation has the number alone, and may outlive the pool.
 struct Numbers {
   std::mutex mutex;
-  std::map<std::uint32_t, std::weak_ptr<CpuPool>> pools;
+  struct Entry {
+    std::weak_ptr<CpuPool> pool;
+    std::int64_t num_calls = 0;
+  };
+  std::map<std::uint32_t, Entry> pools;
   std::uint32_t last = 0;
 };
 
@@ -48,7 +53,10 @@ class PoolInUse {
     Numbers& numbers = AllNumbers();
     const std::lock_guard lock(numbers.mutex);
     const auto found = numbers.pools.find(number);
-    if (found != numbers.pools.end()) pool_ = found->second.lock();
+    if (found != numbers.pools.end()) {
+      pool_ = found->second.pool.lock();
+      ++found->second.num_calls;
+    }
     if (!pool_) {
       throw ClosedError("the environments of handle " + std::to_string(number) +
                         " are gone: keep them as long as computations use their handle");
@@ -276,6 +284,8 @@ void Call(const XlaArrays& arguments, const XlaArrays& results) {
       results[0].dtype != XlaDType::kU32 || arguments[0].size() != 1 || results[0].size() != 1) {
     throw SpecError("handle must be the uint32 scalar that xla() returned");
   }
+  // a computation may run on the main thread, and its environments step without an end
+  const NativeCall call;
   const PoolInUse pool(*static_cast<const std::uint32_t*>(arguments[0].data));
   bool direct = false;
   // one handler for send, recv and step: which one it is the numbers of arrays tell
@@ -298,14 +308,22 @@ void* Handler(void* frame) { return AnswerXla(frame, Call); }
 
 }  // namespace
 
-std::uint32_t NumberForXla(const std::shared_ptr<CpuPool>& pool) {
+std::uint32_t XlaNumber::Of(const std::shared_ptr<CpuPool>& pool) {
+  if (number_ != 0) return number_;
   Numbers& numbers = AllNumbers();
   const std::lock_guard lock(numbers.mutex);
   // numbers of pools that are gone; they are not used again
-  std::erase_if(numbers.pools, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(numbers.pools, [](const auto& entry) { return entry.second.pool.expired(); });
   if (++numbers.last == 0) throw SpecError("there were 2**32 handles, no number is left");
-  numbers.pools[numbers.last] = pool;
-  return numbers.last;
+  numbers.pools[numbers.last].pool = pool;
+  return number_ = numbers.last;
+}
+
+std::int64_t XlaNumber::num_calls() const {
+  Numbers& numbers = AllNumbers();
+  const std::lock_guard lock(numbers.mutex);
+  const auto found = numbers.pools.find(number_);
+  return found == numbers.pools.end() ? 0 : found->second.num_calls;
 }
 
 void BindXla(py::module_& module) {

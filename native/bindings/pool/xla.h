@@ -9,8 +9,17 @@
 
 namespace rollouts {
 
-// Numbers a pool. A computation that uses the number after the pool is gone gets an error;
-// no number is given twice.
-std::uint32_t NumberForXla(const std::shared_ptr<CpuPool>& pool);
+// The number of one pool. A computation that uses it after the pool is gone gets an error; no
+// number is given twice. With the GIL.
+class XlaNumber {
+ public:
+  // Numbers the pool when it is first asked for: most pools never meet XLA.
+  std::uint32_t Of(const std::shared_ptr<CpuPool>& pool);
+  // How often computations have sent to the pool or received from it.
+  std::int64_t num_calls() const;
+
+ private:
+  std::uint32_t number_ = 0;  // 0: it has none yet
+};
 
 }  // namespace rollouts

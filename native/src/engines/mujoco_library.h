@@ -38,6 +38,10 @@ std::string FieldNameIn(StateReader& reader);
 // constants among them, by name, and the bytes of their values. Throws SpecError.
 std::vector<std::pair<std::string, std::span<const std::uint8_t>>> OwnFieldsIn(StateReader& reader);
 
+// What users are to know of models that lanes were found to step otherwise than MuJoCo: sentences,
+// one for each model in a process, since the last call.
+std::vector<std::string> TakeLanesWarnings();
+
 // The releases that are supported, oldest first, such as "4.0"; their patches are, too.
 std::vector<std::string> MujocoReleaseNames();
 

@@ -26,7 +26,6 @@ struct DeleteData {
 struct ModelInLanes {
   std::shared_ptr<const lanes::Model> model;  // null where they do not step it
   std::string why_not;
-  std::string warning;
 };
 
 // Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/

@@ -16,4 +16,10 @@ void* LoadFunction(const std::string& path, const char* name) {
   throw EngineError(why ? why : path + " has no function " + name);
 }
 
+bool AreOfOneLibrary(const void* one, const void* other) {
+  Dl_info of_one, of_other;
+  return dladdr(one, &of_one) != 0 && dladdr(other, &of_other) != 0 &&
+         of_one.dli_fbase == of_other.dli_fbase;
+}
+
 }  // namespace rollouts

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <numbers>
 #include <initializer_list>
 #include <utility>
@@ -18,6 +16,11 @@ std::string WhyUncovered(const ModelSizes& n, const FieldReader& read);
 std::string WhyUncoveredPairs(const Model& model);
 void ReadConstraints(Model& model, const FieldReader& read);
 void ReadConstraintNumbers(Model& model, const FieldReader& read);
+void ReadTendons(Model& model, const FieldReader& read);
+void ReadActuators(Model& model, const FieldReader& read);
+void ReadActuatorNumbers(Model& model, const FieldReader& read);
+void ReadSensors(Model& model, const FieldReader& read);
+const std::uint8_t* const* VisitsOf(std::int32_t sweeps);
 
 namespace {
 
@@ -251,161 +254,6 @@ void ReadPlaceNumbers(Model& model, const FieldReader& read) {
   std::copy_n(Array<double>(read, "site_pos"), 3 * nsite, model.site_pos);
   std::copy_n(Array<double>(read, "site_size"), 3 * nsite, model.site_size);
   ToMatrices(Array<double>(read, "site_quat"), model.n.nsite, model.site_mat);
-}
-
-void ReadTendons(Model& model, const FieldReader& read) {
-  const auto ntendon = static_cast<std::size_t>(model.n.ntendon);
-  const auto nwrap = static_cast<std::size_t>(model.n.nwrap);
-  model.tendon_adr = Copy<std::int32_t>(model, read, "tendon_adr", ntendon);
-  model.tendon_num = Copy<std::int32_t>(model, read, "tendon_num", ntendon);
-  const std::int32_t* const joints = Array<std::int32_t>(read, "wrap_objid");
-  auto* const out = model.Keep<TendonJoint>(nwrap);
-  for (std::size_t i = 0; i < nwrap; ++i) out[i] = {model.jnt_dofadr[joints[i]], model.jnt_qposadr[joints[i]]};
-  model.tendon_joints = out;
-}
-
-void ReadActuators(Model& model, const FieldReader& read) {
-  const auto nu = static_cast<std::size_t>(model.n.nu);
-  auto* const out = model.Keep<Actuator>(nu);
-  for (std::size_t i = 0; i < nu; ++i) {
-    Actuator& one = out[i];
-    one.on_tendon = Array<std::int32_t>(read, "actuator_trntype")[i] == 3;
-    const std::int32_t id = Array<std::int32_t>(read, "actuator_trnid")[2 * i];
-    if (one.on_tendon) {
-      one.tendon = id;
-    } else {
-      one.dof = model.jnt_dofadr[id];
-      one.qpos = model.jnt_qposadr[id];
-    }
-    one.affine_gain = Array<std::int32_t>(read, "actuator_gaintype")[i] == 1;
-    one.affine_bias = Array<std::int32_t>(read, "actuator_biastype")[i] == 1;
-    one.ctrl_limited = Array<std::uint8_t>(read, "actuator_ctrllimited")[i] && (model.disabled & kNoClamp) == 0;
-    one.force_limited = Array<std::uint8_t>(read, "actuator_forcelimited")[i];
-  }
-  model.actuators = out;
-}
-
-void ReadActuatorNumbers(Model& model, const FieldReader& read) {
-  constexpr std::size_t kParameters = 10;  // mjNGAIN, mjNBIAS
-  for (std::size_t i = 0; i < static_cast<std::size_t>(model.n.nu); ++i) {
-    ActuatorNumbers<double>& one = model.actuator_numbers[i];
-    one.gear = Array<double>(read, "actuator_gear")[6 * i];
-    std::copy_n(Array<double>(read, "actuator_gainprm") + kParameters * i, 3, one.gain);
-    std::copy_n(Array<double>(read, "actuator_biasprm") + kParameters * i, 3, one.bias);
-    std::copy_n(Array<double>(read, "actuator_ctrlrange") + 2 * i, 2, one.ctrl_range);
-    std::copy_n(Array<double>(read, "actuator_forcerange") + 2 * i, 2, one.force_range);
-  }
-  if (model.n.nwrap > 0) {
-    std::copy_n(Array<double>(read, "wrap_prm"), model.n.nwrap, model.tendon_coefficient);
-  }
-  if (model.n.nsensor > 0) std::copy_n(Array<double>(read, "sensor_cutoff"), model.n.nsensor, model.sensor_cutoff);
-}
-
-// mjtSensor and mjtObj.
-SensorKind KindOfSensor(std::int32_t type) {
-  switch (type) {
-    case 0: return SensorKind::kTouch;
-    case 1: return SensorKind::kAccelerometer;
-    case 2: return SensorKind::kVelocimeter;
-    case 3: return SensorKind::kGyro;
-    case 4: return SensorKind::kForce;
-    case 5: return SensorKind::kTorque;
-    case 9: return SensorKind::kJointPosition;
-    case 10: return SensorKind::kJointVelocity;
-    case 26: return SensorKind::kFramePosition;
-    case 28: case 29: case 30: return SensorKind::kFrameAxis;
-    case 35: return SensorKind::kSubtreeCom;
-    case 36: return SensorKind::kSubtreeVelocity;
-    default: return SensorKind::kUncovered;
-  }
-}
-
-FrameKind KindOfFrame(std::int32_t object) {
-  switch (object) {
-    case 1: return FrameKind::kInertialBody;
-    case 2: return FrameKind::kBody;
-    case 5: return FrameKind::kGeom;
-    default: return FrameKind::kSite;
-  }
-}
-
-void ReadSensors(Model& model, const FieldReader& read) {
-  const auto count = static_cast<std::size_t>(model.n.nsensor);
-  auto* const out = model.Keep<Sensor>(count);
-  const auto* const type = Array<std::int32_t>(read, "sensor_type");
-  const auto* const object = Array<std::int32_t>(read, "sensor_objtype");
-  for (std::size_t i = 0; i < count; ++i) {
-    Sensor& one = out[i];
-    one.kind = KindOfSensor(type[i]);
-    one.frame = KindOfFrame(object[i]);
-    one.object = Array<std::int32_t>(read, "sensor_objid")[i];
-    one.adr = Array<std::int32_t>(read, "sensor_adr")[i];
-    one.dim = Array<std::int32_t>(read, "sensor_dim")[i];
-    one.axis = type[i] - 28;
-    one.cuts = Array<double>(read, "sensor_cutoff")[i] > 0 && one.kind != SensorKind::kFrameAxis;
-    const bool framed = one.kind == SensorKind::kFramePosition || one.kind == SensorKind::kFrameAxis;
-    const bool known = object[i] == 1 || object[i] == 2 || object[i] == 5 || object[i] == 6;
-    // relative to another frame, or of a camera
-    if (framed && (!known || Array<std::int32_t>(read, "sensor_refid")[i] >= 0)) {
-      one.kind = SensorKind::kUncovered;
-    }
-    // zones of other shapes
-    if (one.kind == SensorKind::kTouch) {
-      const std::int32_t zone = model.site_type[one.object];
-      if (zone != kSphere && zone != kCapsule && zone != kBox && zone != kEllipsoid) {
-        one.kind = SensorKind::kUncovered;
-      }
-    }
-    const auto* const interval = Array<double>(read, "sensor_interval");
-    const auto* const delay = Array<double>(read, "sensor_delay");
-    if ((interval && interval[2 * i] > 0) || (delay && delay[i] > 0)) one.kind = SensorKind::kUncovered;
-    model.accelerations_sensed |= one.kind == SensorKind::kForce || one.kind == SensorKind::kTorque ||
-                                  one.kind == SensorKind::kAccelerometer;
-  }
-  model.sensors = out;
-}
-
-// The rows of a sweep of PGS in the order of MuJoCo's: shuffled before each sweep by PCG32 from state 0.
-struct Visits {
-  std::vector<std::vector<std::uint8_t>> orders;
-  std::vector<const std::uint8_t*> table;
-};
-std::unique_ptr<Visits> MakeVisits(std::int32_t sweeps) {
-  auto visits = std::make_unique<Visits>();
-  visits->table.push_back(nullptr);
-  for (int rows = 1; rows <= kMaxDualRows; ++rows) {
-    auto& orders = visits->orders.emplace_back(static_cast<std::size_t>(rows) * static_cast<std::size_t>(sweeps));
-    std::uint8_t* const out = orders.data();
-    std::uint64_t state = 0;
-    const auto draw = [&state] {
-      const std::uint64_t old = state;
-      state = old * 6364136223846793005ULL + 1;
-      const auto shifted = static_cast<std::uint32_t>(((old >> 18) ^ old) >> 27);
-      const auto turn = static_cast<std::uint32_t>(old >> 59);
-      return shifted >> turn | shifted << ((-turn) & 31);
-    };
-    draw();
-    std::uint8_t order[kMaxDualRows];
-    for (int i = 0; i < rows; ++i) order[i] = static_cast<std::uint8_t>(i);
-    for (int sweep = 0; sweep < sweeps; ++sweep) {
-      for (int i = rows - 1; i > 0; --i) {
-        std::swap(order[i], order[draw() % static_cast<std::uint32_t>(i + 1)]);
-      }
-      std::copy_n(order, rows, out + static_cast<std::size_t>(sweep) * static_cast<std::size_t>(rows));
-    }
-    visits->table.push_back(out);
-  }
-  return visits;
-}
-
-// Models with as many sweeps share a table, for the life of the process.
-const std::uint8_t* const* VisitsOf(std::int32_t sweeps) {
-  static std::mutex mutex;
-  static std::map<std::int32_t, std::unique_ptr<Visits>> known;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Visits>& visits = known[sweeps];
-  if (!visits) visits = MakeVisits(sweeps);
-  return visits->table.data();
 }
 
 // A text of all that steps choose by: of two models with equal ones only numbers differ.

@@ -17,7 +17,8 @@ class DualSolver {
     D trace = 0.0;
     for (int i = 0; i < m_.n.nv; ++i) trace += w_.M[m_.tree.adr[i]];
     const D scale = 1.0 / trace;
-    for (int lane = 0; lane < D::kWidth; ++lane) Sweep(lane, Numbers(&scale)[lane]);
+    // lanes that repeat another are nobody's
+    for (int lane = 0; lane < w_.num_rows; ++lane) Sweep(lane, Numbers(&scale)[lane]);
     Accelerate();
   }
 

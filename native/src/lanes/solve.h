@@ -15,6 +15,8 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
   }
 }
 
+#include "island.h"
+#include "line_search.h"
 #include "newton.h"
 #include "pgs.h"
 

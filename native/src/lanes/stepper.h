@@ -59,6 +59,7 @@ class Stepper {
   // Lanes without a row of their own repeat the first one.
   void Load(const Row* rows, int count) {
     w_.escaped = w_.divided = FromBits<W>(0);
+    w_.num_rows = count;
     w_.num_contacts = w_.num_dofs = 0;
     for (int lane = 0; lane < W; ++lane) {
       const Row& row = rows[lane < count ? lane : 0];

@@ -70,6 +70,7 @@ struct Work {
   D *rows, *products, *dual_b, *dual_f, *dual_R, *root_inverse;
   std::uint64_t *row_dofs, *row_lanes;
 
+  int num_rows;    // lanes with a row of their own: the first ones
   int num_contacts, num_dofs;
   Bits escaped;   // lanes that MuJoCo is to step
   Bits divided;   // of those, lanes that would be stepped alone

@@ -68,6 +68,11 @@ WorldArrays CpuPool::ReadWorld(std::int32_t env, bool first) {
   return envs_->ReadWorld(env, first);
 }
 
+EngineChoice CpuPool::EngineOf(std::int32_t env) {
+  const OpenLock lock(*this, send_mutex_);
+  return envs_->EngineOf(env);
+}
+
 Options CpuPool::OptionsOf(std::int32_t env) {
   const OpenLock lock(*this, send_mutex_);
   return envs_->OptionsOf(env);

@@ -92,9 +92,13 @@ struct HeavyRef {
   using Obs = HeavyEnv::Obs;
   HeavyEnv& env;
   const EnvSpec& spec;
+  bool stepped = false;
 
   void Reset(Rng& rng, bool forced) { env.Reset(rng, forced); }
-  StepResult Step(const Action* action, Rng& rng) { return env.Step(action, rng); }
+  StepResult Step(const Action* action, Rng& rng) {
+    stepped = true;
+    return env.Step(action, rng);
+  }
   void Observe(Obs* obs) const { env.Observe(obs); }
   void WriteInfoRow(void* const* columns, std::int64_t row) const {
     // begun episodes have columns in same-step autoreset alone
@@ -190,6 +194,21 @@ void HeavyEnvBatch::RunOne(std::int32_t env, const Work& work, RowSource& source
   HeavyRef ref{*envs_[env], spec_};
   RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
             [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
+  if (!type_.step_ahead || !ref.stepped) return;
+  PaddedClock& own = clocks_[env];
+  std::atomic<std::int64_t>& count = ref.env.stepped_ahead() ? own.together : own.alone;
+  // its one writer at a time
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+EnvBatch::EngineSteps HeavyEnvBatch::CountSteps() const {
+  EngineSteps sum;
+  if (!type_.step_ahead) return sum;
+  for (const PaddedClock& one : clocks_) {
+    sum.together += one.together.load(std::memory_order_relaxed);
+    sum.alone += one.alone.load(std::memory_order_relaxed);
+  }
+  return sum;
 }
 
 void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {

@@ -124,7 +124,7 @@ StepStats::Totals StepStats::Sum() const {
   return sum;
 }
 
-StepStatsSnapshot StepStats::Read() const {
+StepStatsSnapshot StepStats::Read(const EnvBatch::EngineSteps& engines) const {
   const MutexLock lock(base_mutex_);
   const Totals now = Sum();
   StepStatsSnapshot result;
@@ -132,6 +132,8 @@ StepStatsSnapshot StepStats::Read() const {
   result.env_steps = now.steps - base_.steps;
   result.recvs = now.recvs - base_.recvs;
   result.env_errors = now.errors - base_.errors;
+  result.engine_steps = {engines.together - base_.engines.together,
+                         engines.alone - base_.engines.alone};
   result.step_time = Summarize(Since(base_.step_time, now.step_time));
   result.queue_wait = Summarize(Since(base_.queue_wait, now.queue_wait));
   result.batch_wait = Summarize(Since(base_.batch_wait, now.batch_wait));
@@ -146,10 +148,11 @@ StepStatsSnapshot StepStats::Read() const {
   return result;
 }
 
-void StepStats::Reset() {
+void StepStats::Reset(const EnvBatch::EngineSteps& engines) {
   const MutexLock lock(base_mutex_);
   // nothing is set to 0: each number has one writer, which counts on
   base_ = Sum();
+  base_.engines = engines;
 }
 
 }  // namespace rollouts

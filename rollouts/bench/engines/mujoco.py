@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo's own thread pools: what the engine alone makes of the same controls."""
+"""MuJoCo's own rollouts: what the engine alone makes of the same controls."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,11 @@ import numpy.typing as npt
 from rollouts import mujoco
 from rollouts.bench.measurement import Settings
 from rollouts.bench.peers import OpenEnv, notes_without_recv
-from rollouts.errors import EngineError, SpecError
-from rollouts.families.mujoco_engine import FAMILY as MUJOCO
+from rollouts.errors import SpecError
+from rollouts.families import dm_control
 from rollouts.families.table import family_of
 from rollouts.pool.vector_env import VectorEnv
-from rollouts.specs import EnvSpec, OptionValue
+from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
@@ -37,74 +35,56 @@ class MujocoRollout:
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         version = self.version()
-        _check_id(self.name, spec)
-        driver = _Driver(settings, spec.options)
+        check_id(self.name, spec)
+        driver = _Driver(settings, spec)
         note = f"Open loop: {_WINDOW} calls' controls at once, no resets, nothing observed."
-        return _opened(self.name, version, driver, settings, _WINDOW * driver.frame_skip, note)
+        return OpenEnv(
+            self.name,
+            version,
+            driver,
+            num_envs=settings.num_envs,
+            batch_size=settings.num_envs,
+            num_threads=settings.num_threads,
+            start=driver.start,
+            close=driver.close,
+            options={"nstep": _WINDOW * driver.substeps},
+            notes=(note, *notes_without_recv(settings)),
+        )
 
 
-class MujocoBatch:
-    """`mujoco.batch.Batch`: one call a step, no resets, observations, rewards or infos."""
-
-    name = "mujoco-batch"
-
-    def version(self) -> str:
-        mujoco.load_engine()
-        version = importlib.metadata.version("mujoco")
-        try:
-            importlib.import_module("mujoco.batch")
-        except ImportError as error:
-            raise EngineError(
-                f"peer 'mujoco-batch' needs mujoco.batch, which mujoco {version} lacks: "
-                'pip install "mujoco>=4", or leave this peer out'
-            ) from error
-        return version
-
-    def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        version = self.version()
-        _check_id(self.name, spec)
-        driver = _BatchDriver(settings, spec.options)
-        note = "No resets, nothing observed; its threads include the caller's."
-        return _opened(self.name, version, driver, settings, driver.frame_skip, note)
-
-
-def _opened(
-    peer: str,
-    version: str,
-    driver: _Driver | _BatchDriver,
-    settings: Settings,
-    nstep: int,
-    note: str,
-) -> OpenEnv:
-    return OpenEnv(
-        peer,
-        version,
-        driver,
-        num_envs=settings.num_envs,
-        batch_size=settings.num_envs,
-        num_threads=settings.num_threads,
-        start=driver.start,
-        close=driver.close,
-        options={"nstep": nstep},
-        notes=(note, *notes_without_recv(settings)),
-    )
-
-
-def _check_id(peer: str, spec: EnvSpec) -> None:
-    if family_of(spec.header) is not MUJOCO:
+def check_id(peer: str, spec: EnvSpec) -> None:
+    """Raises SpecError where an id is not of one of MuJoCo's families."""
+    if family_of(spec.header).drawer != "mujoco":
         raise SpecError(
             f"peer {peer!r} has MuJoCo's environments only, got env_id {spec.id!r}: "
             "measure an id such as 'Ant-v5', or leave this peer out"
         )
 
 
-def _model_file(options: Mapping[str, OptionValue]) -> str:
-    path = str(options["xml_file"])
-    return path if path.startswith(("/", ".", "~")) else str(mujoco.assets_dir() / path)
+def model_of(spec: EnvSpec) -> Any:
+    """The mujoco.MjModel of an id's environments, without what their episodes change in it."""
+    import mujoco as engine
+
+    family = family_of(spec.header)
+    assert family.model_file is not None
+    path = family.model_file({**family.load(spec.id, spec.header), **spec.options})
+    if path.endswith(".mjb"):
+        return engine.MjModel.from_binary_path(path)
+    return engine.MjModel.from_xml_path(path)
 
 
-def _starts(settings: Settings) -> Iterator[Array]:
-    """Integration states (nstate,) float64 in which our environments begin."""
+def substeps(spec: EnvSpec, model: Any) -> int:
+    """How many times a step of an id's environments calls mj_step."""
+    # 0: as many as the DeepMind suite's task has
+    interval = dm_control.control_timestep(spec.header) if not spec.options["frame_skip"] else None
+    if interval is None:
+        return max(1, int(spec.options["frame_skip"]))
+    return round(interval / float(model.opt.timestep))
+
+
+def starts(settings: Settings, *, at_least: int = 0) -> Array:
+    """Integration states (num_envs or more, nstate) float64 in which our environments begin."""
+    found: list[Array] = []
     with VectorEnv(
         settings.env_id,
         settings.num_envs,
@@ -112,49 +92,22 @@ def _starts(settings: Settings) -> Iterator[Array]:
         seed=settings.seed,
         env_options={**settings.env_options},
     ) as env:
-        env.reset()
-        yield from map(mujoco.integration_state, env.get_state())
-
-
-class _BatchDriver:
-    """Steps all simulations in one call."""
-
-    def __init__(self, settings: Settings, options: Mapping[str, OptionValue]) -> None:
-        import mujoco as engine
-        from mujoco import batch
-
-        self.frame_skip = int(options["frame_skip"])
-        self._settings = settings
-        model = engine.MjModel.from_xml_path(_model_file(options))
-        # 0 would be all CPUs
-        threads = max(1, settings.num_threads)
-        self._batch = batch.Batch(model, settings.num_envs, nthread=threads)
-        self._controls = self._batch.bind("ctrl")
-
-    def start(self) -> None:
-        """Begins where our environments begin."""
-        for row, state in zip(self._batch.state, _starts(self._settings), strict=True):
-            row[:] = state
-
-    def step(self, actions: Array) -> None:
-        """Steps once with actions (N, nu)."""
-        self._controls[:] = actions
-        self._batch.step(nstep=self.frame_skip)
-
-    def close(self) -> None:
-        del self._controls, self._batch
+        while not found or len(found) < at_least:
+            env.reset()
+            found += map(mujoco.integration_state, env.get_state())
+    return np.stack(found)
 
 
 class _Driver:
     """Collects controls of `_WINDOW` calls and rolls them out in the last of these."""
 
-    def __init__(self, settings: Settings, options: Mapping[str, OptionValue]) -> None:
+    def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         import mujoco as engine
         from mujoco import rollout
 
-        self.frame_skip = int(options["frame_skip"])
         self._engine, self._settings = engine, settings
-        self._model = engine.MjModel.from_xml_path(_model_file(options))
+        self._model = model_of(spec)
+        self.substeps = substeps(spec, self._model)
         threads = settings.num_threads
         self._data = [engine.MjData(self._model) for _ in range(max(1, threads))]
         # its pool's threads come beside the caller, who waits
@@ -171,8 +124,8 @@ class _Driver:
         states = np.empty((self._settings.num_envs, size))
         warm_start = np.empty((self._settings.num_envs, self._model.nv))
         everything = self._engine.mjtState.mjSTATE_INTEGRATION
-        starts = _starts(self._settings)
-        for row, warm, state in zip(states, warm_start, starts, strict=True):
+        begun = starts(self._settings)
+        for row, warm, state in zip(states, warm_start, begun, strict=True):
             self._engine.mj_setState(self._model, data, state, everything)
             self._engine.mj_getState(self._model, data, row, kind)
             warm[:] = data.qacc_warmstart
@@ -190,7 +143,7 @@ class _Driver:
             self._model,
             self._data,
             self._states,
-            np.repeat(controls, self.frame_skip, axis=1),
+            np.repeat(controls, self.substeps, axis=1),
             initial_warmstart=self._warm_start,
         )
         # rollouts do not say theirs: later ones begin with a cold solver

@@ -64,6 +64,8 @@ class Ask:
       kind     "sample": a batch that is not admitted yet; "draw": what is missing in one that is,
                because a shard died or had less; "stats", "can_sample"; "news": nothing
       batch    name of the batch, for its place in the queue when it is asked for again
+      is_endless  whether that there are no weights yet is an error: who asks is the process of
+               the service, and has no timeout
       wait_s   after which the answer is None, so that nobody is waited for who is gone
     """
 
@@ -71,6 +73,7 @@ class Ask:
     table: str = ""
     num_items: int = 0
     batch: str = ""
+    is_endless: bool = False
     wait_s: float = 0.0
     news: News = News()
 

@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from types import MappingProxyType
@@ -71,12 +71,20 @@ class ReplayClient(SampledReplay):
       learners = [Learner.remote(service.client()) for _ in range(4)]
     """
 
-    def __init__(self, link: Link, tables: Mapping[str, TableConfig], keys: KeyLayout) -> None:
+    def __init__(
+        self,
+        link: Link,
+        tables: Mapping[str, TableConfig],
+        keys: KeyLayout,
+        *,
+        is_here: bool = False,
+    ) -> None:
         """Asks nothing yet; made by ReplayService.client."""
         self.tables = MappingProxyType(dict(tables))
         self.policy_version = 0  # the newest that the service told of
         self._link = link
         self._keys = keys
+        self._is_here = is_here  # in the process of the service
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._signal = Signal()  # Ray's threads call this too
@@ -117,17 +125,33 @@ class ReplayClient(SampledReplay):
           SpecError: A batch so large that it might never be admitted.
           WorkerError: No worker is left and too little is there, a shard died too often, or this
             process is not connected to Ray.
+          ProtocolError: Without timeout_s, in the process of the service, where no weights were
+            published yet.
           ClosedError: The service or this client was closed, or the service's process ended.
         """
-        batch_size, beta = as_batch_size(batch_size), as_beta(beta)
         timeout_s = as_timeout(timeout_s)
+        is_endless = timeout_s is None
+        batch = self._sample(
+            as_batch_size(batch_size), self._table(table), as_beta(beta), timeout_s, is_endless
+        )
+        return on_device(batch, device)
+
+    def _sample_ahead(
+        self, batch_size: int, table: str, beta: float, timeout_s: float, takers: Collection[int]
+    ) -> ReplayBatch:
+        batch_size, beta = as_batch_size(batch_size), as_beta(beta)
+        return self._sample(batch_size, table, beta, timeout_s, bool(takers))
+
+    def _sample(
+        self, batch_size: int, table: str, beta: float, timeout_s: float | None, is_endless: bool
+    ) -> ReplayBatch:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        draft = self._begin(self._table(table), batch_size)
+        draft = self._begin(table, batch_size)
         while True:
             seen = self._signal.count
             self._check_open()
             left_s = _ASK_S if deadline is None else min(_ASK_S, deadline - time.monotonic())
-            if self._advance(draft, max(0.0, left_s)):
+            if self._advance(draft, max(0.0, left_s), is_endless and self._is_here):
                 break
             if left_s <= 0:
                 with self._lock:
@@ -143,7 +167,7 @@ class ReplayClient(SampledReplay):
             policy_lag=summary(batch.policy_lag),
         )
         self._tell(delivered=(delivered,))
-        return on_device(batch, device)
+        return batch
 
     def update_priorities(
         self, keys: ArrayLike, priorities: ArrayLike, *, table: str | None = None
@@ -223,7 +247,7 @@ class ReplayClient(SampledReplay):
                     return draft
         return Draft(f"{self._name}-{next(self._numbers)}", table, batch_size)
 
-    def _advance(self, draft: Draft, wait_s: float) -> bool:
+    def _advance(self, draft: Draft, wait_s: float, is_endless: bool) -> bool:
         """Does for a batch what can be done now; tells whether it is complete."""
         for piece, found in draft.take_parts():
             if isinstance(found, ShardLostError):
@@ -240,6 +264,7 @@ class ReplayClient(SampledReplay):
                 num_items=draft.num_missing,
                 batch=draft.name,
                 wait_s=wait_s,
+                is_endless=is_endless,
             )
             draft.asked(self._ask(ask))
         return draft.is_complete

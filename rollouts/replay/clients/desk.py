@@ -36,6 +36,7 @@ class _Waiting:
     ask: Ask
     since: float  # s of time.monotonic, of the batch's first ask
     until: float
+    fresh: int | None  # see Supply.why_none
 
 
 class Desk:
@@ -102,7 +103,8 @@ class Desk:
         for number, ask in taking.result():
             self._driver.hear(ask.news)
             since, _ = self._places.pop(ask.batch, (now, now))
-            self._waiting.append(_Waiting(number, ask, since, now + ask.wait_s))
+            fresh = self._driver.supply.first_fresh if ask.is_endless else None
+            self._waiting.append(_Waiting(number, ask, since, now + ask.wait_s, fresh))
 
     def _answer(self) -> None:
         """Answers whom it can, and whose time is up."""
@@ -145,7 +147,11 @@ class Desk:
                 return _NOT_YET
             waited_s = time.monotonic() - waiting.since
             grant = self._driver.grant(
-                ask.table, ask.num_items, is_admitted=ask.kind == "draw", waited_s=waited_s
+                ask.table,
+                ask.num_items,
+                is_admitted=ask.kind == "draw",
+                waited_s=waited_s,
+                fresh=waiting.fresh,
             )
             return _NOT_YET if grant is None else grant
         except Exception as error:

@@ -8,5 +8,6 @@ joining.py    how many items each shard draws, and their batches as one
 admission.py  the rate limiter of a table that is spread over shards
 shard_set.py  fragments into shards, and what becomes of a shard that dies
 requests.py   batches on their way
+supply.py     whether fragments come, and why none do
 saving.py     checkpoints of all shards
 """

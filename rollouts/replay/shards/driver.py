@@ -25,6 +25,7 @@ from rollouts.replay.shards.saving import Checkpoint, Saving, check_reads
 from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
+from rollouts.replay.shards.supply import Supply
 from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
 
@@ -91,8 +92,7 @@ class Driver:
         most = {table.name: table.most_priority for table in tables}
         self._requests = Requests(self._shards, self._admissions, keys, most)
         self._failure: Exception | None = None
-        self._end: Exception | None = None  # why nothing is inserted at present
-        self._unfed: tuple[int, Exception | None] = 0, None  # attempts without weights, their error
+        self.supply = Supply()
         self._unclaimed: deque[Request] = deque()  # of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
@@ -105,9 +105,9 @@ class Driver:
             at_exit.call_at_exit(self._join)
 
     def sample(
-        self, table: str, batch_size: int, beta: float, timeout_s: float | None
+        self, table: str, batch_size: int, beta: float, timeout_s: float | None, is_endless: bool
     ) -> ReplayBatch:
-        """See ReplayService.sample."""
+        """See ReplayService.sample; `is_endless`: who wants the batch has no timeout."""
         begin = time.monotonic()
         deadline = None if timeout_s is None else begin + timeout_s
         admission = self._admissions[table]
@@ -122,7 +122,7 @@ class Driver:
                     return request
             return self._requests.make(table, batch_size, self.policy_version)
 
-        request = self._until(make, deadline, "admitted by the rate limiter", lambda: True)
+        request = self._until(make, deadline, "admitted by the limiter", lambda: True, is_endless)
         admitted_at = time.monotonic()
         try:
             self._until(
@@ -130,6 +130,7 @@ class Driver:
                 deadline,
                 "sampled",
                 lambda: request.num_missing > 0,
+                is_endless,
             )
         except TimeoutError:
             with self._lock:
@@ -144,7 +145,7 @@ class Driver:
         return batch
 
     def grant(
-        self, table: str, num_items: int, *, is_admitted: bool, waited_s: float
+        self, table: str, num_items: int, *, is_admitted: bool, waited_s: float, fresh: int | None
     ) -> Grant | None:
         """Lets a client draw a batch or what is missing in one; None: not yet. Does not wait.
 
@@ -157,8 +158,9 @@ class Driver:
             grant = self._requests.grant(
                 table, num_items, self.policy_version, is_admitted=is_admitted
             )
-            if grant is None and self._end is not None and self._shards.is_idle:
-                raise self._end.with_traceback(None)
+            end = self.supply.why_none(fresh) if self._shards.is_idle else None
+            if grant is None and end is not None:
+                raise end.with_traceback(None)
             if grant is not None and not is_admitted:
                 self._sample_wait_s[table] += waited_s
         if grant is not None:
@@ -294,18 +296,18 @@ class Driver:
                 self._wait_for_room()
                 try:
                     self._take_fragment(_LOOK_S)
-                    self._end, self._unfed = None, (0, None)
+                    self.supply.came()
                 except TimeoutError:
-                    self._unfed = (0, None)
+                    self.supply.came_late()
                 except ProtocolError as error:  # no weights yet
-                    self._unfed = (self._unfed[0] + 1, error)
+                    self.supply.found_no_weights(error)
                     self._stopping.wait(_RETRY_S)
                 except WorkerError as error:  # no worker is left, but they may be scaled up again
-                    self._end = error
+                    self.supply.end = error
                     self.signal.wake()
                     self._stopping.wait(_RETRY_S)
         except ClosedError as error:
-            self._end = error
+            self.supply.end = error
         except Exception as error:
             self._failure = self._failure or error
         self.signal.wake()
@@ -342,6 +344,7 @@ class Driver:
         deadline: float | None,
         what: str,
         wants_items: Callable[[], bool] = lambda: False,
+        is_endless: bool = False,
     ) -> T:
         """Tries again whenever something happened, with the lock, until there is a result.
 
@@ -350,9 +353,9 @@ class Driver:
           deadline: Of time.monotonic; None: none.
           what: For the error.
           wants_items: Whether only inserts help: made here if nobody else does, else an error.
+          is_endless: Whether that there are no weights yet is an error.
         """
-        # the second attempt from now on is the first that began after this call
-        fresh = self._unfed[0] + 2
+        fresh = self.supply.first_fresh if is_endless else None
         while True:
             seen = self.signal.count
             with self._lock:
@@ -361,9 +364,8 @@ class Driver:
                 result = attempt()
                 if result is not None:
                     return result
-                wants, (count, unfed) = wants_items(), self._unfed
-                end = self._end or (unfed if deadline is None and count >= fresh else None)
-                end = end if wants and self._shards.is_idle else None
+                wants = wants_items()
+                end = self.supply.why_none(fresh) if wants and self._shards.is_idle else None
                 must_collect = self._collects_here and wants and self._shards.has_room
             if end is not None:
                 raise end.with_traceback(None)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_a_sample_that_waits_for_weights_that_nobody_published_raises(ray_sessio
             replay.sample(8)
         with pytest.raises(TimeoutError):
             replay.sample(8, timeout_s=0.1)
+        with replay.client() as client, client.prefetch(8) as ahead:
+            with pytest.raises(ProtocolError, match="publish_weights"):
+                client.sample(8)
+            with pytest.raises(ProtocolError, match="publish_weights"):
+                ahead.get()
+            # in another process it waits: this one may publish some
+            with pickle.loads(pickle.dumps(client)) as elsewhere, pytest.raises(TimeoutError):
+                elsewhere.prefetch(8).get(timeout_s=2.0)
+        with replay.prefetch(8) as ahead:
+            with pytest.raises(ProtocolError, match="publish_weights"):
+                ahead.get()
+            coordinator.publish_weights(weights())
+            assert len(ahead.get().key) == 8
         coordinator.publish_weights(weights())
         # at once: that there were none before is no reason
         assert len(replay.sample(8).key) == 8

@@ -89,7 +89,7 @@ COMPARED = [
     "Reacher-v5",
     "Taxi-v3",
 ]
-NOT_REPORTED = {"agent_pos", "mission_id"}  # of MiniGrid and BabyAI
+NOT_REPORTED = {"agent_pos"}  # of MiniGrid and BabyAI
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:

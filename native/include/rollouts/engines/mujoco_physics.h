@@ -165,8 +165,6 @@ class PhysicsModel {
   // Why lanes (rollouts/lanes/step.h) do not step simulations of it; empty: they do. The first call
   // compares their steps with those of the MuJoCo that is loaded, which takes some milliseconds.
   const std::string& why_not_lanes() const;
-  // What the user is to know of that comparison; empty where all is well.
-  const std::string& lanes_warning() const;
 
  private:
   friend class Physics;

@@ -109,6 +109,7 @@ class CpuPool final : private ChunkRunner {
   void CheckReset(const std::uint8_t* mask) const;
   // All options of an environment, those at their default too.
   Options OptionsOf(std::int32_t env);
+  EngineChoice EngineOf(std::int32_t env);
 
   // Gives the environments that SendReset(mask) would reset other options, or other values in
   // their models; what is not named stays. They must be reset before they are stepped. Throws
@@ -196,8 +197,8 @@ class CpuPool final : private ChunkRunner {
   }
 
   // Counts and times of what was stepped; from any thread, at any time, also after Close.
-  StepStatsSnapshot stats() const { return stats_.Read(); }
-  void ResetStats() { stats_.Reset(); }
+  StepStatsSnapshot stats() const { return stats_.Read(envs_->CountSteps()); }
+  void ResetStats() { stats_.Reset(envs_->CountSteps()); }
 
   // Running statistics of what wrapped environments told. The first two throw SpecError where
   // there are none; they and the next wait for a Recv of another thread. Moments have as many

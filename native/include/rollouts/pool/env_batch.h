@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rollouts/core/engine_choice.h"
 #include "rollouts/core/step.h"
 #include "rollouts/pool/frame.h"
 #include "rollouts/pool/model_columns.h"
@@ -105,6 +106,16 @@ class EnvBatch {
 
   // All options of an environment, those at their default too.
   virtual Options OptionsOf(std::int32_t env) const = 0;
+
+  // Which engine steps an environment.
+  virtual EngineChoice EngineOf(std::int32_t /*env*/) const { return {}; }
+  // Steps that engines made of several environments at once, and others, of those that have such an
+  // engine; from any thread.
+  struct EngineSteps {
+    std::int64_t together = 0;
+    std::int64_t alone = 0;
+  };
+  virtual EngineSteps CountSteps() const { return {}; }
 
   // Builds what the environments need to have other options, or other values in their models;
   // what is returned, and cannot fail, puts it in place. They are to be reset next. What `env`

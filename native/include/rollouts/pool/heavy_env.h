@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "rollouts/core/engine_choice.h"
 #include "rollouts/core/env.h"
 #include "rollouts/core/model_overrides.h"
 #include "rollouts/pool/model_columns.h"
@@ -54,6 +55,12 @@ concept StepsAhead = requires(std::span<Env* const> envs,
   Env::StepAhead(envs, actions);
 };
 
+// A heavy environment that one of several engines steps.
+template <typename Env>
+concept HasEngines = requires(const Env& env) {
+  { env.engine() } -> std::same_as<EngineChoice>;
+};
+
 // A heavy environment that takes something over from one of other options that it replaces.
 template <typename Env>
 concept Following = requires(Env& env, const Env& before) { env.Follow(before); };
@@ -88,6 +95,9 @@ class HeavyEnv {
   virtual const ModelOverrides& model_overrides() const = 0;
   virtual ModelArray ReadModel(const std::string& field, bool of_file) const = 0;
   virtual std::vector<std::string> ModelFields() const = 0;
+  virtual EngineChoice engine() const = 0;
+  // Whether the last step was made by HeavyType::step_ahead.
+  virtual bool stepped_ahead() const = 0;
 };
 
 // A Config of some environment type; only that type's functions look into it.
@@ -160,6 +170,15 @@ class HeavyEnvOf final : public HeavyEnv {
   std::vector<std::string> ModelFields() const override {
     if constexpr (HasModel<Env>) return env_.ModelFields();
     return {};
+  }
+
+  EngineChoice engine() const override {
+    if constexpr (HasEngines<Env>) return env_.engine();
+    return {};
+  }
+  bool stepped_ahead() const override {
+    if constexpr (StepsAhead<Env>) return env_.stepped_ahead();
+    return false;
   }
 
   static void StepAhead(std::span<HeavyEnv* const> envs, std::span<const Action* const> actions)

@@ -2,6 +2,7 @@
 // Environments that own an engine, as a batch of a pool.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,8 @@ class HeavyEnvBatch final : public EnvBatch {
 
   Frame Render(std::int32_t env) const override;
   Options OptionsOf(std::int32_t env) const override;
+  EngineChoice EngineOf(std::int32_t env) const override { return envs_[env]->engine(); }
+  EngineSteps CountSteps() const override;
   // An environment whose options change is built anew.
   std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& given,
                                 std::int32_t first_row) override;
@@ -61,6 +64,9 @@ class HeavyEnvBatch final : public EnvBatch {
   // clocks of neighbours are written by different threads
   struct alignas(64) PaddedClock {
     EpisodeClock value;
+    // read by anybody
+    std::atomic<std::int64_t> together{0};
+    std::atomic<std::int64_t> alone{0};
   };
 
   template <typename TakeRow>

@@ -102,6 +102,21 @@ class MixedEnvBatch final : public EnvBatch {
     return part.envs->OptionsOf(env - part.first);
   }
 
+  EngineChoice EngineOf(std::int32_t env) const override {
+    const Part& part = PartOf(env);
+    return part.envs->EngineOf(env - part.first);
+  }
+
+  EngineSteps CountSteps() const override {
+    EngineSteps sum;
+    for (const Part& part : parts_) {
+      const EngineSteps own = part.envs->CountSteps();
+      sum.together += own.together;
+      sum.alone += own.alone;
+    }
+    return sum;
+  }
+
   std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& changes,
                                 std::int32_t first_row) override {
     std::vector<std::function<void()>> prepared;

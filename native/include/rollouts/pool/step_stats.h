@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rollouts/core/step.h"
+#include "rollouts/pool/env_batch.h"
 #include "rollouts/support/mutex.h"
 
 namespace rollouts {
@@ -57,6 +58,7 @@ struct StepStatsSnapshot {
   std::int64_t env_steps = 0;
   std::int64_t recvs = 0;
   std::int64_t env_errors = 0;
+  EnvBatch::EngineSteps engine_steps;
   TimeSummary step_time, queue_wait, batch_wait;
   std::vector<double> env_step_time;  // s per environment; NaN where none was timed
 };
@@ -148,9 +150,10 @@ class StepStats {
 
   void AddError() { errors_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Since construction or Reset. From any thread, at any time.
-  StepStatsSnapshot Read() const;
-  void Reset();
+  // Since construction or Reset. From any thread, at any time. `engines`: what the environments have
+  // counted since their construction.
+  StepStatsSnapshot Read(const EnvBatch::EngineSteps& engines) const;
+  void Reset(const EnvBatch::EngineSteps& engines);
 
  private:
   static constexpr std::int32_t kAlwaysFromNs = 1'000;
@@ -165,6 +168,7 @@ class StepStats {
   // All numbers at one moment.
   struct Totals {
     std::int64_t steps = 0, recvs = 0, errors = 0;
+    EnvBatch::EngineSteps engines;
     std::vector<std::int64_t> step_time, queue_wait, batch_wait;
     std::vector<std::int64_t> env_picoseconds, env_steps;
   };

@@ -38,6 +38,8 @@ class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
   Frame Render(std::int32_t env) const override { return envs_->Render(env); }
   // Also the wrappers of which a saved state holds something.
   Options OptionsOf(std::int32_t env) const override;
+  EngineChoice EngineOf(std::int32_t env) const override { return envs_->EngineOf(env); }
+  EngineSteps CountSteps() const override { return envs_->CountSteps(); }
   std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& changes,
                                 std::int32_t first_row) override {
     return envs_->Prepare(envs, changes, first_row);

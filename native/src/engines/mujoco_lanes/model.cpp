@@ -2,16 +2,28 @@
 // A model of MuJoCo's as lanes read it, and whether they step it.
 #include <algorithm>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "engines/mujoco_lanes/comparison.h"
+#include "engines/mujoco_library.h"
 #include "engines/mujoco_native.h"
 #include "rollouts/lanes/step.h"
 
 namespace rollouts {
 namespace {
+
+std::mutex warnings_mutex;
+std::set<std::string> warned_of;  // models
+std::vector<std::string> warnings;  // that nobody has taken yet
+
+void Warn(const std::string& xml_path, const std::string& warning) {
+  const std::lock_guard lock(warnings_mutex);
+  if (warned_of.insert(xml_path).second) warnings.push_back(warning);
+}
 
 lanes::ModelSizes SizesOf(const mjModel* model) {
   const ModelPlaces& at = Release().model;
@@ -46,20 +58,25 @@ lanes::ModelOrReason ReadByLanes(const mjModel* model) {
 
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   // they would have a part in the steps that are compared
-  if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read", ""};
+  if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read"};
   lanes::ModelOrReason read = ReadByLanes(model);
-  if (!read.model) return {nullptr, std::move(read.why_not), ""};
+  if (!read.model) return {nullptr, std::move(read.why_not)};
   const LanesComparison compared = CompareLanes(*read.model, model);
   if (compared.num_compared == 0) {
-    return {nullptr, "every step that was tried is one that lanes leave to MuJoCo", ""};
+    return {nullptr, "every step that was tried is one that lanes leave to MuJoCo"};
   }
-  if (compared.difference <= kMostDifference) return {std::move(read.model), "", ""};
+  if (compared.difference <= kMostDifference) return {std::move(read.model), ""};
   const std::string version = VersionText(MujocoVersion());
   const std::string differs = "steps of lanes differ from those of MuJoCo " + version + " by " +
                               TextOf(compared.difference) + " in " + compared.array;
-  return {nullptr, differs,
-          differs + ", expected at most " + TextOf(kMostDifference) + ", with the model " + xml_path +
-              ": MuJoCo itself steps it, several times slower"};
+  Warn(xml_path, differs + ", expected at most " + TextOf(kMostDifference) + ", with the model " +
+                     xml_path + ": MuJoCo itself steps it, several times slower");
+  return {nullptr, differs};
+}
+
+std::vector<std::string> TakeLanesWarnings() {
+  const std::lock_guard lock(warnings_mutex);
+  return std::exchange(warnings, {});
 }
 
 std::shared_ptr<const lanes::Model> ReadOwnInLanes(const mjModel* model) {
@@ -72,14 +89,12 @@ const PhysicsModel::Native& PhysicsModel::WithLanes() const {
       native_->lanes = ReadInLanes(native_->model.get(), xml_path_);
     } catch (const std::exception& error) {
       // a model that MuJoCo cannot step is its to report, when it does
-      native_->lanes = {nullptr, std::string("steps of it fail: ") + error.what(), ""};
+      native_->lanes = {nullptr, std::string("steps of it fail: ") + error.what()};
     }
   });
   return *native_;
 }
 
 const std::string& PhysicsModel::why_not_lanes() const { return WithLanes().lanes.why_not; }
-
-const std::string& PhysicsModel::lanes_warning() const { return WithLanes().lanes.warning; }
 
 }  // namespace rollouts

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rollouts/core/engine_choice.h"
 #include "rollouts/core/model_overrides.h"
 #include "rollouts/engines/mujoco_physics.h"
 #include "rollouts/engines/mujoco_pixels.h"
@@ -32,6 +33,9 @@ class ModelOwner {
   }
   std::vector<std::string> ModelFields() const { return physics_.model().SettableFields(); }
 
+  EngineChoice engine() const { return {why_not_lanes_.empty() ? "lanes" : "mujoco", why_not_lanes_}; }
+  bool stepped_ahead() const { return physics_.stepped_by_lanes(); }
+
   // Steps that are due, those of lanes side by side; each environment's Step ends its own.
   template <typename Env>
   static void StepAhead(std::span<Env* const> envs, std::span<const float* const> actions) {
@@ -47,7 +51,8 @@ class ModelOwner {
 
   // To be called once, in a constructor: lanes step the simulation from now on, if they can.
   void ChooseEngine(const EngineConfig& config, const StepKind& kind) {
-    if (WhyNotLanes(config, physics_.model(), kind.reads).empty()) physics_.UseLanes(kind);
+    why_not_lanes_ = WhyNotLanes(config, physics_.model(), kind.reads);
+    if (why_not_lanes_.empty()) physics_.UseLanes(kind);
   }
 
   // To be called when the simulation has moved.
@@ -74,6 +79,7 @@ class ModelOwner {
 
  private:
   const bool all_parts_;
+  std::string why_not_lanes_;
 };
 
 }  // namespace rollouts

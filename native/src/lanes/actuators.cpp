@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what acts on joints, and what is sensed.
+#include <algorithm>
+#include <cstdint>
+
+#include "model.h"
+
+namespace rollouts::lanes {
+namespace {
+
+template <typename T>
+const T* Array(const FieldReader& read, const char* name) {
+  return static_cast<const T*>(read(name));
+}
+
+template <typename T>
+const T* Copy(Model& model, const FieldReader& read, const char* name, std::size_t count) {
+  T* const out = model.Keep<T>(count);
+  if (const T* in = Array<T>(read, name)) std::copy_n(in, count, out);
+  return out;
+}
+
+// mjtSensor and mjtObj.
+SensorKind KindOfSensor(std::int32_t type) {
+  switch (type) {
+    case 0: return SensorKind::kTouch;
+    case 1: return SensorKind::kAccelerometer;
+    case 2: return SensorKind::kVelocimeter;
+    case 3: return SensorKind::kGyro;
+    case 4: return SensorKind::kForce;
+    case 5: return SensorKind::kTorque;
+    case 9: return SensorKind::kJointPosition;
+    case 10: return SensorKind::kJointVelocity;
+    case 26: return SensorKind::kFramePosition;
+    case 28: case 29: case 30: return SensorKind::kFrameAxis;
+    case 35: return SensorKind::kSubtreeCom;
+    case 36: return SensorKind::kSubtreeVelocity;
+    default: return SensorKind::kUncovered;
+  }
+}
+
+FrameKind KindOfFrame(std::int32_t object) {
+  switch (object) {
+    case 1: return FrameKind::kInertialBody;
+    case 2: return FrameKind::kBody;
+    case 5: return FrameKind::kGeom;
+    default: return FrameKind::kSite;
+  }
+}
+
+}  // namespace
+
+void ReadTendons(Model& model, const FieldReader& read) {
+  const auto ntendon = static_cast<std::size_t>(model.n.ntendon);
+  const auto nwrap = static_cast<std::size_t>(model.n.nwrap);
+  model.tendon_adr = Copy<std::int32_t>(model, read, "tendon_adr", ntendon);
+  model.tendon_num = Copy<std::int32_t>(model, read, "tendon_num", ntendon);
+  const std::int32_t* const joints = Array<std::int32_t>(read, "wrap_objid");
+  auto* const out = model.Keep<TendonJoint>(nwrap);
+  for (std::size_t i = 0; i < nwrap; ++i) out[i] = {model.jnt_dofadr[joints[i]], model.jnt_qposadr[joints[i]]};
+  model.tendon_joints = out;
+}
+
+void ReadActuators(Model& model, const FieldReader& read) {
+  const auto nu = static_cast<std::size_t>(model.n.nu);
+  auto* const out = model.Keep<Actuator>(nu);
+  for (std::size_t i = 0; i < nu; ++i) {
+    Actuator& one = out[i];
+    one.on_tendon = Array<std::int32_t>(read, "actuator_trntype")[i] == 3;
+    const std::int32_t id = Array<std::int32_t>(read, "actuator_trnid")[2 * i];
+    if (one.on_tendon) {
+      one.tendon = id;
+    } else {
+      one.dof = model.jnt_dofadr[id];
+      one.qpos = model.jnt_qposadr[id];
+    }
+    one.affine_gain = Array<std::int32_t>(read, "actuator_gaintype")[i] == 1;
+    one.affine_bias = Array<std::int32_t>(read, "actuator_biastype")[i] == 1;
+    one.ctrl_limited = Array<std::uint8_t>(read, "actuator_ctrllimited")[i] && (model.disabled & kNoClamp) == 0;
+    one.force_limited = Array<std::uint8_t>(read, "actuator_forcelimited")[i];
+  }
+  model.actuators = out;
+}
+
+void ReadActuatorNumbers(Model& model, const FieldReader& read) {
+  constexpr std::size_t kParameters = 10;  // mjNGAIN, mjNBIAS
+  for (std::size_t i = 0; i < static_cast<std::size_t>(model.n.nu); ++i) {
+    ActuatorNumbers<double>& one = model.actuator_numbers[i];
+    one.gear = Array<double>(read, "actuator_gear")[6 * i];
+    std::copy_n(Array<double>(read, "actuator_gainprm") + kParameters * i, 3, one.gain);
+    std::copy_n(Array<double>(read, "actuator_biasprm") + kParameters * i, 3, one.bias);
+    std::copy_n(Array<double>(read, "actuator_ctrlrange") + 2 * i, 2, one.ctrl_range);
+    std::copy_n(Array<double>(read, "actuator_forcerange") + 2 * i, 2, one.force_range);
+  }
+  if (model.n.nwrap > 0) {
+    std::copy_n(Array<double>(read, "wrap_prm"), model.n.nwrap, model.tendon_coefficient);
+  }
+  if (model.n.nsensor > 0) std::copy_n(Array<double>(read, "sensor_cutoff"), model.n.nsensor, model.sensor_cutoff);
+}
+
+void ReadSensors(Model& model, const FieldReader& read) {
+  const auto count = static_cast<std::size_t>(model.n.nsensor);
+  auto* const out = model.Keep<Sensor>(count);
+  const auto* const type = Array<std::int32_t>(read, "sensor_type");
+  const auto* const object = Array<std::int32_t>(read, "sensor_objtype");
+  for (std::size_t i = 0; i < count; ++i) {
+    Sensor& one = out[i];
+    one.kind = KindOfSensor(type[i]);
+    one.frame = KindOfFrame(object[i]);
+    one.object = Array<std::int32_t>(read, "sensor_objid")[i];
+    one.adr = Array<std::int32_t>(read, "sensor_adr")[i];
+    one.dim = Array<std::int32_t>(read, "sensor_dim")[i];
+    one.axis = type[i] - 28;
+    one.cuts = Array<double>(read, "sensor_cutoff")[i] > 0 && one.kind != SensorKind::kFrameAxis;
+    const bool framed = one.kind == SensorKind::kFramePosition || one.kind == SensorKind::kFrameAxis;
+    const bool known = object[i] == 1 || object[i] == 2 || object[i] == 5 || object[i] == 6;
+    // relative to another frame, or of a camera
+    if (framed && (!known || Array<std::int32_t>(read, "sensor_refid")[i] >= 0)) {
+      one.kind = SensorKind::kUncovered;
+    }
+    // zones of other shapes
+    if (one.kind == SensorKind::kTouch) {
+      const std::int32_t zone = model.site_type[one.object];
+      if (zone != kSphere && zone != kCapsule && zone != kBox && zone != kEllipsoid) {
+        one.kind = SensorKind::kUncovered;
+      }
+    }
+    const auto* const interval = Array<double>(read, "sensor_interval");
+    const auto* const delay = Array<double>(read, "sensor_delay");
+    if ((interval && interval[2 * i] > 0) || (delay && delay[i] > 0)) one.kind = SensorKind::kUncovered;
+    model.accelerations_sensed |= one.kind == SensorKind::kForce || one.kind == SensorKind::kTorque ||
+                                  one.kind == SensorKind::kAccelerometer;
+  }
+  model.sensors = out;
+}
+
+}  // namespace rollouts::lanes

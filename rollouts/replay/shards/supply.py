@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether fragments come, and why none do."""
+
+from __future__ import annotations
+
+
+class Supply:
+    """What became of the last attempts to get a fragment."""
+
+    def __init__(self) -> None:
+        """Begins without attempts."""
+        self.end: Exception | None = None  # why nothing is inserted at present
+        self._unfed: tuple[int, Exception | None] = 0, None  # attempts without weights, their error
+
+    @property
+    def first_fresh(self) -> int:
+        """The first attempt that begins after this call, if all fail; see `why_none`."""
+        return self._unfed[0] + 2
+
+    def came(self) -> None:
+        """A fragment came."""
+        self.end, self._unfed = None, (0, None)
+
+    def came_late(self) -> None:
+        """None came in time, though there are weights."""
+        self._unfed = (0, None)
+
+    def found_no_weights(self, error: Exception) -> None:
+        """None can come before there are weights."""
+        self._unfed = (self._unfed[0] + 1, error)
+
+    def why_none(self, fresh: int | None) -> Exception | None:
+        """Why nothing comes any more; None: it may.
+
+        `fresh`: an attempt that found no weights says why, if it is this one or a later one.
+        """
+        count, error = self._unfed
+        return self.end or (error if fresh is not None and count >= fresh else None)
