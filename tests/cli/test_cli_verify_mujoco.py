@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rollouts import _native
+from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.cli.main import main
 from rollouts.cli.verify_mujoco.comparison import Comparison, compare
 from rollouts.cli.verify_mujoco.driver import KINDS, STATE, Driver
@@ -156,3 +158,47 @@ def test_means_are_apart_by_standard_errors() -> None:
     assert errors_apart(same, same) == 0
     assert errors_apart(np.full(3, 1.0), np.full(3, 2.0)) == np.inf
     assert errors_apart(same, same + 2) == pytest.approx(2 / np.sqrt(2 * same.var() / 3))
+
+
+_PROGRAM = """
+import torch
+from torch import nn
+from rollouts import TorchPolicy
+
+class Net(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.body = nn.Linear(inputs, outputs)
+        self.log_std = nn.Parameter(torch.zeros(outputs))
+    def forward(self, obs):
+        mean = self.body(obs.float())
+        return mean, self.log_std.expand_as(mean), mean[:, 0]
+
+def make_policy(spec):
+    net = Net(spec.single_observation_space.shape[0], spec.single_action_space.shape[0])
+    return TorchPolicy(net, spec.single_action_space, seed=spec.seed)
+"""
+
+
+def test_a_policy_makes_states_and_episodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which importing a program adds to
+    (tmp_path / "mine.py").write_text(_PROGRAM)
+    weights = {
+        "body.weight": torch.zeros(3, 11),
+        "body.bias": torch.zeros(3),
+        "log_std": torch.zeros(3),
+    }
+    checkpoint = Checkpoint(
+        env_id="Hopper-v5", weights=weights, program="mine.py", policy_version=2
+    )
+    save_checkpoint(tmp_path / "run", checkpoint)
+    command = ["verify-mujoco", "--checkpoint", str(tmp_path / "run"), "--trust"]
+    assert main([*command, "--kinds", "policy,resting", "--steps", "600", "--episodes", "16"]) == 0
+    said = capsys.readouterr().out
+    assert "Hopper-v5" in said.splitlines()[0]
+    assert "policy returns of 16 episodes: " in said

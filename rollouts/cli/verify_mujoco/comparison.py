@@ -138,7 +138,8 @@ def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timeste
     """Errors (N,) of the next state, by name; of velocities to what one step may add to them."""
     smooth = evaluation["qacc_smooth"][1]
     added = timestep * np.abs(smooth).max(1, initial=0)
-    return {name: relative(*after[name], floor=added if name == "qvel" else None) for name in NEXT}
+    floors = {"qvel": added}
+    return {name: relative(after[name][0], after[name][1], floors.get(name)) for name in NEXT}
 
 
 def _count(

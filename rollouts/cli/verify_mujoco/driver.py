@@ -148,7 +148,8 @@ class Driver:
                 qpos[rows, first : first + 4] = rng.normal(size=(len(rows), 4))
                 _normalise(qpos, rows, first)
             elif model.jnt_limited[joint]:
-                qpos[rows, at] = rng.uniform(*model.jnt_range[joint], size=len(rows))
+                low, high = model.jnt_range[joint]
+                qpos[rows, at] = rng.uniform(low, high, len(rows))
             elif kind == _HINGE:
                 qpos[rows, at] = rng.uniform(-np.pi, np.pi, size=len(rows))
 

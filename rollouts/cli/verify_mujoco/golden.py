@@ -56,7 +56,7 @@ def record(path: Path, ids: Sequence[str], seed: int) -> None:
         for name in _NEXT:
             arrays[f"{env_id}/next_{name}"] = found[name][1]
     with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read(path: Path) -> Golden:
