@@ -11,7 +11,8 @@ from rollouts.own_env.header_files import HeaderFiles
 
 _MOST = 4  # messages that are shown
 _MESSAGE = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<text>.*)$")
-_RULE = re.compile(r"static assertion failed(?: due to requirement .*?)?: \"?rollouts: (.*?)\"?$")
+# g++, clang from 16 on, and "static_assert failed" before
+_RULE = re.compile(r"static(?: assertion|_assert) failed\b.*?\brollouts: (.*?)\"?$")
 _NO_TYPE = re.compile(
     r"does not name a type|not (been )?declared|is not a member|unknown type name|no (type|member) "
     "named"

@@ -37,9 +37,9 @@ def line_of(text: str, part: str) -> int:
     ("before", "after", "said"),
     [
         ("state.position = 0;", "state.position = 0", "expected ';'"),
-        ("lamp) / last;", "lump) / last;", "has no member named 'lump'"),
-        ("check.Finite(", "check.Finit(", "has no member named 'Finit'"),
-        ("#pragma once", '#include "nowhere.h"', "nowhere.h: No such file"),
+        ("lamp) / last;", "lump) / last;", "no member named 'lump'"),
+        ("check.Finite(", "check.Finit(", "no member named 'Finit'"),
+        ("#pragma once", '#include "nowhere.h"', r"nowhere\.h'?:? (No such file|file not found)"),
     ],
 )
 def test_the_line_of_the_header_comes_with_what_the_compiler_says(
@@ -82,7 +82,8 @@ def test_an_error_in_a_file_that_the_header_includes_names_that_file(tmp_path: P
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "lamp.h").write_text("#pragma once\n\nint Lamp() { return nothing; }\n")
     message = refused('#include "parts/lamp.h"\n' + ONE, tmp_path)
-    assert f"{tmp_path}/parts/lamp.h:3: 'nothing' was not declared" in message
+    place = re.escape(f"{tmp_path}/parts/lamp.h:3: ")
+    assert re.search(rf"{place}.*('nothing' was not declared|identifier 'nothing')", message)
 
 
 def test_a_type_that_is_not_in_the_header_is_told(tmp_path: Path) -> None:
@@ -105,12 +106,20 @@ def test_a_type_that_is_one_of_ours_too_is_told_and_may_be_said_in_full(tmp_path
         assert env.reset()[0].shape == (2, 2)
 
 
-def test_other_compilers_errors_are_read_too() -> None:
-    # of clang 19, in its words
+@pytest.mark.parametrize(
+    "words",
+    [
+        "static assertion failed due to requirement 'x<rollouts::Y>': rollouts: it has no type "
+        "Config",
+        "static_assert failed due to requirement 'x<rollouts::Y>' \"rollouts: it has no type "
+        'Config"',
+    ],
+    ids=["clang 19", "clang 14"],
+)
+def test_other_compilers_errors_are_read_too(words: str) -> None:
     said = (
         "/made/sources/my_env.h:7:3: error: unknown type name 'it'\n"
-        "/ours/contract.h:9:1: error: static assertion failed due to requirement 'x': rollouts: it "
-        "has no type Config\n"
+        f"/ours/contract.h:9:1: error: {words}\n"
     )
     files = HeaderFiles("my_env.h", {"my_env.h": "\nstruct MyEnv {\n"}, "/home")
     first, _, _ = said.partition("/ours")
