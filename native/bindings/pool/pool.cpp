@@ -384,9 +384,7 @@ void BindPool(py::module_& module) {
       .def("update_statistics", [](PyPool& self, bool updates) {
         UpdateStatistics(self.pool(), updates);
       }, py::arg("updates"))
-      .def_property_readonly("updates_statistics", [](PyPool& self) {
-        return self.pool().updates_statistics();
-      })
+      .def_property_readonly("updates_statistics", [](PyPool& self) { return self.pool().updates_statistics(); })
       .def("engines", [](PyPool& self) { return Engines(self.pool()); })
       .def("stats", [](PyPool& self) { return StatsDict(self.pool()); })
       .def("reset_stats", [](PyPool& self) { self.pool().ResetStats(); })
