@@ -165,6 +165,7 @@ class DualSolver {
       for (int j = 0; j < size; ++j) r[j] = b[j];
       for (int i = 0; i < count; ++i) {
         const double one = f[i];
+        if (one == 0) continue;
         const double* const row = A + i * size;
         for (int j = 0; j < size; ++j) r[j] += row[j] * one;
       }
@@ -200,6 +201,8 @@ class DualSolver {
         double next = old - r[i] * inverse[i];
         next = next < 0 ? 0 : next;
         double change = next - old;
+        // most rows do not push, and go on not to
+        if (change == 0) continue;
         const double* const row = A + i * size;
         double worse = change * (0.5 * change * row[i] + r[i]);
         if (__builtin_expect(worse > 1e-10, 0)) {

@@ -43,7 +43,7 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
       step_cost_ns_(settings.step_cost_ns),
       together_(settings.together),
       pin_cpus_(settings.pin_cpus),
-      light_(settings.step_cost_ns < kChunkNs),
+      light_(settings.step_cost_ns < (settings.together > 1 ? kGroupNs : kChunkNs)),
       reserve_(!synchronous_ && light_),
       reserve_limit_(reserve_ ? kReserveNs / std::max<std::int64_t>(step_cost_ns_, 1) : kNever),
       all_envs_(Indices(settings.num_envs)),

@@ -17,5 +17,8 @@ inline constexpr std::int64_t kInlineNs = 8'000;
 inline constexpr std::int64_t kReserveNs = 50'000;
 // A chunk is worth claiming when it computes this long.
 inline constexpr std::int64_t kChunkNs = 2'000;
+// Where an engine steps several environments at once, a step that is cheaper than this is not worth a
+// thread that wakes for it.
+inline constexpr std::int64_t kGroupNs = 40'000;
 
 }  // namespace rollouts
