@@ -49,7 +49,7 @@ EnvSpec DmControl::MakeSpec(const Config& config) {
   spec.observation = ObservationSpace(config.obs_dtype, counter.size());
   spec.action = ActionSpace(env.physics_.model());
   spec.step_cost_ns = EnvSpec::CostNs(env.entry_.substep_ns, env.substeps_);
-  ChangeSpecForLanes(config, env.physics_.model(), kAllArrays, spec);
+  ChangeSpecForLanes(config, env.physics_.model(), env.task_->Reads(), spec);
   DescribeParts(parts, counter.size(), spec);
   PixelView::ChangeSpec(config, spec);
   return spec;
@@ -61,7 +61,7 @@ DmControl::DmControl(const Config& config)
       entry_(dmc::FindTask(config.suite_task)),
       task_(entry_.make(physics_)),
       substeps_(Substeps(config, entry_, physics_.model().view().timestep)) {
-  ChooseEngine(config, {.substeps = substeps_, .up_to_date = true});
+  ChooseEngine(config, {.substeps = substeps_, .up_to_date = true, .reads = task_->Reads()});
 }
 
 void DmControl::Reset(Rng& rng, bool /*forced*/) {

@@ -20,6 +20,7 @@ class Acrobot final : public Task {
         target_(SitePosition("target")),
         target_site_(Id(ModelObject::kSite, "target")) {}
 
+  DataArrays Reads() const override { return kXmat | kSiteXpos; }
   void DrawStart(Rng& rng) override {
     for (const std::int32_t joint : joints_) physics_.start().qpos[joint] = rng.Uniform(-kPi, kPi);
   }

@@ -16,6 +16,7 @@ class Cartpole final : public Task {
   Cartpole(Physics& physics, bool swing_up, bool sparse)
       : Task(physics), swing_up_(swing_up), sparse_(sparse), slider_(PositionOf("slider")) {}
 
+  DataArrays Reads() const override { return kXmat; }
   void DrawStart(Rng& rng) override {
     const StartView start = physics_.start();
     if (swing_up_) {

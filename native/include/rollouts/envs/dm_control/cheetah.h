@@ -11,6 +11,7 @@ class Cheetah final : public Task {
  public:
   explicit Cheetah(Physics& physics) : Task(physics), velocity_(Sensor("torso_subtreelinvel")) {}
 
+  DataArrays Reads() const override { return kSensordata; }
   void DrawStart(Rng& rng) override {
     const StartView start = physics_.start();
     for (std::int32_t i = 0; i < model_.njnt; ++i) {

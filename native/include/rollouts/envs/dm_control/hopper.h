@@ -21,6 +21,7 @@ class Hopper final : public Task {
         touch_toe_(Sensor("touch_toe")),
         touch_heel_(Sensor("touch_heel")) {}
 
+  DataArrays Reads() const override { return kXipos | kSensordata; }
   void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
 
   double Reward() const override {

@@ -33,6 +33,7 @@ class HumanoidTask : public Task {
     for (std::int32_t i = 0; i < 4; ++i) limbs_[i] = BodyPosition(names.limbs[i]);
   }
 
+  DataArrays Reads() const override { return kXpos | kXmat | kSensordata; }
   void DrawStart(Rng& rng) override { RandomizeJointsApart(physics_, rng); }
 
   double Reward() const override {

@@ -17,6 +17,7 @@ class Pendulum final : public Task {
         hinge_position_(PositionOf("hinge")),
         hinge_velocity_(VelocityOf("hinge")) {}
 
+  DataArrays Reads() const override { return kXmat; }
   void DrawStart(Rng& rng) override {
     physics_.start().qpos[hinge_position_] = rng.Uniform(-kPi, kPi);
   }

@@ -37,6 +37,7 @@ class PointMass final : public Task {
     }
   }
 
+  DataArrays Reads() const override { return kGeomXpos; }
   void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
 
   double Reward() const override {

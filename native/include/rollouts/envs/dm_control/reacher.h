@@ -28,6 +28,7 @@ class Reacher final : public Task {
     position[1] = radius * std::cos(angle);
   }
 
+  DataArrays Reads() const override { return kGeomXpos; }
   void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
 
   double Reward() const override {

@@ -28,6 +28,7 @@ class Swimmer final : public Task {
     for (std::int32_t i = 0; i < 2; ++i) light[i] = position[i] = rng.Uniform(-box, box);
   }
 
+  DataArrays Reads() const override { return kGeomXpos | kXmat | kSensordata; }
   void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
 
   double Reward() const override {

@@ -18,6 +18,7 @@ class Walker final : public Task {
         torso_rotation_(BodyRotation("torso")),
         velocity_(Sensor("torso_subtreelinvel")) {}
 
+  DataArrays Reads() const override { return kXpos | kXmat | kSensordata; }
   void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
 
   double Reward() const override {
