@@ -57,6 +57,8 @@ class EnvFnsCounts:
             env_steps=self._num_steps,
             num_recvs=self._num_recvs,
             num_env_errors=self._num_errors,
+            num_steps_in_lanes=0,
+            num_steps_by_mujoco=0,
             step_time_s=percentiles(
                 arrays["step_time_histogram"].sum(0), float(arrays["step_time_max"].max())
             ),
