@@ -14,7 +14,7 @@ from sealed_states import sealed
 import rollouts
 from rollouts import _native
 from rollouts.errors import SpecError
-from rollouts.mujoco import integration_state
+from rollouts.mujoco import Scaled, integration_state
 
 # sums are added in another order than MuJoCo's; of an array's largest number
 ROUNDING = 1e-10
@@ -217,3 +217,27 @@ def test_wild_pools_go_on(env_id: str | list[str]) -> None:
         stats = env.stats()
         assert stats.num_env_errors > 5
         assert stats.num_steps_in_lanes > 5_000
+
+
+@pytest.mark.parametrize(
+    "env_id", ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Swimmer-v5"]
+)
+def test_models_that_differ_by_environment_are_stepped_in_lanes(env_id: str) -> None:
+    """Numbers of each environment's own stand in its lane."""
+    model = {
+        "body_mass": Scaled(0.7, 1.3),
+        "dof_damping": Scaled(0.8, 1.2),
+        "geom_friction": Scaled(0.8, 1.2),
+        "actuator_gear": Scaled(0.8, 1.2),
+        "opt.gravity": Scaled(0.9, 1.1),
+    }
+    with (
+        rollouts.make_vec(env_id, 13, seed=1, engine="lanes", model=model) as lanes,
+        rollouts.make_vec(env_id, 13, seed=1, engine="mujoco", model=model) as mujoco,
+    ):
+        np.testing.assert_array_equal(lanes.reset()[0], mujoco.reset()[0])
+        assert len({tuple(one) for one in np.asarray(lanes.model_field("body_mass"))}) == 13
+        for action in actions_of(lanes, 5):
+            check_close("obs", lanes.step(action)[0], mujoco.step(action)[0])
+        stats = lanes.stats()
+        assert (stats.num_steps_in_lanes, stats.num_steps_by_mujoco) == (5 * 13, 0)

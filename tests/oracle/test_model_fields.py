@@ -58,7 +58,9 @@ def set_theirs(model: mujoco.MjModel, data: mujoco.MjData, fields: dict[str, np.
 def test_overrides_step_as_a_changed_mjmodel_does(env_id: str, fields_of: Any) -> None:
     generator = np.random.default_rng(0)
     theirs = [make_gymnasium(env_id, max_episode_steps=60) for _ in range(N)]
-    with rollouts.make_vec(env_id, N, seed=3, num_threads=2, max_episode_steps=60) as ours:
+    with rollouts.make_vec(
+        env_id, N, seed=3, num_threads=2, max_episode_steps=60, engine="mujoco"
+    ) as ours:
         fields = fields_of(ours.model_field)
         obs, _ = ours.reset(options={"model": fields})
         for row, env in enumerate(theirs):

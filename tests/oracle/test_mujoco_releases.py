@@ -103,3 +103,28 @@ def test_an_unsupported_release_is_refused_with_what_to_install() -> None:
     )
     said = run_with("3.13.0", "-c", code)
     assert "mujoco 3.13.0 is installed" in said and 'pip install "mujoco>=3.14,<4.1"' in said
+
+
+@pytest.mark.system
+def test_lanes_step_what_they_equal_of_another_release_and_say_what_they_do_not() -> None:
+    code = """
+import warnings
+import rollouts
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for env_id in ("HalfCheetah-v5", "Ant-v5"):
+        with rollouts.make_vec(env_id, 2) as env:
+            print(env_id, env.engine, env.why_not_lanes)
+    with rollouts.make_vec("MuJoCo-v0", 2, xml_file="hopper.xml", info=["qacc"]) as env:
+        print("qacc", env.engine, env.why_not_lanes)
+print("told", len(told), told[0].message)
+"""
+    said = run_with(SECOND, "-W", "error::SyntaxWarning", "-c", code)
+    lines = said.strip().splitlines()
+    assert lines[0] == "HalfCheetah-v5 lanes "
+    # rotations in Runge and Kutta's stages are 4.0's
+    assert lines[1].startswith("Ant-v5 mujoco steps of lanes differ from those of MuJoCo 3.17.0 by")
+    assert (
+        lines[2].startswith("qacc mujoco") and "this release of MuJoCo leaves otherwise" in lines[2]
+    )
+    assert lines[3].startswith("told 1 steps of lanes differ")

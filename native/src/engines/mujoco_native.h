@@ -26,6 +26,7 @@ struct DeleteData {
 struct ModelInLanes {
   std::shared_ptr<const lanes::Model> model;  // null where they do not step it
   std::string why_not;
+  DataArrays unequal = 0;  // what they leave otherwise than the MuJoCo that is loaded
 };
 
 // Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/

@@ -160,6 +160,8 @@ def test_stats_of_the_core_are_named() -> None:
         "env_steps": 5,
         "num_recvs": 6,
         "num_env_errors": 7,
+        "num_steps_in_lanes": 3,
+        "num_steps_by_mujoco": 2,
         "env_step_time_s": np.zeros(2),
         "num_in_flight": 8,
         "buffer_bytes": 9,

@@ -165,6 +165,8 @@ class PhysicsModel {
   // Why lanes (rollouts/lanes/step.h) do not step simulations of it; empty: they do. The first call
   // compares their steps with those of the MuJoCo that is loaded, which takes some milliseconds.
   const std::string& why_not_lanes() const;
+  // Arrays that lanes leave otherwise than the MuJoCo that is loaded, and that no later step reads.
+  DataArrays unequal_in_lanes() const;
 
  private:
   friend class Physics;

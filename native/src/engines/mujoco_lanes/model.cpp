@@ -65,7 +65,9 @@ ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   if (compared.num_compared == 0) {
     return {nullptr, "every step that was tried is one that lanes leave to MuJoCo"};
   }
-  if (compared.difference <= kMostDifference) return {std::move(read.model), ""};
+  if (compared.difference <= kMostDifference) {
+    return {std::move(read.model), "", compared.qacc_differs ? DataArrays{kQacc} : 0};
+  }
   const std::string version = VersionText(MujocoVersion());
   const std::string differs = "steps of lanes differ from those of MuJoCo " + version + " by " +
                               TextOf(compared.difference) + " in " + compared.array;
@@ -96,5 +98,7 @@ const PhysicsModel::Native& PhysicsModel::WithLanes() const {
 }
 
 const std::string& PhysicsModel::why_not_lanes() const { return WithLanes().lanes.why_not; }
+
+DataArrays PhysicsModel::unequal_in_lanes() const { return WithLanes().lanes.unequal; }
 
 }  // namespace rollouts

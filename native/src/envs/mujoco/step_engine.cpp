@@ -12,6 +12,9 @@ std::string Reason(const EngineConfig& config, const PhysicsModel& model, DataAr
   if ((reads & kBeyondLanes) != 0) {
     return "options 'observation' and 'info' name arrays that lanes do not write";
   }
+  if (model.why_not_lanes().empty() && (reads & model.unequal_in_lanes()) != 0) {
+    return "options 'observation' and 'info' name qacc, which this release of MuJoCo leaves otherwise";
+  }
   return model.why_not_lanes();
 }
 

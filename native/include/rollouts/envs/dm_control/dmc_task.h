@@ -73,7 +73,7 @@ class Task {
   virtual bool Terminated() const { return false; }
   virtual void Observe(Observation& obs) const = 0;
   // Arrays of the simulation that it reads beside qpos, qvel, act and ctrl.
-  virtual DataArrays Reads() const { return kAllArrays; }
+  virtual DataArrays Reads() const { return kAllArrays & ~kQacc; }
   // What it remembers from DrawStart or the step before, beside the simulation.
   virtual std::span<double> Memory() { return {}; }
 
