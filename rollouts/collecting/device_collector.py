@@ -258,7 +258,10 @@ class DeviceCollector:
         if not all(
             still_computes(one.native, self.policies[name]) for name, one in self._acting.items()
         ):
+            before = self._acting
             self._read_policies()
+            for name, one in self._acting.items():
+                one.go_on_from(before[name])
         versions = {name: policy.policy_version for name, policy in self.policies.items()}
         for acting in self._acting.values():
             acting.refresh()

@@ -36,6 +36,10 @@ class TorchMemory:
         )
         self._after: list[State] = []  # each step of the rollout in hand
 
+    def go_on_from(self, before: TorchMemory) -> None:
+        """Takes over what another one of equal parts remembers."""
+        self._begins, self._now = before._begins, before._now
+
     def meet(self, rollout: Tensors, t: int, world_ended: Tensor) -> State:
         """Returns the states (rows, ...) that the observations of row t meet, and keeps them where
         the rollout has room for them.

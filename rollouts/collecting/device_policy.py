@@ -210,6 +210,15 @@ class DevicePolicy:
             launch.chosen.env_action = self.env_action.data_ptr()
             launch.chosen.low, launch.chosen.high = (one.data_ptr() for one in self._bounds)
 
+    def go_on_from(self, before: DevicePolicy) -> None:
+        """Remembers of its rows what the policy that it replaces did, where both remember alike."""
+        if self.state_shapes == before.state_shapes and self._state.shape == before._state.shape:
+            self._state, self.begins = before._state, before.begins
+        if self.forward is not None and before.forward is not None:
+            mine, theirs = self.forward.memory, before.forward.memory
+            if mine is not None and theirs is not None and mine.parts == theirs.parts:
+                mine.go_on_from(theirs)
+
     def refresh(self) -> None:
         """Takes over the module's weights; does not wait for the device.
 

@@ -100,6 +100,37 @@ def test_rollouts_are_those_of_the_cpu_collector(keep: bool) -> None:
     collectors[1].synchronize()
 
 
+class Scaled(Remembering):
+    """Reads a number that is no parameter."""
+
+    scale = 1.0
+
+    def forward(self, obs: Tensor, state: State) -> Any:
+        logits, value, after = super().forward(obs, state)
+        return logits * self.scale, value, after
+
+
+def test_a_module_that_is_read_again_goes_on_remembering() -> None:
+    collectors, modules = [], []
+    for of, engine, device in (
+        (Collector, "native", None),
+        (DeviceCollector, "native", "cpu-emulation"),
+        (DeviceCollector, "torch", "cpu-emulation"),
+    ):
+        options = {} if device is None else {"device": device}
+        env = make("Taxi-v3", 40, max_episode_steps=25, **options)
+        torch.manual_seed(0)
+        modules.append(Scaled(8, 6, num_obs=500))
+        policy = RecurrentTorchPolicy(modules[-1], env.single_action_space, seed=5)
+        collectors.append(of(env, policy, 10, engine=engine, returns=GAE))
+    for scale in (1.0, 3.0, 3.0):
+        for module in modules:
+            module.scale = scale
+        theirs, *ours = (one.collect() for one in collectors)
+        for mine in ours:
+            assert_close(mine, theirs)
+
+
 def test_so_are_those_of_groups_of_agents() -> None:
     """Some leave early, and remember until the others end, too: against kernels on the device."""
     collectors = []
