@@ -28,7 +28,7 @@ from rollouts.distributed import PolicySpec
 
 
 class Group(Protocol):
-    """What is learned for one group of agents."""
+    """The learner of one group of agents."""
 
     actor: torch.nn.Module
     policy: rollouts.TorchPolicy
@@ -87,7 +87,7 @@ class AgentTraining:
         self.make_policy, self.made_by = make_policy, program_of(make_policy)
         self.per_update = max(1, args.num_workers) * args.num_envs * args.rollout_length
         self.num_updates = math.ceil(args.total_steps / self.per_update)
-        # of whole episodes at least: those who leave early come in other updates than others
+        # updates hold whole episodes at least: agents that leave early come in others than the rest
         self.whole = math.ceil((envs.max_episode_steps or 1) / args.rollout_length)
         self.recent: dict[str, deque[list[float]]] = {
             name: deque(maxlen=max(20, self.whole)) for name in groups
@@ -120,7 +120,7 @@ class AgentTraining:
 
     @property
     def seed(self) -> int:
-        """Of environments: a resumed run plays other episodes than those it has learned from."""
+        """The seed of the environments: a resumed run plays other episodes than those it learned from."""
         if not self.updates:
             return int(self.args.seed)
         return int(np.random.SeedSequence((self.args.seed, self.updates)).generate_state(1)[0])

@@ -26,7 +26,7 @@ Batches = Mapping[str, rollouts.RolloutBatch]
 
 @dataclass(frozen=True)
 class AgentEnvs:
-    """Which environments are stepped; it travels to workers.
+    """The environments that are stepped; travels to workers.
 
     Attributes:
       name: an id of ours, or what the user called the function.

@@ -23,7 +23,7 @@ _FETCH = ("get a", "go get a", "fetch a", "go fetch a", "you must fetch a")
 
 
 def tells_missions(task: Task) -> bool:
-    """Whether a task is a grid whose observations have the mission's words."""
+    """True for a task on a grid whose observations have the mission's words."""
     # letters stand in the rows of minigrid's FlatObsWrapper
     is_grid = bool(task.header.startswith((_MINIGRID, _BABYAI)))
     return is_grid and task.env_options.get("observation") != "flat"
@@ -60,7 +60,7 @@ def mission_id(task: Task, batch: StepBatch) -> Any:
 
 
 def _template(words: Any) -> Any:
-    """Which beginning of Fetch's each row (B, W) has."""
+    """Numbers of the beginnings of Fetch's missions that rows (B, W) have."""
     found = 0
     for number, text in enumerate(_FETCH):
         begin = [mission_words().index(one) for one in text.split()]

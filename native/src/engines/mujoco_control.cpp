@@ -92,7 +92,7 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
-  // of a step's first half lanes leave but what tasks read
+  // lanes leave of a step's first half what tasks read, and no more
   const bool first_half_is_there = !native_->by_lanes;
   if (FoundDone()) return;
   Guarded([&] {

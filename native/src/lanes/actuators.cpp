@@ -3,22 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "fields.h"
 #include "model.h"
 
 namespace rollouts::lanes {
 namespace {
-
-template <typename T>
-const T* Array(const FieldReader& read, const char* name) {
-  return static_cast<const T*>(read(name));
-}
-
-template <typename T>
-const T* Copy(Model& model, const FieldReader& read, const char* name, std::size_t count) {
-  T* const out = model.Keep<T>(count);
-  if (const T* in = Array<T>(read, name)) std::copy_n(in, count, out);
-  return out;
-}
 
 // mjtSensor and mjtObj.
 SensorKind KindOfSensor(std::int32_t type) {

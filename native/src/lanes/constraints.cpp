@@ -7,15 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "fields.h"
 #include "model.h"
 
 namespace rollouts::lanes {
 namespace {
-
-template <typename T>
-const T* Array(const FieldReader& read, const char* name) {
-  return static_cast<const T*>(read(name));
-}
 
 // mj_makeImpedance and what it reads.
 Impedance<double> MakeImpedance(const Model& model, const double* solref, const double* solimp, double margin,

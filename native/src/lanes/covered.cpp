@@ -5,15 +5,11 @@
 #include <cstdint>
 #include <string>
 
+#include "fields.h"
 #include "model.h"
 
 namespace rollouts::lanes {
 namespace {
-
-template <typename T>
-const T* Array(const FieldReader& read, const char* name) {
-  return static_cast<const T*>(read(name));
-}
 
 // Whether any of the values is not nothing. Fields that a release lacks are nothing.
 template <typename T>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies a model's constants, and refuses what lanes do not step.
+#include "fields.h"
 #include "model.h"
 
 #include <algorithm>
@@ -23,18 +24,6 @@ void ReadSensors(Model& model, const FieldReader& read);
 const std::uint8_t* const* VisitsOf(std::int32_t sweeps);
 
 namespace {
-
-template <typename T>
-const T* Array(const FieldReader& read, const char* name) {
-  return static_cast<const T*>(read(name));
-}
-
-template <typename T>
-const T* Copy(Model& model, const FieldReader& read, const char* name, std::size_t count) {
-  T* const out = model.Keep<T>(count);
-  if (const T* in = Array<T>(read, name)) std::copy_n(in, count, out);
-  return out;
-}
 
 void ToMatrix(const double* q, double* m) {
   const double w = q[0], x = q[1], y = q[2], z = q[3];

@@ -54,7 +54,7 @@ class NewtonSolver {
     run = run & ~small;
     if (Any(small)) {
       island_.ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
-      SolveTree(w_.L, w_.inverse);
+      Solve(Factor<D>{&m_.tree, w_.L, w_.inverse}, w_.Mgrad, island_.num_dofs, island_.dofs);
       const D gap = Decrement();
       run = run | (small & ~(Max(D(0.0), 0.5 * scale_ * gap) < tolerance_));
     }
@@ -111,42 +111,6 @@ class NewtonSolver {
     return sum;
   }
 
-  void FactorizeTree(D* entries, D* inverse) {
-    const Sparsity& o = m_.tree;
-    for (int n = island_.num_dofs - 1; n >= 0; --n) {
-      const int k = island_.dofs[n];
-      D* const row = entries + o.adr[k];
-      const std::int32_t* const column = o.column + o.adr[k];
-      const D one = 1.0 / row[0];
-      inverse[k] = one;
-      for (int p = 1; p < o.count[k]; ++p) {
-        const D a = row[p] * one;
-        D* const other = entries + o.adr[column[p]] - p;
-        for (int q = p; q < o.count[k]; ++q) other[q] -= a * row[q];
-        row[p] = a;
-      }
-    }
-  }
-
-  void SolveTree(const D* entries, const D* inverse) {
-    const Sparsity& o = m_.tree;
-    D* const x = w_.Mgrad;
-    for (int n = island_.num_dofs - 1; n >= 0; --n) {
-      const int k = island_.dofs[n];
-      const D* const row = entries + o.adr[k];
-      const std::int32_t* const column = o.column + o.adr[k];
-      const D xk = x[k];
-      for (int p = 1; p < o.count[k]; ++p) x[column[p]] -= row[p] * xk;
-    }
-    island_.ForDofs([&](int k) {
-      const D* const row = entries + o.adr[k];
-      const std::int32_t* const column = o.column + o.adr[k];
-      D sum = x[k] * inverse[k];
-      for (int p = 1; p < o.count[k]; ++p) sum -= row[p] * x[column[p]];
-      x[k] = sum;
-    });
-  }
-
   // The Hessian M + J' D J of the rows that push, its factor, and Mgrad = H^-1 grad.
   void Direction() {
     const Sparsity& o = island_.branches ? m_.dense : m_.tree;
@@ -170,17 +134,17 @@ class NewtonSolver {
     });
     island_.ForContacts(w_, [&](Contact<D>& c) { AddHessian(o, c); });
     island_.ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
+    const Factor<D> factor{&o, H, w_.H_inverse};
     if (island_.branches) {
       // dofs of other islands stay by themselves
       for (int i = 0; i < nv; ++i) {
         if (!(island_.trees >> m_.dof_tree[i] & 1)) w_.Mgrad[i] = 0.0;
       }
-      const Factor<D> factor{&o, H, w_.H_inverse};
       Factorize(factor, nv);
       Solve(factor, w_.Mgrad, nv);
     } else {
-      FactorizeTree(H, w_.H_inverse);
-      SolveTree(H, w_.H_inverse);
+      Factorize(factor, island_.num_dofs, island_.dofs);
+      Solve(factor, w_.Mgrad, island_.num_dofs, island_.dofs);
     }
   }
 

@@ -134,11 +134,17 @@ void JointInertia(const M& m, Work<D>& w) {
   }
 }
 
-// The L' D L factor of a matrix in place: entries off the diagonal are those of L.
-template <typename D>
-void Factorize(const Factor<D>& f, int nv) {
+// Dofs one after the other, or those of a list.
+struct EveryDof {
+  LANES_INLINE int operator[](int i) const { return i; }
+};
+
+// The L' D L factor of a matrix in place, over `count` dofs: entries off the diagonal are those of L.
+template <typename D, typename Dofs = EveryDof>
+void Factorize(const Factor<D>& f, int count, Dofs dofs = {}) {
   const Sparsity& o = *f.order;
-  for (int k = nv - 1; k >= 0; --k) {
+  for (int i = count - 1; i >= 0; --i) {
+    const int k = dofs[i];
     D* const row = f.entries + o.adr[k];
     const std::int32_t* const column = o.column + o.adr[k];
     const int n = o.count[k];
@@ -153,16 +159,18 @@ void Factorize(const Factor<D>& f, int nv) {
   }
 }
 
-template <typename D>
-void Solve(const Factor<D>& f, D* x, int nv) {
+template <typename D, typename Dofs = EveryDof>
+void Solve(const Factor<D>& f, D* x, int count, Dofs dofs = {}) {
   const Sparsity& o = *f.order;
-  for (int k = nv - 1; k >= 0; --k) {
+  for (int i = count - 1; i >= 0; --i) {
+    const int k = dofs[i];
     const D* const row = f.entries + o.adr[k];
     const std::int32_t* const column = o.column + o.adr[k];
     const D xk = x[k];
     for (int p = 1; p < o.count[k]; ++p) x[column[p]] -= row[p] * xk;
   }
-  for (int k = 0; k < nv; ++k) {
+  for (int i = 0; i < count; ++i) {
+    const int k = dofs[i];
     const D* const row = f.entries + o.adr[k];
     const std::int32_t* const column = o.column + o.adr[k];
     D sum = x[k] * f.inverse[k];

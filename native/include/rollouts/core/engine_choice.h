@@ -11,7 +11,7 @@ namespace rollouts {
 
 struct EngineChoice {
   std::string name;           // as the option `engine` names it; empty: there is no choice
-  std::string why_not_lanes;  // of "mujoco"
+  std::string why_not_lanes;  // empty where lanes step it
 };
 
 // Steps that engines made of several environments at once, and others of such environments.

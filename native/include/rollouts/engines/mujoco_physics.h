@@ -116,7 +116,7 @@ std::int32_t CostInLanesNs(std::int32_t cost_ns);
 struct StepKind {
   std::int32_t substeps = 1;
   bool up_to_date = false;      // by Physics::StepUpToDate, else by Physics::Step
-  bool contact_forces = false;  // of the latter: cfrc_ext is read, too
+  bool contact_forces = false;  // Physics::Step computes cfrc_ext, too
   DataArrays reads = kAllArrays;
 
   bool operator==(const StepKind&) const = default;

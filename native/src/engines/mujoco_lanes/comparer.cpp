@@ -11,7 +11,7 @@
 namespace rollouts {
 namespace {
 
-constexpr std::int64_t kMostRows = 64;  // of a call to lanes
+constexpr std::int64_t kMostRows = 64;  // one call of lanes takes so many
 
 // What the rows of an array belong to, and how many numbers each has.
 enum class Of { kPosition, kVelocity, kActivation, kOne, kBody, kGeom, kSite, kSensor, kTendon, kMatrix };

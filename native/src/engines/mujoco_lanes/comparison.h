@@ -17,7 +17,7 @@ struct LanesComparison {
   std::int32_t num_compared = 0;  // steps; all others lanes have left to MuJoCo
   double difference = 0;          // the largest; NaN where one of them is not a number
   const char* array = "qpos";     // in which it is
-  bool qacc_differs = false;      // which no later step reads; releases leave others
+  bool qacc_differs = false;      // no later step reads it; releases leave different ones
 };
 
 // What lanes make of a model, before any step of theirs is compared.
