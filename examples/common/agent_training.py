@@ -120,7 +120,7 @@ class AgentTraining:
 
     @property
     def seed(self) -> int:
-        """The seed of the environments: a resumed run plays other episodes than those it learned from."""
+        """The environments' seed: a resumed run plays other episodes than it learned from."""
         if not self.updates:
             return int(self.args.seed)
         return int(np.random.SeedSequence((self.args.seed, self.updates)).generate_state(1)[0])

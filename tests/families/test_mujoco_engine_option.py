@@ -43,7 +43,8 @@ def test_every_family_takes_an_engine(env_id: str) -> None:
         with rollouts.make_vec(env_id, 2, engine=engine, **ENVS[env_id]) as env:
             assert env.env_options["engine"] == engine
             assert env.engine == used
-            env.reset()
+            # lanes leave some starts to MuJoCo, such as capsules that touch and are parallel
+            env.reset(seed=1)
             step_once(env)
             stats = env.stats()
             counts = [stats.num_steps_in_lanes, stats.num_steps_by_mujoco]
