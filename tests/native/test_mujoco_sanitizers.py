@@ -23,9 +23,11 @@ from rollouts.mujoco import assets_dir
 SOURCES = [
     HERE / "mujoco_stress.cpp",
     *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
+    *sorted((NATIVE / "src" / "engines" / "mujoco_lanes").glob("*.cpp")),
     *sorted((NATIVE / "src" / "engines" / "pixels").glob("*.cpp")),
     *sorted((NATIVE / "src" / "envs" / "dm_control").glob("*.cpp")),
     *sorted((NATIVE / "src" / "envs" / "mujoco").glob("*.cpp")),
+    *sorted((NATIVE / "src" / "lanes").glob("*.cpp")),
     NATIVE / "src" / "support" / "options.cpp",
     NATIVE / "src" / "support" / "checksum.cpp",
     NATIVE / "src" / "support" / "model_files.cpp",
