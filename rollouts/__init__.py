@@ -54,7 +54,6 @@ from rollouts.support.include_dir import include_dir
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
-    from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
     from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
@@ -103,7 +102,6 @@ _LAZY = {
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
     "MultiAgentCollector": "rollouts.collecting.multi_agent",
-    "MultiAgentCoordinator": "rollouts.cluster.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "PhysicsVectorEnv": "rollouts.physics.vector_env",
@@ -147,7 +145,6 @@ __all__ = [
     "LearnerQueue",
     "MultiAgentBatch",
     "MultiAgentCollector",
-    "MultiAgentCoordinator",
     "MultiAgentDeviceRollout",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
