@@ -78,7 +78,7 @@ class Module:
 
     @cached_property
     def imported_names(self) -> dict[str, tuple[str, str]]:
-        """What `from A import B as C` brings: {C: (A, B)}."""
+        """Names that `from A import B as C` brings: {C: (A, B)}."""
         return {
             alias.asname or alias.name: (node.module or "", alias.name)
             for node in self.nodes

@@ -48,7 +48,7 @@ def comments(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def riddles(path: Path) -> Iterator[Place]:
-    """What a pattern finds in one file."""
+    """Places in one file that break a rule."""
     file = str(path.relative_to(ROOT))
     if path.suffix == ".py":
         for number, text in module_at(path).docstrings():
@@ -75,7 +75,7 @@ def sources(*folders: str) -> list[Path]:
 
 
 def counts() -> dict[str, dict[str, int]]:
-    """How often each file breaks each rule."""
+    """Counts, by rule and file, the places that break it."""
     found = {rule: Counter() for rule in (DOCSTRING_BEGINS, COMMENT_BEGINS, WHOEVER, HAS_DO)}
     for path in sources():
         for rule, file, *_ in riddles(path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not hold yet, by rule and name in allowed.json: it may only shrink.
+"""The list of exceptions, by rule and name, in allowed.json: it may only shrink.
 
 `python tests/structure/ratchet.py` writes down what is found now: entries that are no longer needed
 go, and files that were moved keep theirs. It refuses where a rule is broken more often than before.
@@ -26,7 +26,7 @@ def _above(sizes: Offenders, limit: int) -> Offenders:
 
 @cache
 def found() -> dict[str, Offenders]:
-    """How much each offender breaks each rule."""
+    """The measure of each offender, by rule."""
     worked_around = report.workarounds()
     return {
         "methods of a class and its bases": _above(report.sizes_with_bases(), report.MOST_METHODS),

@@ -129,7 +129,7 @@ def constructor_lines() -> dict[str, int]:
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """Which module imports which; type-only imports and imports by name count.
+    """The imports of each module; type-only imports and imports by name count.
 
     The package `rollouts` itself gives everything that users import, and does not count.
     """
@@ -177,7 +177,7 @@ def import_circles() -> list[list[str]]:
 
 
 def folders_in_circles() -> dict[str, int]:
-    """How many modules of each folder lie on a circle of imports."""
+    """Counts, by folder, the modules that lie on a circle of imports."""
     ours = library().modules
     return dict(Counter(ours[name].folder for ring in import_circles() for name in ring))
 
@@ -208,7 +208,7 @@ def calls(module: Module) -> Iterator[tuple[str, ast.Call]]:
 
 @cache
 def workarounds() -> dict[str, dict[str, int]]:
-    """How often each file works around a type that does not say what it is given."""
+    """Counts, by file, the workarounds for a type that does not say enough."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     pools = {*vector_environments(), "TensorPool", "NativeVectorEnv", "DevicePool"}
     homes = pool_folders()
@@ -232,7 +232,7 @@ def pool_folders() -> set[str]:
 
 
 def docstrings_that_ask() -> tuple[int, int]:
-    """How many docstrings begin with What, How, Which or Who, of how many."""
+    """Counts docstrings that begin with What, How, Which or Who, and all docstrings."""
     modules = everything().modules.values()
     found = [text for module in modules for _, text in module.docstrings()]
     return sum(bool(re.match(r"(What|How|Which|Who)\b", text)) for text in found), len(found)
@@ -261,7 +261,7 @@ def percentile(values: Iterable[int], share: float) -> int:
 
 
 def largest(sizes: dict[str, int], above: int) -> str:
-    """How many are above a limit, and the first of these: "3: 73 a.py:A, ..."."""
+    """Counts the names above a limit and lists the first of these: "3: 73 a.py:A, ..."."""
     over = sorted(((size, name) for name, size in sizes.items() if size > above), reverse=True)
     names = ", ".join(f"{size} {name}" for size, name in over[:SHOWN])
     return f"{len(over)}: {names}" if over else "0"
