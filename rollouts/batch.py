@@ -49,6 +49,8 @@ class StepBatch(NamedTuple):
 STEP_ARRAYS = StepBatch._fields[:-1]
 NUM_STEP_ARRAYS = len(STEP_ARRAYS)
 ENV_ID = STEP_ARRAYS.index("env_id")
+EPISODE_RETURN = STEP_ARRAYS.index("episode_return")
+EPISODE_LENGTH = STEP_ARRAYS.index("episode_length")
 
 # the arrays of a RolloutBatch by what they have one row for; `extras` are as TIME_MAJOR,
 # `policy_state` as PER_ENV and `final_obs` as PER_EPISODE, where there are any

@@ -103,7 +103,7 @@ def test_what_waits_in_an_asynchronous_pool_is_stepped_together() -> None:
         for action in actions_of(env, 50):
             env.send(action[:8], info["env_id"])
             _, _, _, _, info = env.recv()
-        assert env.engine == "lanes"
+        assert env.mujoco_engine == "lanes"
         assert env.stats().num_steps_in_lanes >= 49 * 8
         assert env.stats().num_steps_by_mujoco == 0
 
@@ -165,7 +165,7 @@ def test_environments_of_one_pool_may_have_other_options() -> None:
     with rollouts.make_vec(
         "HalfCheetah-v5", 6, seed=3, frame_skip=frame_skip, engine=engine
     ) as env:
-        assert env.engine == ("lanes",) * 4 + ("mujoco", "lanes")
+        assert env.mujoco_engine == ("lanes",) * 4 + ("mujoco", "lanes")
         start = env.reset()[0].copy()
         actions = actions_of(env, 30)
         found = [env.step(action)[0].copy() for action in actions]
@@ -184,7 +184,7 @@ def test_a_reset_chooses_another_engine() -> None:
         env.reset()
         env.step(np.zeros((4, 3), np.float32))
         env.reset(options={"engine": "lanes"})
-        assert env.engine == "lanes"
+        assert env.mujoco_engine == "lanes"
         env.reset_stats()
         env.step(np.zeros((4, 3), np.float32))
         assert env.stats().num_steps_in_lanes == 4
