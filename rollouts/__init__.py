@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
     from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
@@ -92,10 +91,8 @@ _LAZY = {
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
     "DeviceCollector": "rollouts.collecting.device_collector",
-    "DeviceRollout": "rollouts.collecting.device_rollout",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
-    "MultiAgentDeviceRollout": "rollouts.collecting.device_rollout",
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
@@ -131,7 +128,6 @@ __all__ = [
     "Collector",
     "DTypeError",
     "DeviceCollector",
-    "DeviceRollout",
     "DeviceStats",
     "DeviceVectorEnv",
     "EngineError",
@@ -148,7 +144,6 @@ __all__ = [
     "MultiAgentBatch",
     "MultiAgentCollector",
     "MultiAgentCoordinator",
-    "MultiAgentDeviceRollout",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",

@@ -335,7 +335,12 @@ class Training(Run):
                 values, counts = np.unique(lag, return_counts=True)
                 self.lags.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
                 seconds = time.perf_counter() - start
-                progress.add(batch, seconds=seconds, policy_lag=float(lag.mean()))
+                progress.add(
+                    batch.num_steps,
+                    batch.episodes().returns,
+                    seconds=seconds,
+                    policy_lag=float(lag.mean()),
+                )
                 report(progress, logs, bar=bar, writer=writer)
                 self.last_batch = batch
                 if progress.seconds >= next_save:

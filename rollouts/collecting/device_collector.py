@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.checks import flag, whole_number
 from rollouts.collecting.batched_env import check_autoreset
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
-from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
 from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
 from rollouts.collecting.multi_agent import by_group
@@ -162,7 +162,7 @@ class DeviceCollector:
         """Launches T steps of every environment and returns what they will have written.
 
         Returns:
-          A `DeviceRollout`, or of environments with agents a `MultiAgentDeviceRollout`.
+          A `RolloutBatch` of tensors, or of environments with agents a `MultiAgentRollout`.
 
         Raises:
           SpecError: A policy's module has got another layer that cannot be read, or does what a
@@ -180,7 +180,7 @@ class DeviceCollector:
             # what is wrong with the weights is raised by the next call, which begins one itself
             with suppress(SpecError):
                 self._ahead = self._begin()
-        return found.get(_ALONE) or MultiAgentDeviceRollout(found, self.env.num_envs)
+        return found.get(_ALONE) or MultiAgentRollout(found, self.env.num_envs)
 
     def synchronize(self) -> None:
         """Waits until the device has done what was launched.
@@ -317,7 +317,7 @@ class DeviceCollector:
             acting.forward.run(arena.groups[name].tensors, t, arena.ended)
         acting.launch(arena.policy_launches[name][t])
 
-    def _finish(self, begun: _Begun) -> dict[str, DeviceRollout]:
+    def _finish(self, begun: _Begun) -> dict[str, RolloutBatch[Tensor]]:
         """Values what truncated episodes ended with, where torch does that."""
         arena = begun.arena
         self._side.join()

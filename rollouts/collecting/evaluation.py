@@ -106,7 +106,7 @@ class _Tally:
         self._played: list[list[tuple[float, int]]] = [[] for _ in self._wanted]
 
     def add(self, batch: RolloutBatch, first_column: int) -> None:
-        ended = (batch.episode_env_id, batch.episode_return, batch.episode_length)
+        ended = batch.episodes()[:3]
         for column, total, length in zip(*(array.tolist() for array in ended), strict=True):
             self._played[column - first_column].append((total, length))
 

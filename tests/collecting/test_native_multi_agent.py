@@ -251,10 +251,9 @@ def test_an_environment_that_failed_has_no_value_to_go_on_from(engine: Any) -> N
         batch = collector.collect()["tagger"]
         failed = batch.truncated[:, 2:] & (np.cumsum(batch.truncated[:, 2:], axis=0) < 9)
         assert failed.sum() > 4
-        lengths = batch.episode_length[batch.episode_env_id >= 2]
-        assert (lengths < 9).any()
-        early = batch.truncated.copy()
-        early[batch.truncated] = batch.episode_length < 9
+        episodes = batch.episodes()
+        assert (episodes.lengths[episodes.env_id >= 2] < 9).any()
+        early = batch.truncated & (batch.episode_length < 9)
         assert early[:, 2:].any() and not early[:, :2].any()
         assert not batch.bootstrap_value[early].any()
     with make("tag", 2, **options) as env:

@@ -22,7 +22,7 @@ from rollouts.policy import PolicyOutput, TorchPolicy
 HANG_S = 60.0
 FIELDS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated",
           "bootstrap_value", "last_value", "last_obs", "episode_return", "episode_length",
-          "episode_env_id", "final_obs", "env_id", "policy_version")  # fmt: skip
+          "final_obs", "env_id", "policy_version")  # fmt: skip
 # light and heavy, discrete and Box, observations of three dtypes, ends of both kinds
 IDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "Hopper-v5", "HalfCheetah-v5", "CliffWalking-v1"]
 

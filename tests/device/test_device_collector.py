@@ -16,11 +16,11 @@ import rollouts
 from rollouts import (
     Collector,
     DeviceCollector,
-    DeviceRollout,
     EnvError,
     MultiAgentCollector,
     NativePolicy,
     RecurrentTorchPolicy,
+    RolloutBatch,
     SpecError,
     TorchPolicy,
 )
@@ -94,7 +94,7 @@ def make_both(env_id: str, num_envs: int, **options: Any) -> tuple[Any, Any]:
     return cpu, rollouts.make_vec(env_id, num_envs, device=EMULATION, **arguments)
 
 
-def assert_equal(found: DeviceRollout, expected: Any, name: str = "") -> None:
+def assert_equal(found: RolloutBatch[Tensor], expected: Any, name: str = "") -> None:
     for array in ARRAYS:
         np.testing.assert_array_equal(
             getattr(found, array).numpy(), getattr(expected, array), err_msg=f"{name} {array}"
@@ -107,8 +107,8 @@ def assert_equal(found: DeviceRollout, expected: Any, name: str = "") -> None:
     ended = found.terminated | found.truncated
     # of agents a C++ pool tells what those had who took part to the end
     if "active" not in found.extras:
-        np.testing.assert_array_equal(found.episode_return[ended], expected.episode_return)
-        np.testing.assert_array_equal(found.episode_length[ended], expected.episode_length)
+        np.testing.assert_array_equal(found.episode_return[ended], expected.episode_return[ended])
+        np.testing.assert_array_equal(found.episode_length[ended], expected.episode_length[ended])
 
 
 def change(module: nn.Module) -> None:
@@ -323,9 +323,9 @@ def test_a_policy_that_is_not_finite_is_named_afterwards() -> None:
 
 def test_the_version_is_that_of_the_weights() -> None:
     collector, _ = make_collector()
-    assert collector.collect().policy_version == 0
+    assert (collector.collect().policy_version == 0).all()
     collector.policies[""].policy_version = 7
-    assert collector.collect().policy_version == 7
+    assert (collector.collect().policy_version == 7).all()
 
 
 def test_a_policy_may_get_other_layers() -> None:
