@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
     from rollouts.device.vector_env import DeviceVectorEnv
@@ -99,7 +98,6 @@ _LAZY = {
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
-    "MultiAgentCollector": "rollouts.collecting.multi_agent",
     "MultiAgentCoordinator": "rollouts.cluster.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
@@ -142,7 +140,6 @@ __all__ = [
     "LearnerError",
     "LearnerQueue",
     "MultiAgentBatch",
-    "MultiAgentCollector",
     "MultiAgentCoordinator",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",

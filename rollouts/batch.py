@@ -153,15 +153,14 @@ class RolloutBatch(Generic[A]):
 
     def __post_init__(self) -> None:
         """Checks that every array has the leading shape (T, B), (B,) or (E,) it should have."""
-        if len(_shape(self.reward)) != 2:
-            raise SpecError(f"reward has shape {_shape(self.reward)}, expected (T, B): time first")
-        steps, rows = self.batch_shape
-        expected = (
-            *((name, (steps, rows)) for name in TIME_MAJOR),
-            *((name, (rows,)) for name in PER_ENV),
-        )
-        for name, leading in expected:
-            _check_leading(name, getattr(self, name), leading)
+        shape: tuple[int, ...] = getattr(self.reward, "shape", ())
+        if len(shape) != 2:
+            raise SpecError(f"reward has shape {tuple(shape)}, expected (T, B): time first")
+        steps, rows = shape
+        for name in TIME_MAJOR:
+            _check_leading(name, getattr(self, name), (steps, rows))
+        for name in PER_ENV:
+            _check_leading(name, getattr(self, name), (rows,))
         for name, array in self.extras.items():
             _check_leading(f"extras[{name!r}]", array, (steps, rows))
         for index, array in enumerate(self.policy_state):
@@ -175,7 +174,7 @@ class RolloutBatch(Generic[A]):
     @property
     def batch_shape(self) -> tuple[int, int]:
         """(T, B)."""
-        steps, rows = _shape(self.reward)
+        steps, rows = self.reward.shape  # type: ignore[attr-defined]
         return steps, rows
 
     @property
@@ -188,9 +187,8 @@ class RolloutBatch(Generic[A]):
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
         arrays: list[Any] = [getattr(self, name) for name in (*TIME_MAJOR, *PER_ENV)]
-        arrays += [*self.extras.values(), *self.policy_state]
-        arrays += [] if self.final_obs is None else [self.final_obs]
-        return sum(array.nbytes for array in arrays)
+        arrays += [*self.extras.values(), *self.policy_state, self.final_obs]
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def episodes(self) -> Episodes:
         """Returns the episodes that ended, one row each; of tensors it waits for the device."""
@@ -198,13 +196,15 @@ class RolloutBatch(Generic[A]):
             known: Episodes = self.counted
             return known
         ended: Any = _ended(self)
-        final_obs: Any = self.final_obs
-        if final_obs is not None and not isinstance(final_obs, np.ndarray):
-            final_obs = final_obs[ended]
-        env_id: Any = self.env_id
-        columns = ended.nonzero()[1] if isinstance(ended, np.ndarray) else ended.nonzero()[:, 1]
-        per_step: tuple[Any, Any] = (self.episode_return, self.episode_length)
-        return Episodes(env_id[columns], per_step[0][ended], per_step[1][ended], final_obs)
+        arrays: Any = self
+        columns, final_obs = ended.nonzero(), arrays.final_obs
+        if isinstance(ended, np.ndarray):
+            env_id = arrays.env_id[columns[1]]
+        else:
+            env_id = arrays.env_id[columns[:, 1]]
+            final_obs = None if final_obs is None else final_obs[ended]
+        returns, lengths = arrays.episode_return[ended], arrays.episode_length[ended]
+        return Episodes(env_id, returns, lengths, final_obs)
 
     def on_host(self) -> RolloutBatch[A]:
         """Returns the same in the host's memory, each tensor contiguous; itself if it is so."""
@@ -311,8 +311,7 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
     def policy_version(self) -> A:
         """(T, B): of all groups' policies, which have their weights together."""
         version: Any = next(iter(self.values())).policy_version
-        found: A = version[:, :: version.shape[1] // self.num_envs]
-        return found
+        return version[:, :: version.shape[1] // self.num_envs]  # type: ignore[no-any-return]
 
     def on_host(self) -> MultiAgentRollout[A]:
         """As of a `RolloutBatch`."""
@@ -348,11 +347,6 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
             name: RolloutBatch.concatenate([each[name] for each in rollouts]) for name in groups
         }
         return cls(joined, sum(each.num_envs for each in rollouts))
-
-
-def _shape(array: Any) -> tuple[int, ...]:
-    shape: tuple[int, ...] = array.shape
-    return shape
 
 
 def _ended(batch: RolloutBatch[Any]) -> Any:

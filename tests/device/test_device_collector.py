@@ -17,7 +17,6 @@ from rollouts import (
     Collector,
     DeviceCollector,
     EnvError,
-    MultiAgentCollector,
     NativePolicy,
     RecurrentTorchPolicy,
     RolloutBatch,
@@ -173,7 +172,7 @@ def test_rollouts_of_agents_are_those_of_a_cpp_pool(env_id: str, memory: bool) -
         }
 
     arguments: dict[str, Any] = {"outputs": ("entropy",), "returns": GAE}
-    theirs = MultiAgentCollector(cpu, policies(), 14, engine="native", **arguments)
+    theirs = Collector(cpu, policies(), 14, engine="native", **arguments)
     mine = DeviceCollector(device, policies(), 14, **arguments)
     for _ in range(3):
         found, expected = mine.collect(), theirs.collect()
@@ -196,7 +195,7 @@ def test_squashed_actions_are_those_of_a_cpp_pool() -> None:
     policies = [TorchPolicy(module, space, seed=5) for _ in range(2)]
     for policy in policies:
         policy.head = SquashedGaussianHead.of(space)
-    theirs = MultiAgentCollector(cpu, policies[0], 14, engine="native", outputs=("entropy",))
+    theirs = Collector(cpu, policies[0], 14, engine="native", outputs=("entropy",))
     mine = DeviceCollector(device, {name: policies[1]}, 14, outputs=("entropy",))
     for _ in range(2):
         found = mine.collect()[name]

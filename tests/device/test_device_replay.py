@@ -187,9 +187,7 @@ def test_agents_that_left_are_not_drawn(engine: Any, n: int) -> None:
     theirs = ReplayBuffer(group.single_observation_space, space, TableConfig(items=kind))
     mine = DeviceReplay(10_000, kind, device="cpu")
     collector = DeviceCollector(device, policies(), 14, engine=engine, keep_final_obs=True)
-    cpu_collector = rollouts.MultiAgentCollector(
-        cpu, policies(), 14, engine="native", keep_final_obs=True
-    )
+    cpu_collector = rollouts.Collector(cpu, policies(), 14, engine="native", keep_final_obs=True)
     for _ in range(5):
         theirs.add_batch(cpu_collector.collect()["runner"])
         mine.add(collector.collect()["runner"])

@@ -190,14 +190,12 @@ class Driver:
 
     def take_episodes(self) -> Episodes:
         """See ReplayService.take_episodes."""
+        none = Episodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
         with self._lock:
             self._settle()
-            reports = list(self._shards.episodes)
+            reports = [none, *self._shards.episodes]
             self._shards.episodes.clear()
-        if not reports:
-            return Episodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
-        columns = zip(*(each[:3] for each in reports), strict=True)
-        return Episodes(*(np.concatenate(column) for column in columns))
+        return Episodes(*map(np.concatenate, zip(*(each[:3] for each in reports), strict=True)))
 
     def save(self, directory: Path) -> None:
         """See ReplayService.save."""
