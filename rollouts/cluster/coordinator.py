@@ -150,7 +150,8 @@ class RolloutCoordinator(Generic[Rollout]):
             collect=collect,
         )
         policies = checks.check_env(config, collect, inference)
-        self._weights = WeightStore(part_by_ray if num_workers else local_part, weights, policies)
+        make_part = part_by_ray if num_workers else local_part
+        self._weights = WeightStore(make_part, weights, policies)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
         stay = transport_of(collect) != "object_store"
         rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stay)

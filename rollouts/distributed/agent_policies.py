@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import MultiAgentRollout
-from rollouts.collecting.multi_agent import MultiAgentCollector
+from rollouts.collecting.collector import Collector
 from rollouts.distributed.worker import (
     MakePolicy,
     PolicySpec,
@@ -27,7 +27,7 @@ Groups = Mapping[str, AgentGroup]
 
 @dataclass(slots=True)
 class AgentCollector:
-    """A `MultiAgentCollector` as a worker takes it."""
+    """A `Collector` as a worker takes it."""
 
     env: Any
     policy: Mapping[str, Policy]
@@ -103,7 +103,7 @@ def build_agent_collector(
 ) -> AgentCollector:
     """Makes a policy for each group, and what collects with them."""
     policies, by_group = make_agent_policies(env, config, make_policy)
-    collector = MultiAgentCollector(
+    collector = Collector(
         env,
         by_group,
         config.rollout_length,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels to workers of published weights: an offer of all policies, made of stored parts."""
+"""Published weights on their way to workers: an offer of all policies, made of stored parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def local_part(version: int, weights: Weights) -> WeightPart:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """What WeightStore made of one policy's weights: narrowed, or in parts.
+    """One policy's weights as WeightStore keeps them: narrowed, or in parts.
 
     The parts are in the order of their versions; a later one replaces the arrays it also has. Ray
     keeps a part on each node that fetched it, so only parts that are new there travel. `version` is

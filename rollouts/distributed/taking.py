@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Rollout = TypeVarWithDefault("Rollout", RolloutBatch, MultiAgentRollout, default=RolloutBatch)
 else:
-    Rollout = TypeVar("Rollout")  # of a coordinator: what its fragments are joined to
+    Rollout = TypeVar("Rollout")
 
 Taken = TypeVar("Taken", Fragment, FragmentHandle)
 

@@ -157,7 +157,7 @@ def test_each_group_keeps_what_its_episodes_ended_with(
         env,
         start(num_workers=num_workers, collect=CollectOptions(keep_final_obs=True)) as coordinator,
     ):
-        theirs = rollouts.MultiAgentCollector(env, policies, STEPS, keep_final_obs=True)
+        theirs = rollouts.Collector(env, policies, STEPS, keep_final_obs=True)
         coordinator.publish_weights({"tagger": W, "runner": W})
         num_rows = 0
         for _ in range(3):
