@@ -14,7 +14,7 @@ from rollouts.cluster.first_config import first_config
 from rollouts.cluster.start import start_runner
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
-from rollouts.distributed.device_options import check_device, transport_of
+from rollouts.distributed.device_options import transport_of
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.lag import LagRule, SyncMode
 from rollouts.distributed.offers import WeightPart, Weights, local_part
@@ -128,6 +128,7 @@ class RolloutCoordinator(Generic[Rollout]):
         )
         checks.check_policy(make_policy)
         checks.check_options(
+            num_workers,
             placement=placement,
             faults=faults,
             queue=queue,
@@ -135,9 +136,6 @@ class RolloutCoordinator(Generic[Rollout]):
             collect=collect,
             inference=inference,
         )
-        checks.check_placement(placement, num_workers)
-        checks.check_inference(inference, collect, num_workers)
-        check_device(collect, placement, inference, num_workers)
         config = first_config(
             env_id,
             num_workers=num_workers,
@@ -150,8 +148,7 @@ class RolloutCoordinator(Generic[Rollout]):
             collect=collect,
         )
         policies = checks.check_env(config, collect, inference)
-        make_part = part_by_ray if num_workers else local_part
-        self._weights = WeightStore(make_part, weights, policies)
+        self._weights = WeightStore(part_by_ray if num_workers else local_part, weights, policies)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
         stay = transport_of(collect) != "object_store"
         rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stay)

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rollouts.batch import MultiAgentRollout
-from rollouts.collecting.collector import Collector
 from rollouts.distributed.worker import (
     MakePolicy,
     PolicySpec,
@@ -23,15 +20,6 @@ if TYPE_CHECKING:
     from rollouts.policies.protocol import Policy
 
 Groups = Mapping[str, AgentGroup]
-
-
-@dataclass(slots=True)
-class AgentCollector:
-    """A `Collector` as a worker takes it."""
-
-    env: Any
-    policy: Mapping[str, Policy]
-    collect: Callable[[], MultiAgentRollout]
 
 
 def policy_names(groups: Groups, given: Mapping[str, str] | None) -> dict[str, str]:
@@ -96,21 +84,3 @@ def make_agent_policies(
     of_group = policy_names(env.groups, config.policies)
     by_group = {group: policies[name] for group, name in of_group.items()}
     return policies, by_group
-
-
-def build_agent_collector(
-    env: Any, config: WorkerConfig, make_policy: MakePolicy
-) -> AgentCollector:
-    """Makes a policy for each group, and what collects with them."""
-    policies, by_group = make_agent_policies(env, config, make_policy)
-    collector = Collector(
-        env,
-        by_group,
-        config.rollout_length,
-        num_torch_threads=config.num_torch_threads,
-        keep_final_obs=config.keep_final_obs,
-        engine=config.engine,
-        outputs=config.outputs,
-        returns=config.returns,
-    )
-    return AgentCollector(env, policies, collector.collect)

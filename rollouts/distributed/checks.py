@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from rollouts.checks import whole_number
 from rollouts.collecting.wanted import Wanted
 from rollouts.distributed.agent_policies import policy_names
+from rollouts.distributed.device_options import check_device
 from rollouts.distributed.options import (
     CollectOptions,
     FaultPolicy,
@@ -43,15 +44,17 @@ def check_counts(**bounds: tuple[object, int]) -> None:
 
 
 def check_options(
+    num_workers: int,
     *,
-    placement: object,
-    faults: object,
-    queue: object,
-    weights: object,
-    collect: object,
-    inference: object,
+    placement: Placement,
+    faults: FaultPolicy,
+    queue: QueueLimits,
+    weights: WeightTransport,
+    collect: CollectOptions,
+    inference: Inference | None,
 ) -> None:
-    """Raises SpecError where one is not of its dataclass, such as placement="PACK"."""
+    """Raises SpecError where one is not of its dataclass, such as placement="PACK", or where two
+    do not go together."""
     check_type("placement", placement, Placement, 'Placement(strategy="PACK")')
     check_type("faults", faults, FaultPolicy, "FaultPolicy(max_restarts=3)")
     check_type("queue", queue, QueueLimits, "QueueLimits(credits_per_worker=1)")
@@ -59,6 +62,9 @@ def check_options(
     check_type("collect", collect, CollectOptions, "CollectOptions(keep_final_obs=True)")
     if inference is not None:
         check_type("inference", inference, Inference, "Inference(rule=BatchRule())")
+    check_placement(placement, num_workers)
+    check_inference(inference, collect, num_workers)
+    check_device(collect, placement, inference, num_workers)
 
 
 def check_policy(make_policy: object) -> None:

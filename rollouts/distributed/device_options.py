@@ -74,7 +74,7 @@ def check_device(
             f"{given} and placement.num_gpus is 0, so that Ray would hide all GPUs from the "
             "workers: expected placement=Placement(num_gpus=1), or a fraction"
         )
-    unfit = ("batch_size", "keep_final_obs", "mask_actions", "pack_frame_stacks")
+    unfit = ("batch_size", "mask_actions", "pack_frame_stacks")
     for name in (*unfit, "make_env", "make_collector"):
         if getattr(collect, name):
             raise SpecError(

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -239,34 +239,57 @@ class RolloutWorker:
         )
 
 
+@dataclass(slots=True)
+class _Collecting:
+    """Environments, the policies that get weights, and a function that collects with them."""
+
+    env: Any
+    policy: Any
+    collect: Callable[[], RolloutBatch | MultiAgentRollout]
+
+
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
-    """Makes the usual collector: the worker's environments, policy, Collector."""
-    if config.device is not None:
-        from rollouts.distributed.device_worker import DeviceFragments
+    """Makes the usual collector: the worker's environments, its policies, and who collects.
 
-        return DeviceFragments(config, make_policy)
-    from rollouts.collecting.collector import Collector
-
-    env = _build_env(config)
+    Raises:
+      EngineError: config.device is not here, or no compiler for the emulation.
+      SpecError: The policies do not fit the environments, or cannot act on the device.
+    """
+    env: Any = _build_env(config)
     try:
+        policy: Any
+        acting: Any
         if hasattr(env, "groups"):
-            from rollouts.distributed.agent_policies import build_agent_collector
+            from rollouts.distributed.agent_policies import make_agent_policies
 
-            return build_agent_collector(env, config, make_policy)
-        return Collector(
-            env,
-            make_worker_policy(env, config, make_policy),
-            config.rollout_length,
-            keep_final_obs=config.keep_final_obs,
-            num_torch_threads=config.num_torch_threads,
-            engine=config.engine,
-            outputs=config.outputs,
-            returns=config.returns,
-            mask_actions=config.mask_actions,
-        )
+            policy, acting = make_agent_policies(env, config, make_policy)
+        else:
+            policy = acting = make_worker_policy(env, config, make_policy)
+        return _Collecting(env, policy, _collector(env, acting, config).collect)
     except BaseException:
         env.close()
         raise
+
+
+def _collector(env: Any, acting: Any, config: WorkerConfig) -> Any:
+    """Makes a DeviceFragments on a device, else a Collector."""
+    if config.device is not None:
+        from rollouts.distributed.device_worker import DeviceFragments
+
+        return DeviceFragments(env, acting, config)
+    from rollouts.collecting.collector import Collector
+
+    return Collector(
+        env,
+        acting,
+        config.rollout_length,
+        keep_final_obs=config.keep_final_obs,
+        num_torch_threads=config.num_torch_threads,
+        engine=config.engine,
+        outputs=config.outputs,
+        returns=config.returns,
+        mask_actions=config.mask_actions,
+    )
 
 
 def make_worker_policy(env: Any, config: WorkerConfig, make_policy: MakePolicy) -> Policy:
@@ -302,23 +325,26 @@ def share_noise(policy: Any, seed: int) -> None:
 
 
 def _build_env(config: WorkerConfig) -> BatchedEnv:
-    """Makes a native pool, or whatever the user wants in its place."""
+    """Makes a pool, on a device or not, or what the user wants in its place."""
     if config.make_env is None:
         import rollouts
 
         options = dict(config.env_options)
-        if config.own_pin_threads is not None:
-            options["pin_threads"] = config.own_pin_threads
-        return rollouts.make_vec(
+        if config.device is not None:
+            options["device"] = config.device
+        else:
+            options |= {"batch_size": config.batch_size, "num_threads": config.num_threads}
+            if config.own_pin_threads is not None:
+                options["pin_threads"] = config.own_pin_threads
+        pool: Any = rollouts.make_vec(
             config.env_id,
             config.num_envs,
-            batch_size=config.batch_size,
-            num_threads=config.num_threads,
             seed=config.env_seed,
             autoreset_mode="same_step",
             env_id_offset=config.env_id_offset,
             **options,
         )
+        return cast("BatchedEnv", pool)
     env = config.make_env(config)
     expected = (config.num_envs, config.env_id_offset)
     if (env.num_envs, env.env_id_offset) != expected:

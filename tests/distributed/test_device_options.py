@@ -20,7 +20,7 @@ from rollouts import (
 )
 from rollouts.distributed.checks import check_joined
 from rollouts.distributed.device_options import transport_of
-from rollouts.distributed.device_worker import DeviceFragments
+from rollouts.distributed.worker import build_collector
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.learner.inbox import FragmentInbox
@@ -58,7 +58,7 @@ def make_policy(spec: Any) -> Any:
         ({"num_workers": 0}, {}, "rollouts.DeviceCollector"),
         ({"inference": Inference()}, {}, "with inference"),
         ({}, {"device": "cuda"}, r"expected placement=Placement\(num_gpus=1\)"),
-        ({}, {"keep_final_obs": True}, "collect.keep_final_obs cannot be had"),
+        ({}, {"mask_actions": True}, "collect.mask_actions cannot be had"),
         ({}, {"batch_size": 2}, "collect.batch_size cannot be had"),
     ],
 )
@@ -133,26 +133,38 @@ def test_versions_of_a_rollout_with_one_number_have_its_shape() -> None:
     assert Fragment(info, Payload()).policy_version.tolist() == [[7, 7]] * 3  # type: ignore[arg-type]
 
 
+class Net(nn.Linear):
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = super().forward(obs)
+        return out[:, :2], out[:, 2]
+
+
+def make_net(spec: Any) -> TorchPolicy:
+    return TorchPolicy(Net(4, 3), spec.single_action_space, seed=1)
+
+
+def collecting(**changes: Any) -> Any:
+    settings: dict[str, Any] = {"num_envs": 4, "rollout_length": 3, "device": EMULATION, **changes}
+    return build_collector(replace(worker_config(), env_id="CartPole-v1", **settings), make_net)
+
+
 @pytest.mark.parametrize("copies", (False, True))
 def test_workers_send_by_ipc_what_they_never_write_again(copies: bool) -> None:
-    class Net(nn.Linear):
-        def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            out = super().forward(obs)
-            return out[:, :2], out[:, 2]
-
-    def make_net(spec: Any) -> TorchPolicy:
-        return TorchPolicy(Net(4, 3), spec.single_action_space, seed=1)
-
-    config = replace(
-        worker_config(),
-        env_id="CartPole-v1",
-        num_envs=4,
-        rollout_length=3,
-        device=EMULATION,
-        travels_as_copy=copies,
-    )
-    worker = DeviceFragments(config, make_net)
+    worker = collecting(travels_as_copy=copies)
     rollout: Any = worker.collect()
-    own = [one.groups[""].tensors["reward"] for one in worker._collector._ring._sets]
+    ring = worker.collect.__self__._collector._ring
+    own = [one.groups[""].tensors["reward"] for one in ring._sets]
     assert (rollout.reward.data_ptr() in {one.data_ptr() for one in own}) is not copies
+    worker.env.close()
+
+
+@pytest.mark.parametrize("way", ({"travels_on_host": True}, {"travels_as_copy": True}, {}), ids=str)
+def test_what_episodes_ended_with_travels_with_a_devices_rollout(way: dict[str, bool]) -> None:
+    worker = collecting(rollout_length=60, keep_final_obs=True, **way)
+    rollout: Any = worker.collect()
+    ended = rollout.terminated | rollout.truncated
+    assert rollout.final_obs.shape == rollout.obs.shape and ended.any()
+    # a cart that left the track, or a pole that fell
+    x, _, angle, _ = rollout.final_obs[ended].T
+    assert ((abs(x) > 2.4) | (abs(angle) > 0.2095)).all()
     worker.env.close()
