@@ -76,7 +76,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         if name in ("single_observation_space", "single_action_space"):
             raise AttributeError(
                 f"{known}: its agents have {name}s, by group. Collect them with "
-                "rollouts.MultiAgentCollector, or give what expects one agent as_single_agent()"
+                "rollouts.Collector, or give what expects one agent as_single_agent()"
             )
         raise AttributeError(known)
 
@@ -214,7 +214,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
     ) -> dict[str, Array] | None:
         """Steps all environments T times with a policy for each group, by the pool's threads.
 
-        What `rollouts.MultiAgentCollector` calls; as `VectorEnv.collect`, whose arrays have B
+        What `rollouts.Collector` calls; as `VectorEnv.collect`, whose arrays have B
         environments: here B are the A agents of each group, environment by environment.
 
         Args:
