@@ -27,7 +27,7 @@ else:
 
 
 class StepBatch(NamedTuple):
-    """What one `recv_batch` hands out: B rows, one per environment that finished its step.
+    """The batch of one `recv_batch`: B rows, one per environment that finished its step.
 
     Row i belongs to the environment `env_id[i]`. A synchronous pool returns the rows in the order
     of their env_id, an asynchronous one in the order in which they arrived.

@@ -164,7 +164,7 @@ class DeviceQueue:
             }
 
     def close(self) -> None:
-        """Wakes whoever waits and drops what was fetched, which `stats` counts. Idempotent.
+        """Wakes all threads that wait, and drops fetched batches, which `stats` counts. Idempotent.
 
         Waits for the call of the source that is in progress, at most 10 s.
         """
@@ -219,7 +219,7 @@ class DeviceQueue:
                     self._changed.notify_all()
                 del moved
         except BaseException as error:
-            # whoever waits for batches must not wait for ever
+            # threads that wait for batches must not wait for ever
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

@@ -9,7 +9,7 @@ Two ways, which both give every learner the same number of updates, as an all-re
                   with its part, or threads that share one step
 
 Threads that need no equal numbers may simply all call `RolloutCoordinator.get`: each batch goes to
-whoever asked first.
+the thread that asked first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LearnerShards:
 
     A learner that is `depth` batches behind makes the others wait once it is its turn, and with
     them the source: nothing is dropped, and at most n * depth batches are held, with the one on its
-    way. There is no thread: whoever waits for a batch asks the source, one learner at a time.
+    way. No thread of ours runs: a learner that waits for a batch asks the source, one at a time.
 
     `_changed` guards everything and is not held while the source is called.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench SUBJECT` does with its arguments."""
+"""The command `rollouts bench SUBJECT`."""
 
 from __future__ import annotations
 

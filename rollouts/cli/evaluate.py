@@ -25,17 +25,17 @@ _NUM_ENVS = 16
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is printed, or with --json shown as an object."""
+    """The result that is printed, or with --json shown as an object."""
 
     checkpoint: str
     env_id: str
     env_options: dict[str, Any]
-    env_steps: int  # of the training
+    env_steps: int  # steps of the training
     num_episodes: int
     num_envs: int
     deterministic: bool
     seed: int
-    groups: dict[str, dict[str, Any]]  # of one agent: one without a name
+    groups: dict[str, dict[str, Any]]  # one agent is a group without a name
 
 
 def add_arguments(

@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(args: argparse.Namespace, *, command: str) -> None:
-    """Does what `bench SUBJECT` says."""
+    """Runs the benchmark that `bench SUBJECT` names."""
     if args.subject == "pool":
         cli_bench.measure_stepping(args, command=command)
     elif args.subject == "collect":

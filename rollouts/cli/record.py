@@ -34,7 +34,7 @@ RANDOM = "random"
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What a recorded episode came to.
+    """The result of a recorded episode.
 
     Attributes:
       steps: How long it was.
@@ -137,11 +137,11 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 class _Policy:
     checkpoint: Checkpoint
     program: Program
-    options: dict[str, Any]  # of the environment
+    options: dict[str, Any]  # the environment's
 
 
 def _policy(args: argparse.Namespace) -> _Policy | None:
-    """What acts; None: chance."""
+    """Reads the policy that acts; None: actions are random."""
     if args.policy == RANDOM:
         if args.env_id is None:
             raise SpecError(

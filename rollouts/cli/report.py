@@ -106,7 +106,7 @@ def _add_common(add: Callable[..., Any], positive_int: Callable[[str], Any], rep
 
 
 def run(args: argparse.Namespace, *, command: str) -> None:
-    """Does what `report` or `soak` says; `command` is how it was called."""
+    """Runs `report` or `soak`; `command` is the text by which it was called."""
     if args.command == "report":
         _report(args)
     else:

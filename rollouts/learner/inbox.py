@@ -46,7 +46,7 @@ class FragmentInbox:
 
     @property
     def num_fragments(self) -> int:
-        """How many can be taken."""
+        """Number of fragments that can be taken."""
         with self._changed:
             return len(self._settled)
 

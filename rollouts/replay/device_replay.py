@@ -308,7 +308,7 @@ class DeviceReplay:
         options: dict[str, Any] = {"generator": self._generator, "device": self.device}
         if active is None:
             return self._index(torch.randint(self._num_drawable, (count,), **options))
-        # which of the active steps, and where it lies: nothing has to know how many there are
+        # draws one of the active steps and finds its place; their number stays on the device
         if self._counts is None:
             ages = torch.arange(self._num_drawable, device=self.device)
             self._counts = active.flatten()[self._index(ages)].cumsum(0)

@@ -314,7 +314,7 @@ class ReplayService(SampledReplay):
         return self._driver.stats()
 
     def close(self) -> None:
-        """Wakes whoever waits, clients too, and ends the shards. May be called twice."""
+        """Ends all waiting calls, those of clients too, and the shards. May be called twice."""
         self._driver.stop()
         with self._desk_lock:
             if self._desk is not None:

@@ -43,7 +43,7 @@ class Trained:
         return Means(found.returns, found.lengths.astype(np.float64))
 
     def player(self, driver: Driver) -> Player:
-        """What gives the driver's rows of the kind "policy" their states."""
+        """A player whose environments give the driver's rows of the kind "policy" their states."""
         rows = [row for row, kind in enumerate(driver.kinds) if kind == "policy"]
         env, policy = self._make("mujoco", len(rows))
         return Player(env, policy, rows)

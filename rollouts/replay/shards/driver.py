@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machinery of a ReplayService: a thread that feeds the shards, and whoever waits for them."""
+"""The machinery of a ReplayService: a thread that feeds the shards, and the calls that wait."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Driver:
         self._requests = Requests(self._shards, self._admissions, keys, most)
         self._failure: Exception | None = None
         self.supply = Supply()
-        self._unclaimed: deque[Request] = deque()  # of samples that timed out
+        self._unclaimed: deque[Request] = deque()  # requests of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
         self._last: dict[str, dict[str, Any]] = {}  # age and policy_lag of the last batch
@@ -258,7 +258,7 @@ class Driver:
             raise ClosedError("the replay service is closed")
 
     def stop(self) -> None:
-        """Wakes whoever waits with ClosedError; no call is answered any more. Idempotent."""
+        """Ends all waiting calls by ClosedError; no later call is answered. Idempotent."""
         self._stopping.set()
         self.signal.wake()
 
@@ -378,7 +378,7 @@ class Driver:
                 self.signal.wait(seen, left_s)
 
     def _settle(self) -> None:
-        """Takes over what ended, with the lock; what went wrong is raised by whoever waits."""
+        """Takes over ended calls, with the lock; a failure is raised in the calls that wait."""
         if self._stopping.is_set() or self._failure is not None:
             return
         try:

@@ -43,7 +43,7 @@ class ShardConfig:
 
     single_observation_space: gymnasium.Space[Any]
     single_action_space: gymnasium.Space[Any]
-    tables: tuple[TableConfig, ...]  # of all shards together
+    tables: tuple[TableConfig, ...]  # sizes are those of all shards together
     num_shards: int
     shard_id: int
     stack_num: int
@@ -96,17 +96,17 @@ class TableReport:
     size: int = 0
     inserts: int = 0  # ever, with what a load brought; so `deletes`
     deletes: int = 0
-    mean_mass: float = 1.0  # of priority^exponent, as of the last sample; 1 where uniform
+    mean_mass: float = 1.0  # mean of priority^exponent at the last sample; 1 where uniform
 
     @property
     def mass(self) -> float:
-        """What the shard's part of all draws is in proportion to."""
+        """Total priority: the shard's part of all draws is in proportion to it."""
         return self.size * self.mean_mass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """How a shard is after a call."""
+    """The state of a shard after a call."""
 
     number: int = 0  # counts the reports of one process; 0: of another one
     tables: Mapping[str, TableReport] = field(default_factory=dict)
