@@ -25,8 +25,7 @@ from rollouts.bench.grid_options import PREFIXES, gymnasium_grid_options, wrappe
 from rollouts.bench.measurement import Settings
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import PREFIX, rom_path
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.vector_env import VectorEnv
+from rollouts.pool.make import make_vec
 from rollouts.specs import EnvSpec, OptionValue
 
 # who computes a step, and not what it computes
@@ -101,8 +100,8 @@ class Rollouts:
         return rollouts.__version__
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        kind = MultiAgentVectorEnv if spec.groups else VectorEnv
-        env = kind(
+        options: dict[str, Any] = {**settings.env_options}
+        env = make_vec(
             spec.id,
             settings.num_envs,
             batch_size=settings.batch_size,
@@ -110,7 +109,7 @@ class Rollouts:
             seed=settings.seed,
             autoreset_mode=self.autoreset_mode,
             max_episode_steps=settings.max_episode_steps,
-            env_options=settings.env_options,
+            **options,
         )
         return OpenEnv(
             self.name,

@@ -71,7 +71,7 @@ class Ours:
     def add(self, rollout: dict[str, Array], env_id: Array) -> None:
         """See Candidate."""
         steps, rows = rollout["reward"].shape
-        zeros, none = np.zeros((steps, rows), np.float32), np.zeros(0)
+        zeros = np.zeros((steps, rows), np.float32)
         self._buffer.add_batch(
             RolloutBatch(
                 obs=rollout["obs"][:steps],
@@ -86,9 +86,8 @@ class Ours:
                 last_value=zeros[0],
                 policy_version=np.zeros((steps, rows), np.int64),
                 env_id=env_id.astype(np.int32),
-                episode_return=none,
-                episode_length=none.astype(np.int32),
-                episode_env_id=none.astype(np.int32),
+                episode_return=zeros.astype(np.float64),
+                episode_length=zeros.astype(np.int32),
             )
         )
 

@@ -156,7 +156,7 @@ class ReplayBuffer(SampledReplay):
         Args:
           batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker:
             one that was added before is refused, and a gap before it cuts the open episodes. Of
-            agents (`MultiAgentCollector`): one group's; steps that are not active are left out.
+            agents (`Collector`): one group's; steps that are not active are left out.
           priority: One number: of all items that this call completes. (T, B): of the item that
             begins at each step, also where a later call completes it, as Ape-X's workers give
             them. None: the highest that each table has seen.

@@ -50,13 +50,13 @@ class Trained:
 
     def _make(self, engine: str, num_envs: int) -> tuple[Any, Any]:
         options = {**self._options, "engine": engine}
-        env = rollouts.VectorEnv(
+        env = rollouts.make_vec(
             self.env_id,
             num_envs,
             seed=self._seed,
             autoreset_mode="same_step",
             max_episode_steps=options.pop("max_episode_steps", None),
-            env_options=options,
+            **options,
         )
         self._checkpoint.freeze_statistics(env)
         policy = load_policy(

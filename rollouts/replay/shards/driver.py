@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.batch import Episodes
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.replay.clients.asking import Grant, News
 from rollouts.replay.config import TableConfig
@@ -22,7 +23,7 @@ from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.requests import Request, Requests
 from rollouts.replay.shards.saving import Checkpoint, Saving, check_reads
-from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle
+from rollouts.replay.shards.shard import ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
 from rollouts.replay.shards.supply import Supply
@@ -187,15 +188,14 @@ class Driver:
             self._settle()
             return self._admissions[table].can_sample(n)
 
-    def take_episodes(self) -> EndedEpisodes:
+    def take_episodes(self) -> Episodes:
         """See ReplayService.take_episodes."""
+        none = Episodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
         with self._lock:
             self._settle()
-            reports = list(self._shards.episodes)
+            reports = [none, *self._shards.episodes]
             self._shards.episodes.clear()
-        if not reports:
-            return EndedEpisodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
-        return EndedEpisodes(*(np.concatenate(column) for column in zip(*reports, strict=True)))
+        return Episodes(*map(np.concatenate, zip(*(each[:3] for each in reports), strict=True)))
 
     def save(self, directory: Path) -> None:
         """See ReplayService.save."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.batch import Episodes
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.joining import share_out
 from rollouts.replay.shards.loss import NO_ITEMS, Loss
 from rollouts.replay.shards.shard import (
-    EndedEpisodes,
     FragmentLostError,
     ShardHandle,
     ShardLostError,
@@ -109,8 +109,8 @@ class ShardSet:
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
         self.checkpoint: Checkpoint | None = None  # that shards which die start from
-        # bounded, since nobody may read them any more
-        self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
+# bounded, since nobody may read them any more
+        self.episodes: deque[Episodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
         self.first_incarnation = self.newest_incarnation = 0
         self._produced = self._inserted = 0
