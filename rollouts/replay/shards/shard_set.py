@@ -109,7 +109,7 @@ class ShardSet:
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
         self.checkpoint: Checkpoint | None = None  # that shards which die start from
-# bounded, since nobody may read them any more
+        # bounded, since nobody may read them any more
         self.episodes: deque[Episodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
         self.first_incarnation = self.newest_incarnation = 0
