@@ -368,8 +368,9 @@ class NativeEngine:
 
     def columns(self, arrays: Arrays) -> Info:
         """The environment's own keys; of the step that ended an episode where one did."""
-        end = NUM_STEP_ARRAYS + len(self.info_names)
-        info: Info = dict(zip(self.info_names, arrays[NUM_STEP_ARRAYS:end], strict=True))
+        info: Info = {}
+        for index, name in enumerate(self.info_names, NUM_STEP_ARRAYS):
+            info[name] = arrays[index]
         if self._reports_errors:
             add_errors(info, arrays[ENV_ID], self.pool.take_failures())
         return info
