@@ -15,7 +15,7 @@ RUN_DIR ?= runs/demo
 TEST_PROCESSES ?= 3
 CHECK = -m pytest -q -n 2 --dist loadfile -m "not system and not slow and not wheels" $(CHECK_WITHOUT) $(CHECK_TESTS)
 PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
-# only these files have tests for `make test-system`: to import all others takes each process 29 s
+# only these files have tests for `make test-system`: to import all others takes each process 22 s
 SYSTEM_TESTS = $(shell grep -rlE 'mark\.system' tests --include='test_*.py')
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
