@@ -203,7 +203,7 @@ class RolloutWorker:
         start_s = time.perf_counter()
         batch = self._collector.collect()
         payload: Payload = batch
-        if self._packs and isinstance(batch, RolloutBatch):
+        if self._packs and isinstance(batch, RolloutBatch) and isinstance(batch.obs, np.ndarray):
             payload = pack(batch)
         versions = batch.policy_version
         info = FragmentInfo(

@@ -19,8 +19,6 @@ from rollouts.pool.statistics import RunningStatistics
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
 
-_TENSORS = "a fragment of a worker with a device has tensors: payload"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentInfo:
@@ -55,6 +53,8 @@ class Fragment:
     def batch(self) -> RolloutBatch:
         """The rollout; stacks of frames are formed when first asked for, and kept.
 
+        That of a worker with a device has tensors.
+
         Arrays that came through Ray are read-only, formed stacks are not.
 
         Raises:
@@ -62,8 +62,6 @@ class Fragment:
         """
         if isinstance(self.payload, MultiAgentRollout):
             raise ProtocolError("a fragment of several agents has a batch for each group: batches")
-        if not isinstance(self.payload, RolloutBatch | PackedRollout):
-            raise ProtocolError(_TENSORS)
         return join([self.payload])
 
     @property
@@ -74,19 +72,16 @@ class Fragment:
           ProtocolError: its environments have one agent; see `batch`.
         """
         if not isinstance(self.payload, MultiAgentRollout):
-            if isinstance(self.payload, dict):
-                raise ProtocolError(_TENSORS)
             raise ProtocolError("a fragment of environments with one agent has one batch: batch")
         return self.payload
 
     @property
     def policy_version(self) -> NDArray[np.int64]:
-        """(T, B), see `RolloutBatch`; forms no stacks."""
+        """(T, B), see `RolloutBatch`, of a device's rollout a tensor; forms no stacks."""
         payload = self.payload
         rest: Any = payload.rest if isinstance(payload, PackedRollout) else payload
         versions: NDArray[np.int64] = rest.policy_version
-        # a device's rollout has one number for all rows
-        return np.full(rest.batch_shape, versions) if isinstance(versions, int) else versions
+        return versions
 
     @property
     def worker_id(self) -> int:

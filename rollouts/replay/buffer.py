@@ -177,6 +177,11 @@ class ReplayBuffer(SampledReplay):
             raise DTypeError(
                 f"batch is of type {type(batch).__name__}, expected a RolloutBatch or a Fragment"
             )
+        if not isinstance(rollout.reward, np.ndarray):
+            raise DTypeError(
+                "batch has a device's tensors, expected arrays: rollouts.replay.DeviceReplay takes "
+                "those"
+            )
         priorities = as_priorities(priority, np.shape(rollout.reward))
         return self._writer.add_batch(batch, priorities, as_timeout(timeout_s))
 

@@ -241,6 +241,13 @@ def test_truncated_episodes_keep_what_they_ended_with(engine: Any) -> None:
     assert batch.truncated.sum() == 5 * 5 and (batch.discount == 0.99).all()
 
 
+def test_a_replay_of_the_host_refuses_tensors() -> None:
+    _, world = filled()
+    replay = ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(1)))
+    with pytest.raises(TypeError, match="DeviceReplay takes those"):
+        replay.add_batch(on_device(world.rollout(3)))  # type: ignore[arg-type]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     replay, world = filled()
     batch = on_device(world.rollout(3))

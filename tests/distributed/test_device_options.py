@@ -22,7 +22,7 @@ from rollouts.distributed.checks import check_joined
 from rollouts.distributed.device_options import transport_of
 from rollouts.distributed.worker import build_collector
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.learner.fragment import Fragment, FragmentInfo
+from rollouts.learner.fragment import FragmentInfo
 from rollouts.learner.inbox import FragmentInbox
 
 EMULATION: Any = "cpu-emulation"
@@ -82,8 +82,6 @@ def test_tensors_are_not_joined() -> None:
     check_joined(CollectOptions())
     with pytest.raises(ProtocolError, match=r"get_fragments\(\)\[0\]\.payload"):
         check_joined(CollectOptions(device=EMULATION))
-    with pytest.raises(ProtocolError, match="has tensors: payload"):
-        _ = Fragment(*fragment()).batch
 
 
 def fragment() -> tuple[FragmentInfo, Any]:
@@ -123,14 +121,6 @@ def test_what_cannot_be_kept_is_said() -> None:
     info, payload = fragment()
     said = inbox.receive("a", info, payload, True)
     assert said is not None and "copied" in said
-
-
-def test_versions_of_a_rollout_with_one_number_have_its_shape() -> None:
-    class Payload:
-        batch_shape, policy_version = (3, 2), 7
-
-    info, _ = fragment()
-    assert Fragment(info, Payload()).policy_version.tolist() == [[7, 7]] * 3  # type: ignore[arg-type]
 
 
 class Net(nn.Linear):
