@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ("rollouts", "integrations", "examples", "native")
+SOURCE = ("rollouts", "integrations", "comparisons", "examples", "native")
 MOST_FILES = 25
 # classes and functions of many arguments
 SIGNATURES = {
@@ -62,7 +62,7 @@ def percentile(values: Iterable[int], share: float) -> int:
 def report() -> dict[str, object]:
     sizes = {path: lines(path) for path in files(*SOURCE)}
     folders = Counter(path.parent for path in files(*SOURCE, "tests"))
-    python = files("rollouts", "integrations", "examples", suffixes=(".py",))
+    python = files("rollouts", "integrations", "comparisons", "examples", suffixes=(".py",))
     root = [path.stem for path in (ROOT / "rollouts").glob("*.py")]
     crowded = {
         str(folder.relative_to(ROOT)): count
