@@ -13,13 +13,24 @@ RUN_DIR ?= runs/demo
 # processes that share the test files; those of one file stay together. Much of what they do is to
 # wait for processes of Ray: one more than two cores
 TEST_PROCESSES ?= 3
+CHECK = -m pytest -q -n 2 --dist loadfile -m "not system and not slow and not wheels" $(CHECK_WITHOUT) $(CHECK_TESTS)
 PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
   $(addprefix tests/oracle/test_,box2d.py classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
   $(addprefix tests/env_fns/test_env_fns_,failures.py processes.py steps.py) \
   tests/pool/test_gymnasium_ids.py tests/examples/test_host_examples.py
+# what `make check` runs: many tests for each second of pools, steps, collectors and policies. Files that
+# draw, host processes, import RLlib or go through every id are left to `make test`
+CHECK_TESTS := $(addprefix tests/,structure support pool wrappers collecting policies learner) \
+  $(addprefix tests/oracle/test_,classic_control.py toy_text.py) \
+  $(addprefix tests/env_fns/test_,env_fns_steps.py info_merging.py leaves.py wire.py) \
+  $(addprefix tests/replay/test_,replay_buffer.py replay_items.py replay_tables.py)
+CHECK_WITHOUT := $(addprefix --ignore=tests/,policies/test_foreign.py policies/test_native_properties.py \
+  $(addprefix pool/test_,env_errors.py gymnasium_ids.py memory.py protocol_properties.py rendering.py))
 PY := $(VENV)/bin/python
+# runs a step of a target and keeps how long it took: `python tests/durations.py` prints the table
+TIMED := $(PY) tests/durations.py step
 EXTRA_REQUIREMENTS := tests/packaging/extra_requirements.py
 # pip compiles no bytecode: of all files that takes longer than the downloads, and Python does it for
 # those that are imported, when they first are.
@@ -38,20 +49,32 @@ SUITE_TASKS := $(addsuffix -v1,AcrobotSwingup CartpoleSwingup CheetahRun HopperH
   LqrLqr62 PendulumSwingup PointMassEasy ReacherEasy SwimmerSwimmer6 WalkerRun)
 MUJOCO_PEERS := --peer envpool --peer mujoco-batch
 
-.PHONY: demo test test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
+.PHONY: demo check check-code check-tests test test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
 	$(PY) examples/ppo.py --run-dir $(RUN_DIR)
+
+# A check while writing: types, style, structure and a core of tests, both at once. It starts no Ray
+# and compiles nothing but the module.
+check: check-code check-tests
+
+check-code: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(TIMED) check mypy $(PY) -m mypy
+
+check-tests: setup
+	$(TIMED) check tests $(PY) $(CHECK)
 
 # The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
 # newest Gymnasium what changes with it.
 test: setup $(NEWEST)/.gymnasium
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
-	$(PY) $(PYTEST) -m "not system and not slow and not wheels"
-	$(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
+	$(TIMED) test mypy $(PY) -m mypy
+	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels"
+	$(TIMED) test newest-gymnasium $(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
 
 # Tests that take minutes around what they check: the core built again for sanitizers and as a wheel,
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
@@ -59,7 +82,7 @@ test: setup $(NEWEST)/.gymnasium
 # forked environments, users of EnvPool's, RLlib's images, frames beside other renderers', models of the
 # DeepMind suite with other fields, and examples from end to end.
 test-system: setup
-	$(PY) $(PYTEST) -m "system and not slow and not wheels"
+	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels"
 
 # All of these, those that learn for minutes, and the long forms of others.
 test-all: test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkout adds to the command `rollouts`: comparisons, the report and the soak.
+"""Commands that a checkout adds to `rollouts`: comparisons, the report and the soak.
 
 `rollouts.bench.checkout` names these commands and subjects, so that an installed wheel can say
 where they are.

@@ -34,7 +34,6 @@ import torch
 from common.checkpoint import Checkpointed
 from common.evaluated_run import EvaluatedRun
 from common.progress import report
-from common.replay_training import Inserted
 from common.training import chosen_env_id, env_option, make_run, spec_of
 from numpy.typing import NDArray
 from sac import adam, descend, sizes
@@ -254,12 +253,12 @@ class DeviceTraining(EvaluatedRun):
                 rollout = self.collector.collect()
                 self.replay.add(rollout)
                 logs = self.learn(rollout.num_steps)
-                ended = rollout.terminated | rollout.truncated
-                returns = rollout.episode_return[ended].cpu().numpy()
+                returns = rollout.episodes().returns.cpu().numpy()
                 # what went wrong on the device is raised here
                 self.env.synchronize()
                 progress.add(
-                    Inserted(rollout.num_steps, returns),
+                    rollout.num_steps,
+                    returns,
                     seconds=time.perf_counter() - start,
                     policy_lag=0.0,
                 )

@@ -31,6 +31,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.pool.gymnasium_ids import gymnasium_id
 from rollouts.pool.make import make_vec
+from rollouts.pool.native import NativeEngine
 from rollouts.pool.statistics import carry_statistics
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.options import MODES
@@ -85,7 +86,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         Raises:
           As `rollouts.make_vec`.
         """
-        self.pool = VectorEnv(
+        engine = NativeEngine(
             env_id,
             1,
             num_threads=1,
@@ -96,6 +97,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
             flatten_observation=flatten_observation,
             env_options=env_options,
         )
+        self.pool = VectorEnv(engine)
         self._was_reset = False
         self.render_mode = render_mode
         pool_metadata = self.pool.metadata

@@ -103,7 +103,7 @@ def xla(
         results = run((handle, *sent), (_HANDLE, *layout.results(rows)))
         return results[0], shape_result(layout.batch(results[1:]))
 
-    return jnp.uint32(env._pool.xla_handle()), recv, send, step
+    return jnp.uint32(env.engine.xla_handle()), recv, send, step
 
 
 def to_jax(batch: StepBatch) -> StepBatch:
@@ -142,7 +142,7 @@ class _Layout:
         self._has_final_obs = env.autoreset_mode is AutoresetMode.SAME_STEP
         if self._has_final_obs:
             self._columns.append(obs)
-        self._info_names = env._info_names
+        self._info_names = env.info_names
         infos = resolve(env.env_spec.id, None, env.env_spec.options).native_spec()["infos"]
         self._columns += [
             (() if length is None else (length,), dtype) for _, dtype, length in infos

@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
-    from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
     from rollouts.device.vector_env import DeviceVectorEnv
@@ -92,17 +90,14 @@ _LAZY = {
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
     "DeviceCollector": "rollouts.collecting.device_collector",
-    "DeviceRollout": "rollouts.collecting.device_rollout",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
-    "MultiAgentDeviceRollout": "rollouts.collecting.device_rollout",
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
-    "MultiAgentCollector": "rollouts.collecting.multi_agent",
     "MultiAgentCoordinator": "rollouts.cluster.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
@@ -131,7 +126,6 @@ __all__ = [
     "Collector",
     "DTypeError",
     "DeviceCollector",
-    "DeviceRollout",
     "DeviceStats",
     "DeviceVectorEnv",
     "EngineError",
@@ -146,9 +140,7 @@ __all__ = [
     "LearnerError",
     "LearnerQueue",
     "MultiAgentBatch",
-    "MultiAgentCollector",
     "MultiAgentCoordinator",
-    "MultiAgentDeviceRollout",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two arrays-only records that travel: one step of a pool, and one rollout of a collector."""
+"""The records that travel: one step of a pool, and one rollout of a collector."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,19 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # an array of the host, or a tensor of a device
+    A = TypeVar("A", default=Array)
+else:
+    from typing import TypeVar
+
+    A = TypeVar("A")
+
 
 class StepBatch(NamedTuple):
-    """What one `recv_batch` hands out: B rows, one per environment that finished its step.
+    """The batch of one `recv_batch`: B rows, one per environment that finished its step.
 
     Row i belongs to the environment `env_id[i]`. A synchronous pool returns the rows in the order
     of their env_id, an asynchronous one in the order in which they arrived.
@@ -49,9 +60,11 @@ class StepBatch(NamedTuple):
 STEP_ARRAYS = StepBatch._fields[:-1]
 NUM_STEP_ARRAYS = len(STEP_ARRAYS)
 ENV_ID = STEP_ARRAYS.index("env_id")
+EPISODE_RETURN = STEP_ARRAYS.index("episode_return")
+EPISODE_LENGTH = STEP_ARRAYS.index("episode_length")
 
 # the arrays of a RolloutBatch by what they have one row for; `extras` are as TIME_MAJOR,
-# `policy_state` as PER_ENV and `final_obs` as PER_EPISODE, where there are any
+# and `policy_state` as PER_ENV
 TIME_MAJOR = (
     "obs",
     "action",
@@ -62,19 +75,40 @@ TIME_MAJOR = (
     "log_prob",
     "value",
     "policy_version",
+    "episode_return",
+    "episode_length",
 )
 PER_ENV = ("last_obs", "last_value", "env_id")
-PER_EPISODE = ("episode_return", "episode_length", "episode_env_id")
+
+
+class Episodes(NamedTuple):
+    """The E episodes that ended inside a rollout, by time and then by column.
+
+    Attributes:
+      env_id     (E,) int32
+      returns    (E,) float64   of the rewards as the environment gave them
+      lengths    (E,) int32     steps
+      final_obs  (E, *obs_shape) obs_dtype; None unless the collector keeps it
+    """
+
+    env_id: Any
+    returns: Any
+    lengths: Any
+    final_obs: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutBatch:
-    """T steps of B environments, time-major.
+class RolloutBatch(Generic[A]):
+    """T steps of B rows, time-major: environments, or the agents of a group.
 
     `obs[t]` is what the policy saw and `action[t]` what it chose; `reward[t]`, `terminated[t]` and
     `truncated[t]` are what that action led to. Where an episode ended at t, `obs[t + 1]` (or
     `last_obs`) is the first observation of the next episode, and `bootstrap_value[t]` stands in
     for the value of the observation that the policy never acted on.
+
+    Fields are NumPy arrays, or torch tensors where the environments are a device's. Such tensors
+    lie on that device and may not be computed yet: they are ready for what follows on the same
+    stream. Rows of agents are those of the first environment, then those of the next.
 
     Attributes:
       obs               (T, B, *obs_shape) obs_dtype
@@ -88,76 +122,128 @@ class RolloutBatch:
       last_obs          (B, *obs_shape) obs_dtype            what follows row T - 1
       last_value        (B,) float32     V(last_obs)
       policy_version    (T, B) int64     version of the weights that chose the action
-      env_id            (B,) int32
-      episode_return    (E,) float64     of the episodes that ended inside this rollout, by time
-      episode_length    (E,) int32
-      episode_env_id    (E,) int32
+      env_id            (B,) int32       of agents env_id * A + the agent's place in its group
+      episode_return    (T, B) float64   so far; complete where terminated | truncated
+      episode_length    (T, B) int32     so far; complete where terminated | truncated
       extras            name -> (T, B, ...)   whatever else the policy returned; of agents
                                               "active" bool: who took part in the step
       policy_state      tuple of (B, ...)     of a recurrent policy, before row 0
-      final_obs         (E, *obs_shape) obs_dtype   of the episodes that ended, in the same order;
-                                              None unless the collector keeps it
+      final_obs         what episodes ended with, None unless the collector keeps it: an array
+                        (E, *obs_shape) in the order of `episodes`, or a device's tensor
+                        (T, B, *obs_shape), valid where terminated | truncated
+      counted           the `Episodes` that `episodes` returns; None makes it count them
     """
 
-    obs: Array
-    action: Array
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    bootstrap_value: NDArray[np.float32]
-    log_prob: NDArray[np.float32]
-    value: NDArray[np.float32]
-    last_obs: Array
-    last_value: NDArray[np.float32]
-    policy_version: NDArray[np.int64]
-    env_id: NDArray[np.int32]
-    episode_return: NDArray[np.float64]
-    episode_length: NDArray[np.int32]
-    episode_env_id: NDArray[np.int32]
-    extras: dict[str, Array] = field(default_factory=dict)
-    policy_state: tuple[Array, ...] = ()
-    final_obs: Array | None = None
+    obs: A
+    action: A
+    reward: A
+    terminated: A
+    truncated: A
+    bootstrap_value: A
+    log_prob: A
+    value: A
+    last_obs: A
+    last_value: A
+    policy_version: A
+    env_id: A
+    episode_return: A
+    episode_length: A
+    extras: dict[str, A] = field(default_factory=dict)
+    policy_state: tuple[A, ...] = ()
+    final_obs: A | None = None
+    counted: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Checks that every array has the leading shape (T, B), (B,) or (E,) it should have."""
-        if self.reward.ndim != 2:
-            raise SpecError(f"reward has shape {self.reward.shape}, expected (T, B): time first")
-        steps, rows = self.reward.shape
-        episodes = self.episode_return.shape[0]
-        expected = (
-            *((name, (steps, rows)) for name in TIME_MAJOR),
-            *((name, (rows,)) for name in PER_ENV),
-            *((name, (episodes,)) for name in PER_EPISODE),
-        )
-        for name, leading in expected:
-            _check_leading(name, getattr(self, name), leading)
+        shape: tuple[int, ...] = getattr(self.reward, "shape", ())
+        if len(shape) != 2:
+            raise SpecError(f"reward has shape {tuple(shape)}, expected (T, B): time first")
+        steps, rows = shape
+        for name in TIME_MAJOR:
+            _check_leading(name, getattr(self, name), (steps, rows))
+        for name in PER_ENV:
+            _check_leading(name, getattr(self, name), (rows,))
         for name, array in self.extras.items():
             _check_leading(f"extras[{name!r}]", array, (steps, rows))
         for index, array in enumerate(self.policy_state):
             _check_leading(f"policy_state[{index}]", array, (rows,))
-        if self.final_obs is not None:
-            _check_leading("final_obs", self.final_obs, (episodes,))
+        if isinstance(self.final_obs, np.ndarray):
+            num_episodes = int(np.count_nonzero(_ended(self)))
+            _check_leading("final_obs", self.final_obs, (num_episodes,))
+        elif self.final_obs is not None:
+            _check_leading("final_obs", self.final_obs, (steps, rows))
+
+    @property
+    def batch_shape(self) -> tuple[int, int]:
+        """(T, B)."""
+        steps, rows = self.reward.shape  # type: ignore[attr-defined]
+        return steps, rows
 
     @property
     def num_steps(self) -> int:
-        """Environment steps in the batch: T * B."""
-        return self.reward.size
+        """Steps of all rows: T * B."""
+        steps, rows = self.batch_shape
+        return steps * rows
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
-        several = ("extras", "policy_state", "final_obs")
-        arrays = [getattr(self, f.name) for f in fields(self) if f.name not in several]
-        final = () if self.final_obs is None else (self.final_obs,)
-        return sum(a.nbytes for a in (*arrays, *self.extras.values(), *self.policy_state, *final))
+        arrays: list[Any] = [getattr(self, name) for name in (*TIME_MAJOR, *PER_ENV)]
+        arrays += [*self.extras.values(), *self.policy_state, self.final_obs]
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def episodes(self) -> Episodes:
+        """Returns the episodes that ended, one row each; of tensors it waits for the device."""
+        if self.counted is not None:
+            known: Episodes = self.counted
+            return known
+        ended: Any = _ended(self)
+        arrays: Any = self
+        columns, final_obs = ended.nonzero(), arrays.final_obs
+        if isinstance(ended, np.ndarray):
+            env_id = arrays.env_id[columns[1]]
+        else:
+            env_id = arrays.env_id[columns[:, 1]]
+            final_obs = None if final_obs is None else final_obs[ended]
+        returns, lengths = arrays.episode_return[ended], arrays.episode_length[ended]
+        return Episodes(env_id, returns, lengths, final_obs)
+
+    def on_host(self) -> RolloutBatch[A]:
+        """Returns the same in the host's memory, each tensor contiguous; itself if it is so."""
+        return self._map(lambda one: one if isinstance(one, np.ndarray) else one.cpu().contiguous())
+
+    def contiguous(self) -> RolloutBatch[A]:
+        """Returns the same with each tensor contiguous."""
+        return self._map(lambda one: one if isinstance(one, np.ndarray) else one.contiguous())
+
+    def copied(self) -> RolloutBatch[A]:
+        """Returns a copy in the same memory, which is complete when this returns."""
+        copy = self._map(lambda one: one.copy() if isinstance(one, np.ndarray) else one.clone())
+        obs: Any = self.obs
+        if getattr(obs, "is_cuda", False):
+            sys.modules["torch"].cuda.current_stream(obs.device).synchronize()
+        return copy
+
+    def _map(self, function: Callable[[Any], Any]) -> RolloutBatch[A]:
+        """Returns a batch with the function's value in place of each array."""
+        found: dict[str, Any] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, dict):
+                found[one.name] = {name: function(each) for name, each in value.items()}
+            elif one.name == "policy_state":
+                found[one.name] = tuple(function(each) for each in value)
+            elif value is not None and one.name != "counted":
+                found[one.name] = function(value)
+        return replace(self, **found)
 
     @classmethod
-    def concatenate(cls, batches: Sequence[RolloutBatch]) -> RolloutBatch:
+    def concatenate(cls, batches: Sequence[RolloutBatch[A]]) -> RolloutBatch[A]:
         """Joins batches of the same length T along B, in the order given.
 
         One batch is returned as it is; of more the arrays are copied. The same env_id may appear
-        in several columns: two rollouts of one environment are two columns. Episodes are in the
-        order of the batches; final_obs is kept if all batches have it.
+        in several columns: two rollouts of one environment are two columns. final_obs is kept if
+        all batches have it.
 
         Raises:
           SpecError: no batches, or they differ in T, in the names of their extras or in the length
@@ -171,25 +257,24 @@ class RolloutBatch:
         for index, batch in enumerate(batches):
             _check_joinable(index, batch, first)
 
-        def join(name: str, axis: int) -> Array:
-            return np.concatenate([getattr(batch, name) for batch in batches], axis=axis)
+        def join(name: str, axis: int) -> Any:
+            return _joined([getattr(batch, name) for batch in batches], axis)
 
         return cls(
             **{name: join(name, 1) for name in TIME_MAJOR},
-            **{name: join(name, 0) for name in (*PER_ENV, *PER_EPISODE)},
+            **{name: join(name, 0) for name in PER_ENV},
             extras={
-                name: np.concatenate([batch.extras[name] for batch in batches], axis=1)
-                for name in first.extras
+                name: _joined([batch.extras[name] for batch in batches], 1) for name in first.extras
             },
             policy_state=tuple(
-                np.concatenate(states)
+                _joined(states, 0)
                 for states in zip(*(batch.policy_state for batch in batches), strict=True)
             ),
             final_obs=_join_final_obs(batches),
         )
 
 
-class MultiAgentRollout(dict[str, RolloutBatch]):
+class MultiAgentRollout(dict[str, RolloutBatch[A]]):
     """T steps of environments with several agents: group -> the batch of its agents.
 
     Columns of a group's batch are the agents of its first environment, then those of the next.
@@ -198,15 +283,21 @@ class MultiAgentRollout(dict[str, RolloutBatch]):
       num_envs   Environments B.
     """
 
-    def __init__(self, batches: Mapping[str, RolloutBatch], num_envs: int) -> None:
+    def __init__(self, batches: Mapping[str, RolloutBatch[A]], num_envs: int) -> None:
         """Takes a batch of each group, all of the same T steps of `num_envs` environments."""
         super().__init__(batches)
         self.num_envs = num_envs
 
     @property
+    def batch_shape(self) -> tuple[int, int]:
+        """(T, B): steps and environments."""
+        return next(iter(self.values())).batch_shape[0], self.num_envs
+
+    @property
     def num_steps(self) -> int:
         """Environment steps: T * B."""
-        return len(next(iter(self.values())).reward) * self.num_envs
+        steps, num_envs = self.batch_shape
+        return steps * num_envs
 
     @property
     def num_agent_steps(self) -> int:
@@ -219,13 +310,28 @@ class MultiAgentRollout(dict[str, RolloutBatch]):
         return sum(batch.nbytes for batch in self.values())
 
     @property
-    def policy_version(self) -> NDArray[np.int64]:
+    def policy_version(self) -> A:
         """(T, B): of all groups' policies, which have their weights together."""
-        version = next(iter(self.values())).policy_version
-        return version[:, :: version.shape[1] // self.num_envs]
+        version: Any = next(iter(self.values())).policy_version
+        return version[:, :: version.shape[1] // self.num_envs]  # type: ignore[no-any-return]
+
+    def on_host(self) -> MultiAgentRollout[A]:
+        """As of a `RolloutBatch`."""
+        return self._map(RolloutBatch.on_host)
+
+    def contiguous(self) -> MultiAgentRollout[A]:
+        """As of a `RolloutBatch`."""
+        return self._map(RolloutBatch.contiguous)
+
+    def copied(self) -> MultiAgentRollout[A]:
+        """As of a `RolloutBatch`."""
+        return self._map(RolloutBatch.copied)
+
+    def _map(self, function: Callable[[RolloutBatch[A]], RolloutBatch[A]]) -> MultiAgentRollout[A]:
+        return MultiAgentRollout({name: function(one) for name, one in self.items()}, self.num_envs)
 
     @classmethod
-    def concatenate(cls, rollouts: Sequence[MultiAgentRollout]) -> MultiAgentRollout:
+    def concatenate(cls, rollouts: Sequence[MultiAgentRollout[A]]) -> MultiAgentRollout[A]:
         """Joins rollouts group by group; see `RolloutBatch.concatenate`.
 
         Raises:
@@ -245,21 +351,39 @@ class MultiAgentRollout(dict[str, RolloutBatch]):
         return cls(joined, sum(each.num_envs for each in rollouts))
 
 
-def _join_final_obs(batches: Sequence[RolloutBatch]) -> Array | None:
-    kept = [batch.final_obs for batch in batches if batch.final_obs is not None]
-    return np.concatenate(kept) if len(kept) == len(batches) else None
+def _ended(batch: RolloutBatch[Any]) -> Any:
+    return batch.terminated | batch.truncated
 
 
-def _check_leading(name: str, array: Array, leading: tuple[int, ...]) -> None:
+def _joined(arrays: Sequence[Any], axis: int) -> Any:
+    if isinstance(arrays[0], np.ndarray):
+        return np.concatenate(arrays, axis=axis)
+    # there is no tensor unless torch was imported
+    return sys.modules["torch"].cat([*arrays], axis)
+
+
+def _join_final_obs(batches: Sequence[RolloutBatch[Any]]) -> Any:
+    """Returns the final observations in the order of the joined batch's episodes, if all are."""
+    finals: list[Any] = [batch.final_obs for batch in batches]
+    if any(one is None for one in finals):
+        return None
+    if not isinstance(finals[0], np.ndarray):
+        return _joined(finals, 1)
+    # each batch has its own by time: a stable sort by time puts those of all in C order
+    times = np.concatenate([np.nonzero(_ended(batch))[0] for batch in batches])
+    return np.concatenate(finals)[np.argsort(times, kind="stable")]
+
+
+def _check_leading(name: str, array: Any, leading: tuple[int, ...]) -> None:
     if array.shape[: len(leading)] != leading:
         raise SpecError(
-            f"{name} has shape {array.shape}, expected it to start with {leading}: reward and "
-            "episode_return set T, B and E for the whole batch"
+            f"{name} has shape {tuple(array.shape)}, expected it to start with {leading}: reward "
+            "sets T and B for the whole batch, and where episodes ended E"
         )
 
 
-def _check_joinable(index: int, batch: RolloutBatch, first: RolloutBatch) -> None:
-    steps, expected_steps = batch.reward.shape[0], first.reward.shape[0]
+def _check_joinable(index: int, batch: RolloutBatch[Any], first: RolloutBatch[Any]) -> None:
+    steps, expected_steps = batch.batch_shape[0], first.batch_shape[0]
     if steps != expected_steps:
         raise SpecError(
             f"batch {index} has T = {steps} steps, expected {expected_steps} as in batch 0: "

@@ -95,7 +95,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "seed": (int, type(None)),
     "training": (dict,),
 }
-_KINDS = ("observation", "reward")  # of statistics
+_KINDS = ("observation", "reward")  # the statistics that a checkpoint may hold
 SAFE_TORCH = (2, 10)  # the first release whose weights_only holds
 
 

@@ -105,7 +105,7 @@ def _plain(value: Any) -> OptionValue:
 
 
 def _is_scalar(value: object) -> bool:
-    # of NumPy's arrays, those without axes have no len()
+    # NumPy's arrays without axes raise in len(), although their class defines it
     return not hasattr(value, "__len__") or getattr(value, "shape", None) == ()
 
 

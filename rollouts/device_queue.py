@@ -12,14 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import PER_EPISODE, RolloutBatch
+from rollouts.batch import PER_ENV, TIME_MAJOR, Episodes, RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
@@ -45,46 +44,13 @@ _JOIN_TIMEOUT_S = 10.0
 _ALIGNMENT = 512
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceBatch:
-    """A RolloutBatch as tensors on one device; see there for shapes and meaning.
-
-    What is for people and for accounts stays in NumPy, because reading it from a GPU would make the
-    learner wait. On the CPU the tensors share the memory of the RolloutBatch, which is read-only if
-    it came through Ray: do not write to them. final_obs is for a replay and does not come along.
-    """
-
-    obs: Tensor
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    bootstrap_value: Tensor
-    log_prob: Tensor
-    value: Tensor
-    last_obs: Tensor
-    last_value: Tensor
-    policy_version: Tensor
-    env_id: NDArray[np.int32]
-    episode_return: NDArray[np.float64]
-    episode_length: NDArray[np.int32]
-    episode_env_id: NDArray[np.int32]
-    extras: dict[str, Tensor] = field(default_factory=dict)
-    policy_state: tuple[Tensor, ...] = ()
-
-    @property
-    def num_steps(self) -> int:
-        """Environment steps in the batch: T * B."""
-        return self.reward.numel()
-
-
-_ON_HOST = ("env_id", *PER_EPISODE)
-_SEVERAL = ("extras", "policy_state")
-_ON_DEVICE = tuple(f.name for f in fields(DeviceBatch) if f.name not in (*_ON_HOST, *_SEVERAL))
-
-
 class DeviceQueue:
-    """Yields DeviceBatches in the order of the source, fetched by a thread of its own.
+    """Yields batches of tensors in the order of the source, fetched by a thread of its own.
+
+    Their `episodes` are NumPy arrays that are counted already, because reading them from a GPU
+    would make the learner wait. On the CPU the tensors share the memory of the source's batch,
+    which is read-only if it came through Ray: do not write to them. final_obs is for a replay and
+    does not come along.
 
     Never more than `depth` batches are fetched and not yet taken, the one on its way included: a
     slow learner makes the source wait, and with it the workers. One or several threads may take.
@@ -125,7 +91,7 @@ class DeviceQueue:
         self._mover = self._make_mover()
         # guards all below
         self._changed = threading.Condition(threading.Lock())
-        self._ready: deque[tuple[DeviceBatch, Callable[[], None]]] = deque()
+        self._ready: deque[tuple[RolloutBatch[Tensor], Callable[[], None]]] = deque()
         self._num_reserved = 0
         self._failure: BaseException | None = None
         self._endless: set[int] = set()  # threads that wait without a timeout
@@ -136,7 +102,7 @@ class DeviceQueue:
         start_thread(self._thread)
         at_exit.call_at_exit(self._close)
 
-    def get(self, timeout_s: float | None = None) -> DeviceBatch:
+    def get(self, timeout_s: float | None = None) -> RolloutBatch[Tensor]:
         """Takes the next batch; on CUDA the caller's current stream waits for it, not the caller.
 
         Raises:
@@ -176,7 +142,7 @@ class DeviceQueue:
         if refusal is not None and not (self._ready or self._is_over):
             raise refusal
 
-    def __iter__(self) -> Iterator[DeviceBatch]:
+    def __iter__(self) -> Iterator[RolloutBatch[Tensor]]:
         """Takes batches until the source ends or the queue is closed."""
         while True:
             try:
@@ -198,7 +164,7 @@ class DeviceQueue:
             }
 
     def close(self) -> None:
-        """Wakes whoever waits and drops what was fetched, which `stats` counts. Idempotent.
+        """Wakes all threads that wait, and drops fetched batches, which `stats` counts. Idempotent.
 
         Waits for the call of the source that is in progress, at most 10 s.
         """
@@ -253,7 +219,7 @@ class DeviceQueue:
                     self._changed.notify_all()
                 del moved
         except BaseException as error:
-            # whoever waits for batches must not wait for ever
+            # threads that wait for batches must not wait for ever
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
@@ -283,17 +249,17 @@ class DeviceQueue:
 
 
 class _Mover(Protocol):
-    """Makes a DeviceBatch; on one thread."""
+    """Moves batches to a device; on one thread."""
 
-    def move(self, batch: RolloutBatch) -> tuple[DeviceBatch, Callable[[], None]]:
+    def move(self, batch: RolloutBatch) -> tuple[RolloutBatch[Tensor], Callable[[], None]]:
         """Returns the batch and what the thread that takes it has to call first."""
         ...
 
 
 class _CpuMover:
-    def move(self, batch: RolloutBatch) -> tuple[DeviceBatch, Callable[[], None]]:
+    def move(self, batch: RolloutBatch) -> tuple[RolloutBatch[Tensor], Callable[[], None]]:
         tensors = {name: as_tensor(array) for name, array in _arrays(batch).items()}
-        return _device_batch(tensors, {n: getattr(batch, n) for n in _ON_HOST}), lambda: None
+        return _device_batch(tensors, batch.episodes()), lambda: None
 
 
 class CudaMover:
@@ -305,12 +271,10 @@ class CudaMover:
         self._buffers: list[tuple[Tensor, torch.cuda.Event] | None] = [None, None]
         self._turn = 0
 
-    def move(self, batch: RolloutBatch) -> tuple[DeviceBatch, Callable[[], None]]:
+    def move(self, batch: RolloutBatch) -> tuple[RolloutBatch[Tensor], Callable[[], None]]:
         """Starts the transfer; what it returns makes the taker's stream wait for its end."""
         tensors, hand_over = self.transfer(_arrays(batch))
-        # copies: a view would keep the whole fragment in Ray's object store
-        on_host = {name: np.array(getattr(batch, name)) for name in _ON_HOST}
-        return _device_batch(tensors, on_host), hand_over
+        return _device_batch(tensors, batch.episodes()), hand_over
 
     def transfer(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Tensor], Callable[[], None]]:
         """Does `move` for named arrays, as one copy."""
@@ -383,16 +347,21 @@ class Layout:
 
 def _arrays(batch: RolloutBatch) -> dict[str, Array]:
     """Returns what moves to the device; also "extras.<name>" and "policy_state.<index>"."""
-    arrays = {name: getattr(batch, name) for name in _ON_DEVICE}
+    arrays = {name: getattr(batch, name) for name in (*TIME_MAJOR, *PER_ENV)}
     arrays |= {f"extras.{name}": array for name, array in batch.extras.items()}
     return arrays | {f"policy_state.{i}": array for i, array in enumerate(batch.policy_state)}
 
 
-def _device_batch(tensors: dict[str, Any], on_host: dict[str, Any]) -> DeviceBatch:
+def _device_batch(tensors: dict[str, Any], episodes: Episodes) -> RolloutBatch[Tensor]:
     extras, policy_state = {}, []
-    for name in [name for name in tensors if name not in _ON_DEVICE]:
+    for name in [name for name in tensors if name not in (*TIME_MAJOR, *PER_ENV)]:
         if name.startswith("extras."):
             extras[name.removeprefix("extras.")] = tensors.pop(name)
         else:
             policy_state.append(tensors.pop(name))
-    return DeviceBatch(**tensors, **on_host, extras=extras, policy_state=tuple(policy_state))
+    return RolloutBatch(
+        **tensors,
+        extras=extras,
+        policy_state=tuple(policy_state),
+        counted=episodes._replace(final_obs=None),
+    )

@@ -9,7 +9,7 @@ Two ways, which both give every learner the same number of updates, as an all-re
                   with its part, or threads that share one step
 
 Threads that need no equal numbers may simply all call `RolloutCoordinator.get`: each batch goes to
-whoever asked first.
+the thread that asked first.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
-from rollouts.batch import PER_ENV, PER_EPISODE, RolloutBatch
+from rollouts.batch import PER_ENV, RolloutBatch
 from rollouts.errors import ClosedError, SpecError
 
 Source = Callable[[float], RolloutBatch]
@@ -37,7 +38,7 @@ class LearnerShards:
 
     A learner that is `depth` batches behind makes the others wait once it is its turn, and with
     them the source: nothing is dropped, and at most n * depth batches are held, with the one on its
-    way. There is no thread: whoever waits for a batch asks the source, one learner at a time.
+    way. No thread of ours runs: a learner that waits for a batch asks the source, one at a time.
 
     `_changed` guards everything and is not held while the source is called.
 
@@ -148,8 +149,7 @@ class LearnerShards:
 def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
     """Cuts a batch along B into parts whose sizes differ by at most one column.
 
-    The arrays are views. An episode goes with the first column of its env_id, so each is in one
-    part. For learners that are Ray actors:
+    The arrays are views, but for final_obs. For learners that are Ray actors:
 
       ray.get([learner.update.remote(part) for learner, part in zip(learners, split_columns(...))])
 
@@ -163,20 +163,19 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
             f"{num_columns} columns and each learner needs one"
         )
     bounds = [num_columns * i // num_learners for i in range(num_learners + 1)]
-    env_ids, columns = np.unique(batch.env_id, return_index=True)
-    episode_column = columns[np.searchsorted(env_ids, batch.episode_env_id)]
+    episode_column = np.nonzero(batch.terminated | batch.truncated)[1]
     parts = []
     for start, end in itertools.pairwise(bounds):
-        is_here = (start <= episode_column) & (episode_column < end)
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for f in fields(batch):
             array = getattr(batch, f.name)
             if f.name in PER_ENV:
                 arrays[f.name] = array[start:end]
-            elif f.name in PER_EPISODE:
-                arrays[f.name] = array[is_here]
             elif f.name == "final_obs":
+                is_here = (start <= episode_column) & (episode_column < end)
                 arrays[f.name] = None if array is None else array[is_here]
+            elif f.name == "counted":
+                continue
             elif f.name == "extras":
                 arrays[f.name] = {name: extra[:, start:end] for name, extra in array.items()}
             elif f.name == "policy_state":

@@ -301,7 +301,7 @@ class MultiCategoricalHead:
         return torch.split(logits, list(self.nvec), -1)
 
 
-# of one element
+# the head for a space of one element
 _CATEGORICAL = CategoricalHead(0, np.dtype(np.int64))
 
 

@@ -187,7 +187,7 @@ def batch_vtrace(
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gae:
-    """What `gae` is told, for a `Collector` whose rollouts shall come with advantages."""
+    """Arguments of `gae`, for a `Collector` whose rollouts come with advantages."""
 
     gamma: float
     gae_lambda: float
@@ -210,7 +210,7 @@ class Gae:
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nstep:
-    """What `nstep` is told; as `Gae`."""
+    """Arguments of `nstep`, for a `Collector` whose rollouts come with n-step targets."""
 
     gamma: float
     n: int

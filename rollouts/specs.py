@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment id stands for: spaces, time limit, options."""
+"""The meaning of an environment id: spaces, time limit, options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rollouts.support.option_help import option_help
 
 OptionValue = bool | int | float | str
-# of several environments: one value for all, or one for each
+# several environments take one value for all, or one for each
 OptionColumn = OptionValue | Sequence[OptionValue] | npt.NDArray[Any]
 
 

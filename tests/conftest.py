@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import durations
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -37,6 +38,12 @@ settings.register_profile(
 )
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("random" if os.environ.get("ROLLOUTS_RANDOM_TESTS") else "repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # the processes of a run send their reports to the first one, which adds them up
+    if not hasattr(config, "workerinput") and (adds := durations.plugin()) is not None:
+        config.pluginmanager.register(adds)
 
 
 @pytest.fixture(scope="session")

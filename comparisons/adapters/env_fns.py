@@ -19,12 +19,12 @@ import rollouts
 from comparisons.adapters.host_envs import make_env
 from comparisons.adapters.measuring import Case, Contestant
 
-# of random actions, which are used in turn
+# batches of random actions, which are used in turn
 _NUM_ACTIONS = 64
 
 
 class _Steps(Protocol):
-    """What all of them have, PufferLib too."""
+    """The methods that all of them have, PufferLib too."""
 
     def reset(self, *, seed: int) -> Any: ...
 

@@ -28,7 +28,7 @@ class Waiting(gymnasium.Env[Any, Any]):
         return self._obs, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Does what the environment is for."""
+        """Works as the environment is meant to."""
         self._work()
         self._steps += 1
         return self._obs, 1.0, False, self._steps == _EPISODE_STEPS, {}

@@ -33,7 +33,7 @@ _ENV_IDS = {"rllib_multi_agent": "simple_spread_v3"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What every contestant of a comparison does.
+    """Case: the work of every contestant of a comparison.
 
     Attributes:
       env_id: As `rollouts.make_vec` and, without a peer of that name, `gymnasium.make`.

@@ -26,7 +26,7 @@ class RandomSteps:
         *,
         note: str = "",
     ) -> None:
-        """Of environments that were reset.
+        """Takes environments that were reset.
 
         Args:
           case: What is measured.

@@ -36,7 +36,7 @@ class Runner:
     """A runner that samples; `note` says what it differs in."""
 
     def __init__(self, case: Case, runner: Any, *, random_actions: bool, note: str) -> None:
-        """Of a runner that is ready."""
+        """Takes a runner that is ready."""
         self._steps, self._runner = case.rollout_length * case.num_envs, runner
         self._random_actions = random_actions
         self.note = note

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from comparisons.stepping.libraries import EnvPool
+from comparisons.stepping.vector_libraries import EnvPool
 from rollouts.bench.collect_task import Task
 from rollouts.errors import SpecError
 from rollouts.support.extras import needs

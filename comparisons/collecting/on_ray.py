@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How others collect with Ray, to measure beside us: see `rollouts.bench.collect`."""
+"""Others that collect with Ray, to measure next to ours: see `rollouts.bench.collect`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from comparisons.stepping.libraries import gymnasium_maker
+from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.collect_task import Task
 from rollouts.cluster.ray_session import check_connected
 from rollouts.errors import EngineError, SpecError

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from comparisons.stepping.libraries import gymnasium_maker
+from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.collect_task import Task
 from rollouts.bench.policies import make_body
 from rollouts.bench.policy_kinds import PolicyKind
@@ -48,7 +48,7 @@ class Sb3Collects:
             "MlpPolicy",
             self._env,
             n_steps=task.rollout_length,
-            # of learning, which does not happen; others would be warned of
+            # for learning, which does not happen; SB3 warns of others
             batch_size=task.rollout_length * num_envs,
             normalize_advantage=False,
             policy_kwargs={

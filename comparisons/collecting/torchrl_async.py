@@ -13,7 +13,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from comparisons.stepping.libraries import gymnasium_maker
+from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.collect_task import Task
 from rollouts.errors import SpecError
 from rollouts.support.extras import needs
@@ -61,7 +61,7 @@ class TorchrlAsync:
         is_box = isinstance(task.spec.single_action_space, spaces.Box)
         logging.getLogger("torchrl").setLevel(logging.WARNING)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of defaults that will change
+            warnings.simplefilter("ignore")  # warnings of defaults that will change
             self._collector = AsyncBatchedCollector(
                 [functools.partial(_wrap, make)] * num_envs,
                 policy=_actor(policy.module, is_box),

@@ -23,7 +23,7 @@ FOLDER = Path(".venv-peers")  # where `make peers` makes them, in the working di
 _HERE = Path(__file__).parent
 _MAKE_TIMEOUT_S = 180.0
 _CLOSE_TIMEOUT_S = 20.0
-_TOLD_LINES = 3  # of what an interpreter that failed wrote at last
+_TOLD_LINES = 3  # an interpreter that failed shows as many of its last lines
 
 
 def version_there(python: Path, distribution: str) -> str:
@@ -114,7 +114,7 @@ class Child:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         with contextlib.suppress(OSError):
-            stdin.close()  # which ends it
+            stdin.close()  # closing it ends the child
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_TIMEOUT_S)
         self._signal(signal.SIGKILL)
@@ -150,6 +150,6 @@ class Child:
         return f": {' / '.join(lines[-_TOLD_LINES:])}" if lines else ""
 
     def _signal(self, number: int) -> None:
-        # which of them an ended group is, depends on the system
+        # an ended group raises one or the other, as the system has it
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)

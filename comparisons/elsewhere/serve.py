@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the other interpreter runs: answers the lines that `child.Child` writes.
+"""The other interpreter's program: answers the lines that `child.Child` writes.
 
 serve.py SCRIPT: SCRIPT defines `make(**arguments)`, which returns what has `told`, a dictionary,
 `run(calls)`, which returns seconds and env-steps, and `close()`. Requests and answers are JSON, a

@@ -15,7 +15,7 @@ import pufferlib.emulation
 import pufferlib.vector
 
 
-class Steps:
+class _Steps:
     """Environments that are stepped by batches of actions drawn before, in turn."""
 
     def __init__(self, envs: Any, actions: list[Any], *, is_async: bool, seed: int) -> None:
@@ -55,7 +55,7 @@ def make(
     seed: int,
     max_episode_steps: int,
     actions: list[Any],
-) -> Steps:
+) -> _Steps:
     """Makes environments in `num_workers` processes, or in this one where that is 1."""
     make_one = functools.partial(
         pufferlib.emulation.GymnasiumPufferEnv,
@@ -75,7 +75,7 @@ def make(
     if is_async and num_workers == 1:
         raise ValueError("PufferLib's recv of a part needs two processes: give --num-threads 2")
     envs = pufferlib.vector.make(make_one, num_envs=num_envs, seed=seed, **arguments)
-    made = Steps(envs, actions, is_async=is_async, seed=seed)
+    made = _Steps(envs, actions, is_async=is_async, seed=seed)
     workers = f"pufferlib.vector.{type(envs).__name__}"
     if num_workers > 1:
         workers += f" of {num_workers} processes, which spin while they wait"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comparisons.report.rows import Row, row_of
-from rollouts.bench import OpenEnv, Rollouts, Settings, Steps
+from rollouts.bench import OpenEnv, Rollouts, Settings, Stepper
 from rollouts.bench.runner import actions_for
 from rollouts.machine.busy_loops import busy_loops
 from rollouts.pool.registry import env_spec
@@ -21,7 +21,7 @@ from rollouts.pool.registry import env_spec
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
-def measure_latency(settings: Settings, peers: Sequence[Steps], *, calls: int) -> list[Row]:
+def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int) -> list[Row]:
     """Times every call of `step` for itself, the libraries taking turns.
 
     Args:

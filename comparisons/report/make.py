@@ -115,7 +115,7 @@ def _measure(section: Section, folder: Path, *, quick: bool, report: Callable[[s
 
 
 def load_warning(machine: Machine) -> str:
-    """What is said where other programs keep half of the CPUs busy; else nothing."""
+    """A warning where other programs keep half of the CPUs busy; else nothing."""
     load = machine.load_1min
     if load is None or load <= _BUSY * machine.usable_cpus:
         return ""

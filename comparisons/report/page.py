@@ -40,12 +40,12 @@ class Part:
 
     @property
     def rows(self) -> list[Row]:
-        """Of all its measures."""
+        """The rows of all its measures."""
         return [row for one in self.outcomes for row in one.rows]
 
     @property
     def problems(self) -> list[str]:
-        """What could not be measured, each once."""
+        """A sentence for each measure that failed, once."""
         return list(dict.fromkeys(text for one in self.outcomes for text in one.problems))
 
 

@@ -20,7 +20,7 @@ class Measure:
 
     Attributes:
       arguments: Behind `rollouts`, without --peer and --json.
-      peers: Names of `rollouts.bench.registry`; those that are not installed are left out.
+      peers: Names of `rollouts.bench.all_peers`; those that are not installed are left out.
       needs: Modules without which nothing of it can be measured.
       timeout_s: After which it is ended.
       quick: Whether `--quick` runs it.
@@ -66,7 +66,7 @@ def _short(line: str, *peers: str, needs: str = "") -> Measure:
     return _measure(line, *peers, needs=needs, quick=True, full=False)
 
 
-# of one repeat of one library; five of them are enough for a median on a shared machine
+# one repeat of one library; five of them are enough for a median on a shared machine
 _TURNS = "--repeats 5 --duration-s 0.5"
 _SHORT = "--repeats 3 --duration-s 0.3"
 

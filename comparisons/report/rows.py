@@ -28,7 +28,7 @@ _DISTRIBUTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one library reached in one case.
+    """Row: the figures of one library in one case.
 
     Attributes:
       case: What was measured, the same words for all that can be compared.
@@ -68,7 +68,7 @@ def row_of(case: str, library: str, values: Sequence[float], unit: str, **more: 
 
 
 def version_of(library: str) -> str:
-    """Of the distribution that a contestant measures; "" where it is none of a package."""
+    """The version of the distribution that a contestant measures; "" without one."""
     for begin, name in _DISTRIBUTIONS.items():
         if library.startswith(begin):
             try:
@@ -79,7 +79,7 @@ def version_of(library: str) -> str:
 
 
 def times(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times as good the first row of the same case is; None for that row itself."""
+    """The first row of the same case as a multiple of each; None for that row itself."""
     first = next(one for one in rows if (one.case, one.unit) == (row.case, row.unit))
     if first is row or 0 in (row.median, first.median):
         return None
@@ -93,7 +93,7 @@ def read_rows(subject: str, data: Any) -> list[Row]:
 
 
 def to_json(rows: Sequence[Row]) -> dict[str, Any]:
-    """What `_read_plain` reads again."""
+    """Plain data, which `_read_plain` reads again."""
     return {"rows": [asdict(one) for one in rows]}
 
 

@@ -17,15 +17,15 @@ from typing import Any
 
 from comparisons.report.plan import Measure
 from comparisons.report.rows import Row, read_rows
-from rollouts.bench import registry
+from rollouts.bench import all_peers
 from rollouts.cli.subjects import subject_of
 
-_TOLD_LINES = 4  # of what a command that failed wrote at last
+_TOLD_LINES = 4  # a command that failed shows as many of its last lines
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one measure.
+    """Outcome: the result of one measure.
 
     Attributes:
       command: What to type to measure it again.
@@ -76,7 +76,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
 
 
 def _run(arguments: Sequence[str], timeout_s: float) -> tuple[Any, str]:
-    """What the command printed, and what went wrong or ""."""
+    """The command's output, and the error or ""."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rollouts", *arguments],
         stdout=subprocess.PIPE,
@@ -118,7 +118,7 @@ def _begin(out: str) -> int:
 
 def _installed(names: Sequence[str]) -> tuple[list[str], list[str]]:
     there, problems = [], []
-    known = registry.peers()
+    known = all_peers.peers()
     for name in names:
         if known[name].is_installed():
             there.append(name)
@@ -130,5 +130,5 @@ def _installed(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # its package is missing
         return False

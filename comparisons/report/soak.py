@@ -42,7 +42,7 @@ _ROUND_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What `rollouts soak` wrote.
+    """Soak: the file that `rollouts soak` wrote.
 
     Attributes:
       values: A dict for each round: "seconds" and the quantities of `Held`.
@@ -101,7 +101,7 @@ def run_soak(
 
 
 class _Everything(contextlib.ExitStack):
-    """What is used in each round."""
+    """The parts that each round uses."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def _make_policy(spec: Any) -> Any:
 
 
 def held(proc: Path = Path("/proc")) -> dict[str, float]:
-    """What this process and all that descend from it hold now; Linux only.
+    """Memory, files and threads that this process and its descendants hold now; Linux only.
 
     Returns:
       own_memory_mb, memory_mb: Of this process, of all: resident and not shared.

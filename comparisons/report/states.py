@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long it takes to save the state of one environment, and to go back to it."""
+"""Time to save the state of one environment, and to go back to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts.pool.make import make_vec
 from rollouts.pool.registry import env_spec
 
 _STEPS_BEFORE = 50
-_CALLS = 200  # of one turn
+_CALLS = 200  # calls of one turn
 
 
 def measure_states(env_id: str, *, repeats: int, seed: int) -> list[Row]:

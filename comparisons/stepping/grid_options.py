@@ -22,12 +22,12 @@ _WRAPPERS = {
     "rgb": "RGBImgObsWrapper",
     "rgb_partial": "RGBImgPartialObsWrapper",
 }
-# of minigrid's environments, by the same names
+# options of minigrid's environments, by the same names
 _ENVIRONMENT = ("agent_view_size", "highlight", "max_steps")
 
 
 def gymnasium_grid_options(given: Mapping[str, OptionValue]) -> dict[str, Any]:
-    """What `gymnasium.make` gets, and the wrapper with what it gets, if there is one.
+    """Arguments of `gymnasium.make`, and the wrapper with its own, if there is one.
 
     Raises:
       SpecError: An option that minigrid does not have by that name for every id.

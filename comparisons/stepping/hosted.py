@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import importlib
-
-from comparisons.stepping.libraries import gymnasium_maker
+from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv, Rollouts
+from rollouts.env_fns import from_env_fns
 from rollouts.specs import EnvSpec
 
 
@@ -24,13 +23,11 @@ class Hosted(Rollouts):
           EngineError: A library it needs is missing.
         """
         make_one, options, differs = gymnasium_maker(settings, spec)
-        # brings multiprocessing
-        hosts = importlib.import_module("rollouts.env_fns")
         num_processes = min(settings.num_threads, settings.num_envs)
         if num_processes == 1 and not settings.is_async:
             num_processes = 0
         where = f"in {num_processes} of our processes" if num_processes else "in this process"
-        env = hosts.from_env_fns(
+        env = from_env_fns(
             [make_one] * settings.num_envs,
             num_processes=num_processes,
             batch_size=settings.batch_size,

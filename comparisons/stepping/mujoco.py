@@ -15,7 +15,7 @@ from rollouts.bench.own_pools import OpenEnv, notes_without_recv
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
 from rollouts.families.table import family_of
-from rollouts.pool.vector_env import VectorEnv
+from rollouts.pool.make import make_vec
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
@@ -74,7 +74,7 @@ def model_of(spec: EnvSpec) -> Any:
 
 
 def substeps(spec: EnvSpec, model: Any) -> int:
-    """How many times a step of an id's environments calls mj_step."""
+    """The number of calls of mj_step in a step of an id's environments."""
     # 0: as many as the DeepMind suite's task has
     interval = dm_control.control_timestep(spec.header) if not spec.options["frame_skip"] else None
     if interval is None:
@@ -85,12 +85,13 @@ def substeps(spec: EnvSpec, model: Any) -> int:
 def starts(settings: Settings, *, at_least: int = 0) -> Array:
     """Integration states (num_envs or more, nstate) float64 in which our environments begin."""
     found: list[Array] = []
-    with VectorEnv(
+    options: dict[str, Any] = {**settings.env_options}
+    with make_vec(
         settings.env_id,
         settings.num_envs,
         num_threads=1,
         seed=settings.seed,
-        env_options={**settings.env_options},
+        **options,
     ) as env:
         while not found or len(found) < at_least:
             env.reset()

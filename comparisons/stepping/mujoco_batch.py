@@ -85,7 +85,7 @@ class _Driver:
         self._ranges = _healthy_ranges(self._batch, spec)
         self._bank = starts(settings, at_least=_BANK)
         self._next = 0  # row of the bank that the next episode begins with
-        self._steps = np.zeros(settings.num_envs, np.int64)  # of each episode
+        self._steps = np.zeros(settings.num_envs, np.int64)  # steps of each episode so far
         self.ended = np.zeros(settings.num_envs, bool)
 
     def start(self) -> None:

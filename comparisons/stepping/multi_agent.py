@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How other libraries make the environments that have several agents."""
+"""Other libraries' environments with several agents."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from comparisons.stepping.libraries import load
+from comparisons.stepping.vector_libraries import load
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv
+from rollouts.env_fns.agents import from_parallel_env_fns
 from rollouts.errors import SpecError
 from rollouts.specs import EnvSpec
 
@@ -162,9 +163,7 @@ class HostedMpe2:
         version = self.version()
         module, arguments = _find_mpe2(self.name, settings, spec)
         make_one = functools.partial(module.parallel_env, **arguments)
-        # brings multiprocessing
-        hosts = importlib.import_module("rollouts.env_fns.agents")
-        env = hosts.from_parallel_env_fns(
+        env = from_parallel_env_fns(
             [make_one] * settings.num_envs,
             num_processes=min(settings.num_threads, settings.num_envs),
             seed=settings.seed,

@@ -127,7 +127,7 @@ class _Games:
                     game.init()
 
     def buttons_of(self, actions: Array) -> list[list[bool]]:
-        """Which buttons each row of a batch of our actions presses."""
+        """The buttons that each row of a batch of our actions presses."""
         if actions.ndim == 1:
             return [self._presses[int(action)] for action in actions]
         return [[bool(button) for button in row] for row in np.asarray(actions)]

@@ -77,11 +77,11 @@ def verify(args: argparse.Namespace) -> bool:
 
 
 def run(trial: Trial) -> str | None:
-    """What differs in a trial; None: nothing does."""
+    """Describes the first difference in a trial; None: there is none."""
     try:
         return compare_snapshots(trial) if trial.snapshots else compare(trial)
     except EnvError as error:
-        # of one game; the others are compared all the same
+        # one game failed; the others are compared all the same
         return f"its error: {error}"
 
 
@@ -134,7 +134,7 @@ def _verify_golden(path: Path, games: Sequence[str]) -> bool:
 
 
 def _report(name: str, frames: int, found: str | None) -> None:
-    # at once, for who waits at the other end of a pipe
+    # flushed at once, for a reader at the other end of a pipe
     print(
         f"{name:32} " + (f"differs in {found}" if found else f"{frames} frames equal"), flush=True
     )

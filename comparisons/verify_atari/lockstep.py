@@ -17,7 +17,7 @@ _HUMAN_FRAMES = 12  # in the mean
 _IDLE = 0.2  # part of a human-like player's actions that press nothing
 _RESTART_FRAMES = 3000  # in the mean, between restarts of a game that goes on
 _FUZZED_FRAMES = 200  # in the mean: a game whose memory was changed may stand still
-# whose score ale-py's saved states restore as another number
+# games whose score ale-py's saved states restore as another number
 _NOT_RESTORED = frozenset({"ALE/MiniatureGolf-v5"})
 _POKED = 0.1  # part of the frames before which memory is changed
 _MOST_POKES = 4
@@ -38,7 +38,7 @@ class Trial(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What happens before a frame, and its action."""
+    """A frame's action, and whether the game begins again before it."""
 
     action: int
     restart: bool = False

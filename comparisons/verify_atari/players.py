@@ -15,7 +15,7 @@ from rollouts.families.atari import rom_path
 
 
 class Setting(NamedTuple):
-    """What a game is played with.
+    """Settings that a game is played with.
 
     mode, difficulty: -1 is the game's own. sticky: probability that a frame repeats the action
     before, which `seed` draws.
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What is compared.
+    """The parts of a frame that are compared.
 
     ram (128,) uint8; screen (height, 160) palette indices or (height, 160, 3) colours, uint8; an
     environment shows no screen of a game's last frame.
@@ -91,7 +91,7 @@ class EnvPlayer:
     def __init__(self, env_id: str, size: tuple[int, int], setting: Setting) -> None:
         """`size`: (height, width) of the screen."""
         with warnings.catch_warnings():
-            # of known differences, which are looked for here
+            # known differences are warned of, and this command looks for them
             warnings.simplefilter("ignore", UserWarning)
             self._env = rollouts.make_vec(
                 env_id, 1, engine="native", autoreset_mode="disabled", max_episode_steps=0,

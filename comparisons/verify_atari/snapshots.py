@@ -46,7 +46,7 @@ class _Pair:
         self.ours = EnvPlayer(trial.env_id, self.theirs.size, trial.setting)
         self.played = 0
         self.snapshots = 0
-        self.lost = 0  # of ale-py's states, from which it went on otherwise
+        self.lost = 0  # ale-py's states from which ale-py itself went on otherwise
         self._frames: list[Frame] = []  # ours of the last `play`
         self._stale = 0  # equal frames to come until ale-py's frame buffers are known again
 

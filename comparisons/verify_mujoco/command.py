@@ -144,12 +144,12 @@ def _compare(
 
 def _compare_episodes(subject: Subject, args: argparse.Namespace, trained: Trained | None) -> bool:
     equal = True
-    for who in ("random", _POLICY):
-        if who == _POLICY and trained is None:
+    for actor in ("random", _POLICY):
+        if actor == _POLICY and trained is None:
             continue
         means = []
         for engine in ("lanes", "mujoco"):
-            if who == _POLICY and trained is not None:
+            if actor == _POLICY and trained is not None:
                 means.append(trained.episodes(engine, args.episodes))
             else:
                 means.append(runs.random_episodes(subject.env_id, engine, args.episodes, args.seed))
@@ -158,7 +158,7 @@ def _compare_episodes(subject: Subject, args: argparse.Namespace, trained: Train
             apart = runs.errors_apart(ours, theirs)
             equal &= apart <= runs.MOST_ERRORS
             _print(
-                f"  {who} {what} of {len(ours)} episodes: {ours.mean():.2f} +- {ours.std():.2f}, "
+                f"  {actor} {what} of {len(ours)} episodes: {ours.mean():.2f} +- {ours.std():.2f}, "
                 f"MuJoCo {theirs.mean():.2f} +- {theirs.std():.2f}; {apart:.1f} standard errors "
                 "apart"
             )
@@ -215,5 +215,5 @@ def _kinds(text: str) -> list[str]:
 
 
 def _print(line: str) -> None:
-    # at once, for who waits at the other end of a pipe
+    # flushed at once, for a reader at the other end of a pipe
     print(line, flush=True)

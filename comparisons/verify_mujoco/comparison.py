@@ -20,9 +20,9 @@ STAGES = (
     "qM", "qfrc_bias", "qfrc_passive", "qfrc_actuator", "qacc_smooth", "qfrc_constraint", "qacc",
 )  # fmt: skip
 NEXT = ("qpos", "qvel", "act")
-# of all that a step leaves; accelerations at rest are differences of large ones
+# bound of everything else that a step leaves; accelerations at rest are differences of large ones
 OUTPUT_BOUND = 1e-8
-_OUTPUT_FLOOR = 1e-3  # of an output's scale
+_OUTPUT_FLOOR = 1e-3  # part of an output's scale
 MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
 LEFT = ("left ", "up-to-date ")  # beginnings of names of errors of what steps leave
 _MOST_TRIED = 1000  # rows that differ of which it is tried whether rounding does it
@@ -31,7 +31,7 @@ _OUTPUTS_EVERY = 16  # batches, of which one compares all that a step leaves
 
 @dataclass(slots=True)
 class Comparison:
-    """What came out.
+    """The result of a comparison.
 
     Attributes:
       steps: Substeps compared, handed back ones among them.

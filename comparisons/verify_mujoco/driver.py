@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 KINDS = ("random", "resting", "contact", "extreme")
 STATE = ("qpos", "qvel", "act", "qacc_warmstart")
 _STARTS_TURNED = 0.3  # part of the starts whose joints are anywhere
-# of an env-step: that an episode ends there
+# probability that an episode ends at an env-step
 _ENDS = {"random": 1 / 300, "resting": 1 / 2000, "contact": 1 / 200, "extreme": 1 / 3}
 _BANG_STEPS = 8  # env-steps that a bang-bang action is held for
 _HUGE = 1e5  # a state beyond it goes nowhere that is of interest

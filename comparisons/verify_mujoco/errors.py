@@ -10,9 +10,9 @@ import numpy as np
 
 from comparisons.verify_mujoco.driver import Array, States
 
-BOUND = 1e-11  # of an error of the next state, relative to the vector's largest entry
+BOUND = 1e-11  # largest error of the next state, relative to the vector's largest entry
 _TINY = 1e-300
-_BINS = 400  # of a histogram of exponents
+_BINS = 400  # bins of a histogram of exponents
 _LEAST, _MOST = -20.0, 4.0
 
 
@@ -53,7 +53,7 @@ class Difference:
     step: int
     what: str
     error: float
-    state: States  # of one row
+    state: States  # one row
     evaluation: dict[str, Any]
     found: dict[str, Any]
 

@@ -15,10 +15,10 @@ from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.errors import SpecError
 
-# of the next state: what other machines' rounding and a step's multiplication of it come to
+# largest error of the next state: other machines' rounding, multiplied by the step
 BOUND = 1e-9
 _NUM_STATES = 9
-_SUBSTEPS = 120  # after which states are kept
+_SUBSTEPS = 120  # substeps before states are kept
 _KINDS = ("random", "resting", "contact")
 _NEXT = ("qpos", "qvel")
 
@@ -82,7 +82,7 @@ def read(path: Path) -> Golden:
 
 
 def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
-    """What differs from the file: MuJoCo's step, or that of lanes; None: nothing does."""
+    """Says whether MuJoCo's step or that of lanes differs from the file; None: neither does."""
     states = golden.states[subject.env_id]
     found = subject.comparer.step(*states.arrays())
     timestep = subject.model.opt.timestep

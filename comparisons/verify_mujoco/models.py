@@ -18,7 +18,7 @@ from rollouts.families.table import family_of
 from rollouts.mujoco import integration_state
 
 _NUM_STARTS = 256
-_SUITE_FRAME_SKIP = 5  # of tasks that do not say it; their own counts for nothing here
+_SUITE_FRAME_SKIP = 5  # where frame_skip is 0; the tasks' own numbers do not matter here
 # the domains of DeepMind Control that lanes are to step
 _SUITE = (
     "cheetah", "walker", "hopper", "humanoid", "cartpole", "pendulum", "acrobot", "reacher",

@@ -43,20 +43,20 @@ class Trained:
         return Means(found.returns, found.lengths.astype(np.float64))
 
     def player(self, driver: Driver) -> Player:
-        """What gives the driver's rows of the kind "policy" their states."""
+        """A player whose environments give the driver's rows of the kind "policy" their states."""
         rows = [row for row, kind in enumerate(driver.kinds) if kind == "policy"]
         env, policy = self._make("mujoco", len(rows))
         return Player(env, policy, rows)
 
     def _make(self, engine: str, num_envs: int) -> tuple[Any, Any]:
         options = {**self._options, "engine": engine}
-        env = rollouts.VectorEnv(
+        env = rollouts.make_vec(
             self.env_id,
             num_envs,
             seed=self._seed,
             autoreset_mode="same_step",
             max_episode_steps=options.pop("max_episode_steps", None),
-            env_options=options,
+            **options,
         )
         self._checkpoint.freeze_statistics(env)
         policy = load_policy(

@@ -82,7 +82,7 @@ def random_episodes(env_id: str, engine: str, episodes: int, seed: int) -> Means
 
 
 def errors_apart(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    """How many standard errors of their difference two means are apart."""
+    """Distance of two means, in standard errors of their difference."""
     gap = abs(one.mean() - other.mean())
     error = float(np.sqrt(one.var() / len(one) + other.var() / len(other)))
     return gap / error if error > 0 else 0.0 if gap == 0 else float("inf")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step that differs was: its state, its contacts, and what both engines made of it."""
+"""Describes a step that differs: its state, its contacts and both engines' results."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class AgentTraining:
             entropy = group.update(batches[name], joint)
             group.policy.policy_version += 1
             recent = self.recent[name]
-            recent.append(batches[name].episode_return.tolist())
+            recent.append(batches[name].episodes().returns.tolist())
             returns = [each for update in recent for each in update]
             shown = float(np.mean(returns)) if returns else math.nan
             if returns and len(recent) >= self.whole:

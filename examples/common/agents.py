@@ -131,7 +131,7 @@ def collecting(
     """
     if not args.num_workers:
         with envs.make(args.num_envs, num_threads=args.num_threads, seed=seed) as env:
-            yield rollouts.MultiAgentCollector(env, dict(policies), args.rollout_length).collect
+            yield rollouts.Collector(env, dict(policies), args.rollout_length).collect
         return
     own = envs.function is not None
     with MultiAgentCoordinator(

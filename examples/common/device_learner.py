@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import rollouts
 from common.data_parallel import Processes
-from rollouts import DeviceRollout
+from rollouts import RolloutBatch
 
 ARRAYS = ("obs", "action", "log_prob")
 RETURNS = ("advantage", "target")
@@ -51,7 +51,7 @@ class Learner:
         agent = Agent(self.obs_space, self.action_space, self.args.hidden)
         return rollouts.TorchPolicy(agent, self.action_space, seed=self.args.seed, device=device)
 
-    def update(self, found: Sequence[DeviceRollout], learning_rate: float) -> None:
+    def update(self, found: Sequence[RolloutBatch[Tensor]], learning_rate: float) -> None:
         """Takes the gradient steps of one PPO update (Schulman et al. 2017)."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -63,7 +63,7 @@ class Learner:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm)
                 self.optimizer.step()
 
-    def prepare(self, found: Sequence[DeviceRollout]) -> Any:
+    def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
         """The steps that an update learns from, one after the other."""
         there = torch.cat([active(one).flatten() for one in found])
         # those in which the agent was still there; all of one agent's
@@ -119,7 +119,7 @@ class RecurrentLearner(Learner):
             agent, self.action_space, seed=self.args.seed, device=device
         )
 
-    def prepare(self, found: Sequence[DeviceRollout]) -> Any:
+    def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
         """What was remembered before the first step, whose, and the steps (T, B, ...)."""
         state = [torch.cat(parts) for parts in zip(*(x.policy_state for x in found), strict=True)]
         of_each = [(x.terminated | x.truncated, active(x), *arrays(x)) for x in found]
@@ -135,12 +135,12 @@ class RecurrentLearner(Learner):
             yield self.loss([logits[there]], value[there], *(one[there] for one in rest))
 
 
-def arrays(rollout: DeviceRollout) -> list[Tensor]:
+def arrays(rollout: RolloutBatch[Tensor]) -> list[Tensor]:
     """(T, B, ...): what the loss reads of each step."""
     return [getattr(rollout, name) for name in ARRAYS] + [rollout.extras[n] for n in RETURNS]
 
 
-def active(rollout: DeviceRollout) -> Tensor:
+def active(rollout: RolloutBatch[Tensor]) -> Tensor:
     """(T, B) bool: who took part in the step."""
     found = rollout.extras.get("active")
     return torch.ones_like(rollout.terminated) if found is None else found
@@ -154,7 +154,7 @@ class Episodes:
         # of each rollout: how many episodes of agents ended there, and the sum of their returns
         self._ended: deque[Tensor] = deque()
 
-    def count(self, rollout: DeviceRollout) -> None:
+    def count(self, rollout: RolloutBatch[Tensor]) -> None:
         """Notes the episodes that ended in a rollout; does not wait for the device."""
         ended = (rollout.terminated | rollout.truncated) & active(rollout)
         returns = torch.where(ended, rollout.episode_return, 0.0)

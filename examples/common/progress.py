@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import nan
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,6 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 EPISODES_IN_MEAN = 100
-
-
-class Collected(Protocol):
-    """What one update adds to the count; `rollouts.RolloutBatch` has it."""
-
-    @property
-    def num_steps(self) -> int:
-        """Environment steps."""
-        ...
-
-    @property
-    def episode_return(self) -> NDArray[np.float64]:
-        """(E,) of the episodes that count."""
-        ...
 
 
 @dataclass
@@ -54,12 +40,15 @@ class Progress:
         full = len(self.returns) == EPISODES_IN_MEAN
         return target is not None and full and self.mean_return >= target
 
-    def add(self, batch: Collected, *, seconds: float, policy_lag: float) -> None:
-        """Counts the batch of one update that ended after `seconds` of training."""
-        self.env_steps += batch.num_steps
+    def add(
+        self, num_steps: int, returns: NDArray[np.float64], *, seconds: float, policy_lag: float
+    ) -> None:
+        """Counts the steps of one update, and the returns (E,) of the episodes that ended there,
+        after `seconds` of training."""
+        self.env_steps += num_steps
         self.updates += 1
         self.seconds = seconds
-        self.returns = [*self.returns, *batch.episode_return.tolist()][-EPISODES_IN_MEAN:]
+        self.returns = [*self.returns, *returns.tolist()][-EPISODES_IN_MEAN:]
         # throughput over ten updates: single ones scatter, because fragments arrive in bursts
         before = self.history[-10:][0] if self.history else {"env_steps": 0, "seconds": 0}
         rate = (self.env_steps - before["env_steps"]) / (seconds - before["seconds"])

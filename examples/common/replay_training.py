@@ -216,14 +216,6 @@ def run(
     return training.run(train, title)
 
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """What Progress counts: env-steps that were inserted, and episodes that ended in them."""
-
-    num_steps: int
-    episode_return: NDArray[np.float64]
-
-
 class ReplayTraining(Run):
     """A run that learns from what a replay has of many rollouts."""
 
@@ -275,9 +267,10 @@ class ReplayTraining(Run):
                 ended, self.stats = replay.take_episodes(), replay.stats()
                 inserted = self.stats["steps"]["inserted"] - before - progress.env_steps
                 counts = slice(None) if self._counts is None else self._counts[ended.env_id]
-                collected = Inserted(inserted, ended.episode_return[counts])
                 seconds = time.perf_counter() - start
-                progress.add(collected, seconds=seconds, policy_lag=policy_lag)
+                progress.add(
+                    inserted, ended.returns[counts], seconds=seconds, policy_lag=policy_lag
+                )
                 report(progress, logs, bar=bar, writer=writer)
                 if progress.seconds >= next_save or self.is_finished() or stop.is_set():
                     writer.flush()  # the logs never have less than the checkpoint

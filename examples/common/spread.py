@@ -66,7 +66,7 @@ def score_spread(
                 )
                 for name, policy in policies.items()
             }
-        collector = rollouts.MultiAgentCollector(env, acting, NUM_STEPS)
+        collector = rollouts.Collector(env, acting, NUM_STEPS)
         batch = collector.collect()["agent"]
     by_agent = batch.reward.reshape(NUM_STEPS, num_episodes, NUM_AGENTS)
     returns = by_agent.sum(axis=0).mean(axis=1)

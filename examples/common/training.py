@@ -335,7 +335,8 @@ class Training(Run):
                 values, counts = np.unique(lag, return_counts=True)
                 self.lags.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
                 seconds = time.perf_counter() - start
-                progress.add(batch, seconds=seconds, policy_lag=float(lag.mean()))
+                returns, policy_lag = batch.episodes().returns, float(lag.mean())
+                progress.add(batch.num_steps, returns, seconds=seconds, policy_lag=policy_lag)
                 report(progress, logs, bar=bar, writer=writer)
                 self.last_batch = batch
                 if progress.seconds >= next_save:

@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> list[float]:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            returns.append(float(batch.episode_return.mean()))
+            returns.append(float(batch.episodes().returns.mean()))
             print(f"update {update:3}  mean return {returns[-1]:.3f}")
     return returns
 

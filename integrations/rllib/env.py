@@ -13,10 +13,11 @@ from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 import rollouts
-from rollouts.batch import ENV_ID, NUM_STEP_ARRAYS, StepBatch
-from rollouts.checks import add_errors, to_autoreset_mode
+from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
+from rollouts.checks import to_autoreset_mode
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
+from rollouts.pool.native import NativeEngine
 from rollouts.pool.registry import is_env_id, is_multi_agent
 from rollouts.pool.wrappers import NORMALIZERS
 
@@ -35,7 +36,7 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
     @property
     def has_infos(self) -> bool:
         """Whether there are any such keys."""
-        return bool(self._info_names)
+        return bool(self.info_names)
 
     def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
         """As `rollouts.VectorEnv.reset`."""
@@ -52,12 +53,8 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
 
     def step_batch(self, actions: ArrayLike) -> StepBatch:
         """As `step`; returns what `recv_batch` does."""
-        arrays = self._pool.step(actions, None, None)
-        self.num_calls += 1
-        info = self._own_infos(arrays)
-        if self._reports_errors:
-            add_errors(info, arrays[ENV_ID], self._pool.take_failures())
-        return StepBatch._make((*arrays[:NUM_STEP_ARRAYS], info))
+        arrays = self.engine.step(actions, None, None)
+        return StepBatch._make((*arrays[:NUM_STEP_ARRAYS], self.engine.columns(arrays)))
 
 
 class BatchSteps(VectorWrapper):
@@ -119,7 +116,8 @@ class EnvCreator:
         """Makes `num_envs` environments in an autoreset mode that the caller can handle."""
         arguments = self._arguments(num_envs, env_config)
         arguments["env_options"].pop("action_masks", None)
-        env = RolloutsVectorEnv(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        engine = NativeEngine(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        env = RolloutsVectorEnv(engine)
         return WithActionMasks(env) if self.has_action_masks(env_config) else env
 
     def make_agents(
@@ -136,7 +134,8 @@ class EnvCreator:
                 "config.multi_agent() out, or take one of rollouts.multi_agent_ids()"
             )
         arguments = self._arguments(num_envs, env_config)
-        return rollouts.MultiAgentVectorEnv(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        engine = NativeEngine(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        return rollouts.MultiAgentVectorEnv(engine)
 
     def _arguments(self, num_envs: int, env_config: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments of a vector environment."""

@@ -219,7 +219,7 @@ def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
         return ""
     direct, _ = parted(env)
     assert direct is not None
-    _, (_, _, recipe) = direct.pool.__reduce__()
+    _, _, recipe = direct.pool.engine.recipe
     if recipe["on_env_error"] == "reset":
         return "a callback may read infos, which say where an environment failed"
     if direct.info_names and not must:

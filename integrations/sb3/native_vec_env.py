@@ -100,7 +100,7 @@ class NativeVecEnv(BaseVecEnv):
     @property
     def info_names(self) -> tuple[str, ...]:
         """What infos have of the environments' own, such as lives."""
-        return self.pool._info_names
+        return self.pool.info_names
 
     # -- stepping --------------------------------------------------------------------
 

@@ -226,7 +226,8 @@ def start_coordinator(
     """
     from rollouts.distributed import CollectOptions, QueueLimits, RolloutCoordinator
 
-    _, (env_id, num_envs, recipe) = env.pool.__reduce__()
+    env_id, num_envs, recipe = env.pool.engine.recipe
+    assert isinstance(env_id, str)  # lists were refused before
     given = dict(model.worker_options or {})
     collect = given.pop("collect", CollectOptions())
     if keep_final_obs:
@@ -276,7 +277,7 @@ def check_remote(model: Any, env: Any, fits: bool) -> None:
             f"num_workers={model.num_workers} needs a NativeVecEnv without wrappers, or with a "
             f"VecNormalize for on-policy algorithms, which workers can make again; got {env!r}"
         )
-    env_id, num_envs, recipe = env.pool.__reduce__()[1]
+    env_id, num_envs, recipe = env.pool.engine.recipe
     if not isinstance(env_id, str) or any(
         isinstance(v, list) for v in recipe["env_options"].values()
     ):

@@ -255,10 +255,10 @@ def _check_env(env: RolloutsVectorEnv, *, must: bool) -> None:
     check_pool(pool, must=must)
     if not env.goes_on_by_itself:
         raise SpecError("environments wait for a reset, or for one with other options")
-    _, (_, _, recipe) = pool.__reduce__()
+    _, _, recipe = pool.engine.recipe
     if recipe["on_env_error"] == "reset":
         raise SpecError("environments that fail go on, and their last observation is not known")
-    names = pool._info_names
+    names = pool.info_names
     if names and not must:
         raise SpecError(
             f"the buffer keeps infos, which have {', '.join(names)}: with rollout_engine='native' "

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark behind `rollouts bench`: our pool and other libraries in one run.
 
-`registry` has every peer by name with what it can be measured by, `own_pools` makes our
+`all_peers` has every peer by name with what it can be measured by, `own_pools` makes our
 environments, `runner` measures all of them interleaved, `measurement` holds what was measured,
 `report` writes it down. No library but ours is imported before a peer is opened.
 """
 
 from __future__ import annotations
 
+from rollouts.bench.all_peers import names, peers, stepper
 from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
-from rollouts.bench.own_pools import OpenEnv, Rollouts, Steps
+from rollouts.bench.own_pools import OpenEnv, Rollouts, Stepper
 from rollouts.bench.peer import Peer
-from rollouts.bench.registry import names, peers, stepper
 from rollouts.bench.runner import compare
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Peer",
     "Rollouts",
     "Settings",
-    "Steps",
+    "Stepper",
     "compare",
     "names",
     "peers",

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rollouts.bench.all_peers import find
 from rollouts.bench.collect_task import Stream, Task
 from rollouts.bench.measurement import (
     Comparison,
@@ -25,7 +26,6 @@ from rollouts.bench.measurement import (
 )
 from rollouts.bench.peer import Peer
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
-from rollouts.bench.registry import find
 from rollouts.errors import EngineError, SpecError
 from rollouts.machine.busy_loops import busy_loops
 from rollouts.machine.torch_threads import beside_a_pool
@@ -63,7 +63,7 @@ def compare_collecting(
       rollout_length: Steps T of each environment per rollout.
       policy: See `policies.make_policy`; None for `default_policy`.
       in_process: Whether to leave the Ray worker out, and not to start Ray.
-      peers: Names of `registry.names("collect")`.
+      peers: Names of `all_peers.names("collect")`.
         One whose library is missing is left out: a warning says so, and a failure of the result.
       peer_num_envs: Environments of each peer; None for num_envs.
       peer_python: The interpreter of a peer that has its own; None: that of `make peers`.

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 from rollouts import _native
 from rollouts.bench.measurement import Settings
 from rollouts.errors import SpecError
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.make import make_vec
 from rollouts.pool.registry import env_spec
-from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import EnvSpec
 
 
@@ -54,7 +53,7 @@ class OpenEnv:
         return self.batch_size < self.num_envs
 
 
-class Steps(Protocol):
+class Stepper(Protocol):
     """One way to step environments, which makes them."""
 
     name: str
@@ -85,8 +84,8 @@ class Rollouts:
         return rollouts.__version__
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        kind = MultiAgentVectorEnv if spec.groups else VectorEnv
-        env = kind(
+        options: dict[str, Any] = {**settings.env_options}
+        env = make_vec(
             spec.id,
             settings.num_envs,
             batch_size=settings.batch_size,
@@ -94,7 +93,7 @@ class Rollouts:
             seed=settings.seed,
             autoreset_mode=self.autoreset_mode,
             max_episode_steps=settings.max_episode_steps,
-            env_options=settings.env_options,
+            **options,
         )
         return OpenEnv(
             self.name,
@@ -195,7 +194,7 @@ class OneEngine(Rollouts):
 
 
 def notes_without_recv(settings: Settings) -> list[str]:
-    """Of a library that steps all its environments, whatever was asked for."""
+    """Notes on a library that steps all its environments, whatever was asked for."""
     if not settings.is_async:
         return []
     return ["It has no recv and send: `step` of all environments was measured."]

@@ -17,11 +17,10 @@ from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
     from rollouts.bench.collect_task import Stream
-    from rollouts.bench.own_pools import Steps
-    from rollouts.bench.replay_own import Candidate
-    from rollouts.bench.replay_steps import StepBuffer
+    from rollouts.bench.own_pools import Stepper
+    from rollouts.bench.replay_own import Candidate, StepBuffer
 
-# of `rollouts bench`, `bench collect`, `bench replay`, `bench replay --workload add_step`
+# `rollouts bench`, `bench collect`, `bench replay` and `bench replay --workload add_step`
 Measure = Literal["step", "collect", "replay", "add_step"]
 # policies of `bench collect`: tanh layers, a network for images, actions drawn before
 POLICIES = frozenset({"layers", "cnn", "random"})
@@ -50,7 +49,7 @@ class Peer:
     """
 
     name: str
-    step: Callable[..., Steps] | None = None
+    step: Callable[..., Stepper] | None = None
     collect: Callable[..., Stream] | None = None
     replay: Callable[..., Candidate] | None = None
     add_step: Callable[..., StepBuffer] | None = None

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from rollouts.bench.all_peers import find
 from rollouts.bench.peer import Peer
-from rollouts.bench.registry import find
 from rollouts.bench.replay_own import Candidate, Ours
 from rollouts.bench.replay_workloads import (
     Array,
@@ -80,7 +80,7 @@ def compare(
 
     Args:
       load: What is stored.
-      peers: Names of `registry.names("replay")`.
+      peers: Names of `all_peers.names("replay")`.
       settings: How.
 
     Returns:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidate: a replay buffer as `rollouts bench replay` uses it; and ours as one.
+"""Candidate and StepBuffer: replay buffers as `rollouts bench replay` uses them; ours as one.
 
 Every library is used as its own documentation does: rollouts are inserted as they come, batches
 are sampled by priority, and priorities are set anew by what names the samples.
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from rollouts.batch import RolloutBatch
 from rollouts.bench.replay_workloads import Workload
 from rollouts.replay import NStep, ReplayBuffer, TableConfig
+from rollouts.replay.steps import GymnasiumStep
 
 Array = NDArray[Any]
+
+Given = tuple[Array, Array]  # obs and action
 
 EXPONENT, BETA = 0.6, 0.4
 
@@ -67,7 +70,7 @@ class Ours:
     def add(self, rollout: dict[str, Array], env_id: Array) -> None:
         """See Candidate."""
         steps, rows = rollout["reward"].shape
-        zeros, none = np.zeros((steps, rows), np.float32), np.zeros(0)
+        zeros = np.zeros((steps, rows), np.float32)
         self._buffer.add_batch(
             RolloutBatch(
                 obs=rollout["obs"][:steps],
@@ -82,9 +85,8 @@ class Ours:
                 last_value=zeros[0],
                 policy_version=np.zeros((steps, rows), np.int64),
                 env_id=env_id.astype(np.int32),
-                episode_return=none,
-                episode_length=none.astype(np.int32),
-                episode_env_id=none.astype(np.int32),
+                episode_return=zeros.astype(np.float64),
+                episode_length=zeros.astype(np.int32),
             )
         )
 
@@ -115,3 +117,13 @@ class Ours:
     def nbytes(self) -> int:
         """See Candidate."""
         return int(self._buffer.stats()["memory"]["used_bytes"])
+
+
+class StepBuffer(Protocol):
+    """One library's buffer of B environments."""
+
+    def add(self, given: Given, step: GymnasiumStep) -> None:
+        """Adds one step: what the environments were given, and what came of it."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Draws a batch, each transition as likely as any other."""

@@ -12,19 +12,16 @@ import importlib.metadata
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
+from rollouts.bench.all_peers import find
 from rollouts.bench.peer import Peer
-from rollouts.bench.registry import find
+from rollouts.bench.replay_own import Given, StepBuffer
 from rollouts.replay import Acted, NStep, ReplayBuffer, TableConfig
 from rollouts.replay.steps import GymnasiumStep
-
-Array = NDArray[Any]
-Given = tuple[Array, Array]  # obs and action
 
 OBS_SIZE, ACTION_SIZE = 17, 6  # HalfCheetah-v5
 CAPACITY = 100_000  # transitions
@@ -41,16 +38,6 @@ class StepMeasurement:
     add_us: float
     sample_us: float
     add_ratio: float
-
-
-class StepBuffer(Protocol):
-    """One library's buffer of B environments."""
-
-    def add(self, given: Given, step: GymnasiumStep) -> None:
-        """Adds one step: what the environments were given, and what came of it."""
-
-    def sample(self, batch_size: int) -> Any:
-        """Draws a batch, each transition as likely as any other."""
 
 
 class Ours:
@@ -80,7 +67,7 @@ def compare(
 
     Args:
       num_envs: Environments B.
-      peers: Names of `registry.names("add_step")`.
+      peers: Names of `all_peers.names("add_step")`.
       batch_size: Items of a sample.
       num_calls: Of each kind in one repeat.
       repeats: Of which the median counts.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench SUBJECT` does with its arguments."""
+"""The command `rollouts bench SUBJECT`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any
 
 from rollouts import bench
 from rollouts.bench import collect, plot, replay, replay_steps, report
+from rollouts.bench.all_peers import find, stepper
 from rollouts.bench.own_pools import OtherId
 from rollouts.bench.peer import Measure
 from rollouts.bench.policy_kinds import read_policy
-from rollouts.bench.registry import find, stepper
 from rollouts.cli.check_env import find_type
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus

@@ -15,7 +15,7 @@ from rollouts.errors import SpecError
 
 Array = npt.NDArray[Any]
 
-# of one step from the same state: 32-bit Reals on a GPU, 64-bit on the CPU
+# tolerance after one step from the same state: 32-bit Reals on a GPU, 64-bit on the CPU
 _TOLERANCE = 1e-4
 _RARE = 0.01
 
@@ -70,7 +70,7 @@ def _pairs(mine: Any, theirs: Any) -> Iterator[tuple[Array, Array]]:
 
 
 def _apart(one: Any, other: Any) -> Any:
-    """How far rows are apart at most, in parts of what is larger than 1."""
+    """Largest difference of each pair of rows, relative to entries that are larger than 1."""
     rows = len(one)
     mine = one.astype(np.float64)
     # as far as infinity from it, or NaN in both, there is nothing to subtract

@@ -50,7 +50,7 @@ class GuardedRows:
             )
 
     def untouched(self) -> npt.NDArray[np.bool_]:
-        """Which elements are the pattern, observation after observation."""
+        """Marks the elements that still hold the pattern, observation after observation."""
         elements = self._bytes.reshape(-1, self._width)
         found: npt.NDArray[np.bool_] = (elements == self._pattern).all(axis=1)
         return found
@@ -66,7 +66,7 @@ class GuardedRows:
 
 
 def check_rows(trials: Trials) -> str:
-    """Has the environment observe into memory of a pattern, once for each of two patterns.
+    """Makes the environment write observations into memory filled with a pattern, for two patterns.
 
     Returns:
       What was found.
@@ -83,7 +83,7 @@ def check_rows(trials: Trials) -> str:
 
 
 def _play(trials: Trials, steps: int, pattern: int) -> list[list[GuardedRows]]:
-    """What the steps of one environment observed, group after group."""
+    """Observations of one environment's steps, group after group."""
     found = []
     with trials.pool(1) as env:
         env.reset()

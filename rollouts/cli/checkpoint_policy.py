@@ -160,7 +160,7 @@ def _make_policy(program: Program, asked: Any) -> Any:
         options = {**options, "total_envs": asked.num_envs}
     try:
         return program.make_policy(asked, **options)
-    except Exception as error:  # of a program that is not ours
+    except Exception as error:  # the program is not ours and may raise anything
         raise SpecError(
             f"make_policy(spec) of {program.path} makes no policy for {asked.env_id} "
             f"({type(error).__name__}: {error}). If it needs more than spec, give a Python file "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint of somebody else may have a command do: the program and options it names."""
+"""The program and options that a checkpoint names: a foreign one may run only what is trusted."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _import(program: Path) -> ModuleType:
             f"{program} needs the package {error.name!r}, which is not installed: install it, or "
             "name another program with --network"
         ) from error
-    except (Exception, SystemExit) as error:  # of a program that is not ours
+    except (Exception, SystemExit) as error:  # the program is not ours and may raise anything
         raise SpecError(
             f"{program} cannot be imported ({type(error).__name__}: {error}), expected a Python "
             "file that runs nothing at once: put what it runs below if __name__ == '__main__'"

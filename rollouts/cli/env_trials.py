@@ -13,7 +13,7 @@ import rollouts
 from rollouts.errors import SpecError
 
 Array = npt.NDArray[Any]
-# of a step, by name: arrays whose row e is environment e's
+# a step's arrays by name; row e is environment e's
 Step = dict[str, Array]
 
 ROW_NAMES = ("observation", "reward", "terminated", "truncated")
@@ -50,13 +50,13 @@ class Trials:
         return make(self.env_id, num_envs or self.num_envs, **given)
 
     def play(self, env: Any, steps: int | None = None, first: int = 0) -> list[Step]:
-        """What the steps `first` and later of an open synchronous pool return, copied."""
+        """Copies of the results of an open synchronous pool's steps from `first` on."""
         end = self.steps if steps is None else first + steps
         rows = np.arange(env.num_envs) + env.env_id_offset
         return [_copied(env.step(_rows(self.actions[t], rows))) for t in range(first, end)]
 
     def begun_and_played(self, num_envs: int | None = None, **arguments: Any) -> list[Step]:
-        """What a new pool returns: of its reset, then of each step."""
+        """Results of a new pool: those of its reset, then those of each step."""
         with self.pool(num_envs, **arguments) as env:
             obs, _ = env.reset()
             return [dict(named("observation", _copy(obs))), *self.play(env)]
@@ -64,7 +64,7 @@ class Trials:
     def received(self, batch_size: int, num_threads: int) -> list[Step]:
         """The same of an asynchronous pool, sorted by environment and step."""
         found: list[dict[str, dict[int, Array]]] = [{} for _ in range(self.steps + 1)]
-        count = np.zeros(self.num_envs, int)  # of what came from each
+        count = np.zeros(self.num_envs, int)  # results received from each environment
         with self.pool(batch_size=batch_size, num_threads=num_threads) as env:
             env.async_reset()
             while (count <= self.steps).any():
@@ -75,7 +75,7 @@ class Trials:
                         if count[one] <= self.steps:
                             found[count[one]].setdefault(name, {})[one] = array[row]
                 count[ids] += 1
-                # whoever is ahead goes on with any action
+                # an environment that is ahead goes on with any action
                 due = np.minimum(count[ids] - 1, self.steps - 1)
                 env.send(_chosen(self.actions, due, ids), ids)
         return [

@@ -152,9 +152,9 @@ def _devices(spec: EnvSpec) -> str:
 
 
 def _engine(spec: EnvSpec) -> str:
-    """What steps an environment with default options."""
+    """The engine that steps an environment with default options."""
     with make_vec(spec.id, 1, num_threads=1) as env:
-        return f"mujoco, for {env.why_not_lanes}" if env.why_not_lanes else f"{env.engine}"
+        return f"mujoco, for {env.why_not_lanes}" if env.why_not_lanes else f"{env.mujoco_engine}"
 
 
 def _rules(spec: EnvSpec) -> str:

@@ -17,7 +17,6 @@ from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
 from rollouts.errors import SpecError
-from rollouts.pool.registry import is_multi_agent
 from rollouts.rendering.video import check_path
 
 _NUM_ENVS = 16
@@ -25,17 +24,17 @@ _NUM_ENVS = 16
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is printed, or with --json shown as an object."""
+    """The result that is printed, or with --json shown as an object."""
 
     checkpoint: str
     env_id: str
     env_options: dict[str, Any]
-    env_steps: int  # of the training
+    env_steps: int  # steps of the training
     num_episodes: int
     num_envs: int
     deterministic: bool
     seed: int
-    groups: dict[str, dict[str, Any]]  # of one agent: one without a name
+    groups: dict[str, dict[str, Any]]  # one agent is a group without a name
 
 
 def add_arguments(
@@ -95,14 +94,13 @@ def _play(
     options: dict[str, Any],
     num_envs: int,
 ) -> dict[str, Evaluation]:
-    kind = rollouts.MultiAgentVectorEnv if is_multi_agent(checkpoint.env_id) else rollouts.VectorEnv
-    env = kind(
+    env: Any = rollouts.make_vec(
         checkpoint.env_id,
         num_envs,
         seed=args.seed,
         autoreset_mode="same_step",
         max_episode_steps=options.pop("max_episode_steps", None),
-        env_options=options,
+        **options,
     )
     how: dict[str, Any] = {
         "program": program,
@@ -117,7 +115,7 @@ def _play(
                 f"episodes of {spec.id} have no time limit here and may never end: say with "
                 "--option max_episode_steps=N how long they shall be at most"
             )
-        if isinstance(env, rollouts.MultiAgentVectorEnv):
+        if spec.groups:
             policies = {
                 name: load_policy(checkpoint, args.run, spec, group=group, **how)
                 for name, group in env.groups.items()

@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(args: argparse.Namespace, *, command: str) -> None:
-    """Does what `bench SUBJECT` says."""
+    """Runs the benchmark that `bench SUBJECT` names."""
     if args.subject == "pool":
         cli_bench.measure_stepping(args, command=command)
     elif args.subject == "collect":
@@ -312,8 +312,8 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_peer(parser: argparse.ArgumentParser, measure: Measure) -> None:
     """Adds what names peers; in a wheel, which has few, the measure itself refuses the others."""
     parser.add_argument("--peer", action="append", default=[],
-        choices=bench.names(measure) if checkout.from_checkout("registry") else None,
-        metavar=None if checkout.from_checkout("registry") else "NAME",
+        choices=bench.names(measure) if checkout.from_checkout("others") else None,
+        metavar=None if checkout.from_checkout("others") else "NAME",
         help=f"to measure beside ours: {', '.join(bench.names(measure))}; repeat for "
         "several")  # fmt: skip
     own = [peer for peer in bench.peers().values() if peer.has_own_interpreter()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from rollouts.errors import SpecError
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "own_env" / "templates"
-_NAME = "MyEnv"  # of the type, in the templates
+_NAME = "MyEnv"  # the type's name in the templates
 
 
 def write(path: Path, *, agents: bool) -> None:

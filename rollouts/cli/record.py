@@ -24,8 +24,8 @@ from rollouts.cli.record_actors import (
     RandomAgents,
 )
 from rollouts.errors import SpecError
+from rollouts.pool.make import make_vec
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.video import VideoWriter, check_path
 
@@ -34,7 +34,7 @@ RANDOM = "random"
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What a recorded episode came to.
+    """The result of a recorded episode.
 
     Attributes:
       steps: How long it was.
@@ -93,8 +93,7 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
     env_id = args.env_id
     if policy is not None:
         env_id, options = policy.checkpoint.env_id, policy.options
-    kind = MultiAgentVectorEnv if is_multi_agent(env_id) else VectorEnv
-    with kind(
+    with make_vec(
         env_id,
         1,
         num_threads=1,
@@ -102,7 +101,7 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
         autoreset_mode="disabled",
         max_episode_steps=options.pop("max_episode_steps", None),
         render_mode="rgb_array",
-        env_options=options,
+        **options,
     ) as env:
         if args.max_steps is None and env.env_spec.max_episode_steps is None:
             raise SpecError(
@@ -137,11 +136,11 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 class _Policy:
     checkpoint: Checkpoint
     program: Program
-    options: dict[str, Any]  # of the environment
+    options: dict[str, Any]  # the environment's
 
 
 def _policy(args: argparse.Namespace) -> _Policy | None:
-    """What acts; None: chance."""
+    """Reads the policy that acts; None: actions are random."""
     if args.policy == RANDOM:
         if args.env_id is None:
             raise SpecError(

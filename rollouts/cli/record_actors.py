@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What acts in a recording: chance, or the policy of a checkpoint."""
+"""Actors of a recording: random ones, and policies of checkpoints."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench SUBJECT` measures."""
+"""The subjects of `rollouts bench SUBJECT`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ POOL = "pool"  # measured where no subject is named
 
 
 def subject_of(arguments: Sequence[str]) -> str:
-    """What arguments that begin with "bench" measure."""
+    """The subject of arguments that begin with "bench"."""
     return arguments[1] if len(arguments) > 1 and not arguments[1].startswith("-") else POOL
 
 

@@ -102,20 +102,14 @@ class Arena:
     ) -> RolloutBatch:
         """Returns views of the first `steps` rows, and of the observation after them."""
         outcome = {name: array[:steps] for name, array in self.outcome.items()}
-        episode_return = outcome.pop("episode_return")
-        episode_length = outcome.pop("episode_length")
-        ended = outcome["terminated"] | outcome["truncated"]
         return RolloutBatch(
             obs=self.obs[:steps],
             last_obs=self.obs[steps],
             last_value=last_value,
             env_id=env_id,
-            episode_return=episode_return[ended],
-            episode_length=episode_length[ended],
-            episode_env_id=env_id[np.nonzero(ended)[1]],
             extras={name: array[:steps] for name, array in self.extras.items()},
             policy_state=policy_state,
-            final_obs=self._final_obs_of(ended),
+            final_obs=self._final_obs_of(steps),
             **outcome,
             **{name: array[:steps] for name, array in self.choice.items()},
         )
@@ -146,10 +140,11 @@ class Arena:
             obs = self.obs[cell] if failed[index] else step.final_obs[index]
             self.final_obs[cell] = np.array(obs)
 
-    def _final_obs_of(self, ended: NDArray[np.bool_]) -> Array | None:
-        """Returns those of the cells where an episode ended (T, B), in C order."""
+    def _final_obs_of(self, steps: int) -> Array | None:
+        """Returns those of the cells of the first `steps` rows that ended, in C order."""
         if self.final_obs is None:
             return None
+        ended = self.outcome["terminated"][:steps] | self.outcome["truncated"][:steps]
         rows = [self.final_obs[int(t), int(row)] for t, row in zip(*np.nonzero(ended), strict=True)]
         return np.stack(rows) if rows else np.empty((0, *self.obs.shape[2:]), self.obs.dtype)
 

@@ -66,34 +66,18 @@ class BatchedEnv(Protocol):
         ...
 
 
-def check_env(env: Any, *, has_agents: bool = False) -> None:
-    """Looks at what a collector is to step.
-
-    Args:
-      env: Whatever was given.
-      has_agents: Whether the collector is one of environments with several agents.
+def check_env(env: Any) -> None:
+    """Checks what a collector is to step.
 
     Raises:
-      SpecError: It has no such batches, others than these agents, does not autoreset in the same
-        step, or observes something else than one array; where it is a GPU's pool, what to do
-        instead.
+      SpecError: It has no such batches, does not autoreset in the same step, or observes something
+        else than one array; where it is a GPU's pool, what to do instead.
     """
     if hasattr(env, "recv_batch"):
-        groups = getattr(env, "groups", None)
-        if has_agents and groups is None:
-            raise SpecError(
-                f"env is a {type(env).__name__} of one agent, expected environments with several, "
-                "such as make_vec('simple_spread_v3', ...): use rollouts.Collector"
-            )
-        if groups is not None and not has_agents:
-            raise SpecError(
-                f"env is a {type(env).__name__}, whose environments have several agents: use "
-                "rollouts.MultiAgentCollector, or give this one env.as_single_agent()"
-            )
         check_autoreset(env)
-        spaces = {name: one.single_observation_space for name, one in (groups or {}).items()}
-        for name, space in (spaces or {"": env.single_observation_space}).items():
-            check_observed(space, f" of group {name!r}" if name else "")
+        groups = getattr(env, "groups", None)
+        for name, one in (groups or {"": env}).items():
+            check_observed(one.single_observation_space, f" of group {name!r}" if name else "")
         return
     kind = type(env).__name__
     if hasattr(env, "step_cost"):

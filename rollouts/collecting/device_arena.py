@@ -10,8 +10,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rollouts.batch import RolloutBatch
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
-from rollouts.collecting.device_rollout import DeviceRollout
 from rollouts.collecting.wanted import RETURNS, Wanted
 from rollouts.device.graph import LaunchGraph
 from rollouts.device.launch_args import DeviceRows, Launch, WorldRows
@@ -151,7 +151,7 @@ class GroupArena:
 
     def rollout(
         self, env_id: Tensor, episode_length: Tensor, ended: Tensor, policy_version: int
-    ) -> DeviceRollout:
+    ) -> RolloutBatch[Tensor]:
         """What was written, as callers get it: (T, N * A, ...)."""
         final_obs = self._final_obs(ended)
         flat = {
@@ -160,6 +160,7 @@ class GroupArena:
             for name, one in self.tensors.items()
         }
         agents = self.policy.rows.num_agents
+        flat_shape = flat["reward"].shape
         obs, last_value = flat.pop("obs"), flat.pop("last_value")[0]
         flat.pop("final_obs", None)
         extras = {name: flat.pop(name) for name in ("active", *RETURNS) if name in flat}
@@ -167,7 +168,8 @@ class GroupArena:
         states = self._states(flat)
         if self._kept_states > 1:
             extras |= {f"policy_state.{i}": one for i, one in enumerate(states)}
-        return DeviceRollout(
+        version = torch.full((1, 1), policy_version, device=obs.device)
+        return RolloutBatch(
             **flat,
             obs=obs[:-1],
             last_obs=obs[-1],
@@ -176,7 +178,7 @@ class GroupArena:
             episode_length=episode_length.repeat_interleave(agents, 1)
             if self.policy.rows.has_groups
             else episode_length,
-            policy_version=policy_version,
+            policy_version=version.expand(flat_shape),
             extras=extras,
             policy_state=tuple(one[0] for one in states),
             final_obs=final_obs,

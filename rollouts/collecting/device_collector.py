@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.checks import flag, whole_number
 from rollouts.collecting.batched_env import check_autoreset
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
-from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
 from rollouts.collecting.device_torch import TorchForward
-from rollouts.collecting.engine import Engine, check_engine, native_of, still_computes
-from rollouts.collecting.multi_agent import by_group
+from rollouts.collecting.engine import (
+    Engine,
+    check_engine,
+    native_of,
+    observation_space_of,
+    still_computes,
+)
+from rollouts.collecting.rows import by_group
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.device.graph import make_graphs
@@ -48,7 +54,7 @@ class _Begun:
 class DeviceCollector:
     """Yields rollouts of `rollout_length` steps of all environments of a GPU's pool.
 
-    What `Collector` and `MultiAgentCollector` are for C++ pools. Environments, policy and returns
+    What `Collector` is for C++ pools. Environments, policy and returns
     are kernels: T + 1 launches of the policy and T of the environments make a rollout. Nothing is
     copied to the host, and `collect` returns before the device has done any of it: what a learner
     computes with the tensors waits on the same stream.
@@ -162,7 +168,7 @@ class DeviceCollector:
         """Launches T steps of every environment and returns what they will have written.
 
         Returns:
-          A `DeviceRollout`, or of environments with agents a `MultiAgentDeviceRollout`.
+          A `RolloutBatch` of tensors, or of environments with agents a `MultiAgentRollout`.
 
         Raises:
           SpecError: A policy's module has got another layer that cannot be read, or does what a
@@ -180,7 +186,7 @@ class DeviceCollector:
             # what is wrong with the weights is raised by the next call, which begins one itself
             with suppress(SpecError):
                 self._ahead = self._begin()
-        return found.get(_ALONE) or MultiAgentDeviceRollout(found, self.env.num_envs)
+        return found.get(_ALONE) or MultiAgentRollout(found, self.env.num_envs)
 
     def synchronize(self) -> None:
         """Waits until the device has done what was launched.
@@ -204,7 +210,7 @@ class DeviceCollector:
         for name, policy in self.policies.items():
             rows = self._rows[name]
             try:
-                acting = self._acting_of(policy, rows, _obs_space(env, name))
+                acting = self._acting_of(policy, rows, observation_space_of(env, name))
                 self._wanted[name].check(policy, acting.native)
             except SpecError as error:
                 of = f" of group {name!r}" if name else ""
@@ -317,7 +323,7 @@ class DeviceCollector:
             acting.forward.run(arena.groups[name].tensors, t, arena.ended)
         acting.launch(arena.policy_launches[name][t])
 
-    def _finish(self, begun: _Begun) -> dict[str, DeviceRollout]:
+    def _finish(self, begun: _Begun) -> dict[str, RolloutBatch[Tensor]]:
         """Values what truncated episodes ended with, where torch does that."""
         arena = begun.arena
         self._side.join()
@@ -356,10 +362,6 @@ def _rows_of(env: TensorPool) -> dict[str, ActorRows]:
         )
         first += group.num_agents
     return found
-
-
-def _obs_space(env: Any, name: str) -> Any:
-    return env.single_observation_spaces[name] if name else env.single_observation_space
 
 
 def _env_ids(env: TensorPool, rows: ActorRows) -> Tensor:

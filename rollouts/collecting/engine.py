@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rollouts.policy import TorchPolicy
 
 Engine = Literal["auto", "native", "torch"]
-T = TypeVar("T")
 
 
 def check_engine(engine: Engine) -> Engine:
@@ -33,48 +32,46 @@ def check_engine(engine: Engine) -> Engine:
     return engine
 
 
-def choose_engine(engine: Engine, env: Any, policy: Any) -> tuple[NativePolicy | None, str]:
-    """Returns the policy that native code computes, or None and why it does not.
+def choose_engine(
+    engine: Engine, env: Any, policies: Mapping[str, Any]
+) -> tuple[dict[str, NativePolicy] | None, str]:
+    """Returns the groups' policies that native code computes, or None and why it does not.
+
+    Args:
+      engine: What was asked for.
+      env: What is stepped.
+      policies: group -> its policy; "" is the group of environments with one agent. Native code
+        computes all of them, or none.
 
     Raises:
       SpecError: engine is none of the three, or "native" and that is not possible.
     """
-    return _choose(
-        engine, env, lambda: _native_policy(policy, lambda: env.single_observation_space)
-    )
-
-
-def choose_group_engine(
-    engine: Engine, env: Any, policies: Mapping[str, Any]
-) -> tuple[dict[str, NativePolicy] | None, str]:
-    """The same for a policy of each group: native code computes all of them, or none.
-
-    Raises:
-      SpecError: As `choose_engine`.
-    """
-
-    def read() -> dict[str, NativePolicy]:
-        return {name: read_one(name, policy) for name, policy in policies.items()}
 
     def read_one(name: str, policy: Any) -> NativePolicy:
         try:
-            return _native_policy(policy, lambda: env.single_observation_spaces[name])
+            return _native_policy(policy, lambda: observation_space_of(env, name))
         except SpecError as error:
+            if not name:
+                raise
             raise SpecError(f"group {name!r}: {error}") from error
 
-    return _choose(engine, env, read)
-
-
-def _choose(engine: Engine, env: Any, read: Callable[[], T]) -> tuple[T | None, str]:
     if check_engine(engine) == "torch":
         return None, "engine='torch' was asked for"
     try:
         check_pool(env, must=engine == "native")
-        return read(), ""
+        return {name: read_one(name, policy) for name, policy in policies.items()}, ""
     except SpecError as error:
         if engine == "native":
             raise SpecError(f"engine='native' is not possible: {error}") from error
         return None, str(error)
+
+
+def observation_space_of(env: Any, group: str) -> gymnasium.Space[Any]:
+    """Returns the space of one agent of a group; "" is the group of one agent."""
+    space: gymnasium.Space[Any] = (
+        env.single_observation_spaces[group] if group else env.single_observation_space
+    )
+    return space
 
 
 def check_pool(env: Any, *, must: bool) -> None:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.batched_env import BatchedEnv
 from rollouts.collecting.collector import Collector
-from rollouts.collecting.multi_agent import MultiAgentCollector
 from rollouts.errors import SpecError
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.statistics import frozen
@@ -73,18 +72,18 @@ def evaluate_agents(
     """The same with several agents: group -> the episodes of its A agents, E * A of them.
 
     Args:
-      env: Of N environments, as for `rollouts.MultiAgentCollector`.
+      env: Of N environments, as for `rollouts.Collector`.
       policies: group -> the policy that its agents share.
       num_episodes: E of environments, at least N.
 
     Raises:
-      SpecError: num_episodes is below N, or as `rollouts.MultiAgentCollector`.
+      SpecError: num_episodes is below N, or as `rollouts.Collector`.
     """
     tallies = {
         name: _Tally(env.num_envs, group.num_agents, num_episodes)
         for name, group in env.groups.items()
     }
-    collector = MultiAgentCollector(env, policies, _ROLLOUT_LENGTH)
+    collector = Collector(env, policies, _ROLLOUT_LENGTH)
     while not all(tally.is_full for tally in tallies.values()):
         for name, batch in collector.collect().items():
             tallies[name].add(batch, env.env_id_offset * env.groups[name].num_agents)
@@ -106,7 +105,7 @@ class _Tally:
         self._played: list[list[tuple[float, int]]] = [[] for _ in self._wanted]
 
     def add(self, batch: RolloutBatch, first_column: int) -> None:
-        ended = (batch.episode_env_id, batch.episode_return, batch.episode_length)
+        ended = batch.episodes()[:3]
         for column, total, length in zip(*(array.tolist() for array in ended), strict=True):
             self._played[column - first_column].append((total, length))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +47,7 @@ class PackedRollout:
 
 # of environments with one agent, and of any
 SinglePayload = RolloutBatch | PackedRollout
-if TYPE_CHECKING:
-    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
-
-    # with rollouts of a GPU's pool, which need torch
-    Payload = SinglePayload | MultiAgentRollout | DeviceRollout | MultiAgentDeviceRollout
+Payload = SinglePayload | MultiAgentRollout
 
 
 def pack(batch: RolloutBatch) -> PackedRollout:

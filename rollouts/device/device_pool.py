@@ -15,8 +15,9 @@ from rollouts.device.kernel_source import KernelSource
 from rollouts.device.launch_args import Fault, Launch, StepRules
 from rollouts.device.rows import RowRing
 from rollouts.device.stats import StepCost
-from rollouts.device.tensor_pool import AUTORESET, Five, TensorPool
+from rollouts.device.tensor_pool import Five, TensorPool
 from rollouts.errors import SpecError
+from rollouts.pool.engine import AUTORESET
 from rollouts.pool.options import Options
 from rollouts.pool.pool_recipe import PoolRecipe
 

@@ -35,9 +35,6 @@ Info = dict[str, Any]
 # obs, reward, terminated, truncated, info: tensors, or a dict of them by group of agents
 Five = tuple[Any, Any, Any, Any, Info]
 
-# in the order of the native enum
-AUTORESET = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
-
 
 class TensorPool(ABC):
     """Construction, resets, faults, states and counts of N environments on a device."""

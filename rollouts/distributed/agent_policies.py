@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import MultiAgentRollout
-from rollouts.collecting.multi_agent import MultiAgentCollector
+from rollouts.collecting.collector import Collector
 from rollouts.distributed.weight_transport import Array, WeightTransport, check_policies, said_of
 from rollouts.distributed.weights import MakeOffer, WeightOffer, WeightStore, load, local_offer
 from rollouts.distributed.worker import (
@@ -105,7 +105,7 @@ class AgentPolicies(dict[str, "Policy"]):
 
 @dataclass(slots=True)
 class AgentCollector:
-    """A `MultiAgentCollector` as a worker takes it."""
+    """A `Collector` as a worker takes it."""
 
     env: Any
     policy: Any  # AgentPolicies
@@ -181,7 +181,7 @@ def build_agent_collector(
 ) -> AgentCollector:
     """Makes a policy for each group, and what collects with them."""
     policies, by_group = make_agent_policies(env, config, make_policy)
-    collector = MultiAgentCollector(
+    collector = Collector(
         env,
         by_group,
         config.rollout_length,

@@ -89,7 +89,7 @@ def check_joined(collect: CollectOptions) -> None:
     """Raises ProtocolError where fragments are tensors, before one is taken."""
     if collect.device is not None:
         raise ProtocolError(
-            f"get() with collect.device={collect.device!r}: fragments are DeviceRollouts, which "
+            f"get() with collect.device={collect.device!r}: fragments are of tensors, which "
             "are not joined; get_fragments()[0].payload, or hand_over to a learner's actor"
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
+    from rollouts.batch import MultiAgentRollout, RolloutBatch
     from rollouts.distributed.worker import MakePolicy, WorkerConfig
 
 
@@ -55,13 +55,13 @@ class DeviceFragments:
             self.env.close()
             raise
 
-    def collect(self) -> DeviceRollout | MultiAgentDeviceRollout:
+    def collect(self) -> RolloutBatch | MultiAgentRollout:
         """Collects T steps and waits for the device, so that an error is this rollout's.
 
         Raises:
           EnvError: Something went wrong on the device; it names the env_id.
         """
-        rollout: DeviceRollout | MultiAgentDeviceRollout = self._collector.collect()
+        rollout: RolloutBatch | MultiAgentRollout = self._collector.collect()
         self._collector.synchronize()
         if self._on_host:
             return rollout.on_host()

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from rollouts.batch import MultiAgentRollout
     from rollouts.collecting.batched_env import BatchedEnv
-    from rollouts.collecting.device_rollout import DeviceRollout, MultiAgentDeviceRollout
     from rollouts.collecting.frame_stacks import Payload
     from rollouts.policy import Policy
 
@@ -133,9 +132,7 @@ class CollectorLike(Protocol):
     env: Any
     policy: Any
 
-    def collect(
-        self,
-    ) -> RolloutBatch | MultiAgentRollout | DeviceRollout | MultiAgentDeviceRollout: ...
+    def collect(self) -> RolloutBatch | MultiAgentRollout: ...
 
 
 MakePolicy = Callable[[PolicySpec], "Policy"]
@@ -204,8 +201,7 @@ class RolloutWorker:
         payload: Payload = batch
         if self._packs and isinstance(batch, RolloutBatch):
             payload = pack(batch)
-        # of a device's rollout one number
-        versions = np.asarray(batch.policy_version)
+        versions = batch.policy_version
         info = FragmentInfo(
             worker_id=self._config.worker_id,
             incarnation=self._config.incarnation,

@@ -95,7 +95,7 @@ def rom_path(env_id: str) -> Path:
 
 
 def game_engine(env_id: str) -> str:
-    """What `engine="auto"` is for a game: "native" or "ale"."""
+    """The engine that `engine="auto"` stands for in a game: "native" or "ale"."""
     return "ale" if env_id in native_games.DIFFERENT else "native"
 
 

@@ -33,7 +33,7 @@ from rollouts.families.family import Family
 from rollouts.support.whole_file import replace_whole
 
 _INSTALL = "pip install 'rollouts[dm-control]'"
-_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # whose names are not those of our headers
+_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # modules that are not named as our headers
 
 
 def task_ids() -> list[str]:
@@ -126,7 +126,7 @@ def _write(path: Path, content: npt.NDArray[np.uint8]) -> None:
 def _domain(name: str) -> ModuleType:
     try:
         with warnings.catch_warnings():
-            # of GLFW, which finds no display
+            # GLFW warns that it finds no display
             warnings.simplefilter("ignore")
             return importlib.import_module(f"dm_control.suite.{name}")
     except ImportError as error:

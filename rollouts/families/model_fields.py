@@ -56,7 +56,7 @@ class Scaled:
 
 
 class ModelReader(Protocol):
-    """Whose environments have models."""
+    """A pool whose environments have models."""
 
     def read_model(self, env: int, field: str, of_file: bool) -> Array:
         """An environment's values of a field, or its file's. Raises SpecError."""

@@ -36,7 +36,7 @@ def load_engine() -> None:
             f"this environment needs the mujoco package, which cannot be imported ({error}): "
             f"{install}"
         ) from error
-    except Exception as error:  # of PyOpenGL, or of mujoco itself
+    except Exception as error:  # PyOpenGL and mujoco raise errors of several kinds
         raise EngineError(
             f"this environment needs the mujoco package, which cannot be imported "
             f"({type(error).__name__}: {error}) while MUJOCO_GL is "
@@ -111,7 +111,7 @@ PIXEL_OPTIONS: Mapping[str, str | int] = MappingProxyType(
         "pixel_flags": "",
     }
 )
-# of every environment on MuJoCo
+# options that every environment on MuJoCo takes
 COMMON_OPTIONS: Mapping[str, str | int] = MappingProxyType({ALL_PARTS: False, **PIXEL_OPTIONS})
 
 

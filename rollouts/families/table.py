@@ -18,7 +18,7 @@ FAMILIES = (
     *minigrid.FAMILIES,
     Family(headers="envs/multi_agent/", drawer="tag"),
     Family(headers="envs/mpe/", drawer="particles"),
-    Family(headers="own/"),  # of users, see rollouts/own_env/
+    Family(headers="own/"),  # headers of users, see rollouts/own_env/
     atari.FAMILY,
     box2d.FAMILY,
     vizdoom.FAMILY,

@@ -56,7 +56,7 @@ _LEVELS = [f"MAP{number:02}" for number in range(1, 33)]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What an id stands for.
+    """The scenario that an id stands for.
 
     Attributes:
       cfg: Name of its config file, without ".cfg".

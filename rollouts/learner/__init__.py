@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner takes: fragments as they arrive, and the count of every env-step."""
+"""The learner's side: fragments as they arrive, and the count of every env-step."""

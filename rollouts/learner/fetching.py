@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How LearnerQueue fetches what it gives away: into this process, or into a learner elsewhere."""
+"""Fetching of fragments that leave LearnerQueue: into this process, or into another learner's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Transfer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """What one call lacks and has; the queue locks."""
+    """The fragments that one call has, and how many it lacks; the queue's lock guards it."""
 
     num_lacking: int
     taken: list[FragmentHandle] = field(default_factory=list)

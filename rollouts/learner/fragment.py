@@ -37,7 +37,7 @@ class FragmentInfo:
     min_policy_version: int
     max_policy_version: int
     collect_s: float
-    nbytes: int  # of the arrays as they travel: of stacked observations each frame counts once
+    nbytes: int  # size of the arrays as they travel; a frame of stacked observations counts once
     # what the worker's pool counted since its last fragment, where it normalises
     statistics: Mapping[str, RunningStatistics] = field(default_factory=dict, compare=False)
     # in which ways the worker got weights before it: way -> how often
@@ -85,7 +85,7 @@ class Fragment:
         payload = self.payload
         rest: Any = payload.rest if isinstance(payload, PackedRollout) else payload
         versions: NDArray[np.int64] = rest.policy_version
-        # of a device's rollout one number
+        # a device's rollout has one number for all rows
         return np.full(rest.batch_shape, versions) if isinstance(versions, int) else versions
 
     @property

@@ -46,12 +46,12 @@ class FragmentInbox:
 
     @property
     def num_fragments(self) -> int:
-        """How many can be taken."""
+        """Number of fragments that can be taken."""
         with self._changed:
             return len(self._settled)
 
     def take(self, timeout_s: float = 0.0) -> Fragment:
-        """Takes the oldest fragment; its `payload` is a RolloutBatch, DeviceRollout and so on.
+        """Takes the oldest fragment; its `payload` is a RolloutBatch or the like.
 
         Args:
           timeout_s: Seconds to wait; in an actor with one thread nothing arrives meanwhile.

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class QueueLevels(NamedTuple):
-    """How full a queue is, in fragments, and how many are asked for."""
+    """Levels of a queue, in fragments: its capacity, its depth, and how many are asked for."""
 
     capacity: int
     depth: int
@@ -96,7 +96,7 @@ class LearnerQueue:
             return len(self._items)
 
     def levels(self) -> QueueLevels:
-        """Returns what whoever fills the queue has to know, all from one moment."""
+        """Returns the numbers that producers need, all from one moment."""
         return self.snapshot()[1]
 
     def snapshot(self) -> tuple[dict[str, Any], QueueLevels]:
@@ -151,7 +151,7 @@ class LearnerQueue:
             return self._admit(handle)
 
     def admit(self, handle: FragmentHandle) -> bool:
-        """Does what `put` does, but never waits: for who makes no more than `levels` allows."""
+        """As `put`, without waiting; the caller must not produce more than `levels` allows."""
         with self._changed:
             if self._is_over:
                 raise ClosedError("the learner queue is closed: no more fragments are accepted")
@@ -199,7 +199,7 @@ class LearnerQueue:
     def get_handles(
         self, num_fragments: int = 1, timeout_s: float | None = None
     ) -> list[FragmentHandle]:
-        """Does what `get` does, but leaves the arrays where they are."""
+        """As `get`, but leaves the arrays where they are."""
         return self._get(num_fragments, timeout_s, lambda handle, deadline: handle)
 
     def hand_over(

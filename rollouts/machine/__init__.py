@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine has, and how much of it a pool and torch take."""
+"""The machine's CPUs and memory, and how much of them a pool and torch take."""

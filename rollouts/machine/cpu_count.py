@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many CPUs this process may use, which is not how many the machine has."""
+"""Counts the CPUs that this process may use, which may be fewer than the machine has."""
 
 from __future__ import annotations
 

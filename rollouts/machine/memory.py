@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory this process may still take, and how much it has taken."""
+"""Measures the memory that this process may still take, and that it has taken."""
 
 from __future__ import annotations
 

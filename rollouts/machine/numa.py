@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs belong to a NUMA node, and how to keep this process on them."""
+"""Finds the CPUs of a NUMA node and keeps this process on them."""
 
 from __future__ import annotations
 

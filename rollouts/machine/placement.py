@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs the threads of a pool are kept on."""
+"""Chooses the CPUs that the threads of a pool are kept on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads torch computes a policy with, where a pool's threads step environments.
+"""Chooses the number of torch's threads where a pool's threads step environments.
 
 torch shares an operation among threads that go on spinning after it, on the cores that the pool's
 threads need next: 16 Ants with a policy of 2x64 on 2 cores made 3.5 k env-steps/s with two threads
@@ -74,7 +74,7 @@ def check_threads(name: str, num_threads: int | None) -> int | None:
 
 @contextlib.contextmanager
 def torch_threads(num_threads: int | None) -> Iterator[None]:
-    """Has torch compute with `num_threads` in this block, and then with as many as before.
+    """Lets torch compute with `num_threads` in this block, and then with as many as before.
 
     That is so in the calling thread: torch keeps a number per thread, and one of the process that
     a thread takes over when it first uses torch, which is also set here. Blocks may be nested, and
@@ -106,7 +106,7 @@ def torch_threads(num_threads: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def beside_a_pool(policy: Any, num_rows: int, num_threads: int | None = None) -> Iterator[None]:
-    """Does what `torch_threads` does, with the number that suits `policy`.
+    """As `torch_threads`, with the number that suits `policy`.
 
     Args:
       policy: See `threads_for`.

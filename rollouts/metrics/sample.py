@@ -31,7 +31,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one look found."""
+    """The numbers of a job at one moment."""
 
     stats: Mapping[str, Any]
     readings: tuple[Reading, ...]

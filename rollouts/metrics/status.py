@@ -163,7 +163,7 @@ def read_status(path: Path) -> Status:
         )
     except (
         *(OSError, ValueError, TypeError, KeyError, AttributeError),
-        *(OverflowError, RecursionError),  # of numbers and nesting that no sink writes
+        *(OverflowError, RecursionError),  # numbers and nesting that no sink writes
     ) as error:
         raise SpecError(
             f"{path} is not a readable status file ({type(error).__name__}: {error}): "
@@ -196,7 +196,7 @@ def find_status(directory: Path, now_s: float) -> Status:
 
 
 def _worker(worker: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader needs to know of a worker beside its numbers."""
+    """A worker's state, place and last error: what a reader needs besides its numbers."""
     keys = ("worker_id", "incarnation", "state", "pid", "host", "node", "last_error")
     return {key: worker.get(key) for key in keys}
 

@@ -142,7 +142,7 @@ def _worker_cells(status: Status, worker: Mapping[str, Any]) -> list[Any]:
     from rich.text import Text
 
     worker_id, state = str(worker["worker_id"]), str(worker["state"])
-    # of a traceback the last line matters
+    # the last line of a traceback says what happened
     error = str(worker["last_error"] or "").strip().splitlines()[-1:]
     cells = [
         worker_id,

@@ -50,7 +50,7 @@ class WandbSink:
         self._owns_run = isinstance(target, str)
         self._shares_run = not self._owns_run if shares_run is None else shares_run
         self._waiting: deque[dict[str, float]] = deque()
-        self._joined_step: int | None = None  # of the run, whose row has a sample
+        self._joined_step: int | None = None  # the run's step when the first sample joined it
         self._run: Any = target
         self._first_step = first_step
         if isinstance(target, str):

@@ -42,8 +42,8 @@ def cache_folder(part: str = "own_env") -> Path:
             f"{folder} must be a directory that you own and that nobody else can write to, as what "
             f"lies there is executed: remove it, or {_WAY_OUT}"
         )
-    # whoever may rename a folder above it could put another one in its place; in a sticky one
-    # nobody can
+    # a user who may rename a folder above it could put another one in its place; a sticky folder
+    # does not allow that
     if any(one.st_mode & 0o002 and not one.st_mode & stat.S_ISVTX for one in above):
         raise EngineError(f"everybody may write to a folder above {folder}: {_WAY_OUT}")
     own = folder / part

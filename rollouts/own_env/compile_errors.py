@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiler says, in a few lines that begin with the line of the user's header."""
+"""Shortens a compiler's output to a few lines, the line of the user's header first."""
 
 from __future__ import annotations
 

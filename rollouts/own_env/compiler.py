@@ -25,7 +25,7 @@ _SOURCE = """#include "{header}"
 #include "rollouts/plugin/exports.h"
 ROLLOUTS_PLUGIN({type})
 """
-# of every library that a header of the user's is compiled into. Contraction would make results
+# options of every library that a user's header is compiled into; contraction would make results
 # depend on the machine
 _OF_ALL = ("-std=c++20", "-w", "-fPIC", "-shared", "-ffp-contract=off")
 # else two libraries would share inline variables of one name, such as two headers' kSpec
@@ -57,7 +57,7 @@ class Compiler:
     version: str
 
     def options(self, *, blocks: bool) -> tuple[str, ...]:
-        """What it gets beside files and folders; `blocks`: for an environment with kVectorized."""
+        """Options of the compiler besides files; `blocks`: for an environment with kVectorized."""
         if platform.machine() in ("aarch64", "arm64"):
             machine: tuple[str, ...] = ("-mcpu=native",)
         else:
@@ -67,7 +67,7 @@ class Compiler:
 
     @property
     def library_options(self) -> tuple[str, ...]:
-        """What it gets for any library of a user's header, a kernel's loops among them."""
+        """Options for every library of a user's header, a kernel's loops among them."""
         return (*_OF_ALL, *(_OF_ALL_BY_GCC if self._is_gcc else ()))
 
     @property
@@ -156,7 +156,7 @@ def _compile(command: Sequence[str], folder: Path, files: HeaderFiles, env_type:
 
 @functools.cache
 def _digest_of_ours(folder: Path) -> str:
-    """Of all our headers: a user's may include any of them."""
+    """Digest of all our headers: a user's may include any of them."""
     found = hashlib.sha256()
     for path in sorted((folder / "rollouts").rglob("*.h")):
         name = path.relative_to(folder).as_posix()
@@ -166,7 +166,7 @@ def _digest_of_ours(folder: Path) -> str:
 
 @functools.cache
 def cpu_features() -> str:
-    """What tells instruction sets apart, as far as the system says."""
+    """The processor's features as the system names them: two sets need two libraries."""
     wanted = ("flags", "Features", "cpu family", "model\t", "CPU implementer", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -42,7 +42,7 @@ class OwnEnv:
 
     @property
     def header(self) -> str:
-        """What `EnvSpec.header` is."""
+        """The path that `EnvSpec.header` shows."""
         return f"{HEADERS}{self.files.digest[:12]}/{self.files.name}"
 
     def same_as(self, other: OwnEnv) -> bool:
@@ -56,7 +56,7 @@ class OwnEnv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSource:
-    """What a compiler needs to have an environment, be it ours or the user's.
+    """The files from which a compiler makes an environment, be it ours or the user's.
 
     Attributes:
       header: To `#include`, below one of `include_dirs`.

@@ -28,7 +28,7 @@ _ROW = len(STEP_ARRAYS)
 
 
 class FunctionPool(_native.CpuPool):
-    """Does what a CpuPool does; its batches have gone through the functions.
+    """A CpuPool whose batches have gone through the user's functions.
 
     A batch is received with reward 0 and without termination. Then the functions run, and the pool
     is told what came out: returns and ends are part of its environments again, so that autoreset,

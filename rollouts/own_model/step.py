@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reward and termination functions see, and what is made of what they return."""
+"""The step that reward and termination functions see; their results become arrays."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ BatchFunction = Callable[[ModelStep], Any]
 
 
 def rewards(value: Any, step: ModelStep) -> npt.NDArray[np.float64]:
-    """What a reward function returned, as float64, 0 where no step was.
+    """Converts a reward function's result to float64, 0 where no step was.
 
     Args:
       value: (B,) numbers: an array, or what NumPy makes one of, such as a torch tensor on the CPU.
@@ -110,7 +110,7 @@ def rewards(value: Any, step: ModelStep) -> npt.NDArray[np.float64]:
 
 
 def ends(value: Any, step: ModelStep) -> npt.NDArray[np.bool_]:
-    """What a termination function returned, False where no step was.
+    """Converts a termination function's result to bool, False where no step was.
 
     Raises:
       SpecError: Not (B,). DTypeError: not bool.

@@ -19,9 +19,9 @@ from rollouts import _native
 from rollouts.checks import whole_number
 from rollouts.device.arguments import ActionReader
 from rollouts.device.device_pool import FAULTS
-from rollouts.device.launch_args import EnvLaunch, Fault
+from rollouts.device.launch_args import Command, EnvLaunch, Fault
 from rollouts.device.rows import RowSet, RowSpec
-from rollouts.device.tensor_pool import AUTORESET, Five, Info, TensorPool
+from rollouts.device.tensor_pool import Five, Info, TensorPool
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.model_fields import model_columns, read_field
 from rollouts.families.table import family_of
@@ -29,6 +29,7 @@ from rollouts.own_model.options import ENV_ID
 from rollouts.own_model.parts import Layout
 from rollouts.physics.library import load_library
 from rollouts.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS
+from rollouts.pool.engine import AUTORESET
 from rollouts.pool.options import Options, read_options
 from rollouts.pool.pool_recipe import PoolRecipe
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from rollouts.physics.bare import BarePhysics
     from rollouts.physics.pool import PhysicsPool
 
-# of kernels/episodes.py
-_RESET, _OBSERVE = 1, 2
 _FAULTS = {
     1: "its action or its state was not finite, or beyond 1e10, after a step: its episode was cut "
     "off there",
@@ -176,9 +175,11 @@ class PhysicsVectorEnv(TensorPool, GymnasiumVectorEnv[Tensor, Tensor, Tensor]):
         return np.stack([read_field(fields, env, field, of_file) for env in range(self.num_envs)])
 
     def _begin(self, mask: Tensor | None) -> Five:
-        commands = torch.full((self.num_envs,), _RESET, dtype=torch.uint8, device=self.device)
+        commands = torch.full(
+            (self.num_envs,), int(Command.RESET), dtype=torch.uint8, device=self.device
+        )
         if mask is not None:
-            commands = torch.where(mask, commands, _OBSERVE).to(torch.uint8)
+            commands = torch.where(mask, commands, int(Command.OBSERVE)).to(torch.uint8)
         elif self._pool.functions is not None:
             self._pool.functions.broken = ""
         self._pool.reset(commands)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is, the checks of what it returns, and its network as a program of layers.
+"""Policies: their protocol, the checks of their results, their networks as programs of layers.
 
 Torch policies are in `rollouts.policy`.
 """

@@ -76,7 +76,7 @@ def from_rllib(module: nn.Module) -> nn.Module:
       SpecError: It has no value function, has memory, or other actions than logits or a Gaussian.
     """
     values: Any = module
-    # of a distribution that a space gives arguments, a class whose name has the other's in it
+    # where a space gives arguments, this is a derived class, whose name holds the original's
     kind = values.get_exploration_action_dist_cls().__name__
     known = ("TorchCategorical", "TorchMultiCategorical", "TorchDiagGaussian")
     if not any(name in kind for name in known):

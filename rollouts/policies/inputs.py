@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a torch module is called with: floats in its own dtype, the rest as it was observed."""
+"""Inputs of a torch module: floats in its own dtype, the rest as it was observed."""
 
 from __future__ import annotations
 

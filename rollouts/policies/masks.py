@@ -39,6 +39,6 @@ def check_masks(action_mask: Tensor, action_space: gymnasium.Space[Any]) -> None
         raise SpecError(f"actions of {action_space} cannot be masked: leave action_mask out")
     sizes = np.ravel(getattr(action_space, "nvec", action_mask.shape[-1])).tolist()
     if sum(sizes) != action_mask.shape[-1]:
-        return  # which the logits tell
+        return  # the check of the logits' shape reports it
     if not all(bool(part.any(-1).all()) for part in torch.split(action_mask, sizes, -1)):
         raise SpecError("action_mask allows no action, expected at least one")

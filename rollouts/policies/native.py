@@ -76,13 +76,13 @@ class NativePolicy:
         self.program = program
         self.head = head
         self.sources = sources
-        # of what is remembered of one environment
+        # shapes of the arrays that are remembered for one environment
         self.state_shapes = tuple(each.shape for each in sources.initial_state())
         self._action_space = action_space
         check_action_space(action_space, head)
         self._first = int(action_space.start) if is_discrete(action_space) else 0
         self._calls = 0
-        # of a policy that `from_torch` made
+        # set only in a policy that `from_torch` made
         self._reading: Reading | None = None
         self._has_agreed = False
         self.seed(seed)
@@ -177,7 +177,7 @@ class NativePolicy:
             check_action_space(self._action_space, self.head)
             self._make()
         self._load()
-        # a collector that has asked `agrees` can still go on with torch; here it is an error
+        # a collector asks `agrees` first and can go on with torch; here a difference is an error
         has_agreed, self._has_agreed = self._has_agreed, False
         if reading is not None and not has_agreed and reading.check.is_due():
             reading.check.run(self, obs)
@@ -322,7 +322,7 @@ class NativePolicy:
 
 
 class FrozenPolicy:
-    """What a `NativePolicy` computed at one moment, whatever becomes of its module since."""
+    """A copy of a `NativePolicy` at one moment: later changes of its module do not reach it."""
 
     def __init__(self, native: _native.NativePolicy) -> None:
         self._native = native

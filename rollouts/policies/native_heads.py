@@ -22,7 +22,7 @@ HeadName = Literal[
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is done with a network's outputs.
+    """The rule by which a network's outputs become actions.
 
     Attributes:
       kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
@@ -78,7 +78,7 @@ def head_of(space: gymnasium.Space[Any]) -> Head:
 
 
 def bounds_of(space: gymnasium.Space[Any], head: Head) -> NDArray[np.float32]:
-    """What a squashed action is scaled to: low and high (2, d); (0,) for -1 to 1.
+    """Bounds that a squashed action is scaled to: low and high (2, d); (0,) for -1 to 1.
 
     Raises:
       SpecError: An action has no width.
@@ -95,7 +95,7 @@ def bounds_of(space: gymnasium.Space[Any], head: Head) -> NDArray[np.float32]:
 
 
 def nvec_of(space: gymnasium.Space[Any]) -> list[int]:
-    """How many actions each element of a MultiDiscrete space has; of others none."""
+    """Numbers of actions of a MultiDiscrete space's elements; empty for other spaces."""
     if not isinstance(space, gymnasium.spaces.MultiDiscrete):
         return []
     return [int(n) for n in np.ravel(space.nvec)]

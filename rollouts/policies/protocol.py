@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What chooses the actions, as a `Collector` knows it; needs no torch."""
+"""The protocol between a `Collector` and the policy that chooses actions; needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = NDArray[np.intp] | None
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutput:
-    """What a policy says about B observations.
+    """A policy's answer to B observations.
 
     Attributes:
       action    (B, *action_shape) action_dtype

@@ -35,7 +35,7 @@ def _is_float32(value: Any) -> bool:
 
 
 def _kinds_of(module: nn.Module) -> list[tuple[type, str, bool]]:
-    """What each layer computes, as far as its weights, which are looked at anyway, do not tell."""
+    """Layers' types, settings and hooks: what can change although no weight does."""
     return [
         (type(layer), "" if layer._parameters else layer.extra_repr(), any(_hooks(layer)))
         for layer in module.modules()
@@ -47,7 +47,7 @@ def _hooks(layer: nn.Module) -> tuple[dict[Any, Any], ...]:
 
 
 def state_of(module: nn.Module) -> tuple[Tensor, ...]:
-    """What a module remembers of one environment when its episode begins: its `initial_state`.
+    """The memory of a module for one environment at an episode's begin: its `initial_state`.
 
     Nothing of one without memory.
 
@@ -135,7 +135,7 @@ class Sources:
         self._check_kinds()
         tensors = tensors_of(self.module)
         self._views = {
-            # of a single number it would make a row
+            # ascontiguousarray makes a row of a single number: reshape undoes that
             name: np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(tensor.shape)
             for name, tensor in tensors.items()
         }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# of all time that passes, at most
+# the largest part of all time that checks may take
 _SHARE = 0.005
 # what nobody would call a difference is not looked at again
 _TOLERANCE = 1e-5
@@ -104,7 +104,7 @@ class SpotCheck:
     def _differs(
         self, policy: NativePolicy, obs: Array, states: Sequence[Array], *, closely: bool = False
     ) -> str | None:
-        """What differs, or None."""
+        """Describes the first difference; None where answers agree."""
         many = [obs, *(np.broadcast_to(each, (len(obs), *each.shape)) for each in states)]
         device = next((each.device for each in self._module.parameters()), torch.device("cpu"))
         inputs = [torch.from_numpy(np.array(each)).to(device) for each in many]

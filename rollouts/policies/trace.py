@@ -244,9 +244,9 @@ def compare(
 
 
 def tolerance(theirs: Array, ours: Array, exact: Array) -> float:
-    """How far answers may differ: by 1e-5 of the largest, or a few times what rounding does to
-    ours, which a normalisation of nearly equal features makes greater. What masks actions, a huge
-    number that is the same in both, tells nothing of the others."""
+    """Largest difference allowed: 1e-5 of the largest answer, or a few times what rounding does
+    to ours, which a normalisation of nearly equal features makes greater. Huge numbers that mask
+    actions, the same in both, do not count."""
     theirs, ours, exact = np.broadcast_arrays(theirs, ours, exact)
     counts = (np.abs(theirs) < _MASKING) | (ours != theirs)
     rounding = float(np.abs(ours[counts] - exact[counts]).max(initial=0))
@@ -255,6 +255,6 @@ def tolerance(theirs: Array, ours: Array, exact: Array) -> float:
 
 
 def difference(theirs: Array, ours: Array) -> Array:
-    """How far answers differ; the same infinities not at all."""
+    """Distances between answers; 0 where both are the same infinity."""
     with np.errstate(invalid="ignore"):
         return np.where(ours == theirs, 0, np.abs(ours - theirs))

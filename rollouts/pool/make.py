@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make_vec`: its signature and what it means; `VectorEnv` does the work."""
+"""`make_vec`: its signature and what it means; engines do the work."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from gymnasium.vector import AutoresetMode
 
 from rollouts.errors import SpecError
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.native import NativeEngine
 from rollouts.pool.option_types import EnvOptions
 from rollouts.pool.pool_recipe import read_ids
 from rollouts.pool.registry import is_multi_agent
@@ -148,7 +149,7 @@ def make_vec(
         else:
             module = importlib.import_module("rollouts.device.vector_env")
             make = module.DeviceVectorEnv
-        made = make(
+        made: VectorEnv = make(
             env_id,
             num_envs,
             device=device,
@@ -158,10 +159,8 @@ def make_vec(
             max_episode_steps=max_episode_steps,
             env_options=env_options,
         )
-        return cast(VectorEnv, made)
-    ids, _ = read_ids(env_id, num_envs)
-    kind = MultiAgentVectorEnv if is_multi_agent(ids[0]) else VectorEnv
-    env = kind(
+        return made
+    engine = NativeEngine(
         env_id,
         num_envs,
         batch_size=batch_size,
@@ -176,7 +175,10 @@ def make_vec(
         flatten_observation=flatten_observation,
         env_options=env_options,
     )
-    return cast(VectorEnv, env)
+    # the face of the agents that there are
+    env: Any = MultiAgentVectorEnv(engine) if engine.groups else VectorEnv(engine)
+    made = env
+    return made
 
 
 def make_multi_agent_vec(
@@ -191,7 +193,7 @@ def make_multi_agent_vec(
       SpecError: As `make_vec`; or environments with one agent.
     """
     env: Any = make_vec(env_id, num_envs, **arguments)
-    if env.env_spec.groups:
-        return cast(MultiAgentVectorEnv, env)
+    if isinstance(env, MultiAgentVectorEnv):
+        return env
     env.close()
     raise SpecError(f"{env.env_spec.id} has one agent: make_vec makes a VectorEnv of it")

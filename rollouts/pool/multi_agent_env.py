@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
 from rollouts.batch import STEP_ARRAYS
 from rollouts.checks import add_errors, check_collects
 from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
-from rollouts.pool.native_vector_env import NativeVectorEnv
+from rollouts.pool.engine import Arrays
+from rollouts.pool.face import PoolFace
+from rollouts.pool.native import NativeEngine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -35,7 +38,7 @@ _GROUP_ARRAYS = (
 )
 
 
-class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
+class MultiAgentVectorEnv(AgentGroups, PoolFace):
     """N environments with several agents each, stepped as a batch by the native pool.
 
     What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
@@ -55,25 +58,32 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
       num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
     """
 
+    def __init__(self, engine: NativeEngine) -> None:
+        """Takes over an engine, which is closed with this; `make_vec` makes both.
+
+        Raises:
+          SpecError: Its environments have one agent.
+        """
+        if not engine.groups:
+            engine.close()
+            raise SpecError(f"{engine.env_spec.id} has one agent: make_vec makes a VectorEnv of it")
+        super().__init__(engine)
+        self._set_groups(engine.groups, self.batch_size)
+        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+
     def __getattr__(self, name: str) -> Any:
         # reached only where there is no such attribute
         known = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in ("single_observation_space", "single_action_space"):
             raise AttributeError(
                 f"{known}: its agents have {name}s, by group. Collect them with "
-                "rollouts.MultiAgentCollector, or give what expects one agent as_single_agent()"
+                "rollouts.Collector, or give what expects one agent as_single_agent()"
             )
         raise AttributeError(known)
 
     def xla(self) -> tuple[Any, Any, Any, Any]:
         """Raises SpecError: XLA's functions are for environments with one agent."""
         raise SpecError("xla() is for environments with one agent, and these have several")
-
-    def _set_spaces(self) -> None:
-        spec = self.env_spec
-        if not spec.groups:
-            raise SpecError(f"{spec.id} has one agent: make_vec makes a VectorEnv of it")
-        self._set_groups(spec.groups, self.batch_size)
 
     def reset(
         self,
@@ -92,8 +102,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         Raises:
           As `VectorEnv.reset`.
         """
-        self._send_reset(seed, options)
-        obs, _, _, _, info = self.recv()
+        obs, _, _, _, info = self._five(self.engine.reset(seed, options))
         return obs, info
 
     def step(
@@ -139,8 +148,27 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
                     f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}"
                 )
             out = {name: self._in_groups(name, array) for name, array in out.items()}
-        self._pool.send(self._in_order(actions), self._targets(env_id), out)
-        self.num_calls += 1
+        self.engine.send(self._in_order(actions), env_id, out)
+
+    def recv(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors.
+
+        Returns:
+          As `step`.
+        """
+        return self._five(self.engine.recv(timeout_s, min_envs, max_envs))
+
+    def drain(
+        self, timeout_s: float | None = None
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Waits for everything in flight and returns it as one batch; see `VectorEnv.drain`."""
+        return self._five(self.engine.drain(timeout_s))
 
     def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
         """Draws environments as they are now, which changes nothing about them.
@@ -162,7 +190,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
           SpecError, DTypeError: Not ids of this environment. ClosedError: it was closed.
           EngineError: pygame is missing.
         """
-        return self._frames.draw(env_ids, None)
+        return self.engine.render(env_ids, None)
 
     def as_single_agent(self) -> AgentRows:
         """Agents as rows of a Gymnasium vector environment, for a policy that they share.
@@ -176,7 +204,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         """
         return AgentRows(self)
 
-    def collect(  # type: ignore[override]
+    def collect(
         self,
         policies: Mapping[str, NativePolicy | FrozenPolicy],
         arrays: Mapping[str, dict[str, Array]],
@@ -187,7 +215,7 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
     ) -> dict[str, Array] | None:
         """Steps all environments T times with a policy for each group, by the pool's threads.
 
-        What `rollouts.MultiAgentCollector` calls; as `VectorEnv.collect`, whose arrays have B
+        What `rollouts.Collector` calls; as `VectorEnv.collect`, whose arrays have B
         environments: here B are the A agents of each group, environment by environment.
 
         Args:
@@ -203,21 +231,13 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         """
         acts = self._of_groups("policies", policies)
         of_groups = self._of_groups("arrays", arrays)
-        acting = [*zip(acts, of_groups, strict=True)]
-        for policy, one in acting:
-            check_collects(policy, one, self.why_not_collects)
-        final_obs = self._pool.collect(
-            [policy.refresh(each["obs"][0]) for policy, each in acting],
-            of_groups,
-            keep_final_obs,
-            poll,
-            returns.rule if returns else None,
-            None,
-        )
-        self.num_calls += 1
+        for policy, one in zip(acts, of_groups, strict=True):
+            check_collects(policy, one, self.engine.why_not_collects)
+        rule = returns.rule if returns else None
+        final_obs = self.engine.collect(acts, of_groups, keep_final_obs, poll, rule, None)
         return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
 
-    def recv_batch(  # type: ignore[override]
+    def recv_batch(
         self,
         timeout_s: float | None = None,
         *,
@@ -225,24 +245,18 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
         max_envs: int | None = None,
     ) -> MultiAgentBatch:
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
-        arrays = self._recv(timeout_s, min_envs, max_envs)
-        return self._batch(arrays, self._take_failures())
+        arrays = self.engine.recv(timeout_s, min_envs, max_envs)
+        return self._batch(arrays, self.engine.take_failures())
 
-    def _take_failures(self) -> list[tuple[int, str]]:
-        return self._pool.take_failures() if self._reports_errors else []
-
-    def _batch(self, arrays: tuple[Array, ...], failures: list[tuple[int, str]]) -> MultiAgentBatch:
+    def _batch(self, arrays: Arrays, failures: list[tuple[int, str]]) -> MultiAgentBatch:
         step = dict(zip(STEP_ARRAYS, arrays, strict=False))
-        if not self._synchronous and len(step["env_id"]):
-            # a copy, because a view would keep the whole batch's buffer from being reused
-            self._last_env_id = step["env_id"].copy()
         # the groups' arrays are the last
         first = len(arrays) - len(self.groups) * len(_GROUP_ARRAYS)
         grouped = {
             name: self._grouped(arrays[first + index :: len(_GROUP_ARRAYS)])
             for index, name in enumerate(_GROUP_ARRAYS)
         }
-        if self._final_rows is None:
+        if not self._same_step:
             grouped["final_obs"] = None
         env_id = step["env_id"]
         if failures:
@@ -257,8 +271,8 @@ class MultiAgentVectorEnv(AgentGroups, NativeVectorEnv):
             episode_length=step["episode_length"],
         )
 
-    def _five(self, arrays: tuple[Array, ...]) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        failures = self._take_failures()
+    def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        failures = self.engine.take_failures()
         batch = self._batch(arrays, failures)
         info: Info = {
             "active": batch.active,

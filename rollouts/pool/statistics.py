@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
 from rollouts import _native
 from rollouts.checks import flag
@@ -124,91 +123,60 @@ def frozen(env: Any) -> Iterator[None]:
         env.update_statistics = True
 
 
-class KeepsStatistics:
-    """Access to the running statistics of a pool that normalises; VectorEnv sets the attributes."""
+class PoolStatistics:
+    """The running statistics of a native pool, by kind: "observation" and "reward".
 
-    _pool: _native.CpuPool
-    _wrappers: Wrappers
-    single_observation_space: spaces.Space[Any]
+    Attributes:
+      kinds: Those that the pool keeps: both, one or none.
+    """
 
-    @property
-    def observation_statistics(self) -> RunningStatistics:
-        """By which observations are scaled: (obs - mean) / sqrt(var + epsilon).
+    def __init__(self, pool: _native.CpuPool, wrappers: Wrappers, shape: tuple[int, ...]) -> None:
+        """Reads and sets those of a pool whose observations have this shape."""
+        self._pool, self._shape = pool, shape
+        kept = {
+            "observation": wrappers.normalize_observation,
+            "reward": wrappers.normalize_reward,
+        }
+        self.kinds = tuple(kind for kind, is_kept in kept.items() if is_kept)
 
-        Each received batch counts once, whatever its number of rows; rows that a masked reset only
-        shows again do not. Setting them replaces them, as for evaluation or from a checkpoint.
-
-        Raises:
-          SpecError: make_vec was not told normalize_observation, or what is set does not fit.
-          ProtocolError: Statistics that are frozen are set while environments are in flight.
-          ClosedError: The environment was closed.
-        """
-        return self._read("observation", fresh=False)
-
-    @observation_statistics.setter
-    def observation_statistics(self, statistics: RunningStatistics) -> None:
-        self._set("observation", statistics)
-
-    @property
-    def reward_statistics(self) -> RunningStatistics:
-        """Of discounted returns: rewards are divided by sqrt(var + epsilon). Shape ().
+    def read(self, kind: str, *, fresh: bool = False) -> RunningStatistics:
+        """Those in force, or what was counted since the last time they were read as `fresh`.
 
         Raises:
-          As `observation_statistics`, for normalize_reward.
+          SpecError: The pool keeps none of this kind. ClosedError: It was closed.
         """
-        return self._read("reward", fresh=False)
+        mean, var, count = self._pool.read_statistics(kind, fresh)
+        shape = self._shape_of(kind)
+        return RunningStatistics(mean.reshape(shape), var.reshape(shape), count)
 
-    @reward_statistics.setter
-    def reward_statistics(self, statistics: RunningStatistics) -> None:
-        self._set("reward", statistics)
-
-    @property
-    def update_statistics(self) -> bool:
-        """Whether batches count: Gymnasium's update_running_mean, of observations and rewards.
-
-        False freezes the statistics, for evaluation. Rows then do not wait for their batch: threads
-        scale them as they step.
+    def replace(self, kind: str, statistics: object) -> None:
+        """Puts others in their place.
 
         Raises:
-          SpecError: Something else than a bool is set, or nothing is normalised.
-          ProtocolError: It is set while environments are in flight. ClosedError: closed.
+          SpecError: As `read`, or they do not fit. ProtocolError: They are frozen, and environments
+            are in flight.
         """
-        return self._wrappers.normalizes and self._pool.updates_statistics
+        self._pool.read_statistics(kind, False)  # raises where there are none
+        good = checked(f"{kind}_statistics", statistics, self._shape_of(kind))
+        self._pool.set_statistics(kind, good.mean.ravel(), good.var.ravel(), good.count)
 
-    @update_statistics.setter
-    def update_statistics(self, updates: bool) -> None:
-        if not self._wrappers.normalizes:
+    @property
+    def are_updated(self) -> bool:
+        """Whether batches count."""
+        return bool(self.kinds) and self._pool.updates_statistics
+
+    def update(self, updates: bool) -> None:
+        """Counts batches from now on, or no more.
+
+        Raises:
+          SpecError: `updates` is no bool, or the pool keeps none. ProtocolError: Environments are
+            in flight.
+        """
+        if not self.kinds:
             raise SpecError(
                 "there are no statistics: give make_vec normalize_observation or normalize_reward"
             )
         self._pool.update_statistics(flag("update_statistics", updates))
 
-    @property
-    def normalizes(self) -> tuple[str, ...]:
-        """Of what there are statistics: "observation", "reward", both or none."""
-        kinds = {
-            "observation": self._wrappers.normalize_observation,
-            "reward": self._wrappers.normalize_reward,
-        }
-        return tuple(kind for kind, kept in kinds.items() if kept)
-
-    def take_new_statistics(self) -> dict[str, RunningStatistics]:
-        """What was counted since the last call, by "observation" and "reward", as far as kept.
-
-        Several pools share their statistics so: each one's are taken and `merged` into common ones,
-        which all get. Counts begin at 0.
-        """
-        return {kind: self._read(kind, fresh=True) for kind in self.normalizes}
-
-    def _shape(self, kind: str) -> tuple[int, ...]:
-        return (self.single_observation_space.shape or ()) if kind == "observation" else ()
-
-    def _read(self, kind: str, *, fresh: bool) -> RunningStatistics:
-        mean, var, count = self._pool.read_statistics(kind, fresh)
-        shape = self._shape(kind)
-        return RunningStatistics(mean.reshape(shape), var.reshape(shape), count)
-
-    def _set(self, kind: str, statistics: object) -> None:
-        self._pool.read_statistics(kind, False)  # raises where there are none
-        good = checked(f"{kind}_statistics", statistics, self._shape(kind))
-        self._pool.set_statistics(kind, good.mean.ravel(), good.var.ravel(), good.count)
+    def _shape_of(self, kind: str) -> tuple[int, ...]:
+        return self._shape if kind == "observation" else ()

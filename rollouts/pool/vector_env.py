@@ -1,27 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`VectorEnv`: the Gymnasium face of a native pool."""
+"""`VectorEnv`: Gymnasium's face of environments with one agent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
-from gymnasium.vector.utils import batch_space
 
-from rollouts.checks import flag
-from rollouts.errors import EnvError, SpecError
-from rollouts.families.model_fields import read_field
-from rollouts.pool.native_vector_env import NativeVectorEnv
-from rollouts.pool.statistics import KeepsStatistics
+from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
+from rollouts.checks import check_collects, flag
+from rollouts.errors import SpecError
+from rollouts.pool.engine import Arrays
+from rollouts.pool.face import PoolFace
+from rollouts.pool.native import NativeEngine
+from rollouts.pool.statistics import RunningStatistics
+
+if TYPE_CHECKING:
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
+    from rollouts.returns import Gae, Nstep
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Array, Array]):
+class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
     """N environments, of one id or with equal spaces, stepped as a batch by the native pool.
 
     Implements `gymnasium.vector.VectorEnv`; `send`, `recv` and `async_reset` are the
@@ -30,6 +36,7 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
     it, so keeping an array is safe and costs no copy.
 
     Attributes:
+      engine: What steps the environments, a NativeEngine.
       num_envs: Environments N.
       batch_size: Rows B of a batch; N in synchronous mode.
       num_threads: Threads that step, in synchronous mode the caller's among them.
@@ -39,20 +46,25 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
 
-    def _set_spaces(self) -> None:
-        spec, parts = self.env_spec, self._parts
-        if spec.groups:
+    def __init__(self, engine: NativeEngine) -> None:
+        """Takes over an engine, which is closed with this; `make_vec` makes both.
+
+        Raises:
+          SpecError: Its environments have several agents.
+        """
+        self.closed = True  # until there is something to close
+        if engine.groups:
+            engine.close()
             raise SpecError(
-                f"{spec.id} has several agents: make_vec makes a MultiAgentVectorEnv of it"
+                f"{engine.env_spec.id} has several agents: make_vec makes a MultiAgentVectorEnv "
+                "of it"
             )
-        self.single_action_space = spec.single_action_space
-        self.action_space = batch_space(spec.single_action_space, self.batch_size)
-        if parts is None:
-            self.single_observation_space = spec.single_observation_space
-            self.observation_space = batch_space(spec.single_observation_space, self.batch_size)
-        else:
-            self.single_observation_space = parts.space()
-            self.observation_space = parts.space(self.batch_size)
+        super().__init__(engine)
+        self.single_observation_space = engine.single_observation_space
+        self.single_action_space = engine.single_action_space
+        self.observation_space = engine.observation_space
+        self.action_space = engine.action_space
+        self._parts = engine.parts
 
     def reset(
         self,
@@ -98,8 +110,7 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
           env.reset(options={"model": {"body_mass": mass * rng.uniform(0.8, 1.2, mass.shape)}})
           env.reset(options={"model": {"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)}})
         """
-        self._send_reset(seed, options)
-        obs, _, _, _, info = self.recv()
+        obs, _, _, _, info = self._five(self.engine.reset(seed, options))
         return obs, info
 
     def step(
@@ -131,13 +142,148 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
           EnvError: An environment failed; the others' batch comes with the next recv.
           ClosedError: The environment was closed.
         """
-        try:
-            arrays = self._pool.step(actions, self._targets(env_id), out)
-        except EnvError:
-            self.num_calls += 1  # the others were stepped
-            raise
-        self.num_calls += 1
-        return self._five(arrays)
+        return self._five(self.engine.step(actions, env_id, out))
+
+    def send(
+        self,
+        actions: npt.ArrayLike,
+        env_id: npt.ArrayLike | None = None,
+        *,
+        out: dict[str, Array] | None = None,
+    ) -> None:
+        """Starts stepping environments and returns at once.
+
+        Args:
+          actions: (n, *action_shape), one row per environment.
+          env_id: (n,) int, global ids as in `info["env_id"]`. None: all environments in
+            synchronous mode, those of the last `recv` otherwise.
+          out: Arrays that the environments write in place of the pool's own, by the names
+            obs, reward, terminated, truncated, env_id, episode_return, episode_length and
+            final_obs, any of them: n rows, the dtype that recv returns, C-contiguous,
+            such as row t + 1 of a rollout's (T + 1, B, ...) array. The recv returns them;
+            until then they belong to the pool. Synchronous mode only.
+
+        Raises:
+          As `step`. Nothing is sent when an error is raised.
+        """
+        self.engine.send(actions, env_id, out)
+
+    def recv(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> tuple[Array, Array, Array, Array, Info]:
+        """Waits for the next batch.
+
+        Args:
+          timeout_s: Seconds to wait; None waits for ever.
+          min_envs, max_envs: Return as soon as min_envs environments have finished, with
+            what has by then, at most max_envs. If one is None it is batch_size, or the
+            other one if that leaves them in order. Asynchronous mode only. Arrays are
+            copies if the rows asked for lie in two of the pool's buffers.
+
+        Returns:
+          As `step`. In synchronous mode the rows sent since the last recv, in the order
+          sent; in asynchronous mode the first environments to finish.
+
+        Raises:
+          TimeoutError: No batch within timeout_s. ProtocolError: too few environments
+          are in flight to fill a batch. SpecError: not 1 <= min_envs <= max_envs <=
+          num_envs, or synchronous mode. DTypeError: timeout_s is no number. EnvError,
+          ClosedError: as `step`.
+        """
+        return self._five(self.engine.recv(timeout_s, min_envs, max_envs))
+
+    def recv_batch(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> StepBatch:
+        """Waits for the next batch and returns its plain arrays; see `recv`.
+
+        Returns:
+          StepBatch; final_obs is dense, valid where terminated | truncated in same-step
+          mode, None in the others.
+        """
+        arrays = self.engine.recv(timeout_s, min_envs, max_envs)
+        batch = StepBatch._make((*arrays[:NUM_STEP_ARRAYS], self.engine.columns(arrays)))
+        return batch if self._parts is None else self._with_parts(batch)
+
+    def drain(self, timeout_s: float | None = None) -> tuple[Array, Array, Array, Array, Info]:
+        """Waits for everything in flight and returns it as one batch, as `recv` does.
+
+        Then every environment is at rest, so that `get_state`, `set_state` and another
+        thread's `send` find none of them in flight.
+
+        Returns:
+          As `step`, with as many rows as environments were in flight, maybe none.
+
+        Raises:
+          TimeoutError, DTypeError, EnvError, ClosedError: As `recv`.
+        """
+        return self._five(self.engine.drain(timeout_s))
+
+    def collect(
+        self,
+        policy: NativePolicy | FrozenPolicy,
+        arrays: dict[str, Array] | None = None,
+        *,
+        keep_final_obs: bool = False,
+        poll: Callable[[], None] | None = None,
+        returns: Gae | Nstep | None = None,
+        normalize: dict[str, Any] | None = None,
+    ) -> Array | None:
+        """Steps all environments T times with a policy, by the pool's threads, without Python.
+
+        Threads take some environments through all steps before others. Where statistics are
+        updated they wait for each other at each step, which counts as a received batch does.
+
+        What `rollouts.Collector` calls; it has the arrays. The environments have been reset, and
+        nothing is in flight. Ctrl-C and `close` end it; the environments are then somewhere in the
+        rollout, as after an error.
+
+        Args:
+          policy: Computes actions and values; its weights are looked at once, before the start.
+          arrays: T is that of reward (T, B) float32.
+            obs              (T + 1, B, *obs_shape)   row 0 is read, the others are written
+            action           (T, B, *action_shape)    as sampled; environments get it clipped
+            log_prob, value, bootstrap_value   (T, B) float32
+            terminated, truncated              (T, B) bool
+            episode_return   (T, B) float64           episode_length   (T, B) int32
+            last_value       (B,) float32             of the last row of obs
+            may be left out:
+            inputs           (T, B, k) float32        what the head read, logits or mean and log_std
+            entropy          (T, B) float32           nats of what actions are drawn from; of a
+                                                      "tanh_gaussian" before its tanh, 0 of
+                                                      "epsilon_greedy"
+            action_mask      (T + 1, B, A) bool       what may be chosen; row 0 is read
+            advantage, target  (T, B) float32         of each environment's T steps, by `returns`
+            of a policy with memory, whose states have s features together:
+            state            (B, s) float32           read where begins does not hold; written as
+            begins           (B,) bool                the next rollout goes on from them
+            policy_state     (1 or T, B, s) float32   what the first row met, or each
+          keep_final_obs: Whether to return the last observation of each episode that ended.
+          poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
+          returns: What advantage and target are; the bits of `rollouts.returns`.
+          normalize: Statistics of somebody else's, which scale what the policy sees; for adapters,
+            see rollouts.integrations.sb3. What was counted is written into it.
+        Returns:
+          (E, obs_bytes) uint8 by step and environment, or None.
+        Raises:
+          SpecError: The policy does not fit the pool, a weight or an output is NaN or infinite;
+            the pool does not autoreset in the same step; an array has another shape or dtype.
+          ProtocolError: Environments are in flight or were never reset.
+          EnvError: An environment failed, unless on_env_error="reset".
+        """
+        check_collects(policy, arrays, self.engine.why_not_collects)
+        assert arrays is not None
+        rule = returns.rule if returns else None
+        final_obs = self.engine.collect([policy], [arrays], keep_final_obs, poll, rule, normalize)
+        return None if final_obs is None else final_obs[0]
 
     def render(  # type: ignore[override]
         self, env_ids: npt.ArrayLike | None = None, camera: int | str | None = None
@@ -164,7 +310,7 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
           EngineError: There is no OpenGL; the message says which variable and which packages
             help. Or this process was forked from one that has rendered.
         """
-        return self._frames.draw(env_ids, camera)
+        return self.engine.render(env_ids, camera)
 
     @property
     def model_fields(self) -> list[str]:
@@ -177,7 +323,7 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
         Raises:
           SpecError: The environments have no model. ClosedError: The environment was closed.
         """
-        return self._pool.model_fields(0)
+        return self.engine.model_fields()
 
     def model_field(self, field: str, *, of_file: bool = False) -> Array:
         """The values of a field of MuJoCo's model, one for each environment.
@@ -194,8 +340,121 @@ class VectorEnv(NativeVectorEnv, KeepsStatistics, GymnasiumVectorEnv[Array, Arra
             of_file is no bool.
           ProtocolError: An environment is in flight. ClosedError: The environment was closed.
         """
-        of_file = flag("of_file", of_file)
-        rows = [read_field(self._pool, env, field, of_file) for env in range(self.num_envs)]
-        if any(row.shape != rows[0].shape for row in rows):
-            raise SpecError(f"model field {field!r} has another shape in other environments")
-        return np.stack(rows)
+        return self.engine.model_field(field, of_file=flag("of_file", of_file))
+
+    def xla(self) -> tuple[Any, Any, Any, Any]:
+        """(handle, recv, send, step) for functions that JAX compiles; results are StepBatches.
+
+        See `rollouts.integrations.jax.xla`.
+
+        Raises:
+          EngineError: JAX is not installed. SpecError: flatten_observation is False.
+        """
+        if self._parts is not None:
+            raise SpecError("xla() hands out flat rows: leave flatten_observation=False out")
+        # by name, because this package does not depend on its adapters
+        adapter = importlib.import_module("rollouts.integrations.jax")
+        made: tuple[Any, Any, Any, Any] = adapter.xla(self)
+        return made
+
+    @property
+    def info_names(self) -> tuple[str, ...]:
+        """What infos have of the environments' own, such as "lives" or "action_mask"."""
+        return self.engine.info_names
+
+    def action_masks(self) -> Array:
+        """Which actions the observations of the last batch allow, by info["action_mask"].
+
+        Where same-step autoreset began an episode, it is the mask of that, while the info of
+        `recv_batch` is of the step that ended the one before.
+
+        Returns:
+          (B, A) bool, in the order of the batch that was received last.
+        Raises:
+          SpecError: The environments report none. ProtocolError: Nothing was received yet.
+        """
+        return self.engine.action_masks()
+
+    @property
+    def observation_statistics(self) -> RunningStatistics:
+        """By which observations are scaled: (obs - mean) / sqrt(var + epsilon).
+
+        Each received batch counts once, whatever its number of rows; rows that a masked reset only
+        shows again do not. Setting them replaces them, as for evaluation or from a checkpoint.
+
+        Raises:
+          SpecError: make_vec was not told normalize_observation, or what is set does not fit.
+          ProtocolError: Statistics that are frozen are set while environments are in flight.
+          ClosedError: The environment was closed.
+        """
+        return self.engine.statistics.read("observation")
+
+    @observation_statistics.setter
+    def observation_statistics(self, statistics: RunningStatistics) -> None:
+        self.engine.statistics.replace("observation", statistics)
+
+    @property
+    def reward_statistics(self) -> RunningStatistics:
+        """Of discounted returns: rewards are divided by sqrt(var + epsilon). Shape ().
+
+        Raises:
+          As `observation_statistics`, for normalize_reward.
+        """
+        return self.engine.statistics.read("reward")
+
+    @reward_statistics.setter
+    def reward_statistics(self, statistics: RunningStatistics) -> None:
+        self.engine.statistics.replace("reward", statistics)
+
+    @property
+    def update_statistics(self) -> bool:
+        """Whether batches count: Gymnasium's update_running_mean, of observations and rewards.
+
+        False freezes the statistics, for evaluation. Rows then do not wait for their batch: threads
+        scale them as they step.
+
+        Raises:
+          SpecError: Something else than a bool is set, or nothing is normalised.
+          ProtocolError: It is set while environments are in flight. ClosedError: closed.
+        """
+        return self.engine.statistics.are_updated
+
+    @update_statistics.setter
+    def update_statistics(self, updates: bool) -> None:
+        self.engine.statistics.update(updates)
+
+    @property
+    def normalizes(self) -> tuple[str, ...]:
+        """Of what there are statistics: "observation", "reward", both or none."""
+        return self.engine.statistics.kinds
+
+    def take_new_statistics(self) -> dict[str, RunningStatistics]:
+        """What was counted since the last call, by "observation" and "reward", as far as kept.
+
+        Several pools share their statistics so: each one's are taken and `merged` into common ones,
+        which all get. Counts begin at 0.
+        """
+        statistics = self.engine.statistics
+        return {kind: statistics.read(kind, fresh=True) for kind in statistics.kinds}
+
+    def _five(self, arrays: Arrays) -> tuple[Array, Array, Array, Array, Info]:
+        info = self.engine.info(arrays)
+        obs = arrays[0] if self._parts is None else self._in_parts(arrays[0], info)
+        # one after the other: a slice of them would be one more tuple in each step
+        return obs, arrays[1], arrays[2], arrays[3], info
+
+    def _in_parts(self, obs: Array, info: Info) -> Any:
+        """A dict of views; so are the last observations in `info`, if any."""
+        assert self._parts is not None
+        if "final_obs" in info:
+            for row in np.flatnonzero(info["_final_obs"]):
+                info["final_obs"][row] = self._parts.split_row(info["final_obs"][row])
+        return self._parts.split(obs)
+
+    def _with_parts(self, batch: StepBatch) -> StepBatch:
+        assert self._parts is not None
+        final_obs = batch.final_obs
+        parts: Any = {"obs": self._parts.split(batch.obs)}
+        if final_obs is not None:
+            parts["final_obs"] = self._parts.split(final_obs)
+        return batch._replace(**parts)

@@ -22,7 +22,7 @@ FRAMES_PER_S = 50
 
 _SCALE = 30.0  # pixels in a metre
 _WIDTH, _HEIGHT = 600, 400  # pixels
-_STEP = 14 / _SCALE  # of the walker's ground, metres
+_STEP = 14 / _SCALE  # width of a step of the walker's ground, metres
 _NUM_CLOUDS = 10
 
 Corners = npt.NDArray[np.float64]

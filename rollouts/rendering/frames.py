@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 # (rows of environments, camera) -> their frames
 Draw = Callable[[Sequence[int], int | str | None], list[Array]]
 
-# of the engines that draw themselves, by the option that tells how many frames a step is
+# engines that draw themselves, by the option that says how many frames a step has
 _FRAMES_PER_S = {"frameskip": 60, "frame_skip": 35}  # Atari, ViZDoom
 
 
@@ -107,7 +107,7 @@ class FrameSource:
         return tuple(frames)
 
     def metadata(self, render_mode: str | None) -> dict[str, Any]:
-        """What Gymnasium's wrappers look at; the pace only where there is a render_mode.
+        """Metadata for Gymnasium's wrappers; frames per second only where there is a render_mode.
 
         Raises:
           SpecError: There is a render_mode, and an environment that nothing draws.
@@ -135,7 +135,7 @@ class FrameSource:
             return self._worlds.frames_per_s(spec)
         timestep = float(self._pool.read_model(0, "opt.timestep", True))
         substeps = int(spec.options["frame_skip"])
-        if substeps == 0:  # of the DeepMind Control Suite: the task's own
+        if substeps == 0:  # 0 stands for the number of the DeepMind Control Suite's task
             return max(1, round(1 / (dm_control.control_timestep(spec.header) or timestep)))
         return max(1, round(1 / (timestep * substeps)))
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 _LOOP_FOR_EVER = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
-_LONGEST_MS = 600_000  # of one frame; the format has 16 bits of 10 ms
+_LONGEST_MS = 600_000  # longest frame: the format has 16 bits of 10 ms
 
 
 class GifWriter:

@@ -17,7 +17,7 @@ from rollouts import _native
 FRAMES_PER_S = 10
 TILE = 32  # pixels of a side
 
-_SUBPIXELS = 3  # of a pixel's side
+_SUBPIXELS = 3  # parts of a pixel's side
 _LINE = 0.031  # width of the grid's lines, tiles
 # minigrid's, by number
 _COLORS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (112, 39, 195), (255, 255, 0), (100, 100, 100))
@@ -68,7 +68,7 @@ def _seen(
     """Cells (height, width) that the agent sees."""
     height, width = cells.shape
     dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
-    # of the view: column to the right of the agent, row behind it
+    # columns and rows of the view; the agent stands in the middle of its last row
     columns, rows = np.indices((side, side))
     across, ahead = columns - side // 2, side - 1 - rows
     xs, ys = x + dx * ahead - dy * across, y + dy * ahead + dx * across
@@ -85,7 +85,7 @@ def _seen(
 
 
 def _spread(clear: Mask) -> Mask:
-    """What is seen of a view (columns, rows) from the middle of its last row.
+    """Marks the cells of a view (columns, rows) that are seen from the middle of its last row.
 
     A cell that is seen and clear shows those beside it and the three before them: the cells to the
     right first, then those to the left.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How frames shall look: Gymnasium's options of MuJoCo environments, by its names or EnvPool's."""
+"""Options of MuJoCo environments' frames, by Gymnasium's names or EnvPool's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollouts.errors import DTypeError, SpecError
 MODES = ("rgb_array",)
 PREFIX = "render_"  # EnvPool's: render_width is width
 
-# of MuJoCo's free camera
+# fields of MuJoCo's free camera
 CAMERA_FIELDS = (
     "azimuth",
     "distance",
@@ -29,7 +29,7 @@ _MAX_SIDE = 16384  # pixels; no OpenGL draws into more
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """What the frames of MuJoCo environments look like; those of Tag have the size alone.
+    """Size, camera and visual options of MuJoCo environments' frames; Tag's have a size alone.
 
     Attributes:
       width, height: Pixels.

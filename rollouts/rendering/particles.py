@@ -27,19 +27,19 @@ Disc = tuple[float, Color]
 
 _SIDE = 700  # pixels
 _UNIT = 350  # pixels of one unit of the world, before the view is scaled
-_BRIGHTEST = 200  # of a colour's part
+_BRIGHTEST = 200  # largest value of a colour's part
 _INSET = 0.9  # part of the picture in which things are
 _LINE = 0.05  # height of a line of text, and its distance from the edge, as parts of the picture
 _LETTERS = 24  # pixels
 
-_SIZE = 0.05  # of what has no size of its own
+_SIZE = 0.05  # size of things that have none of their own
 _DARK: Color = (0.25, 0.25, 0.25)
 _RED: Color = (0.75, 0.25, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a picture shows.
+    """The things that a picture shows.
 
     Attributes:
       agents, landmarks: Their discs; a later one covers those before it.
@@ -107,7 +107,7 @@ def _everything(scene: Scene, world: Mapping[str, Array]) -> Array:
 
 
 def _reach(places: Array) -> float:
-    """How far from the middle the furthest thing is."""
+    """Distance of the furthest thing from the middle."""
     # a world in which all is at the origin has no size
     return float(np.abs(places).max()) or 1.0
 

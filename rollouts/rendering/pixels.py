@@ -33,7 +33,7 @@ def pixel_frames(frames: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def native_options(env_id: str, frames: Mapping[str, Any]) -> dict[str, str | int | bool]:
-    """What the native core has to know of the pictures of an id.
+    """Options of the native core for the pictures of an id.
 
     Args:
       env_id: Whose camera to use.
@@ -60,7 +60,7 @@ def native_options(env_id: str, frames: Mapping[str, Any]) -> dict[str, str | in
 
 
 def load_opengl() -> None:
-    """Has the native core draw with the library that frames are drawn with.
+    """Makes the native core draw with the library that frames are drawn with.
 
     Raises:
       EngineError: There is none, or one that needs a display, or this process was forked from one

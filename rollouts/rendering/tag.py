@@ -69,7 +69,7 @@ def _is_tagger(view: WorldView) -> Array:
 
 
 def _is_there(world: Mapping[str, Array]) -> Array:
-    """Who is in the episode after this step."""
+    """Marks the agents that are in the episode after this step."""
     there: Array = (world["active"] != 0) & (world["terminated"] == 0)
     return there
 
@@ -229,7 +229,7 @@ class _Picture:
     ) -> None:
         """Writes text around the height y; `align` of its width is to the left of x."""
         area = font(size).get_rect(text)
-        # of digits: letters that reach below the line would lift the text
+        # the height of digits: letters that reach below the line would lift the text
         height = font(size).get_rect("0").height
         top = round(y + height / 2) - area.top
         font(size).render_to(self._surface, (round(x - align * area.width), top), text, color)

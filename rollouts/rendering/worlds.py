@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class WorldView:
-    """What is drawn.
+    """A world at one moment, ready to be drawn.
 
     Attributes:
       now: The world's arrays by name, as its header names them, and those of its agents: "active"

@@ -35,5 +35,5 @@ def sampling_ahead(is_full: Callable[[], bool]) -> Iterator[None]:
 
 
 def _others() -> set[int]:
-    """All threads that run Python, whoever started them, but this one."""
+    """All threads that run Python, foreign ones too, except this one."""
     return {*sys._current_frames()} - {threading.get_ident()}

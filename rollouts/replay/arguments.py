@@ -17,7 +17,7 @@ from rollouts.errors import DTypeError, SpecError
 Array = NDArray[Any]
 
 _LONGEST_S = 1e9  # locks take no more
-_MOST_ITEMS = 2**31 - 1  # of a table, and of a batch
+_MOST_ITEMS = 2**31 - 1  # in a table, and in a batch
 
 
 def as_batch_size(batch_size: object) -> int:

@@ -156,7 +156,7 @@ class ReplayBuffer(SampledReplay):
         Args:
           batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker:
             one that was added before is refused, and a gap before it cuts the open episodes. Of
-            agents (`MultiAgentCollector`): one group's; steps that are not active are left out.
+            agents (`Collector`): one group's; steps that are not active are left out.
           priority: One number: of all items that this call completes. (T, B): of the item that
             begins at each step, also where a later call completes it, as Ape-X's workers give
             them. None: the highest that each table has seen.
@@ -255,8 +255,8 @@ class ReplayBuffer(SampledReplay):
     ) -> ReplayBatch:
         """Draws a batch, each item when the rate limiter admits it, and returns it.
 
-        A batch may be larger than what the limiter admits at once. What was drawn before a timeout
-        comes first in the next batch, whoever takes it.
+        A batch may be larger than what the limiter admits at once. Items drawn before
+        a timeout come first in the next batch, in whichever thread takes it.
 
         Args:
           batch_size: Items B, drawn with replacement.
@@ -394,5 +394,5 @@ class ReplayBuffer(SampledReplay):
         self._writer.restore(*files.unpack(block))
 
     def close(self) -> None:
-        """Wakes whoever waits with ClosedError. May be called twice."""
+        """Ends all waiting calls by ClosedError. May be called twice."""
         self.store.close()

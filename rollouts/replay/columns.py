@@ -28,7 +28,7 @@ def stack_num(spec: EnvSpec) -> int:
 
 
 class Columns:
-    """What a row holds. All arrays are checked here, and converted to the columns' dtypes."""
+    """The columns of a row. Arrays are checked here, and converted to the columns' dtypes."""
 
     def __init__(
         self,

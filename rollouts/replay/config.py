@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay table is made of: which items, how many, who is sampled, removed and kept waiting.
+"""Settings of a replay table: its items, their number, selectors and the rate limiter.
 
 Selectors and rate limiters have the semantics of Reverb, ends of episodes those of Acme's adders.
 """

@@ -18,7 +18,7 @@ with needs("torch", "DeviceReplay"):
     from torch import Tensor
 
 if TYPE_CHECKING:
-    from rollouts.collecting.device_rollout import DeviceRollout
+    from rollouts.batch import RolloutBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,7 +120,7 @@ class DeviceReplay:
         return sum(one.nbytes for one in self._rows.values())
 
     @torch.no_grad()
-    def add(self, rollout: DeviceRollout) -> None:
+    def add(self, rollout: RolloutBatch[Tensor]) -> None:
         """Copies a rollout, which follows on the last one of the same environments.
 
         Args:
@@ -157,8 +157,7 @@ class DeviceReplay:
         self._put("last", ended)
         if "active" in self._rows:
             self._put("active", rollout.extras["active"])
-        version = torch.full((steps,), rollout.policy_version, device=self.device)
-        self._put("policy_version", version)
+        self._put("policy_version", rollout.policy_version[:, 0])
         self._next = (self._next + steps) % len(self._rows["reward"])
         self._size = min(self._size + steps, len(self._rows["reward"]))
         self._counts = None
@@ -247,7 +246,7 @@ class DeviceReplay:
         self._next, self._size, self._counts = state["next"], state["size"], None
         self._generator.set_state(state["generator"].cpu())
 
-    def _allocate(self, rollout: DeviceRollout) -> None:
+    def _allocate(self, rollout: RolloutBatch[Tensor]) -> None:
         num_envs = rollout.reward.shape[1]
         length = self.capacity // num_envs
         if length < self.items.n:
@@ -267,7 +266,7 @@ class DeviceReplay:
             self._rows["active"] = make(rollout.extras["active"])
         self._env_id = rollout.env_id.clone()
 
-    def _check(self, rollout: DeviceRollout) -> None:
+    def _check(self, rollout: RolloutBatch[Tensor]) -> None:
         for name in ("obs", "action", "reward"):
             given, held = getattr(rollout, name), self._rows[name]
             if given.shape[1:] != held.shape[1:] or given.dtype != held.dtype:
@@ -309,7 +308,7 @@ class DeviceReplay:
         options: dict[str, Any] = {"generator": self._generator, "device": self.device}
         if active is None:
             return self._index(torch.randint(self._num_drawable, (count,), **options))
-        # which of the active steps, and where it lies: nothing has to know how many there are
+        # draws one of the active steps and finds its place; their number stays on the device
         if self._counts is None:
             ages = torch.arange(self._num_drawable, device=self.device)
             self._counts = active.flatten()[self._index(ages)].cumsum(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every replay has for a learner: ReplayBuffer, ReplayService and ReplayClient."""
+"""The learner's interface of every replay: ReplayBuffer, ReplayService and ReplayClient."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long items are, and how many of them further steps may give.
+"""Lengths of items, and the number of items that further steps may give.
 
 Which rows of an episode make which items: native/include/rollouts/replay/items.h.
 """
@@ -32,7 +32,7 @@ def native_kind(kind: ItemKind) -> tuple[int, int, str]:
 
 
 def reach_rows(kind: ItemKind) -> int:
-    """How many rows behind the newest one an item may begin that was not made before."""
+    """Largest distance from the newest row to the first row of an item that is still to be made."""
     return item_rows(kind) + (kind.step if isinstance(kind, Sequences) else 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ReplayBuffer.sample` returns, made of the arrays that the native store gathers."""
+"""Results of `ReplayBuffer.sample`, made of the arrays that the native store gathers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleInfo:
-    """What is known of the B sampled items. With `device=` all arrays are tensors.
+    """Keys, probabilities and ages of B sampled items. With `device=` all arrays are tensors.
 
     Attributes:
       key            (B,) int64     of the item; for `update_priorities`

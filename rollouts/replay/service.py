@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rollouts.batch import Episodes
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.replay.arguments import (
@@ -31,7 +32,7 @@ from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.options import MOVED_KEYWORDS, ShardOptions
-from rollouts.replay.shards.shard import EndedEpisodes, LocalShard, ShardConfig, ShardHandle
+from rollouts.replay.shards.shard import LocalShard, ShardConfig, ShardHandle
 from rollouts.replay.tables import by_name
 from rollouts.support.extras import needs
 from rollouts.support.field_checks import check_type
@@ -253,7 +254,7 @@ class ReplayService(SampledReplay):
         """The newest that was inserted: what `policy_lag` is counted from."""
         return self._driver.policy_version
 
-    def take_episodes(self) -> EndedEpisodes:
+    def take_episodes(self) -> Episodes:
         """Returns the episodes that ended in what was inserted since the last call."""
         return self._driver.take_episodes()
 
@@ -313,7 +314,7 @@ class ReplayService(SampledReplay):
         return self._driver.stats()
 
     def close(self) -> None:
-        """Wakes whoever waits, clients too, and ends the shards. May be called twice."""
+        """Ends all waiting calls, those of clients too, and the shards. May be called twice."""
         self._driver.stop()
         with self._desk_lock:
             if self._desk is not None:

@@ -22,7 +22,7 @@ Outcome = tuple[Any, Any, Any, Mapping[str, Any]]
 
 
 class Acted(NamedTuple):
-    """What B environments were in and were told to do, and what the policy says of it.
+    """One step of B environments: observations, actions and the policy's values for them.
 
     Attributes:
       obs             (B, *obs_shape)      that the actions answer to

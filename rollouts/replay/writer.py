@@ -30,7 +30,7 @@ Array = NDArray[Any]
 # how long one wait may hold the buffer's lock
 _SLICE_S = 0.05
 
-# of the items of one call: the highest seen, one for all, or (T, B) by the step they begin at
+# priorities of a call's items: the highest seen, one for all, or (T, B) by their first step
 Priority = float | Array | None
 
 _NATIVE_MODES = {
@@ -288,7 +288,7 @@ class Writer:
         )
 
     def _news_of_cuts(self) -> str | None:
-        """What to tell of items that were cut away, once; None: nothing, or it was told."""
+        """Warning about items that were cut away; None where there is none, or it was given."""
         if self._told_of_cuts or not self._native.has_cut_away:
             return None
         self._told_of_cuts = True

@@ -24,7 +24,7 @@ _exiting = threading.Event()
 
 
 def call_at_exit(method: Callable[[], object]) -> None:
-    """Has a bound method called when the process ends, unless its object is gone by then.
+    """Calls a bound method when the process ends, unless its object is gone by then.
 
     The newest is called first, and all before what libraries imported earlier have registered,
     such as Ray its shutdown. The method may be called after the object was closed.

@@ -26,7 +26,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except EngineError:  # of a module that has said it already
+    except EngineError:  # a module has named what is missing already
         raise
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "rollouts":  # a mistake of ours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment's options mean: the comments at their fields in its header."""
+"""Help for an environment's options: the comments at their fields in its header."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def option_help(header: str) -> Mapping[str, str]:
 
 
 def remember_header(header: str, text: str) -> None:
-    """Has `option_help` know a header that is none of ours."""
+    """Keeps the text of a user's header, from which `option_help` reads its options."""
     _remembered[header] = text
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is used of Ray (2.60) that is not in its public interface: all of it is here.
+"""The only home of names that Ray (2.60) does not make public.
 
 Nothing here imports Ray before somebody else has.
 """

@@ -92,7 +92,6 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
-    from rollouts.collecting.multi_agent import MultiAgentCollector
     from rollouts.distributed.worker import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
@@ -121,8 +120,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
         from rollouts.collecting.device_collector import DeviceCollector
 
         return DeviceCollector(env, policy, request.rollout_length), env.synchronize
-    kind = MultiAgentCollector if groups else Collector
-    return kind(env, policy, request.rollout_length), lambda: None
+    return Collector(env, policy, request.rollout_length), lambda: None
 
 
 def _memory(device: str) -> tuple[int, Callable[[], int]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from comparisons.stepping import libraries
+from comparisons.stepping import vector_libraries
 from comparisons.stepping.atari_options import (
     ale_atari_options,
     envpool_atari_options,
@@ -217,7 +217,7 @@ def test_a_missing_peer_says_what_to_install(
         raise ImportError(f"No module named {wanted!r}")
 
     peer = stepper(name)
-    monkeypatch.setattr(libraries.importlib, "import_module", refuse)
+    monkeypatch.setattr(vector_libraries.importlib, "import_module", refuse)
     with pytest.raises(EngineError, match=f"peer '{name}' needs .*{module}.*pip install"):
         peer.version()
 
@@ -236,7 +236,7 @@ def test_options_that_a_peer_cannot_be_given_are_refused() -> None:
 
 def test_our_engine_is_no_option_that_a_peer_would_need() -> None:
     settings = Settings("Pendulum-v1", 2, 2, 1, env_options={"engine": "mujoco"})
-    _, options, _ = libraries.gymnasium_maker(settings, env_spec("Pendulum-v1"))
+    _, options, _ = vector_libraries.gymnasium_maker(settings, env_spec("Pendulum-v1"))
     assert options == {}
 
 

@@ -20,8 +20,8 @@ from comparisons.elsewhere import child as child_module
 from comparisons.elsewhere.child import FOLDER, Child, version_there
 from comparisons.elsewhere.peers import PufferLib, _divisor
 from rollouts.bench import NotMeasured, OpenEnv, Settings, compare
+from rollouts.bench.all_peers import find
 from rollouts.bench.measurement import Failure, Measurement
-from rollouts.bench.registry import find
 from rollouts.bench.report import footer, table, to_json
 from rollouts.bench.runner import measure
 from rollouts.cli import main as cli

@@ -12,8 +12,8 @@ import pytest
 
 import rollouts
 from rollouts.bench import peers, stepper
+from rollouts.bench.all_peers import find, names
 from rollouts.bench.peer import Peer
-from rollouts.bench.registry import find, names
 
 MEASURES = ("step", "collect", "replay", "add_step")
 OPENERS = [
@@ -37,7 +37,7 @@ def test_what_opens_a_peer_exists(
     name: str, measure: str, opener: functools.partial[object]
 ) -> None:
     if len(opener.args) != 2:
-        return  # of a class that is imported
+        return  # it opens a class that is imported already
     module, attribute = map(str, opener.args)
     try:
         found = importlib.import_module(module)

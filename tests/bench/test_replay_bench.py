@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollouts.bench import Peer, registry, replay, replay_own, replay_steps, replay_workloads
+from rollouts.bench import Peer, all_peers, replay, replay_own, replay_steps, replay_workloads
 from rollouts.cli import main as cli
 
 SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
@@ -33,7 +33,7 @@ def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch
         raise ImportError("No module named 'absent'")
 
     known = {"absent": Peer(name="absent", replay=absent)}
-    monkeypatch.setattr(registry, "peers", lambda: known)
+    monkeypatch.setattr(all_peers, "peers", lambda: known)
     settings = replay.Settings(num_batches=1, repeats=1)
     results, missing = replay.compare(SMALL, ["absent"], settings)
     assert [r.library for r in results] == ["rollouts"]

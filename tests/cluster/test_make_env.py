@@ -72,7 +72,7 @@ def coordinator(make_env: Any = make_env, **options: Any) -> RolloutCoordinator:
 def check(batch: Any, num_envs: int) -> None:
     assert batch.obs.shape == (10, num_envs, 2)
     assert batch.terminated.sum() == 2 * num_envs
-    assert batch.episode_length.tolist() == [5] * 2 * num_envs
+    assert batch.episodes().lengths.tolist() == [5] * 2 * num_envs
     np.testing.assert_array_equal(batch.reward, batch.obs[..., 0] % 3)
 
 

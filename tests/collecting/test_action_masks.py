@@ -185,7 +185,7 @@ def test_environments_in_python_tell_masks_too() -> None:
         batch = rollouts.Collector(env, policy, 20, mask_actions=True).collect()
     assert (batch.extras["action_mask"].sum(-1) == 1).all()
     np.testing.assert_allclose(batch.log_prob, 0, atol=1e-6)
-    assert batch.episode_length.tolist() == [7] * 6
+    assert batch.episodes().lengths.tolist() == [7] * 6
 
 
 def test_workers_and_replay_have_masks() -> None:

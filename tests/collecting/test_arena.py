@@ -145,9 +145,9 @@ def test_episodes_that_ended_come_by_time_and_then_by_environment() -> None:
     arena.write_outcome(0, None, step([4, 5, 6], [0, 1, 0], [0, 1, 1]), None)
     arena.write_outcome(3, None, step([7, 8, 9], [1, 1, 1]), None)  # beyond
     batch = first(arena, 3)
-    assert batch.episode_return.tolist() == [500, 600, 300]
-    assert batch.episode_length.tolist() == [5, 6, 3]
-    assert batch.episode_env_id.tolist() == [6, 7, 7]
+    env_id, returns, lengths, final_obs = batch.episodes()
+    assert returns.tolist() == [500, 600, 300] and lengths.tolist() == [5, 6, 3]
+    assert env_id.tolist() == [6, 7, 7] and final_obs is None
 
 
 @pytest.mark.parametrize("ends", [{"terminated": [0, 1, 0]}, {"truncated": [0, 1, 0]}])
@@ -160,7 +160,8 @@ def test_final_observations_are_kept_in_the_order_of_the_episodes(ends: Any) -> 
     assert batch.final_obs is not None
     # cells (0, 2), (1, 1), (2, 0), (2, 1)
     assert batch.final_obs.tolist() == [[2, -2], [5, -5], [3, -3], [1, -1]]
-    assert batch.episode_env_id.tolist() == [7, 6, 5, 6]
+    assert batch.episodes().env_id.tolist() == [7, 6, 5, 6]
+    assert batch.episodes().final_obs is batch.final_obs
 
 
 def test_no_final_observation_is_an_empty_array_of_the_right_kind() -> None:

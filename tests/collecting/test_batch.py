@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 from random_batches import make_batch
 
 from rollouts.batch import RolloutBatch
@@ -15,7 +16,7 @@ from rollouts.errors import SpecError
 
 
 def test_joined_batches_keep_every_column_and_episode_in_order() -> None:
-    parts = [make_batch(4, envs, envs - 1, seed=envs) for envs in (1, 3, 2)]
+    parts = [make_batch(4, envs, seed=envs) for envs in (1, 3, 2)]
     joined = RolloutBatch.concatenate(parts)
     assert joined.reward.shape == (4, 6)
     columns = [(part, column) for part in parts for column in range(len(part.env_id))]
@@ -28,39 +29,65 @@ def test_joined_batches_keep_every_column_and_episode_in_order() -> None:
         np.testing.assert_array_equal(
             joined.extras["hidden"][:, index], part.extras["hidden"][:, column]
         )
-    lengths = [length for part in parts for length in part.episode_length]
-    assert joined.episode_length.tolist() == lengths
+    lengths = sorted(length for part in parts for length in part.episodes().lengths)
+    assert sorted(joined.episodes().lengths) == lengths and len(lengths) > 3
+
+
+def test_joined_final_observations_are_in_the_order_of_the_joined_episodes() -> None:
+    parts = [make_batch(5, envs, seed=envs) for envs in (3, 2)]
+    parts = [replace(p, final_obs=p.obs[p.terminated | p.truncated] + np.uint8(1)) for p in parts]
+    joined = RolloutBatch.concatenate(parts)
+    ended = joined.terminated | joined.truncated
+    np.testing.assert_array_equal(joined.final_obs, joined.obs[ended] + np.uint8(1))
+
+
+def test_tensors_have_the_episodes_of_arrays_and_are_joined_alike() -> None:
+    arrays = make_batch(4, 3)
+    ended = arrays.terminated | arrays.truncated
+    arrays = replace(arrays, final_obs=arrays.obs[ended])
+    given = {f.name: getattr(arrays, f.name) for f in fields(arrays)} | {"final_obs": arrays.obs}
+    given["extras"] = {"hidden": torch.from_numpy(arrays.extras["hidden"])}
+    given = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
+    tensors: RolloutBatch[torch.Tensor] = RolloutBatch(**given)
+    assert tensors.num_steps == 12 and tensors.batch_shape == (4, 3)
+    for mine, theirs in zip(tensors.episodes(), arrays.episodes(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    joined = RolloutBatch.concatenate([tensors, tensors])
+    twice = RolloutBatch.concatenate([arrays, arrays])
+    for mine, theirs in zip(joined.episodes(), twice.episodes(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert joined.on_host().copied().contiguous().nbytes == joined.nbytes > tensors.nbytes
 
 
 def test_joining_keeps_dtypes() -> None:
-    part = make_batch(2, 2, 1)
+    part = make_batch(2, 2)
     joined = RolloutBatch.concatenate([part, part])
     for f in fields(part):
-        if f.name not in ("extras", "policy_state", "final_obs"):
+        if f.name not in ("extras", "policy_state", "final_obs", "counted"):
             assert getattr(joined, f.name).dtype == getattr(part, f.name).dtype
 
 
 def test_one_batch_is_joined_without_a_copy() -> None:
-    batch = make_batch(2, 2, 1)
+    batch = make_batch(2, 2)
     assert RolloutBatch.concatenate([batch]) is batch
 
 
 def test_num_steps_and_nbytes_count_every_array() -> None:
-    batch = make_batch(4, 3, 2)
-    per_step = 6 + 8 + 4 + 1 + 1 + 4 + 4 + 4 + 8 + 5 * 8
+    batch = make_batch(4, 3)
+    per_step = 6 + 8 + 4 + 1 + 1 + 4 + 4 + 4 + 8 + 8 + 4 + 5 * 8
     assert batch.num_steps == 12
-    assert batch.nbytes == 12 * per_step + 3 * (6 + 4 + 4) + 2 * (8 + 4 + 4)
+    assert batch.nbytes == 12 * per_step + 3 * (6 + 4 + 4)
 
 
 def test_batches_survive_pickling() -> None:
-    batch = make_batch(4, 3, 2)
+    batch = make_batch(4, 3)
     copy = pickle.loads(pickle.dumps(batch, protocol=5))
     np.testing.assert_array_equal(copy.obs, batch.obs)
     np.testing.assert_array_equal(copy.extras["hidden"], batch.extras["hidden"])
 
 
 def test_an_array_of_the_wrong_shape_is_named() -> None:
-    batch = make_batch(4, 3, 2)
+    batch = make_batch(4, 3)
     with pytest.raises(SpecError, match=r"value has shape \(3, 3\), expected .* \(4, 3\)"):
         replace(batch, value=batch.value[1:])
     with pytest.raises(SpecError, match="extras"):
@@ -76,10 +103,10 @@ def test_nothing_cannot_be_joined() -> None:
 
 def test_batches_of_different_lengths_cannot_be_joined() -> None:
     with pytest.raises(SpecError, match="batch 1 has T = 5 steps, expected 4"):
-        RolloutBatch.concatenate([make_batch(4, 2, 1), make_batch(5, 2, 1)])
+        RolloutBatch.concatenate([make_batch(4, 2), make_batch(5, 2)])
 
 
 def test_batches_with_different_extras_cannot_be_joined() -> None:
-    batch = make_batch(4, 2, 1)
+    batch = make_batch(4, 2)
     with pytest.raises(SpecError, match="extras"):
         RolloutBatch.concatenate([batch, replace(batch, extras={})])

@@ -172,13 +172,17 @@ def slow_rollouts(env_ids: range, steps: int, rollouts: int) -> list[dict[str, A
         last_obs = np.array([row.obs() for row in rows])
         arrays = {name: np.array(cells) for name, cells in table.items()}
         stats = np.array(episodes).reshape(-1, 3).T
-        arrays |= zip(("episode_return", "episode_length", "episode_env_id"), stats, strict=True)
+        arrays["episodes"] = stats
         result.append(arrays | {"last_obs": last_obs, "last_value": policy.value(last_obs)})
     return result
 
 
 def assert_equal(batch: RolloutBatch, expected: dict[str, Array]) -> None:
     for name, array in expected.items():
+        if name == "episodes":
+            env_id, *others, _ = batch.episodes()
+            np.testing.assert_array_equal([*others, env_id], array)
+            continue
         got = batch.extras[name] if name in batch.extras else getattr(batch, name)
         np.testing.assert_array_equal(got, array, err_msg=name)
 
@@ -229,9 +233,8 @@ def test_arrays_have_the_documented_shapes_and_dtypes() -> None:
         "last_obs": ((5, 3), np.float64),
         "last_value": ((5,), np.float32),
         "env_id": ((5,), np.int32),
-        "episode_return": ((len(batch.episode_return),), np.float64),
-        "episode_length": ((len(batch.episode_return),), np.int32),
-        "episode_env_id": ((len(batch.episode_return),), np.int32),
+        "episode_return": ((4, 5), np.float64),
+        "episode_length": ((4, 5), np.int32),
     }
     got = {name: getattr(batch, name) for name in expected}
     assert {name: (a.shape, a.dtype) for name, a in got.items()} == expected
@@ -272,7 +275,7 @@ def test_steps_that_ran_ahead_keep_the_version_that_chose_them() -> None:
 def test_later_rollouts_do_not_change_earlier_ones(batch_size: int) -> None:
     collector = Collector(CounterEnv(4, batch_size), HashPolicy(), 5)
     first = collector.collect()
-    names = [f.name for f in fields(first) if f.name not in ("extras", "final_obs")]
+    names = [f.name for f in fields(first) if f.name not in ("extras", "final_obs", "counted")]
     copies = {name: np.copy(getattr(first, name)) for name in names}
     second = collector.collect()
     for name, copy in copies.items():

@@ -70,35 +70,41 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native, "policy_kernels_in_use", lambda: "avx2")
 
 
+def choose(engine: Any, env: Any, policy: Any) -> tuple[NativePolicy | None, str]:
+    """Chooses for environments with one agent."""
+    native, why = choose_engine(engine, env, {"": policy})
+    return native and native[""], why
+
+
 @pytest.mark.parametrize("engine", ["Native", "", None, "cuda"])
 def test_other_engines_are_refused(engine: Any, env: Any) -> None:
     with pytest.raises(SpecError, match=f"engine is {engine!r}, expected 'auto'"):
-        choose_engine(engine, env, torch_policy())
+        choose(engine, env, torch_policy())
 
 
 def test_torch_is_not_read_where_it_was_asked_for(env: Any) -> None:
-    native, why = choose_engine("torch", env, object())
+    native, why = choose("torch", env, object())
     assert native is None and why == "engine='torch' was asked for"
 
 
 @pytest.mark.parametrize("engine", ["auto", "native"])
 def test_a_policy_that_can_be_read_is_native(engine: Any, env: Any, fused: None) -> None:
-    native, why = choose_engine(engine, env, torch_policy())
+    native, why = choose(engine, env, torch_policy())
     assert isinstance(native, NativePolicy) and why == ""
 
 
 def test_a_native_policy_is_taken_as_it_is(env: Any, fused: None) -> None:
     policy = NativePolicy.from_torch(Net(), ACTIONS, SPACE)
-    assert choose_engine("auto", env, policy) == (policy, "")
+    assert choose("auto", env, policy) == (policy, "")
     assert native_of(policy, SPACE) is policy
 
 
 def test_without_fused_arithmetic_native_code_runs_only_where_it_must(
     env: Any, emulated: None
 ) -> None:
-    native, why = choose_engine("auto", env, torch_policy())
+    native, why = choose("auto", env, torch_policy())
     assert native is None and "no fused multiply-add" in why
-    assert choose_engine("native", env, torch_policy())[0] is not None
+    assert choose("native", env, torch_policy())[0] is not None
 
 
 @pytest.mark.parametrize("policy_class", [Own, TorchPolicy])
@@ -108,11 +114,11 @@ def test_policies_of_their_own_choose_by_themselves(
     policy = policy_class(Net(), ACTIONS)
     if policy_class is TorchPolicy:
         policy.head = OwnHead(start=0, dtype=np.dtype(np.int64))
-    native, why = choose_engine("auto", env, policy)
+    native, why = choose("auto", env, policy)
     assert native is None
     assert f"is a {policy_class.__name__} of its own" in why
     with pytest.raises(SpecError, match="engine='native' is not possible: the policy is a"):
-        choose_engine("native", env, policy)
+        choose("native", env, policy)
 
 
 @pytest.mark.parametrize("engine", ["auto", "native"])
@@ -121,31 +127,31 @@ def test_environments_that_python_steps_are_not_collected_from(engine: Any, fuse
     try:
         if engine == "native":
             with pytest.raises(SpecError, match="a SyncVectorEnv is no native pool"):
-                choose_engine(engine, env, torch_policy())
+                choose(engine, env, torch_policy())
         else:
-            assert "run in Python" in choose_engine(engine, env, torch_policy())[1]
+            assert "run in Python" in choose(engine, env, torch_policy())[1]
     finally:
         env.close()
 
 
 def test_the_reason_names_what_keeps_a_policy_out_of_a_pools_threads(fused: None) -> None:
     with rollouts.make_vec("CartPole-v1", 4, batch_size=2) as env:
-        assert "batch_size 2 of 4" in choose_engine("auto", env, torch_policy())[1]
+        assert "batch_size 2 of 4" in choose("auto", env, torch_policy())[1]
     hosted = rollouts.from_env_fns([lambda: gymnasium.make("CartPole-v1")] * 2, num_processes=0)
     with hosted:
-        why = choose_engine("auto", hosted, torch_policy())[1]
+        why = choose("auto", hosted, torch_policy())[1]
         assert "is no native pool" in why and "statistics" not in why
 
 
 def test_a_pool_whose_rules_python_computes_says_so(fused: None) -> None:
     with rollouts.make_vec("MuJoCo-v0", 2, xml_file="swimmer.xml", frame_skip=2) as env:
-        assert "Python computes rewards" in choose_engine("auto", env, torch_policy())[1]
+        assert "Python computes rewards" in choose("auto", env, torch_policy())[1]
 
 
 def test_asynchronous_pools_are_not_collected_from(fused: None) -> None:
     env = rollouts.make_vec("CartPole-v1", 4, batch_size=2, autoreset_mode="same_step")
     try:
-        native, why = choose_engine("auto", env, torch_policy())
+        native, why = choose("auto", env, torch_policy())
         assert native is None and "batch_size == num_envs" in why
     finally:
         env.close()
@@ -156,7 +162,7 @@ def test_where_nobody_imported_torch_a_policy_is_none_of_ours(
 ) -> None:
     for module in ("rollouts.policy", "rollouts.policies.native"):
         monkeypatch.delitem(sys.modules, module)
-    native, why = choose_engine("auto", env, object())
+    native, why = choose("auto", env, object())
     assert native is None and why == "a object chooses its actions itself"
     assert "rollouts.policies.native" not in sys.modules
 
@@ -166,7 +172,7 @@ def test_a_module_that_cannot_be_read_says_why(env: Any, fused: None) -> None:
         def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return super().forward(torch.fft.rfft(obs).real.repeat(1, 2)[:, :4])
 
-    native, why = choose_engine("auto", env, TorchPolicy(Folded(), ACTIONS))
+    native, why = choose("auto", env, TorchPolicy(Folded(), ACTIONS))
     assert native is None and "fft" in why
 
 

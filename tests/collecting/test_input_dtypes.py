@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import Collector, MultiAgentCollector, SpecError, TorchPolicy
+from rollouts import Collector, SpecError, TorchPolicy
 from rollouts.collecting.evaluation import evaluate
 from rollouts.recurrent import RecurrentTorchPolicy
 
@@ -157,7 +157,7 @@ def test_another_input_size_of_agents_names_their_group(engine: Any) -> None:
     policy = TorchPolicy(Net(5, group.single_action_space), group.single_action_space)
     says = f"group '{name}': the module fails.*'actor' reads 5"
     with pytest.raises(SpecError, match=says):
-        MultiAgentCollector(env, policy, 6, engine=engine).collect()
+        Collector(env, policy, 6, engine=engine).collect()
     env.close()
 
 

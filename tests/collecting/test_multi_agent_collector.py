@@ -11,7 +11,7 @@ import pytest
 from leaving_agents import LEAVING
 
 import rollouts
-from rollouts import MultiAgentCollector, PolicyOutput
+from rollouts import Collector, PolicyOutput
 from rollouts.returns import gae, nstep, vtrace
 
 # what returns are computed from, step by step
@@ -54,7 +54,7 @@ def make(num_envs: int, **options: Any) -> rollouts.MultiAgentVectorEnv:
 def test_batches_are_what_the_environments_did() -> None:
     with make(3, **LEAVING) as env, make(3, **LEAVING) as other:
         policies = {"tagger": Scripted(1), "runner": Scripted(2)}
-        collector = MultiAgentCollector(env, policies, 10)
+        collector = Collector(env, policies, 10)
         obs, _ = other.reset()
         final = np.zeros(0)
         left = 0
@@ -89,7 +89,7 @@ def test_batches_are_what_the_environments_did() -> None:
 
 def test_advantages_are_those_of_each_agents_own_episode() -> None:
     with make(4, **LEAVING) as env:
-        batch = MultiAgentCollector(env, Scripted(5), 40).collect()["runner"]
+        batch = Collector(env, Scripted(5), 40).collect()["runner"]
     active = batch.extras["active"]
     assert not active.all()
     names = ("reward", "value", "terminated", "truncated", "bootstrap_value", "last_value")
@@ -113,7 +113,7 @@ def test_advantages_are_those_of_each_agents_own_episode() -> None:
 def test_returns_need_no_masks(estimator: str) -> None:
     """Of the active steps they are those of the agent's own steps alone, one after the other."""
     with make(4, **LEAVING) as env:
-        batch = MultiAgentCollector(env, Scripted(5), 40).collect()["runner"]
+        batch = Collector(env, Scripted(5), 40).collect()["runner"]
     active = batch.extras["active"]
     random = np.random.default_rng(0)
     log_probs = random.normal(size=(2, *active.shape)).astype(np.float32)
@@ -150,7 +150,7 @@ def test_one_policy_may_act_for_all_groups() -> None:
     assert isinstance(env, rollouts.MultiAgentVectorEnv)
     with env:
         policy = Scripted(1, (), 5)
-        batches = MultiAgentCollector(env, policy, 4).collect()
+        batches = Collector(env, policy, 4).collect()
         assert batches["tagger"].reward.shape == (4, 20)
         assert batches["runner"].reward.shape == (4, 2)
         assert [len(obs) for obs in policy.seen] == [20, 2] * 4
@@ -165,8 +165,8 @@ def test_a_memory_is_one_groups() -> None:
         shared = Remembering(1)
         for policies in (shared, {"tagger": shared, "runner": shared}):
             with pytest.raises(rollouts.SpecError, match="remembers cannot act for several groups"):
-                MultiAgentCollector(env, policies, 4)
-        MultiAgentCollector(env, {"tagger": shared, "runner": Remembering(2)}, 4)
+                Collector(env, policies, 4)
+        Collector(env, {"tagger": shared, "runner": Remembering(2)}, 4)
 
 
 def test_what_cannot_be_collected_is_refused() -> None:
@@ -176,9 +176,9 @@ def test_what_cannot_be_collected_is_refused() -> None:
             ({"tagger": Scripted(1), "runner": Scripted(1), "x": Scripted(1)}, "group 'x'"),
         ):
             with pytest.raises(rollouts.SpecError, match=message):
-                MultiAgentCollector(env, policies, 4)
+                Collector(env, policies, 4)
     with (
         rollouts.make_vec("TagGridWorld-v0", 2) as env,
         pytest.raises(rollouts.SpecError, match="SAME_STEP"),
     ):
-        MultiAgentCollector(env, Scripted(1), 4)  # type: ignore[arg-type]
+        Collector(env, Scripted(1), 4)  # type: ignore[arg-type]

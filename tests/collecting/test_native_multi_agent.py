@@ -14,7 +14,7 @@ from test_recurrent import Gru
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import MultiAgentCollector
+from rollouts import Collector
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ClosedError, EnvError, SpecError
 from rollouts.policy import TorchPolicy
@@ -70,7 +70,7 @@ def policies_of(env: rollouts.MultiAgentVectorEnv) -> dict[str, TorchPolicy]:
 
 def collected(case: str, num_envs: int, times: int = 3, **options: Any) -> list[Batches]:
     with make(case, num_envs, **options) as env:
-        collector = MultiAgentCollector(env, policies_of(env), STEPS, engine="native")
+        collector = Collector(env, policies_of(env), STEPS, engine="native")
         return [collector.collect() for _ in range(times)]
 
 
@@ -83,7 +83,7 @@ def test_a_rollout_is_what_its_actions_do_step_by_step(case: str) -> None:
     """Replayed through `step` of an equal pool; values and densities are torch's."""
     with make(case, 5, num_threads=2) as env, make(case, 5) as replayed:
         policies = policies_of(env)
-        collector = MultiAgentCollector(env, policies, STEPS)
+        collector = Collector(env, policies, STEPS)
         assert collector.engine == "native", collector.why_not_native
         obs = by_group(env, replayed.reset()[0])
         num_ends = 0
@@ -150,7 +150,7 @@ def test_agents_of_all_groups_draw_for_themselves() -> None:
         module = Agent(env.groups["tagger"])
         nn.init.zeros_(module.actor.weight)
         nn.init.zeros_(module.actor.bias)
-        collector = MultiAgentCollector(env, TorchPolicy(module, space), STEPS, engine="native")
+        collector = Collector(env, TorchPolicy(module, space), STEPS, engine="native")
         batches = collector.collect()
     agents = [
         batch.action.reshape(STEPS, 64, -1)[:, :, agent].ravel()
@@ -176,7 +176,7 @@ def test_what_an_agent_remembers_begins_with_its_episode() -> None:
             "tagger": policies_of(env)["tagger"],
             "runner": RecurrentTorchPolicy(module, space, seed=3),
         }
-        collector = MultiAgentCollector(env, policies, STEPS, engine="native")
+        collector = Collector(env, policies, STEPS, engine="native")
         hidden = module.gru.initial_state()[0].expand(24, -1)
         begin = np.ones(24, np.bool_)
         for _ in range(3):
@@ -212,7 +212,7 @@ class Memory(nn.Module):
 def test_weights_are_followed_and_one_group_may_be_frozen() -> None:
     with make("tag", 3) as env:
         policies = policies_of(env)
-        collector = MultiAgentCollector(env, policies, STEPS)
+        collector = Collector(env, policies, STEPS)
         collector.collect()
         with torch.no_grad():
             policies["runner"].module.critic.bias.fill_(50.0)
@@ -231,14 +231,14 @@ def test_torch_acts_for_all_where_native_code_cannot_act_for_one() -> None:
         policies = policies_of(env)
         runner = env.groups["runner"]
         policies["runner"] = Odd(Agent(runner), runner.single_action_space)
-        collector = MultiAgentCollector(env, policies, STEPS)
+        collector = Collector(env, policies, STEPS)
         assert collector.engine == "torch"
         assert collector.why_not_native.startswith("group 'runner': the policy is a Odd")
         collector.collect()
         with pytest.raises(SpecError, match="engine='native' is not possible: group 'runner'"):
-            MultiAgentCollector(env, policies, STEPS, engine="native")
+            Collector(env, policies, STEPS, engine="native")
         with pytest.raises(SpecError, match="engine is 'fast'"):
-            MultiAgentCollector(env, policies, STEPS, engine="fast")  # type: ignore[arg-type]
+            Collector(env, policies, STEPS, engine="fast")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
@@ -247,18 +247,17 @@ def test_an_environment_that_failed_has_no_value_to_go_on_from(engine: Any) -> N
     rewards = np.array([1.0, 3.0e38])
     options = {"tag_reward_for_tagger": rewards, "runner_exits_game_after_tagged": False}
     with make("tag", 2, on_env_error="reset", **options) as env:
-        collector = MultiAgentCollector(env, policies_of(env), STEPS, engine=engine)
+        collector = Collector(env, policies_of(env), STEPS, engine=engine)
         batch = collector.collect()["tagger"]
         failed = batch.truncated[:, 2:] & (np.cumsum(batch.truncated[:, 2:], axis=0) < 9)
         assert failed.sum() > 4
-        lengths = batch.episode_length[batch.episode_env_id >= 2]
-        assert (lengths < 9).any()
-        early = batch.truncated.copy()
-        early[batch.truncated] = batch.episode_length < 9
+        episodes = batch.episodes()
+        assert (episodes.lengths[episodes.env_id >= 2] < 9).any()
+        early = batch.truncated & (batch.episode_length < 9)
         assert early[:, 2:].any() and not early[:, :2].any()
         assert not batch.bootstrap_value[early].any()
     with make("tag", 2, **options) as env:
-        collector = MultiAgentCollector(env, policies_of(env), STEPS, engine=engine)
+        collector = Collector(env, policies_of(env), STEPS, engine=engine)
         with pytest.raises(EnvError, match="the reward of agent tagger"):
             for _ in range(5):
                 collector.collect()
@@ -267,7 +266,7 @@ def test_an_environment_that_failed_has_no_value_to_go_on_from(engine: Any) -> N
 def test_bad_weights_and_closed_pools_are_told_by_group_and_agent() -> None:
     with make("tag", 3) as env:
         policies = policies_of(env)
-        collector = MultiAgentCollector(env, policies, STEPS)
+        collector = Collector(env, policies, STEPS)
         with torch.no_grad():
             policies["runner"].module.critic.bias.fill_(float("nan"))
         with pytest.raises(SpecError, match=r"critic\.bias"):
@@ -280,3 +279,48 @@ def test_bad_weights_and_closed_pools_are_told_by_group_and_agent() -> None:
         env.close()
         with pytest.raises(ClosedError):
             collector.collect()
+
+
+@pytest.mark.parametrize("case", ["tag", "continuous"])
+def test_rollouts_that_were_begun_ahead_are_of_the_weights_before(case: str) -> None:
+    def collect(prefetch: int, num_learned: int) -> tuple[list[Any], list[int]]:
+        """Rollouts, whose policies learn after the first `num_learned` of them."""
+        with make(case, 3) as env:
+            policies = policies_of(env)
+            collector = Collector(env, policies, STEPS, engine="native", prefetch=prefetch)
+            found, versions = [], []
+            for index in range(3):
+                found.append(collector.collect())
+                versions.append(int(found[-1].policy_version.max()))
+                if index < num_learned:
+                    for policy in policies.values():
+                        policy.policy_version += 1
+                        with torch.no_grad():
+                            for weights in policy.module.parameters():
+                                weights.add_(0.05)
+            collector.close()
+            return found, versions
+
+    ahead, versions = collect(1, 1)
+    assert versions == [0, 0, 1]
+    # the first two are of the first weights
+    for mine, theirs in zip(ahead[:2], collect(0, 0)[0][:2], strict=True):
+        for name, batch in theirs.items():
+            for field in FIELDS:
+                np.testing.assert_array_equal(
+                    getattr(mine[name], field), getattr(batch, field), f"{name} {field}"
+                )
+
+
+def test_agents_that_torch_computes_are_not_begun_ahead() -> None:
+    with make("spread", 2) as env, pytest.raises(SpecError, match=r"prefetch=1 needs the native"):
+        Collector(env, policies_of(env), STEPS, engine="torch", prefetch=1)
+
+
+def test_agents_are_collected_anew_after_a_reset() -> None:
+    with make("spread", 2) as env:
+        collector = Collector(env, policies_of(env), 3)
+        collector.collect()
+        collector.reset()
+        (batch,) = collector.collect().values()
+        assert (batch.episode_length[0] == 1).all()

@@ -22,7 +22,7 @@ from rollouts.policy import PolicyOutput, TorchPolicy
 HANG_S = 60.0
 FIELDS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated",
           "bootstrap_value", "last_value", "last_obs", "episode_return", "episode_length",
-          "episode_env_id", "final_obs", "env_id", "policy_version")  # fmt: skip
+          "final_obs", "env_id", "policy_version")  # fmt: skip
 # light and heavy, discrete and Box, observations of three dtypes, ends of both kinds
 IDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "Hopper-v5", "HalfCheetah-v5", "CliffWalking-v1"]
 
@@ -169,10 +169,10 @@ def test_a_module_or_a_seed_given_later_holds_from_the_next_rollout() -> None:
         # what draws is asked for the same observations again
         rows = np.zeros((50, 4), np.float32)
         keys = np.arange(150, dtype=np.uint32).reshape(3, 50)
-        before = collect._native.refresh().act(rows, keys)[0]  # type: ignore[union-attr]
+        before = collect._native[""].refresh().act(rows, keys)[0]  # type: ignore[index]
         policy.seed(99)
         collect.collect()
-        after = collect._native.refresh().act(rows, keys)[0]  # type: ignore[union-attr]
+        after = collect._native[""].refresh().act(rows, keys)[0]  # type: ignore[index]
         assert not np.array_equal(before, after)
 
 

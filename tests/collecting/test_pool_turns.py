@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import Collector, DeviceCollector, MultiAgentCollector, ProtocolError, SpecError
+from rollouts import Collector, DeviceCollector, ProtocolError, SpecError
 from rollouts.collecting.evaluation import evaluate
 from rollouts.policy import TorchPolicy
 
@@ -167,7 +167,7 @@ def test_collectors_of_agents_find_it_too(engine: Any, as_rows: bool) -> None:
     if as_rows:
         collector: Any = Collector(env.as_single_agent(), policy, 4)
     else:
-        collector = MultiAgentCollector(env, policy, 4, engine=engine)
+        collector = Collector(env, policy, 4, engine=engine)
     collector.collect()
     env.reset()
     with pytest.raises(ProtocolError, match="last rollout"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MultiAgentCollector(outputs=, returns=)`: of each group, whoever computes the policies."""
+"""`Collector(outputs=, returns=)`: of each group, whoever computes the policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_native_multi_agent import CASES, FIELDS, STEPS, make, policies_of
 
-from rollouts import MultiAgentCollector
+from rollouts import Collector
 from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.returns import Gae, Nstep, batch_gae, batch_nstep
 
@@ -25,7 +25,7 @@ def test_returns_and_entropies_of_each_group(case: str, engine: Any) -> None:
     for num_threads in (1, 2, 4):
         with make(case, 23, num_threads=num_threads) as env:
             policies = policies_of(env)
-            collect = MultiAgentCollector(
+            collect = Collector(
                 env, policies, STEPS, engine=engine, outputs=("entropy",), returns=GAE
             )
             for _ in range(2):
@@ -46,7 +46,7 @@ def test_returns_and_entropies_of_each_group(case: str, engine: Any) -> None:
 
 def test_agents_that_leave_have_the_returns_of_their_own_episodes() -> None:
     with make("tag", 31, num_threads=2) as env:
-        collect = MultiAgentCollector(env, policies_of(env), STEPS, engine="native", returns=NSTEP)
+        collect = Collector(env, policies_of(env), STEPS, engine="native", returns=NSTEP)
         left = 0
         for _ in range(4):
             for batch in collect.collect().values():
@@ -63,12 +63,11 @@ def test_a_rollout_that_took_too_long_is_returned_later(case: str, engine: Any) 
     """The same bits as of a caller that waits for ever."""
     with make(case, 5, num_threads=2) as env, make(case, 5) as other:
         hurried, waiting = (
-            MultiAgentCollector(each, policies_of(each), STEPS, engine=engine)
-            for each in (env, other)
+            Collector(each, policies_of(each), STEPS, engine=engine) for each in (env, other)
         )
         for _ in range(3):
             begin = threading.Event()
-            hurried._ahead.begin().submit(begin.wait, 60)
+            hurried._in_pool.ahead.begin().submit(begin.wait, 60)
             late = 0
             while True:
                 try:
@@ -87,4 +86,4 @@ def test_a_rollout_that_took_too_long_is_returned_later(case: str, engine: Any) 
 
 def test_an_output_that_a_group_does_not_have_is_told_of() -> None:
     with make("tag", 2) as env, pytest.raises(SpecError, match="outputs are \\['values'\\]"):
-        MultiAgentCollector(env, policies_of(env), STEPS, outputs=("values",))
+        Collector(env, policies_of(env), STEPS, outputs=("values",))

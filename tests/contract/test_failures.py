@@ -29,7 +29,7 @@ def test_a_state_that_is_not_finite_fails_its_environment_alone(
         env.reset()
         healthy.reset()
         state = (0.0, NAN, 0.0, 0.0)
-        env._pool.set_state(broken, struct.pack("4d", *state))
+        env.engine.pool.set_state(broken, struct.pack("4d", *state))
         with pytest.raises(
             rollouts.EnvError, match=rf"env_id {broken}: its state is not finite .*\(x = nan\)"
         ):
@@ -64,7 +64,7 @@ def test_failures_can_be_reported_in_info_instead(batch_size: int) -> None:
         env.async_reset()
         env.drain()
         for broken in (1, 4):
-            env._pool.set_state(broken, struct.pack("4d", 0.0, NAN, 0.0, 0.0))
+            env.engine.pool.set_state(broken, struct.pack("4d", 0.0, NAN, 0.0, 0.0))
         env.send(np.ones(6, np.int64), np.arange(6))
         seen = 0
         while env.num_in_flight:

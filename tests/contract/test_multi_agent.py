@@ -12,6 +12,7 @@ from own_envs import has_compiler
 
 import rollouts
 from rollouts import MultiAgentVectorEnv
+from rollouts.pool.native import NativeEngine
 
 # the last is a user's own, which conftest.py registers
 IDS = rollouts.multi_agent_ids() + (["Herd-v0"] if has_compiler() else [])
@@ -318,14 +319,14 @@ def test_starts_are_the_same_for_all_unless_they_are_drawn() -> None:
 
 def test_each_face_is_for_its_own_ids() -> None:
     with pytest.raises(rollouts.SpecError, match="several agents"):
-        rollouts.VectorEnv("TagGridWorld-v0", 2)
+        rollouts.VectorEnv(NativeEngine("TagGridWorld-v0", 2))
     with pytest.raises(rollouts.SpecError, match="one agent"):
-        MultiAgentVectorEnv("CartPole-v1", 2)
+        MultiAgentVectorEnv(NativeEngine("CartPole-v1", 2))
 
 
 def test_what_expects_one_agent_is_told_what_to_use() -> None:
     with make("TagGridWorld-v0", 2, autoreset_mode="same_step") as env:
-        with pytest.raises(rollouts.SpecError, match="MultiAgentCollector, or give"):
+        with pytest.raises(rollouts.SpecError, match="Collector, or give"):
             rollouts.Collector(env, object(), 4)  # type: ignore[arg-type]
         with pytest.raises(rollouts.SpecError, match="environments with one agent"):
             env.xla()

@@ -41,7 +41,7 @@ def make_policy(spec: Any) -> rollouts.TorchPolicy:
     return rollouts.TorchPolicy(Net(), spec.single_action_space)
 
 
-def alone(num_rollouts: int) -> list[rollouts.MultiAgentDeviceRollout]:
+def alone(num_rollouts: int) -> list[rollouts.MultiAgentRollout]:
     """What worker 0 collects, collected in this process."""
     config = WorkerConfig(
         env_id=ENV_ID,
@@ -71,7 +71,7 @@ def test_fragments_of_groups_arrive_as_they_were_collected(
         def take_one(self) -> Any:
             fragment = self.take(LIMIT_S)
             rollout: Any = fragment.payload
-            assert isinstance(rollout, rollouts.MultiAgentDeviceRollout)
+            assert isinstance(rollout, rollouts.MultiAgentRollout)
             with pytest.raises(ProtocolError, match="has tensors: payload"):
                 _ = fragment.batches
             assert fragment.policy_version.shape == (LENGTH, NUM_ENVS)

@@ -15,8 +15,8 @@ import rollouts
 from rollouts import (
     Collector,
     DeviceCollector,
-    DeviceRollout,
     RecurrentTorchPolicy,
+    RolloutBatch,
     SpecError,
     TorchPolicy,
 )
@@ -63,7 +63,7 @@ def make(env_id: str, num_envs: int, **options: Any) -> Any:
     return rollouts.make_vec(env_id, num_envs, seed=3, autoreset_mode="same_step", **options)
 
 
-def assert_close(found: DeviceRollout, expected: Any) -> None:
+def assert_close(found: RolloutBatch[Tensor], expected: Any) -> None:
     for name in EXACT:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
     for name in CLOSE:

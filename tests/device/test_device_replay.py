@@ -18,7 +18,7 @@ from replay_model import ACTION_SPACE, BOTH, OBS_SPACE, TERMINATED, TRUNCATED, W
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, DeviceRollout, RolloutBatch, SpecError, TorchPolicy
+from rollouts import DeviceCollector, RolloutBatch, SpecError, TorchPolicy
 from rollouts.replay import DeviceReplay, DeviceTransitions, NStep, ReplayBuffer, TableConfig
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
@@ -28,7 +28,7 @@ PLANS = st.lists(
 ROLLOUTS = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 
-def on_device(batch: RolloutBatch) -> DeviceRollout:
+def on_device(batch: RolloutBatch) -> RolloutBatch[torch.Tensor]:
     """The same rollout as a DeviceCollector gives it, on the CPU."""
     ended = batch.terminated | batch.truncated
     # rows without an end hold anything
@@ -41,11 +41,11 @@ def on_device(batch: RolloutBatch) -> DeviceRollout:
             *("log_prob", "value", "last_obs", "last_value", "env_id"),
         )
     }
-    return DeviceRollout(
+    return RolloutBatch(
         **arrays,
         episode_return=torch.zeros(ended.shape, dtype=torch.float64),
         episode_length=torch.zeros(ended.shape, dtype=torch.int32),
-        policy_version=0,
+        policy_version=torch.zeros(ended.shape, dtype=torch.int64),
         final_obs=torch.from_numpy(final_obs),
     )
 
@@ -187,9 +187,7 @@ def test_agents_that_left_are_not_drawn(engine: Any, n: int) -> None:
     theirs = ReplayBuffer(group.single_observation_space, space, TableConfig(items=kind))
     mine = DeviceReplay(10_000, kind, device="cpu")
     collector = DeviceCollector(device, policies(), 14, engine=engine, keep_final_obs=True)
-    cpu_collector = rollouts.MultiAgentCollector(
-        cpu, policies(), 14, engine="native", keep_final_obs=True
-    )
+    cpu_collector = rollouts.Collector(cpu, policies(), 14, engine="native", keep_final_obs=True)
     for _ in range(5):
         theirs.add_batch(cpu_collector.collect()["runner"])
         mine.add(collector.collect()["runner"])

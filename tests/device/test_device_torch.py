@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, DeviceRollout, EnvError, SpecError, TorchPolicy
+from rollouts import DeviceCollector, EnvError, RolloutBatch, SpecError, TorchPolicy
 from rollouts.policy import SquashedGaussianHead
 from rollouts.recurrent import RecurrentTorchPolicy
 from rollouts.returns import Gae, Nstep
@@ -56,7 +56,7 @@ def make_env(env_id: str, num_envs: int, **options: Any) -> Any:
     )
 
 
-def assert_same(found: DeviceRollout, expected: DeviceRollout) -> None:
+def assert_same(found: RolloutBatch[torch.Tensor], expected: RolloutBatch[torch.Tensor]) -> None:
     for name in ARRAYS:
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     assert found.extras.keys() == expected.extras.keys()

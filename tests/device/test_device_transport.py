@@ -58,7 +58,7 @@ def make_learner() -> Any:
             while self.num_fragments:
                 fragment = self.take()
                 rollout, info = fragment.payload, fragment.info
-                assert isinstance(rollout, rollouts.DeviceRollout)
+                assert isinstance(rollout, rollouts.RolloutBatch)
                 names = ("obs", "action", "reward", "value", "last_obs", "env_id")
                 arrays = {name: getattr(rollout, name).numpy() for name in names}
                 taken.append(((info.worker_id, info.incarnation, info.seq_no), arrays))

@@ -262,7 +262,7 @@ def test_what_is_of_the_cpu_says_so() -> None:
         "simple_spread_v3", 2, device=EMULATION, autoreset_mode="same_step"
     )
     with pytest.raises(SpecError, match="MultiAgentDeviceVectorEnv, whose tensors"):
-        rollouts.MultiAgentCollector(agents, policy, 5)
+        rollouts.Collector(agents, policy, 5)
     with pytest.raises(SpecError, match="env is a CartPoleVectorEnv, expected one of make_vec"):
         rollouts.Collector(gymnasium.make_vec("CartPole-v1", 2), policy, 5)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="give its states to one without device"):

@@ -320,7 +320,7 @@ def test_a_policy_s_memory_of_an_agent_begins_with_it() -> None:
         [Returning], num_processes=0, autoreset_mode="same_step"
     ) as envs:
         policy = Remembers(3)
-        batch = rollouts.MultiAgentCollector(envs, policy, 8).collect()["runner"]
+        batch = rollouts.Collector(envs, policy, 8).collect()["runner"]
         begun = np.array(policy.begun)
     assert np.flatnonzero(begun[:, 1]).tolist() == [0, 2, 4]
     assert np.flatnonzero(begun[:, 2]).tolist() == [0, 2]

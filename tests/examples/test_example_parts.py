@@ -40,8 +40,8 @@ def common() -> Any:
         yield SimpleNamespace(**modules)
 
 
-def batch(steps: int, *returns: float) -> Any:
-    return SimpleNamespace(num_steps=steps, episode_return=np.array(returns, np.float64))
+def batch(steps: int, *returns: float) -> tuple[int, Any]:
+    return steps, np.array(returns, np.float64)
 
 
 def test_progress_begins_with_nothing(common: Any) -> None:
@@ -52,9 +52,9 @@ def test_progress_begins_with_nothing(common: Any) -> None:
 
 def test_progress_counts_steps_updates_and_the_last_hundred_returns(common: Any) -> None:
     made = common.progress.Progress()
-    made.add(batch(8, *range(90)), seconds=1.0, policy_lag=0.5)
+    made.add(*batch(8, *range(90)), seconds=1.0, policy_lag=0.5)
     assert made.mean_return == np.mean(range(90))
-    made.add(batch(8, *range(90, 130)), seconds=2.0, policy_lag=1.5)
+    made.add(*batch(8, *range(90, 130)), seconds=2.0, policy_lag=1.5)
     assert (made.env_steps, made.updates, made.seconds) == (16, 2, 2.0)
     assert made.policy_version == 3
     assert made.returns == list(range(30, 130)) and made.mean_return == np.mean(range(30, 130))
@@ -63,9 +63,9 @@ def test_progress_counts_steps_updates_and_the_last_hundred_returns(common: Any)
 
 def test_a_target_is_reached_by_a_hundred_episodes_and_not_before(common: Any) -> None:
     made = common.progress.Progress()
-    made.add(batch(1, *[10.0] * 99), seconds=1.0, policy_lag=0)
+    made.add(*batch(1, *[10.0] * 99), seconds=1.0, policy_lag=0)
     assert not made.has_reached(5.0)
-    made.add(batch(1, 10.0), seconds=2.0, policy_lag=0)
+    made.add(*batch(1, 10.0), seconds=2.0, policy_lag=0)
     assert made.has_reached(10.0) and not made.has_reached(10.1)
     assert not made.has_reached(None)
 
@@ -73,7 +73,7 @@ def test_a_target_is_reached_by_a_hundred_episodes_and_not_before(common: Any) -
 def test_throughput_is_that_of_ten_updates(common: Any) -> None:
     made = common.progress.Progress()
     for update in range(1, 13):
-        made.add(batch(update), seconds=float(update), policy_lag=0)
+        made.add(*batch(update), seconds=float(update), policy_lag=0)
     rates = [row["env_steps_per_s"] for row in made.history]
     assert rates[0] == 1.0 and rates[1] == 2.0
     # of the twelfth: what came since the end of the second

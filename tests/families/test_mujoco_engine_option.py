@@ -42,7 +42,7 @@ def test_every_family_takes_an_engine(env_id: str) -> None:
     for engine, used in (("auto", "lanes"), ("lanes", "lanes"), ("mujoco", "mujoco")):
         with rollouts.make_vec(env_id, 2, engine=engine, **ENVS[env_id]) as env:
             assert env.env_options["engine"] == engine
-            assert env.engine == used
+            assert env.mujoco_engine == used
             # lanes leave some starts to MuJoCo, such as capsules that touch and are parallel
             env.reset(seed=1)
             step_once(env)
@@ -61,14 +61,14 @@ def test_an_engine_that_there_is_not_is_refused(env_id: str) -> None:
 
 def test_environments_without_a_choice_name_no_engine() -> None:
     with rollouts.make_vec("CartPole-v1", 2) as env:
-        assert env.engine is None
+        assert env.mujoco_engine is None
         assert env.why_not_lanes == ""
 
 
 @pytest.mark.parametrize("env_id", ["FishSwim-v1", "DogRun-v1"])
 def test_a_model_beyond_lanes_is_mujocos_and_says_why(env_id: str) -> None:
     with rollouts.make_vec(env_id, 2) as env:
-        assert env.engine == "mujoco"
+        assert env.mujoco_engine == "mujoco"
         assert env.why_not_lanes
         env.reset()
         step_once(env)
@@ -89,7 +89,7 @@ def test_what_lanes_leave_to_mujoco_is_mujocos(tmp_path: Path, kind: str) -> Non
         rollouts.make_vec("MuJoCo-v0", 8, **given) as env,
         rollouts.make_vec("MuJoCo-v0", 8, engine="mujoco", **given) as mujoco,
     ):
-        assert env.engine == "lanes"
+        assert env.mujoco_engine == "lanes"
         env.reset()
         mujoco.reset()
         action = np.full((8, 1), 0.1, np.float32)
@@ -112,7 +112,7 @@ def test_a_model_with_a_mesh_is_mujocos(tmp_path: Path) -> None:
     path = tmp_path / "robot.xml"
     path.write_text(text.replace("<worldbody>", assets))
     with rollouts.make_vec("MuJoCo-v0", 2, xml_file=path) as env:
-        assert env.engine == "mujoco"
+        assert env.mujoco_engine == "mujoco"
         assert env.why_not_lanes
         env.reset()
         step_once(env)
@@ -121,10 +121,10 @@ def test_a_model_with_a_mesh_is_mujocos(tmp_path: Path) -> None:
 def test_arrays_that_lanes_do_not_write_are_mujocos() -> None:
     given: dict[str, Any] = {"xml_file": "hopper.xml", "seed": 3}
     with rollouts.make_vec("MuJoCo-v0", 2, info=["qfrc_bias"], **given) as env:
-        assert env.engine == "mujoco"
+        assert env.mujoco_engine == "mujoco"
         assert "'observation' and 'info' name arrays" in env.why_not_lanes
     with rollouts.make_vec("MuJoCo-v0", 2, info=["xpos:torso", "cfrc_ext", "time"], **given) as env:
-        assert env.engine == "lanes"
+        assert env.mujoco_engine == "lanes"
         env.reset()
         step_once(env)
         info = env.step(np.zeros((2, 3), np.float32))[4]
@@ -170,7 +170,7 @@ passive = ctypes.c_void_p.in_dll(library, "mjcb_passive")
 calls = []
 callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: calls.append(1))
 with rollouts.make_vec("Hopper-v5", 2, num_threads=1) as env:
-    assert env.engine == "lanes"
+    assert env.mujoco_engine == "lanes"
     env.reset()
     env.step(np.zeros((2, 3), np.float32))
     passive.value = ctypes.cast(callback, ctypes.c_void_p).value

@@ -53,7 +53,12 @@ def test_a_step_shows_what_mujocos_shows_from_the_same_state(env_id: str) -> Non
         rollouts.make_vec(env_id, NUM_ENVS, seed=1, engine="lanes") as lanes,
         rollouts.make_vec(env_id, NUM_ENVS, seed=1, engine="mujoco") as mujoco,
     ):
-        np.testing.assert_array_equal(lanes.reset()[0], mujoco.reset()[0])
+        start, want_start = lanes.reset()[0], mujoco.reset()[0]
+        if env_id == "CheetahRun-v1":
+            # its start comes to rest in 200 substeps
+            check_close("start", start, want_start)
+        else:
+            np.testing.assert_array_equal(start, want_start)
         for action in actions_of(lanes, 40):
             # states of one engine are the other's, too
             lanes.set_state(None, mujoco.get_state())
@@ -98,7 +103,7 @@ def test_what_waits_in_an_asynchronous_pool_is_stepped_together() -> None:
         for action in actions_of(env, 50):
             env.send(action[:8], info["env_id"])
             _, _, _, _, info = env.recv()
-        assert env.engine == "lanes"
+        assert env.mujoco_engine == "lanes"
         assert env.stats().num_steps_in_lanes >= 49 * 8
         assert env.stats().num_steps_by_mujoco == 0
 
@@ -160,7 +165,7 @@ def test_environments_of_one_pool_may_have_other_options() -> None:
     with rollouts.make_vec(
         "HalfCheetah-v5", 6, seed=3, frame_skip=frame_skip, engine=engine
     ) as env:
-        assert env.engine == ("lanes",) * 4 + ("mujoco", "lanes")
+        assert env.mujoco_engine == ("lanes",) * 4 + ("mujoco", "lanes")
         start = env.reset()[0].copy()
         actions = actions_of(env, 30)
         found = [env.step(action)[0].copy() for action in actions]
@@ -179,7 +184,7 @@ def test_a_reset_chooses_another_engine() -> None:
         env.reset()
         env.step(np.zeros((4, 3), np.float32))
         env.reset(options={"engine": "lanes"})
-        assert env.engine == "lanes"
+        assert env.mujoco_engine == "lanes"
         env.reset_stats()
         env.step(np.zeros((4, 3), np.float32))
         assert env.stats().num_steps_in_lanes == 4
@@ -217,6 +222,33 @@ def test_wild_pools_go_on(env_id: str | list[str]) -> None:
         stats = env.stats()
         assert stats.num_env_errors > 5
         assert stats.num_steps_in_lanes > 5_000
+
+
+def test_models_of_a_vector_may_differ_anew_at_every_reset() -> None:
+    # each reset moves the target; single environments share no vector with others
+    with (
+        rollouts.make_vec("ReacherEasy-v1", 24, seed=5, num_threads=1, max_episode_steps=7) as env,
+        rollouts.make_vec("ReacherHard-v1", 24, seed=6, num_threads=1) as other,
+        contextlib.ExitStack() as stack,
+    ):
+        alone = [
+            stack.enter_context(
+                rollouts.make_vec("ReacherEasy-v1", 1, seed=5, env_id_offset=i, max_episode_steps=7)
+            )
+            for i in range(24)
+        ]
+        env.reset()
+        other.reset()
+        for one in alone:
+            one.reset()
+        for action in actions_of(env, 40):
+            found = env.step(action)
+            other.step(action)
+            wants = [one.step(action[i : i + 1]) for i, one in enumerate(alone)]
+            for part in range(4):
+                want = np.concatenate([each[part] for each in wants])
+                np.testing.assert_array_equal(found[part], want)
+        assert env.stats().num_steps_in_lanes > 20 * 24
 
 
 @pytest.mark.parametrize(

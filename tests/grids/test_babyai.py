@@ -34,14 +34,14 @@ def play(env_id: str, episodes: int, most_steps: int, seed: int = 0) -> list[tup
     ) as env:
         for _ in range(episodes):
             env.reset(options={"reset_mask": np.array([True])})
-            state = np.frombuffer(env._pool.get_state(0), BABY_STATE)[0].copy()
+            state = np.frombuffer(env.engine.pool.get_state(0), BABY_STATE)[0].copy()
             copy_task(state, theirs)
             if generator.random() < 0.7:
                 grid = state["grid"]
                 stand_before_something(grid, generator)
                 theirs.agent_pos = np.array((int(grid["x"]), int(grid["y"])))
                 theirs.agent_dir = int(grid["dir"])
-                env._pool.set_state(0, state.tobytes())
+                env.engine.pool.set_state(0, state.tobytes())
             ends.append(_to_the_end(env, theirs, generator, most_steps))
     return ends
 

@@ -35,7 +35,7 @@ NUM_ENVS = 4
 
 def state_of(env: rollouts.VectorEnv, env_id: str, index: int) -> np.void:
     dtype = BABY_STATE if env_id.startswith("BabyAI") else STATE
-    state = np.frombuffer(env._pool.get_state(index), dtype)[0]
+    state = np.frombuffer(env.engine.pool.get_state(index), dtype)[0]
     return state["grid"] if dtype is BABY_STATE else state
 
 

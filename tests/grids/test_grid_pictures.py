@@ -59,12 +59,12 @@ CELLS = [
 def copy_episode(env: rollouts.VectorEnv, theirs: Any, generator: np.random.Generator) -> None:
     """Puts our agent before something, and has minigrid's environment begin as ours does."""
     baby = env.env_spec.id.startswith("BabyAI")
-    state = np.frombuffer(env._pool.get_state(0), BABY_STATE if baby else STATE)[0].copy()
+    state = np.frombuffer(env.engine.pool.get_state(0), BABY_STATE if baby else STATE)[0].copy()
     grid = state["grid"] if baby else state
     if baby:
         copy_task(state, theirs)
     stand_before_something(grid, generator)
-    env._pool.set_state(0, state.tobytes())
+    env.engine.pool.set_state(0, state.tobytes())
     theirs.max_steps = int(grid["max_steps"])
     copy_grid(grid, theirs)
     if not baby:
@@ -101,7 +101,7 @@ def play(
             for _ in range(most_steps):
                 action = generator.choice(len(weights), p=weights / weights.sum())
                 obs, _, terminated, truncated, _ = env.step(np.array([action]))
-                state = np.frombuffer(env._pool.get_state(0)[: STATE.itemsize], STATE)[0]
+                state = np.frombuffer(env.engine.pool.get_state(0)[: STATE.itemsize], STATE)[0]
                 shown = wrapper.observation(step(theirs, int(action), state)[0])
                 np.testing.assert_array_equal(obs["image"][0], shown["image"])
                 assert obs["direction"][0] == shown["direction"]
@@ -139,7 +139,7 @@ def test_every_tile_is_minigrids(tile_size: int) -> None:
         flatten_observation=False,
     ) as env:
         env.reset()
-        state = np.frombuffer(env._pool.get_state(0), STATE)[0].copy()
+        state = np.frombuffer(env.engine.pool.get_state(0), STATE)[0].copy()
         cells = np.full((25, 25), EMPTY, np.uint32)
         places = [(row, 6 + column) for row in range(4) for column in range(12)]
         for (row, column), cell in zip(places, CELLS, strict=False):
@@ -151,7 +151,7 @@ def test_every_tile_is_minigrids(tile_size: int) -> None:
         for facing, cell in agents if tile_size == 8 else agents[:: len(CELLS)]:
             cells[20, 12] = cell
             state["dir"], state["cells"] = facing, cells.ravel()
-            env._pool.set_state(0, state.tobytes())
+            env.engine.pool.set_state(0, state.tobytes())
             image = env.step(np.array([6]))[0]["image"][0]
             tiles = image.reshape(25, tile_size, 25, tile_size, 3).swapaxes(1, 2)
             agent = Grid.render_tile(make_object(cell), facing, True, tile_size)

@@ -37,7 +37,7 @@ MODES = {
 
 
 def state_of(env: rollouts.VectorEnv) -> np.void:
-    return np.frombuffer(env._pool.get_state(0), STATE)[0].copy()
+    return np.frombuffer(env.engine.pool.get_state(0), STATE)[0].copy()
 
 
 def assert_shown(obs: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def play(env_id: str, episodes: int, *, seed: int = 0, **options: Any) -> list[t
             state = state_of(env)
             if generator.random() < 0.7:
                 stand_before_something(state, generator)
-                env._pool.set_state(0, state.tobytes())
+                env.engine.pool.set_state(0, state.tobytes())
             copy_grid(state, theirs)
             copy_targets(state, theirs)
             while True:

@@ -25,7 +25,7 @@ def grids(env_id: str, count: int) -> Iterator[np.void]:
     with rollouts.make_vec(env_id, count, seed=4, num_threads=1) as env:
         env.reset()
         for index in range(count):
-            yield np.frombuffer(env._pool.get_state(index), STATE)[0]
+            yield np.frombuffer(env.engine.pool.get_state(index), STATE)[0]
 
 
 def features(env: object) -> Iterator[tuple[str, Hashable]]:

@@ -99,9 +99,8 @@ class CounterCollector:
             last_value=rows,
             policy_version=np.full(shape, self.policy.policy_version, np.int64),
             env_id=self._env_id.astype(np.int32),
-            episode_return=np.zeros(0, np.float64),
-            episode_length=np.zeros(0, np.int32),
-            episode_env_id=np.zeros(0, np.int32),
+            episode_return=np.zeros(shape),
+            episode_length=np.zeros(shape, np.int32),
             extras={"pad": pad},
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 from rollouts.batch import RolloutBatch
 
 
-def make_batch(steps: int, envs: int, episodes: int, *, seed: int = 0) -> RolloutBatch:
+def make_batch(steps: int, envs: int, *, seed: int = 0) -> RolloutBatch:
     rng = np.random.default_rng(seed)
     shape = (steps, envs)
     return RolloutBatch(
@@ -24,8 +24,7 @@ def make_batch(steps: int, envs: int, episodes: int, *, seed: int = 0) -> Rollou
         last_value=rng.random(envs, np.float32),
         policy_version=rng.integers(0, 9, shape),
         env_id=np.arange(envs, dtype=np.int32),
-        episode_return=rng.random(episodes),
-        episode_length=rng.integers(1, 9, episodes, np.int32),
-        episode_env_id=rng.integers(0, envs, episodes, np.int32),
+        episode_return=rng.random(shape),
+        episode_length=rng.integers(1, 9, shape, np.int32),
         extras={"hidden": rng.random((*shape, 5))},
     )

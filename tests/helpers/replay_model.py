@@ -87,7 +87,6 @@ class World:
                 if terminated[t, i] or truncated[t, i]:
                     finals.append(final)
         zeros = np.zeros(shape, np.float32)
-        ends = len(finals)
         return RolloutBatch(
             obs=obs,
             action=action,
@@ -101,9 +100,8 @@ class World:
             last_value=zeros[0] if steps else np.zeros(rows, np.float32),
             policy_version=obs[..., 2].astype(np.int64),
             env_id=np.array(self.env_id, np.int32),
-            episode_return=np.zeros(ends),
-            episode_length=np.zeros(ends, np.int32),
-            episode_env_id=np.zeros(ends, np.int32),
+            episode_return=np.zeros(shape),
+            episode_length=np.zeros(shape, np.int32),
             final_obs=np.array(finals, np.float32).reshape(-1, 3),
         )
 

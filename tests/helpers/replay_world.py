@@ -40,16 +40,14 @@ class ReplayCounterCollector(CounterCollector):
         final[:, T] += 1
         final[:, STEP] += 1
         is_even = batch.obs[..., EPISODE] % 2 == 0
-        rows = np.nonzero(ended)[1]
         return replace(
             batch,
             reward=batch.obs[..., STEP].astype(np.float32),
             terminated=ended & is_even,
             truncated=ended & ~is_even,
             final_obs=final,
-            episode_return=final[:, STEP].astype(np.float64),
-            episode_length=final[:, T].astype(np.int32),
-            episode_env_id=batch.env_id[rows],
+            episode_return=batch.obs[..., STEP] + 1.0,
+            episode_length=(batch.obs[..., T] + 1).astype(np.int32),
         )
 
 

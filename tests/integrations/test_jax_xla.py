@@ -204,7 +204,7 @@ def test_an_environments_failure_ends_the_computation_alone() -> None:
     env.reset()
     handle, _, _, step = env.xla()
     jitted = jax.jit(step)
-    env._pool.set_state(2, struct.pack("4d", 0.0, float("nan"), 0.0, 0.0))
+    env.engine.pool.set_state(2, struct.pack("4d", 0.0, float("nan"), 0.0, 0.0))
     with pytest.raises(RuntimeError, match="env_id 2: its state is not finite"):
         jax.block_until_ready(jitted(handle, jnp.zeros(4, int)))
     # nothing is left in flight, and what failed begins an episode

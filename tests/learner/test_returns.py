@@ -270,9 +270,8 @@ def test_a_batch_gives_what_its_arrays_give() -> None:
         last_obs=np.zeros((3, 1)),
         policy_version=np.zeros((4, 3), np.int64),
         env_id=np.arange(3, dtype=np.int32),
-        episode_return=np.zeros(0),
-        episode_length=np.zeros(0, np.int32),
-        episode_env_id=np.zeros(0, np.int32),
+        episode_return=np.zeros((4, 3)),
+        episode_length=np.zeros((4, 3), np.int32),
     )
     learner = {"value": inputs["value"] + 1, "last_value": inputs["last_value"] - 1}
     target_log_prob = log_probs["target_log_prob"]

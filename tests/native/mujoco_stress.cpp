@@ -6,11 +6,16 @@
 // SUITE_TASK is the task of the latter.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -271,6 +276,65 @@ void OwnFieldsStayApart() {
   });
 }
 
+// Steps environments in groups of changing sizes, as a pool does, and one row at a time with
+// actions that are no numbers; returns the sum of the rewards of each.
+template <typename Env>
+std::vector<double> PlayTogether(bool with_nan) {
+  constexpr std::size_t kEnvs = 13;
+  std::vector<std::unique_ptr<Env>> envs;
+  std::vector<Rng> rngs;
+  for (std::size_t i = 0; i < kEnvs; ++i) {
+    envs.push_back(MakeEnv<Env>());
+    rngs.emplace_back(std::uint64_t{5}, i, 0U);
+    envs[i]->Reset(rngs[i], false);
+    CHECK(envs[i]->engine().name == "lanes");
+  }
+  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(FilledIn<Env>(), 0));
+  std::vector<std::vector<float>> actions(kEnvs, std::vector<float>(static_cast<std::size_t>(spec.action.shape[0])));
+  std::vector<double> rewards(kEnvs);
+  std::size_t in_lanes = 0;
+  for (std::size_t step = 0; step < 40; ++step) {
+    for (std::size_t i = 0; i < kEnvs; ++i) {
+      for (float& value : actions[i]) value = static_cast<float>(rngs[i].Uniform(-0.4, 0.4));
+    }
+    if (with_nan && step % 10 == 9) actions[0][0] = std::numeric_limits<float>::quiet_NaN();
+    const std::size_t group = 1 + step % kEnvs;
+    for (std::size_t first = 0; first < kEnvs; first += group) {
+      const std::size_t end = std::min(first + group, kEnvs);
+      std::vector<Env*> due;
+      std::vector<const float*> chosen;
+      for (std::size_t i = first; i < end; ++i) {
+        due.push_back(envs[i].get());
+        chosen.push_back(actions[i].data());
+      }
+      Env::StepAhead(std::span<Env* const>(due), std::span<const float* const>(chosen));
+      for (std::size_t i = first; i < end; ++i) {
+        try {
+          rewards[i] += envs[i]->Step(actions[i].data(), rngs[i]).reward;
+          in_lanes += envs[i]->stepped_ahead();
+        } catch (const EngineError&) {
+          CHECK(with_nan && i == 0);
+        }
+        if (i == 0 && step % 10 == 9) envs[i]->Reset(rngs[i], false);
+      }
+    }
+  }
+  CHECK(in_lanes > 30 * kEnvs);
+  rewards.erase(rewards.begin());
+  return rewards;
+}
+
+void GroupsStepInLanes() {
+  const auto cheetahs = PlayTogether<HalfCheetah>(false);
+  const auto ants = PlayTogether<Ant>(false);
+  const auto humanoids = PlayTogether<Humanoid>(false);
+  InThreads([&](int thread) {
+    CHECK(PlayTogether<HalfCheetah>(thread == 0) == cheetahs);
+    CHECK(PlayTogether<Ant>(thread == 0) == ants);
+    CHECK(PlayTogether<Humanoid>(thread == 0) == humanoids);
+  });
+}
+
 }  // namespace
 }  // namespace rollouts
 
@@ -278,6 +342,7 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)()> scenarios = {
       {"divergence_stays_apart", rollouts::DivergenceStaysApart},
       {"fatal_errors_stay_apart", rollouts::FatalErrorsStayApart},
+      {"groups_step_in_lanes", rollouts::GroupsStepInLanes},
       {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
       {"suite_tasks_share_models", rollouts::SuiteTasksShareModels},
       {"parts_by_name", rollouts::PartsByName},

@@ -63,11 +63,12 @@ def build(name: str, sources: Sequence[Path]) -> dict[str, Path]:
 
 def _command(sanitizer: str) -> list[str]:
     # -Wno-tsan: gcc says that fences are not modelled; the pool's data pass through atomics.
-    # -Wno-maybe-uninitialized: GCC 12's own AVX-512 headers raise it beside sanitizers.
+    # -Wno-...uninitialized: GCC 12 warns of its own AVX-512 headers beside sanitizers.
     # -g1: reports have lines and no values, which take a compiler a third longer
     command = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-tsan"]
-    command += ["-Wno-maybe-uninitialized", f"-fsanitize={SANITIZERS[sanitizer]}"]
+    command += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+    command += [f"-fsanitize={SANITIZERS[sanitizer]}"]
     return [*command, "-fno-sanitize-recover=all", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 

@@ -36,6 +36,7 @@ SOURCES = [
 SCENARIOS = [
     "divergence_stays_apart",
     "fatal_errors_stay_apart",
+    "groups_step_in_lanes",
     "own_fields_stay_apart",
     "parts_by_name",
     "suite_tasks_share_models",

@@ -36,13 +36,13 @@ class Episode:
 
 def get_states(env: rollouts.VectorEnv, index: Array, dtype: npt.DTypeLike) -> Array:
     """Raw states (n, *) of environments: the native State struct as numbers of one dtype."""
-    return np.stack([np.frombuffer(env._pool.get_state(i), dtype) for i in index.tolist()])
+    return np.stack([np.frombuffer(env.engine.pool.get_state(i), dtype) for i in index.tolist()])
 
 
 def set_states(env: rollouts.VectorEnv, states: Array) -> None:
     """Writes raw states (N, *) of all environments."""
     for index, state in enumerate(np.ascontiguousarray(states)):
-        env._pool.set_state(index, state.tobytes())
+        env.engine.pool.set_state(index, state.tobytes())
 
 
 def record(

@@ -109,7 +109,7 @@ def test_what_a_loaded_atari_state_shows(engine: str) -> None:
         for _ in range(80):
             env.step(np.array([2, 0]))
             ale.act(ale.getMinimalActionSet()[2])
-        ids = env._all_ids()
+        ids = np.arange(env.env_id_offset, env.env_id_offset + env.num_envs)
         env.set_state(ids[1:], env.get_state(ids[:1]))
         np.testing.assert_array_equal(env.render(0)[0], ale.getScreenRGB())
         for _ in range(2 if engine == "ale" else 0):
@@ -129,7 +129,7 @@ def test_classic_frames_are_those_of_gymnasium(env_id: str) -> None:
         env.reset()
         for _ in range(4):
             env.step(env.action_space.sample())
-        reference.state = np.frombuffer(env._pool.get_state(1), np.float64)
+        reference.state = np.frombuffer(env.engine.pool.get_state(1), np.float64)
         frames = env.render()
         np.testing.assert_array_equal(frames[1], reference.render())
         assert (frames[0] != frames[1]).any()
@@ -138,7 +138,7 @@ def test_classic_frames_are_those_of_gymnasium(env_id: str) -> None:
 def test_a_pole_is_drawn_as_long_as_it_is() -> None:
     with rollouts.make_vec("CartPole-v1", 2, pole_half_length=[0.25, 0.5]) as env:
         env.reset(seed=0)
-        env._pool.set_state(1, env._pool.get_state(0))
+        env.engine.pool.set_state(1, env.engine.pool.get_state(0))
         short, long = env.render()
         assert (short != long).any()
 

@@ -122,15 +122,15 @@ class Comparison:
                 self.follow(env, reference, row, actions, steps, states)
 
     def world_of(self, env: rollouts.MultiAgentVectorEnv, row: int) -> Any:
-        return read_world(self.env_id, bytearray(env._pool.get_state(row)), len(env.agents))
+        return read_world(self.env_id, bytearray(env.engine.pool.get_state(row)), len(env.agents))
 
     def draw_together(self, env: rollouts.MultiAgentVectorEnv, row: int) -> Any:
-        state = bytearray(env._pool.get_state(row))
+        state = bytearray(env.engine.pool.get_state(row))
         world = read_world(self.env_id, state, len(env.agents))
         if row % 2 == 1:
             for positions in (world.position, world.landmarks):
                 positions *= 0.3
-            env._pool.set_state(row, bytes(state))
+            env.engine.pool.set_state(row, bytes(state))
         return world
 
     def follow(self, env: Any, reference: Any, row: int, actions: Any, steps: Any, states: Any):
@@ -228,7 +228,9 @@ def test_actions_outside_their_box_are_clipped_as_mpe2_does() -> None:
     reference = make_reference(env_id, options)
     with rollouts.make_vec(env_id, 1, seed=1, **options) as env:
         env.reset()
-        begin_reference(env_id, reference, read_world(env_id, bytearray(env._pool.get_state(0)), 2))
+        begin_reference(
+            env_id, reference, read_world(env_id, bytearray(env.engine.pool.get_state(0)), 2)
+        )
         action = np.linspace(-1, 2, 30, dtype=np.float32).reshape(1, 2, 15)
         for _ in range(3):
             obs, reward, *_ = env.step(action)
@@ -243,10 +245,10 @@ def test_reset_moves_a_curriculum_on() -> None:
         rewards = []
         for stage in (0, 1):
             env.reset(options={"curriculum_stage": stage})
-            state = bytearray(env._pool.get_state(0))
+            state = bytearray(env.engine.pool.get_state(0))
             # the two overlap
             read_world(env_id, state, 2).position[:] = [[0, 0], [0.1, 0]]
-            env._pool.set_state(0, bytes(state))
+            env.engine.pool.set_state(0, bytes(state))
             rewards.append(env.step(np.zeros((1, 2), np.int64))[1].tolist())
         assert rewards == [[[0, 0]], [[-1, -1]]]
 
@@ -281,7 +283,7 @@ def test_places_are_drawn_from_the_whole_square(env_id: str) -> None:
     num_landmarks = len(make_reference(env_id, {}).unwrapped.world.landmarks)
     with rollouts.make_vec(env_id, num_envs, seed=2) as env:
         env.reset()
-        states = [bytearray(env._pool.get_state(row)) for row in range(num_envs)]
+        states = [bytearray(env.engine.pool.get_state(row)) for row in range(num_envs)]
         worlds = [read_world(env_id, state, len(env.agents)) for state in states]
     agents = np.stack([world.position for world in worlds])
     landmarks = np.stack([world.landmarks[:num_landmarks] for world in worlds])
@@ -310,7 +312,7 @@ def test_goals_are_drawn_alike(env_id: str, num_goals: int, choices: int) -> Non
     num_envs = 2000
     with rollouts.make_vec(env_id, num_envs, seed=3) as env:
         env.reset()
-        states = [bytearray(env._pool.get_state(row)) for row in range(num_envs)]
+        states = [bytearray(env.engine.pool.get_state(row)) for row in range(num_envs)]
         goals = np.stack([read_world(env_id, state, len(env.agents)).goals for state in states])
     assert goals.shape == (num_envs, num_goals)
     # every combination as often as the others; five standard deviations

@@ -57,13 +57,13 @@ class Pair:
         self.env.action_space.seed(seed)
         module = importlib.import_module(f"{mpe2.__name__}.{env_id}")
         self.theirs = module.parallel_env(render_mode="rgb_array", **options)
-        state = bytearray(self.env._pool.get_state(0))
+        state = bytearray(self.env.engine.pool.get_state(0))
         begin_reference(env_id, self.theirs, read_world(env_id, state, len(self.env.agents)))
         if env_id == "simple_crypto_v3":
             self._take_our_places(env_id)
 
     def _take_our_places(self, env_id: str) -> None:
-        (world,) = self.env._pool.read_worlds([0], False)
+        (world,) = self.env.engine.pool.read_worlds([0], False)
         scene = particles._SCENES[env_id](world, {})
         theirs = self.theirs.unwrapped
         assert scene.positions is not None

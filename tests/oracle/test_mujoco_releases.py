@@ -114,9 +114,9 @@ with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     for env_id in ("HalfCheetah-v5", "Ant-v5"):
         with rollouts.make_vec(env_id, 2) as env:
-            print(env_id, env.engine, env.why_not_lanes)
+            print(env_id, env.mujoco_engine, env.why_not_lanes)
     with rollouts.make_vec("MuJoCo-v0", 2, xml_file="hopper.xml", info=["qacc"]) as env:
-        print("qacc", env.engine, env.why_not_lanes)
+        print("qacc", env.mujoco_engine, env.why_not_lanes)
 print("told", len(told), told[0].message)
 """
     said = run_with(SECOND, "-W", "error::SyntaxWarning", "-c", code)

@@ -52,18 +52,18 @@ def assert_equal_to_gymnasium(
         env.reset()
         for index in range(episodes):
             reference.reset(seed=index)
-            state = np.frombuffer(env._pool.get_state(index), dtype=np.float64)
+            state = np.frombuffer(env.engine.pool.get_state(index), dtype=np.float64)
             reference.unwrapped.state = state.copy()
             over = False
             while not over:
-                state = np.frombuffer(env._pool.get_state(index), dtype=np.float64)
+                state = np.frombuffer(env.engine.pool.get_state(index), dtype=np.float64)
                 action = (
                     policy(state) if policy else random_action(reference.action_space, generator)
                 )
                 expected = reference.step(action[()] if action.ndim == 0 else action)
                 env.send(action[None], [index])
                 obs, reward, terminated, truncated, _ = env.recv()
-                after = np.frombuffer(env._pool.get_state(index), dtype=np.float64)
+                after = np.frombuffer(env.engine.pool.get_state(index), dtype=np.float64)
 
                 np.testing.assert_allclose(
                     after, reference.unwrapped.state, rtol=STATE_TOLERANCE, atol=STATE_TOLERANCE
@@ -98,7 +98,7 @@ def test_cart_pole_takes_gymnasiums_reward_option(sutton_barto_reward: bool) -> 
     with rollouts.make_vec("CartPole-v1", 1, sutton_barto_reward=sutton_barto_reward) as env:
         env.reset(seed=1)
         reference.reset(seed=1)
-        reference.unwrapped.state = np.frombuffer(env._pool.get_state(0), dtype=np.float64)
+        reference.unwrapped.state = np.frombuffer(env.engine.pool.get_state(0), dtype=np.float64)
         over = False
         while not over:
             _, expected, over, _, _ = reference.step(1)
@@ -110,7 +110,7 @@ def test_pendulum_takes_another_gravity_as_gymnasiums_does() -> None:
     with rollouts.make_vec("Pendulum-v1", 1, gravity=9.81) as env:
         env.reset(seed=1)
         reference.reset(seed=1)
-        reference.unwrapped.state = np.frombuffer(env._pool.get_state(0), dtype=np.float64)
+        reference.unwrapped.state = np.frombuffer(env.engine.pool.get_state(0), dtype=np.float64)
         for _ in range(50):
             expected = reference.step(np.array([0.3], np.float32))
             obs, reward, _, _, _ = env.step(np.array([[0.3]], np.float32))
@@ -129,7 +129,7 @@ def test_initial_states_are_uniform_between_gymnasiums_bounds(
     with rollouts.make_vec(env_id, num_envs, seed=5) as env:
         env.reset()
         states = np.stack(
-            [np.frombuffer(env._pool.get_state(i), dtype=np.float64) for i in range(num_envs)]
+            [np.frombuffer(env.engine.pool.get_state(i), dtype=np.float64) for i in range(num_envs)]
         )
     for column, bound in zip(states.T, bounds, strict=True):
         assert -bound <= column.min() < -0.99 * bound

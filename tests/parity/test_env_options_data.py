@@ -60,7 +60,7 @@ def test_goal_velocity_per_environment_equals_pools_of_one(env_id: str) -> None:
             env.reset()
             for i in range(150):
                 position, velocity = 0.49, 0.02 + 0.0003 * i
-                env._pool.set_state(i, np.array([position, velocity]).tobytes())
+                env.engine.pool.set_state(i, np.array([position, velocity]).tobytes())
             actions = np.ones((150, *env.single_action_space.shape), np.int32)
             return env.step(actions)[2].copy()
 

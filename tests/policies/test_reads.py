@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import Collector, MultiAgentCollector, SpecError, TorchPolicy
+from rollouts import Collector, SpecError, TorchPolicy
 from rollouts.policies.native import NativePolicy
 from rollouts.recurrent import RecurrentTorchPolicy
 
@@ -207,9 +207,7 @@ def test_a_collector_of_agents_follows_a_temperature() -> None:
     ((name, group),) = env.groups.items()
     size = int(np.prod(group.single_observation_space.shape))
     net = Net(size, int(group.single_action_space.n))
-    collector = MultiAgentCollector(
-        env, TorchPolicy(net, group.single_action_space), 8, engine="native"
-    )
+    collector = Collector(env, TorchPolicy(net, group.single_action_space), 8, engine="native")
     for temperature in (1.0, 0.1):
         net.temperature = temperature
         batch = collector.collect()[name]

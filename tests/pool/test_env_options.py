@@ -203,7 +203,7 @@ def test_a_mask_may_not_leave_out_what_was_never_reset() -> None:
 
 def test_an_interrupt_before_the_reset_leaves_nothing_to_step(env: rollouts.VectorEnv) -> None:
     # what reset does first; an engine that was just built has no game to step
-    env._pool.change(mask_of(3), {"gravity": 2.0}, [])
+    env.engine.pool.change(mask_of(3), {"gravity": 2.0}, [])
     with pytest.raises(ProtocolError, match="env_id 3 was never reset"):
         env.step(np.ones(N, np.int32))
     env.reset(options={"reset_mask": mask_of(3)})

@@ -65,7 +65,7 @@ def test_agents_are_where_the_state_has_them() -> None:
         env.reset()
         for _ in range(3):
             (frame,) = env.render()
-            (world,) = env._pool.read_worlds([0], False)
+            (world,) = env.engine.pool.read_worlds([0], False)
             for row, color in enumerate((TAGGER, RUNNER)):
                 place = world["x"][row] / 10, world["y"][row] / 10
                 # a dart's middle is not the middle of its area
@@ -80,7 +80,7 @@ def test_environments_are_drawn_by_options_of_their_own() -> None:
         # rows that are 20 wide from now on are drawn so
         for _ in range(2):
             frames = env.render()
-            for row, world in enumerate(env._pool.read_worlds([0, 1], False)):
+            for row, world in enumerate(env.engine.pool.read_worlds([0, 1], False)):
                 place = world["x"][1] / sides[row], world["y"][1] / sides[row]
                 assert np.abs(np.array(center(frames[row], RUNNER)) - place).max() < 0.012
             sides = sides[::-1].copy()
@@ -95,7 +95,7 @@ def test_darts_point_to_where_agents_go() -> None:
         for _ in range(12):
             env.step(env.action_space.sample())
             (frame,) = env.render()
-            (world,) = env._pool.read_worlds([0], False)
+            (world,) = env.engine.pool.read_worlds([0], False)
             heading = float(world["heading"][1])
             headings.add(heading)
             left, top, side = floor(frame)
@@ -132,7 +132,7 @@ def test_who_may_be_tagged_again_stays() -> None:
         for _ in range(2):
             env.step(still(env))
         (frame,) = env.render()
-        (world,) = env._pool.read_worlds([0], False)
+        (world,) = env.engine.pool.read_worlds([0], False)
         assert (world["catcher"][1:] >= 0).any() and (world["active"] == 1).all()
         assert blobs(frame, GONE) == 0
         assert blobs(frame, RUNNER) >= 3  # crosses lie over them
@@ -291,7 +291,7 @@ def test_one_agent_has_no_world() -> None:
     with rollouts.make_vec("CartPole-v1", 1) as env:
         env.reset()
         with pytest.raises(SpecError, match="no world of agents"):
-            env._pool.read_worlds([0], False)
+            env.engine.pool.read_worlds([0], False)
 
 
 @pytest.mark.parametrize("env_id", ["TagGridWorld-v0", "simple_reference_v3"])

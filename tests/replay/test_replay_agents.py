@@ -13,7 +13,7 @@ from leaving_agents import LEAVING
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import MultiAgentCollector
+from rollouts import Collector
 from rollouts.policy import TorchPolicy
 from rollouts.replay import NStep, ReplayBuffer, TableConfig
 
@@ -39,7 +39,7 @@ def collect(engine: Any, env: rollouts.MultiAgentVectorEnv) -> list[rollouts.Mul
         assert group.single_observation_space.shape is not None
         module = Agent(group.single_observation_space.shape[0])
         policies[name] = TorchPolicy(module, group.single_action_space, seed=1)
-    collector = MultiAgentCollector(env, policies, STEPS, engine=engine, keep_final_obs=True)
+    collector = Collector(env, policies, STEPS, engine=engine, keep_final_obs=True)
     return [collector.collect() for _ in range(ROLLOUTS)]
 
 

@@ -72,9 +72,8 @@ def rollout(steps: int, rows: int, *, seed: int) -> RolloutBatch:
         last_value=row,
         policy_version=np.ones((steps, rows), np.int64),
         env_id=np.arange(rows, dtype=np.int32),
-        episode_return=np.array([2.5]),
-        episode_length=np.array([steps // 2 + 1], np.int32),
-        episode_env_id=np.zeros(1, np.int32),
+        episode_return=np.full((steps, rows), 2.5),
+        episode_length=np.full((steps, rows), steps // 2 + 1, np.int32),
         final_obs=rng.integers(0, 256, (1, 4, 2, 2), np.uint8),
     )
 
@@ -202,7 +201,7 @@ def test_packed_stacks_become_the_same_items() -> None:
         shards[0].add(fragment_info(number), batch)
         report = shards[1].add(fragment_info(number), frame_stacks.pack(batch))
     assert report.episodes is not None
-    assert report.episodes.episode_return.tolist() == [2.5]
+    assert report.episodes.returns.tolist() == [2.5]
     plain, packed = (shard.sample("replay", 64, 7)[0] for shard in shards)
     assert plain is not None and packed is not None
     for name in ("key", "obs", "next_obs", "action", "reward", "policy_lag"):

@@ -89,7 +89,7 @@ def test_spaces_without_one_shape_are_refused(obs: Any, error: type, message: st
 
 
 def test_a_rollout_s_arrays_come_in_the_order_of_the_columns() -> None:
-    batch = make_batch(2, 3, 0)
+    batch = make_batch(2, 3)
     found = columns(extras={"hidden": np.zeros(5), "value": 0.0}).of_batch(batch)
     assert found[0] is batch.obs and found[5] is batch.policy_version
     # values and log-probabilities may be asked for as extras

@@ -22,7 +22,7 @@ from comparisons.report.plan import SECTIONS, Measure, Section
 from comparisons.report.rows import Row, read_rows, row_of, times
 from comparisons.report.running import Outcome, run_measure
 from rollouts import _native
-from rollouts.bench import registry
+from rollouts.bench import all_peers
 from rollouts.bench.report import Machine
 from rollouts.cli.main import main
 from rollouts.errors import SpecError
@@ -131,10 +131,10 @@ def test_a_peer_that_is_missing_is_told_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     envpool = dataclasses.replace(
-        registry.find("envpool", "step"), module="no_such_module.inside", install="pip install it"
+        all_peers.find("envpool", "step"), module="no_such_module.inside", install="pip install it"
     )
-    known = {**registry.peers(), "envpool": envpool}
-    monkeypatch.setattr(registry, "peers", lambda: known)
+    known = {**all_peers.peers(), "envpool": envpool}
+    monkeypatch.setattr(all_peers, "peers", lambda: known)
     measure = Measure(
         ("bench", "--env-id", "CartPole-v1", "--num-envs", "2", *SHORT), ("envpool", "gymnasium")
     )
@@ -154,7 +154,7 @@ def test_a_peer_in_an_interpreter_of_its_own_is_told_where_it_cannot_be_measured
     assert run_measure(measure).problems == (
         "pufferlib: not installed, so not measured; make peers.",
     )
-    there = Path(registry.find("pufferlib", "step").module)
+    there = Path(all_peers.find("pufferlib", "step").module)
     there.parent.mkdir(parents=True)
     # without the packages of the environment that it is in
     there.symlink_to(Path(sys.executable).resolve())
@@ -224,7 +224,7 @@ def test_every_measure_of_the_plan_is_a_command_that_exists() -> None:
             flags = [word for name in measure.peers for word in ("--peer", name)]
             args = parser.parse_args(with_subject([*measure.arguments, *flags, "--json"]))
             assert args.json, measure
-            assert set(measure.peers) <= set(registry.peers())
+            assert set(measure.peers) <= set(all_peers.peers())
         assert section.fair.endswith(".") and section.unfair.endswith(".")
 
 

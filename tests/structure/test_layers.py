@@ -23,7 +23,7 @@ ORDER = [
     *("distributed", "cluster", "bench", "tuning", "cli", "__main__"),
 ]
 # modules under the name by which they are documented, which lie elsewhere now
-DOORS = {"vector_env": "pool", "collector": "collecting", "learner_queue": "learner"}
+DOORS = {"vector_env": "pool", "learner_queue": "learner"}
 # what is imported against the order, when it is first used
 LAZY = {
     ("rollouts.distributed", "rollouts.cluster.coordinator"),

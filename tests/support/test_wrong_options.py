@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import rollouts
-from rollouts import Collector, DeviceCollector, MultiAgentCollector, RolloutsError, TorchPolicy
+from rollouts import Collector, DeviceCollector, RolloutsError, TorchPolicy
 from rollouts.cluster.coordinator import RolloutCoordinator
 from rollouts.distributed import (
     CollectOptions,
@@ -205,11 +205,17 @@ COLLECT: list[Case] = [
     ("masks of none", lambda: collector(mask_actions=True), "action_mask"),
     ("an id", lambda: Collector("CartPole-v1", policy(), 4), "make_vec"),  # type: ignore[arg-type]
     ("timeout as text", lambda: with_env(lambda e: Collector(e, policy(), 4).collect("x")), "time"),  # type: ignore[arg-type]
-    ("agents", lambda: with_env(lambda e: Collector(e, policy(), 4), "simple_spread_v3"), "Multi"),
-    ("one agent", lambda: with_env(lambda e: MultiAgentCollector(e, policy(), 4)), "rollouts.Coll"),
+    (
+        "masks of agents",
+        lambda: with_env(
+            lambda e: Collector(e, policy(), 4, mask_actions=True), "simple_spread_v3"
+        ),
+        "several agents do not report",
+    ),
+    ("one agent", lambda: with_env(lambda e: Collector(e, {"x": policy()}, 4)), "one policy"),
     (
         "an unknown group",
-        lambda: with_env(lambda e: MultiAgentCollector(e, {"x": policy()}, 4), "simple_spread_v3"),
+        lambda: with_env(lambda e: Collector(e, {"x": policy()}, 4), "simple_spread_v3"),
         "'x'",
     ),
     ("a class on a device", lambda: on_device(lambda e: DeviceCollector(e, Net, 4)), "make one of"),  # type: ignore[arg-type]

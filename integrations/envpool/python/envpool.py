@@ -18,6 +18,7 @@ from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
 from rollouts.batch import StepBatch
 from rollouts.checks import seed_list
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.pool.native import NativeEngine
 from rollouts.pool.vector_env import VectorEnv
 
 Array = npt.NDArray[Any]
@@ -37,7 +38,7 @@ class EnvPoolMixin(abc.ABC):
         config = spec.config._asdict()
         seed, self._first_seeds = first_seeds(config)
         limit = config["max_episode_steps"]
-        self._env = VectorEnv(
+        engine = NativeEngine(
             spec.task.env_id,
             config["num_envs"],
             batch_size=config["batch_size"],
@@ -48,6 +49,7 @@ class EnvPoolMixin(abc.ABC):
             render_mode=spec.task.frames["render_mode"],
             env_options=spec.task.env_options | _frame_options(spec.task.frames),
         )
+        self._env = VectorEnv(engine)
         self.spec = spec
         self._dicts = dict_observations(spec.task)
         self._is_atari = is_atari(spec)
@@ -188,8 +190,8 @@ class EnvPoolMixin(abc.ABC):
 
     def _begin_streams(self, seed: Any) -> None:
         """Seeds the environments; their next reset begins their random streams anew."""
-        self._env._pool.discard(None)
-        self._env._apply_seeds(seed_list(seed, len(self)), None)
+        self._env.engine.pool.discard(None)
+        self._env.engine.seed(seed_list(seed, len(self)), None)
 
     def _reset_some(self, env_id: Array, seed: Any) -> StepBatch:
         if env_id.size == 0:

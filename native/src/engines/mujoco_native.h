@@ -32,7 +32,8 @@ struct ModelInLanes {
 // Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path);
 // Of a simulation whose model has numbers of its own; null where lanes do not step it.
-std::shared_ptr<const lanes::Model> ReadOwnInLanes(const mjModel* model);
+std::shared_ptr<const lanes::Model> ReadOwnInLanes(const std::shared_ptr<const lanes::Model>& shared,
+                                                   const mjModel* model);
 
 struct PhysicsModel::Native {
   std::unique_ptr<mjModel, DeleteModel> model;

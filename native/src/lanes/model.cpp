@@ -4,12 +4,15 @@
 #include "model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <numbers>
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
 namespace rollouts::lanes {
 
@@ -309,7 +312,27 @@ ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read) {
   why_not = WhyUncoveredPairs(*model);
   if (!why_not.empty()) return {nullptr, std::move(why_not)};
   model->structure = Describe(*model);
+  static std::atomic<std::uint64_t> last_serial{0};
+  model->serial = ++last_serial;
   return {std::move(model), ""};
+}
+
+std::shared_ptr<const Model> ReadVariant(const std::shared_ptr<const Model>& of, const ModelSizes& sizes,
+                                         const FieldReader& read) {
+  auto variant = std::const_pointer_cast<Model>(ReadModel(sizes, read).model);
+  if (!variant || variant->structure != of->structure) return variant;
+  std::vector<std::uint32_t> differs;
+  for (std::size_t i = 0; i < of->num_numbers; ++i) {
+    // by their bits: 0 and -0 are two numbers
+    if (std::memcmp(&variant->numbers[i], &of->numbers[i], sizeof(double)) != 0) {
+      differs.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+  variant->variant_of = of;
+  variant->num_differs = differs.size();
+  variant->differs = std::copy(differs.begin(), differs.end(),
+                               variant->Keep<std::uint32_t>(differs.size())) - differs.size();
+  return variant;
 }
 
 bool CoversSensor(const Model& model, std::int32_t sensor) {

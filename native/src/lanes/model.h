@@ -237,6 +237,18 @@ class Model : public ModelOf<double> {
   // Models of equal texts are stepped together: their structures are equal, but for what their zeros
   // would save.
   std::string structure;
+  std::uint64_t serial = 0;  // no other model of the process has it
+
+  // The model of which this one is a variant of equal structure; null: of none. Numbers at other
+  // places than `differs` are equal.
+  std::shared_ptr<const Model> variant_of;
+  const std::uint32_t* differs = nullptr;
+  std::size_t num_differs = 0;
+  const Model& root() const { return variant_of ? *variant_of : *this; }
+
+  bool IsAlike(const Model& other) const {
+    return &root() == &other.root() || structure == other.structure;
+  }
 
   // Owned by the model, at addresses that stay.
   template <typename T>

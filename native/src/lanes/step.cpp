@@ -55,23 +55,49 @@ const Loops& Alone() {
   return *All().front();
 }
 
+constexpr std::int32_t kWidest = 8;
+
+// Memory that grows and does not shrink, aligned as the widest vectors.
+class Block {
+ public:
+  // True when it is another one now.
+  bool Hold(std::size_t bytes) {
+    if (bytes_ >= bytes) return false;
+    memory_.reset();
+    memory_ = std::make_unique<std::uint8_t[]>(bytes + 64);
+    bytes_ = bytes;
+    return true;
+  }
+  std::uint8_t* address() const {
+    return reinterpret_cast<std::uint8_t*>((reinterpret_cast<std::uintptr_t>(memory_.get()) + 63) / 64 * 64);
+  }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> memory_;
+  std::size_t bytes_ = 0;
+};
+
 // A thread's memory for the largest model that it has stepped.
 std::uint8_t* Memory(std::size_t bytes) {
-  struct Block {
-    std::unique_ptr<std::uint8_t[]> memory;
-    std::size_t bytes = 0;
-  };
   static thread_local Block block;
-  if (block.bytes < bytes) {
-    block.memory.reset();
-    block.memory = std::make_unique<std::uint8_t[]>(bytes + 64);
-    block.bytes = bytes;
-  }
-  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
-  return reinterpret_cast<std::uint8_t*>((address + 63) / 64 * 64);
+  block.Hold(bytes);
+  return block.address();
 }
 
-constexpr std::int32_t kWidest = 8;
+// A thread's memory for the numbers of models that stand side by side.
+MixedNumbers& Mixed(const Model& model) {
+  static thread_local Block numbers;
+  static thread_local Block changed;
+  static thread_local Block is_changed;
+  static thread_local MixedNumbers mixed;
+  if (numbers.Hold(model.num_numbers * kWidest * sizeof(double))) mixed.root = 0;
+  if (changed.Hold(model.num_numbers * sizeof(std::uint32_t))) mixed.root = 0;
+  if (is_changed.Hold(model.num_numbers)) mixed.root = 0;
+  mixed.numbers = reinterpret_cast<double*>(numbers.address());
+  mixed.changed = reinterpret_cast<std::uint32_t*>(changed.address());
+  mixed.is_changed = is_changed.address();
+  return mixed;
+}
 
 // The model of each lane; those without a row have the first one's.
 struct LaneModels {
@@ -82,7 +108,7 @@ struct LaneModels {
     for (std::size_t lane = 0; lane < of.size(); ++lane) {
       const Row& row = rows[lane < rows.size() ? lane : 0];
       of[lane] = row.model ? row.model : &model;
-      alike &= of[lane] == of[0] || of[lane]->structure == of[0]->structure;
+      alike &= of[lane]->IsAlike(*of[0]);
     }
   }
 };
@@ -121,7 +147,7 @@ std::uint64_t Step(const Model& model, std::span<const Row> rows, const StepOpti
   return ByVectors(model, rows, options.width,
                    [&](const Loops& loops, const Model* const* models, std::uint8_t* memory,
                        std::size_t first, int count) {
-                     return loops.step(models, memory, rows.data() + first, count, options);
+                     return loops.step(models, Mixed(*models[0]), memory, rows.data() + first, count, options);
                    });
 }
 
@@ -130,7 +156,8 @@ std::uint64_t Forward(const Model& model, std::span<const Row> rows, std::span<c
   return ByVectors(model, rows, width,
                    [&](const Loops& loops, const Model* const* models, std::uint8_t* memory,
                        std::size_t first, int count) {
-                     return loops.forward(models, memory, rows.data() + first, probes.data() + first, count);
+                     return loops.forward(models, Mixed(*models[0]), memory, rows.data() + first,
+                                          probes.data() + first, count);
                    });
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `rollouts.policies.trace` reads a torch module.
+"""The reader behind `rollouts.policies.trace`: a torch module becomes a program.
 
 registers.py   a program as it grows; which element of which register, parameter or literal a
                number in a tensor is

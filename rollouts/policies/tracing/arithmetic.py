@@ -24,7 +24,7 @@ from rollouts.policies.tracing.registers import (
 
 Shape = tuple[int, ...]
 
-# of a sum or a maximum over features, and of a layer that is applied to parts of a row
+# the most parts of a sum or a maximum over features, or of a layer applied to parts of a row
 _MOST_PARTS = 64
 
 
@@ -121,7 +121,7 @@ def linear(registers: Registers, x: Tags, weight: Tags, bias: Tags | None) -> Ta
     weight_axis, (weight_ids,) = without_rows(weight)
     if axis == x.ndim - 1 or weight_axis is not None:
         raise Unreadable("it multiplies other things than features (B, in) by a weight")
-    # of a bias that is computed, or one number for all, a sum of its own
+    # a bias that is computed, or is one number for all, becomes a sum of its own
     added = None if bias is None else registers.param(without_rows(bias)[1][0])
     fused = () if added is None or bias is None or bias.shape != weight.shape[:1] else (added,)
     outs = _by_parts(

@@ -83,7 +83,7 @@ _NOT_LESS, _NOT_GREATER = (
 )
 _DIFFERS = _compared("equal", negated=True)
 
-# whose results are truth values
+# functions whose results are truth values
 TRUTHS: dict[str, Callable[[Call], Tags]] = {
     **dict.fromkeys(("gt", "greater"), _GREATER),
     **dict.fromkeys(("lt", "less"), _LESS),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch functions compute, by their names without underscores at the ends.
+"""Tables of torch functions, by their names without underscores at the ends.
 
 `ARITHMETIC` has those that compute, each a function of a `Call` to the tags of the result;
 `MOVES` those that copy numbers to other places. Views need neither, see memory.py.
@@ -336,7 +336,7 @@ ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, ...]]] = {
     "zero": lambda call: np.broadcast_to(call.number(0.0), call.first.shape),
 }
 
-# whose every tensor is moved; of the others the first one, which the others only say how to move
+# these move every tensor; other functions move their first, by what the rest of them says
 _JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"}
 _PLACES = {
     *("flatten", "reshape", "ravel", "contiguous", "clone", "repeat", "tile", "flip", "fliplr"),

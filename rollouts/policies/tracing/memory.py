@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rollouts.policies.tracing.registers import Registers, Tags, with_rows
 
-# of a module's state_dict and of the observations
+# a module's state_dict, or observations, by name
 Named = dict[str, Tensor]
 
 
@@ -28,7 +28,7 @@ class Memory:
 
     def __init__(self, registers: Registers, state: Named, *inputs: Tensor) -> None:
         self._registers = registers
-        # of each storage that is known; parameters' are made when one is first used
+        # tags of each known storage by address; a parameter's are made when it is first used
         self._tags: dict[int, Tensor] = {}
         # so that no storage is freed, and its address given to another, while its tags are here
         self._kept: list[Tensor] = []
@@ -98,7 +98,7 @@ class Memory:
         tags = torch.full((size,), -1, dtype=torch.int64)
         for name, tensor in known:
             view = tags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-            # of a weight that two layers share, the first name
+            # a weight that two layers share has the first one's name
             if (view < 0).any():
                 shape = tuple(tensor.shape)
                 first = self._registers.add_parameter(name, shape)

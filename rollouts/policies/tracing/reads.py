@@ -33,7 +33,7 @@ class Reads:
     """The places that a forward reads, found by the functions that it called, and their values."""
 
     def __init__(self, module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        """Has seen nothing yet; `weights` are followed elsewhere."""
+        """Begins without any reads; `weights` are followed elsewhere."""
         self._module = module
         self._weights = {tensor.untyped_storage().data_ptr() for tensor in weights.values()}
         self._ran: dict[types.CodeType, dict[str, Any]] = {}

@@ -28,19 +28,20 @@ _BITS = 5
 _ROW = (1 << _BITS) - 1
 # elements from here on are literals
 _LITERALS = 1 << 40
-# of something that has no element, such as the place of a maximum
+# the tag of a number that is no element of a register, such as the place of a maximum
 UNKNOWN = -1
-# of one register: more are images that are turned about, which a network of layers does not need
+# the most pieces of a register: more come from images that are turned about, and no network of
+# layers needs them
 _MOST_PIECES = 1024
 
 
 class Unreadable(Exception):
-    """What a module does with its numbers cannot be said in operations; says what that is."""
+    """Raised where no operation of ours expresses what a module does; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Whose elements begin at `first`: a register's, or a parameter's of `shape`."""
+    """A register, or a parameter of `shape`, whose elements begin at `first`."""
 
     first: int
     size: int
@@ -54,7 +55,7 @@ class Registers:
     """The operations so far, and the numbers of all elements."""
 
     obs_size: int
-    # of what is remembered: register 0 has it behind the observation
+    # sizes of remembered states, which stand behind the observation in register 0
     state_sizes: tuple[int, ...] = ()
     _ops: list[Op] = field(default_factory=list)
     _params: list[Param] = field(default_factory=list)
@@ -110,7 +111,7 @@ class Registers:
         return self._made[op]
 
     def op_of(self, register: int) -> Op | None:
-        """What writes the register; None for the observation."""
+        """The operation that writes a register; None for the observation."""
         return self._ops[register - 1] if register else None
 
     def size(self, register: int) -> int:

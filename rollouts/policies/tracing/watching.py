@@ -167,7 +167,7 @@ class Watcher(TorchFunctionMode):
             )
 
     def _caller(self, func: Callable[..., Any]) -> str:
-        """Who called the function: the innermost layer of those that run."""
+        """Name of the layer that called the function: the innermost of those that run."""
         frame = sys._getframe(1)
         while frame is not None:
             layer = frame.f_locals.get("self")

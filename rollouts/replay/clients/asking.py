@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a ReplayClient and its service tell each other: a few numbers, never arrays of items."""
+"""Messages between a ReplayClient and its service: a few numbers, never arrays of items."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rollouts.replay.shards.shard import ShardReport
 
 
 class UnreachableError(RolloutsError):
-    """Nobody answers at present; whoever asked may ask again."""
+    """Raised where nobody answers at present; the caller may ask again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What a client may draw from one shard."""
+    """The part of a batch that a client may draw from one shard."""
 
     shard_id: int
     incarnation: int
     actor: str  # name of the shard's process
     count: int
-    share: float  # of all draws
+    share: float  # part of all draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a client saw since it last asked."""
+    """Deliveries and reports that a client received since it last asked."""
 
     delivered: tuple[Delivered, ...] = ()
     reports: tuple[tuple[int, int, ShardReport], ...] = ()  # shard_id, incarnation
@@ -66,7 +66,7 @@ class Ask:
       batch    name of the batch, for its place in the queue when it is asked for again
       is_endless  whether that there are no weights yet is an error: who asks is the process of
                the service, and has no timeout
-      wait_s   after which the answer is None, so that nobody is waited for who is gone
+      wait_s   seconds until the answer is None, so that a client that is gone holds up nothing
     """
 
     kind: Literal["sample", "draw", "stats", "can_sample", "news"]

@@ -91,7 +91,7 @@ class ReplayClient(SampledReplay):
         self._lock = threading.Lock()  # guards all below
         self._closed = False
         self._shards: dict[int, tuple[int, str]] = {}  # incarnation and actor, as last seen
-        self._unclaimed: list[Draft] = []  # of samples that timed out
+        self._unclaimed: list[Draft] = []  # drafts of samples that timed out
         self._news = News()  # that the service was not told yet
 
     def __reduce__(self) -> Any:
@@ -226,7 +226,7 @@ class ReplayClient(SampledReplay):
         return found
 
     def close(self) -> None:
-        """Tells the service of the last batch, and wakes whoever waits here. May be called twice.
+        """Reports the last batch to the service, and ends waiting calls. May be called twice.
 
         The service goes on.
         """

@@ -40,7 +40,7 @@ class _Waiting:
 
 
 class Desk:
-    """Whose batch is admitted next.
+    """Decides which client's batch is admitted next.
 
     Batches of one table are admitted in the order in which they were first asked for, so that a
     large one is not starved by small ones. Nothing is held for a client: a batch counts as sampled
@@ -85,7 +85,7 @@ class Desk:
                 self._signal.wait(seen, min([_LOOK_S, *(max(0.0, s) for s in left_s)]))
             self._refuse(ClosedError("the replay service is closed"))
         except Exception as error:
-            # the mailbox is gone, and with it whoever would wait for an answer
+            # the mailbox is gone, and with it the clients that would wait for an answer
             _log.warning("the clients of a replay service get no more answers: %s", error)
 
     def _take(self) -> Future[Any]:

@@ -16,7 +16,7 @@ class Admission:
     Samples are admitted exactly. Fragments are admitted whole, each where one item more would be,
     and those on their way count as the most items that they may bring: inserts run past the
     limiter's bound by less than the most items of one fragment. Where nothing is on its way both
-    decisions are Reverb's, so whoever may go on there may go on here: no deadlock.
+    decisions are Reverb's, so a caller that may go on there may go on here: no deadlock.
     """
 
     def __init__(self, table: TableConfig) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machinery of a ReplayService: a thread that feeds the shards, and whoever waits for them."""
+"""The machinery of a ReplayService: a thread that feeds the shards, and the calls that wait."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.batch import Episodes
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.replay.clients.asking import Grant, News
 from rollouts.replay.config import TableConfig
@@ -22,7 +23,7 @@ from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.requests import Request, Requests
 from rollouts.replay.shards.saving import Checkpoint, Saving, check_reads
-from rollouts.replay.shards.shard import EndedEpisodes, ShardHandle
+from rollouts.replay.shards.shard import ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
 from rollouts.replay.shards.supply import Supply
@@ -93,7 +94,7 @@ class Driver:
         self._requests = Requests(self._shards, self._admissions, keys, most)
         self._failure: Exception | None = None
         self.supply = Supply()
-        self._unclaimed: deque[Request] = deque()  # of samples that timed out
+        self._unclaimed: deque[Request] = deque()  # requests of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
         self._last: dict[str, dict[str, Any]] = {}  # age and policy_lag of the last batch
@@ -187,15 +188,14 @@ class Driver:
             self._settle()
             return self._admissions[table].can_sample(n)
 
-    def take_episodes(self) -> EndedEpisodes:
+    def take_episodes(self) -> Episodes:
         """See ReplayService.take_episodes."""
+        none = Episodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
         with self._lock:
             self._settle()
-            reports = list(self._shards.episodes)
+            reports = [none, *self._shards.episodes]
             self._shards.episodes.clear()
-        if not reports:
-            return EndedEpisodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
-        return EndedEpisodes(*(np.concatenate(column) for column in zip(*reports, strict=True)))
+        return Episodes(*map(np.concatenate, zip(*(each[:3] for each in reports), strict=True)))
 
     def save(self, directory: Path) -> None:
         """See ReplayService.save."""
@@ -258,7 +258,7 @@ class Driver:
             raise ClosedError("the replay service is closed")
 
     def stop(self) -> None:
-        """Wakes whoever waits with ClosedError; no call is answered any more. Idempotent."""
+        """Ends all waiting calls by ClosedError; no later call is answered. Idempotent."""
         self._stopping.set()
         self.signal.wake()
 
@@ -378,7 +378,7 @@ class Driver:
                 self.signal.wait(seen, left_s)
 
     def _settle(self) -> None:
-        """Takes over what ended, with the lock; what went wrong is raised by whoever waits."""
+        """Takes over ended calls, with the lock; a failure is raised in the calls that wait."""
         if self._stopping.is_set() or self._failure is not None:
             return
         try:

@@ -15,7 +15,7 @@ from rollouts.replay.shards.keys import KeyLayout
 
 Array = NDArray[Any]
 
-# of a SequenceBatch; everything else has the items along axis 0
+# fields of a SequenceBatch; everything else has the items along axis 0
 _TIME_MAJOR = (
     *("obs", "action", "reward", "terminated", "truncated", "valid", "first"),
     *("policy_version", "extras"),
@@ -48,7 +48,7 @@ def share_out(batch_size: int, share: Array, credit: Array) -> tuple[Array, Arra
 
 
 class Drawn(NamedTuple):
-    """What one shard sampled for a batch; `share` is the part of all draws that it gets."""
+    """The part of a batch that one shard sampled; `share` is its part of all draws."""
 
     shard_id: int
     incarnation: int

@@ -18,7 +18,7 @@ _LEAST_LIFE_BITS = 4
 
 
 class KeyParts(NamedTuple):
-    """What a key says; arrays (B,) int64. `life` is the incarnation's low bits."""
+    """The parts of keys; arrays (B,) int64. `life` is the incarnation's low bits."""
 
     shard_id: Array
     life: Array

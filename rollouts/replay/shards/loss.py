@@ -12,10 +12,10 @@ NO_ITEMS = TableReport()
 
 @dataclass(slots=True, eq=False)
 class Loss:
-    """What died with a shard's processes, and what they had counted since their checkpoints.
+    """Data that died with a shard's processes, and their counts since their checkpoints.
 
     Attributes:
-      env_steps, episodes_cut  Of what was inserted.
+      env_steps, episodes_cut  counts of inserted data
       inserts, deletes  By table.
       items  By table: those that were there and did not come back.
     """

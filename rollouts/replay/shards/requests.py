@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """What one shard was asked for."""
+    """The part of a request that one shard answers."""
 
     shard: Shard
     incarnation: int

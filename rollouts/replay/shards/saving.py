@@ -34,7 +34,7 @@ class ShardMark:
 
     @property
     def mean_mass(self) -> dict[str, float]:
-        """What the shard itself does not save; see TableReport."""
+        """Mean mass of each table, which the shard itself does not save; see TableReport."""
         return {name: table.mean_mass for name, table in self.report.tables.items()}
 
     @classmethod
@@ -58,7 +58,7 @@ class Checkpoint:
     """
 
     directory: Path
-    samples: dict[str, int]  # of each table
+    samples: dict[str, int]  # by table
     credit: dict[str, list[float]]
     discarded: dict[str, int]
     newest_incarnation: int

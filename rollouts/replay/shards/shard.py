@@ -9,11 +9,12 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.batch import Episodes
 from rollouts.errors import RolloutsError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.replay.buffer import ReplayBuffer
@@ -42,7 +43,7 @@ class ShardConfig:
 
     single_observation_space: gymnasium.Space[Any]
     single_action_space: gymnasium.Space[Any]
-    tables: tuple[TableConfig, ...]  # of all shards together
+    tables: tuple[TableConfig, ...]  # sizes are those of all shards together
     num_shards: int
     shard_id: int
     stack_num: int
@@ -95,25 +96,17 @@ class TableReport:
     size: int = 0
     inserts: int = 0  # ever, with what a load brought; so `deletes`
     deletes: int = 0
-    mean_mass: float = 1.0  # of priority^exponent, as of the last sample; 1 where uniform
+    mean_mass: float = 1.0  # mean of priority^exponent at the last sample; 1 where uniform
 
     @property
     def mass(self) -> float:
-        """What the shard's part of all draws is in proportion to."""
+        """Total priority: the shard's part of all draws is in proportion to it."""
         return self.size * self.mean_mass
-
-
-class EndedEpisodes(NamedTuple):
-    """Episodes that ended, arrays (E,), in the order in which their fragments were inserted."""
-
-    env_id: NDArray[np.int32]
-    episode_return: NDArray[np.float64]
-    episode_length: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """How a shard is after a call."""
+    """The state of a shard after a call."""
 
     number: int = 0  # counts the reports of one process; 0: of another one
     tables: Mapping[str, TableReport] = field(default_factory=dict)
@@ -122,7 +115,7 @@ class ShardReport:
     used_bytes: int = 0
     allocated_bytes: int = 0
     pid: int = 0
-    episodes: EndedEpisodes | None = None  # that ended in what an `add` inserted
+    episodes: Episodes | None = None  # that ended in what an `add` inserted
 
 
 class ShardHandle(Protocol):
@@ -193,14 +186,9 @@ class ReplayShard:
         """
         fragment = Fragment(info, payload)
         self._buffer.add_batch(fragment)
-        batch = fragment.batch
-        # copies: views would keep the fragment in the object store
-        ended = EndedEpisodes(
-            np.array(batch.episode_env_id),
-            np.array(batch.episode_return),
-            np.array(batch.episode_length),
-        )
-        return replace(self.report(), episodes=ended)
+        # without final observations, which the buffer has
+        episodes = fragment.batch.episodes()._replace(final_obs=None)
+        return replace(self.report(), episodes=episodes)
 
     def sample(
         self, table: str, batch_size: int, policy_version: int

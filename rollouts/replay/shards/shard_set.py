@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver knows of its shards: what is on its way, who died, and what became of it all."""
+"""The driver's view of its shards: calls on their way, deaths, and counts of both."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.batch import Episodes
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.joining import share_out
 from rollouts.replay.shards.loss import NO_ITEMS, Loss
 from rollouts.replay.shards.shard import (
-    EndedEpisodes,
     FragmentLostError,
     ShardHandle,
     ShardLostError,
@@ -109,8 +109,8 @@ class ShardSet:
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
         self.checkpoint: Checkpoint | None = None  # that shards which die start from
-        # bounded: whoever reads them may have stopped
-        self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
+        # bounded, since nobody may read them any more
+        self.episodes: deque[Episodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
         self.first_incarnation = self.newest_incarnation = 0
         self._produced = self._inserted = 0
@@ -181,14 +181,14 @@ class ShardSet:
         self._count()
 
     def read(self, checkpoint: Checkpoint) -> list[Future[None]]:
-        """Has each shard read its part of a checkpoint, beside what it has."""
+        """Lets each shard read its part of a checkpoint; the shard keeps its data meanwhile."""
         return [
             self.watched(shard.handle.call("load", checkpoint.path_of(mark), mark.mean_mass))
             for shard, mark in zip(self.shards, checkpoint.shards, strict=True)
         ]
 
     def forget_reads(self) -> None:
-        """Has each shard forget what `read` gave it."""
+        """Makes each shard forget what `read` gave it."""
         for shard in self.shards:
             shard.handle.call("finish_load", False)
 
@@ -212,7 +212,7 @@ class ShardSet:
         self._count()
 
     def watched(self, future: Future[Any]) -> Future[Any]:
-        """Has `wake` called when a call ended."""
+        """Calls `wake` when a call has ended; returns the call's future."""
         future.add_done_callback(lambda done: self._wake())
         return future
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wakes whoever waits for something to have happened, whatever it was."""
+"""A signal that something has happened: wakes all threads that wait for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Signal:
 
     @property
     def count(self) -> int:
-        """How often `wake` was called; read before looking whether there is a reason to wait."""
+        """Number of calls of `wake`; read it before checking whether there is a reason to wait."""
         with self._changed:
             return self._count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class Supply:
-    """What became of the last attempts to get a fragment."""
+    """Outcomes of the last attempts to get a fragment."""
 
     def __init__(self) -> None:
         """Begins without attempts."""

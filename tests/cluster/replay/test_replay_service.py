@@ -86,7 +86,7 @@ def test_transitions_of_two_workers_come_from_two_shards(start: Start) -> None:
     assert stats["tables"]["replay"]["samples"] % 32 == 0
     assert stats["tables"]["replay"]["size"] == replay.size() > 400
     episodes = replay.take_episodes()
-    assert (episodes.episode_length == 3 + episodes.env_id % 4).all()
+    assert (episodes.lengths == 3 + episodes.env_id % 4).all()
     assert len(episodes.env_id) > 0
 
 

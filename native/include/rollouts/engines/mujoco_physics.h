@@ -253,6 +253,9 @@ class Physics {
   // Steps `substeps` times with these controls (nu); null: with those that are set. What depends
   // on accelerations, such as touch, is that of the last substep. Throws as Step.
   void StepUpToDate(const float* controls, std::int32_t substeps);
+  // As StepUpToDate without controls, by lanes where they step this simulation: for starts that come to
+  // rest in many substeps.
+  void SettleUpToDate(std::int32_t substeps);
   // As ForwardUnactuated, but says with false what that throws.
   bool TryForwardUnactuated();
   // Computes what derives from positions and velocities, after Load. Throws as Step.

@@ -32,6 +32,10 @@ struct ModelOrReason {
 };
 ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read);
 
+// Reads a model that was made of another one by changing its numbers; null where lanes do not cover it.
+std::shared_ptr<const Model> ReadVariant(const std::shared_ptr<const Model>& of, const ModelSizes& sizes,
+                                         const FieldReader& read);
+
 // Whether steps write a sensor's numbers; those of others keep what they hold.
 bool CoversSensor(const Model& model, std::int32_t sensor);
 

@@ -81,8 +81,10 @@ std::vector<std::string> TakeLanesWarnings() {
   return std::exchange(warnings, {});
 }
 
-std::shared_ptr<const lanes::Model> ReadOwnInLanes(const mjModel* model) {
-  return ReadByLanes(model).model;
+std::shared_ptr<const lanes::Model> ReadOwnInLanes(const std::shared_ptr<const lanes::Model>& shared,
+                                                   const mjModel* model) {
+  return lanes::ReadVariant(shared, SizesOf(model),
+                            [&](const char* name) { return ReadEntry(model, name); });
 }
 
 const PhysicsModel::Native& PhysicsModel::WithLanes() const {

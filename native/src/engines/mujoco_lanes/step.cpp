@@ -109,7 +109,7 @@ void Physics::BeginAnew() {
   native_->own_lanes.reset();
   native_->in_lanes = native_->lanes != nullptr;
   if (native_->in_lanes && native_->own && native_->own->DiffersFromShared()) {
-    native_->own_lanes = ReadOwnInLanes(native_->model);
+    native_->own_lanes = ReadOwnInLanes(model_->WithLanes().lanes.model, native_->model);
     native_->in_lanes = native_->own_lanes != nullptr;
   }
   native_->row.model = native_->own_lanes.get();
@@ -120,6 +120,19 @@ bool Physics::FoundDone() {
   native_->by_lanes = native_->done;
   native_->done = false;
   return native_->by_lanes;
+}
+
+void Physics::SettleUpToDate(std::int32_t substeps) {
+  // what derives from the positions may be that of others, which MuJoCo's first substep goes on with
+  StepUpToDate(nullptr, 1);
+  if (substeps <= 1) return;
+  if (native_->in_lanes && !HasMujocoCallbacks()) {
+    const lanes::StepOptions options{
+        .substeps = substeps - 1, .ending = lanes::Ending::kUpToDate, .width = WidthFor(1)};
+    native_->by_lanes = lanes::Step(*native_->lanes, {&native_->row, 1}, options) == 0;
+    if (native_->by_lanes) return;
+  }
+  StepUpToDate(nullptr, substeps - 1);
 }
 
 std::vector<double> Physics::NumbersBesideLanes() const {

@@ -19,7 +19,7 @@ class Cheetah final : public Task {
       start.qpos[i] = rng.Uniform(model_.jnt_range[2 * i], model_.jnt_range[2 * i + 1]);
     }
     // it falls to the ground and comes to rest
-    physics_.StepUpToDate(nullptr, 200);
+    physics_.SettleUpToDate(200);
     *start.time = 0;
   }
 

@@ -9,17 +9,17 @@ from rollouts.bench.peer import NETWORKS, Peer, later
 OTHERS = (
     Peer(
         name="envpool",
-        step=later("comparisons.stepping.libraries", "EnvPool"),
+        step=later("comparisons.stepping.vector_libraries", "EnvPool"),
         module="envpool",
         install="pip install 'envpool>=1.2'",
     ),
     Peer(
         name="gymnasium",
-        step=later("comparisons.stepping.libraries", "Gymnasium"),
+        step=later("comparisons.stepping.vector_libraries", "Gymnasium"),
     ),
     Peer(
         name="ale",
-        step=later("comparisons.stepping.libraries", "Ale"),
+        step=later("comparisons.stepping.vector_libraries", "Ale"),
         module="ale_py",
         install="pip install 'rollouts[atari]'",
     ),
@@ -29,11 +29,11 @@ OTHERS = (
     ),
     Peer(
         name="emulation-native",
-        step=later("comparisons.stepping.emulation", "own_emulation"),
+        step=later("comparisons.stepping.atari_emulators", "own_emulation"),
     ),
     Peer(
         name="emulation-ale",
-        step=later("comparisons.stepping.emulation", "ale_emulation"),
+        step=later("comparisons.stepping.atari_emulators", "ale_emulation"),
         module="ale_py",
         install="pip install 'rollouts[atari]'",
     ),
@@ -107,7 +107,7 @@ OTHERS = (
     Peer(
         name="sb3",
         collect=later("comparisons.collecting.sb3_collect", "Sb3Collects"),
-        add_step=later("comparisons.replaying.sb3", "Sb3"),
+        add_step=later("comparisons.replaying.sb3_steps", "Sb3"),
         policies=NETWORKS,
         module="stable_baselines3",
         install="pip install 'rollouts[sb3]'",
@@ -122,7 +122,7 @@ OTHERS = (
     ),
     Peer(
         name="torchrl",
-        replay=later("comparisons.replaying.libraries", "TorchRL"),
+        replay=later("comparisons.replaying.replay_buffers", "TorchRL"),
         module="torchrl",
         install="pip install 'rollouts[torchrl]'",
         distribution="torchrl",
@@ -130,7 +130,7 @@ OTHERS = (
     Peer(
         name="tianshou",
         collect=later("comparisons.collecting.on_ray", "TianshouEnvs"),
-        replay=later("comparisons.replaying.libraries", "Tianshou"),
+        replay=later("comparisons.replaying.replay_buffers", "Tianshou"),
         needs_ray=True,
         module="tianshou",
         install="pip install 'rollouts[tianshou]'",
@@ -138,7 +138,7 @@ OTHERS = (
     ),
     Peer(
         name="reverb",
-        replay=later("comparisons.replaying.libraries", "Reverb"),
+        replay=later("comparisons.replaying.replay_buffers", "Reverb"),
         module="reverb",
         install="pip install dm-reverb",
         distribution="dm-reverb",

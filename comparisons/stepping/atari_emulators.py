@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from comparisons.stepping.libraries import Ale, load
+from comparisons.stepping.vector_libraries import Ale, load
 from rollouts import _native
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv, Rollouts

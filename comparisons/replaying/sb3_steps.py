@@ -6,7 +6,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rollouts.bench.replay_steps import CAPACITY, Given, step_spaces
+from rollouts.bench.replay_own import Given
+from rollouts.bench.replay_steps import CAPACITY, step_spaces
 from rollouts.replay.steps import GymnasiumStep
 
 

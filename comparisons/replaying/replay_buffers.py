@@ -195,7 +195,7 @@ class Reverb:
 
     def add(self, rollout: dict[str, Array], env_id: Array) -> None:
         """See Candidate."""
-        # of stacked frames the newest: an item has those of both its observations
+        # the newest of the stacked frames: an item has those of both its observations
         obs = rollout["obs"][:, :, -1] if self._stack > 1 else rollout["obs"]
         for b, env in enumerate(env_id.tolist()):
             writer = self._writer(env)

@@ -171,7 +171,7 @@ class _AleDriver:
 def gymnasium_maker(
     settings: Settings, spec: EnvSpec
 ) -> tuple[Callable[[], gymnasium.Env[Any, Any]], dict[str, Any], list[str]]:
-    """How Gymnasium makes one environment, its options, and what differs from ours.
+    """A maker of one environment of Gymnasium's, its options, and what differs from ours.
 
     Raises:
       SpecError: Gymnasium does not have it, or not with these options.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rollouts.bench.checkout import WHERE_TO_GET_IT, from_checkout
-from rollouts.bench.own_pools import OneEngine, PlainLoop, SameStep, Steps
+from rollouts.bench.own_pools import OneEngine, PlainLoop, SameStep, Stepper
 from rollouts.bench.peer import Measure, Peer, later
 from rollouts.errors import SpecError
 
@@ -38,7 +38,7 @@ OWN = (
 
 def peers() -> Mapping[str, Peer]:
     """Every peer by its name: our own, and from a checkout those of other libraries."""
-    others = from_checkout("registry")
+    others = from_checkout("others")
     return {peer.name: peer for peer in (*OWN, *(others.OTHERS if others else ()))}
 
 
@@ -51,14 +51,14 @@ def find(name: str, measure: Measure) -> Peer:
     """The peer of that name. Raises SpecError where none of it takes part in the measure."""
     peer = peers().get(name)
     if peer is None or not peer.measures(measure):
-        hint = "" if from_checkout("registry") else f"; {WHERE_TO_GET_IT}"
+        hint = "" if from_checkout("others") else f"; {WHERE_TO_GET_IT}"
         known = f"peer is {name!r}" if peer is None else f"peer {name!r} has no measure {measure!r}"
         raise SpecError(f"{known}, expected one of {names(measure)}{hint}")
     return peer
 
 
-def stepper(name: str, python: Path | None = None) -> Steps:
-    """What makes the environments of that peer.
+def stepper(name: str, python: Path | None = None) -> Stepper:
+    """The maker of that peer's environments.
 
     Args:
       name: One of `names("step")`.
@@ -68,5 +68,5 @@ def stepper(name: str, python: Path | None = None) -> Steps:
       SpecError: There is no such peer.
       EngineError: It has no interpreter.
     """
-    made: Steps = find(name, "step").open("step", python=python)
+    made: Stepper = find(name, "step").open("step", python=python)
     return made

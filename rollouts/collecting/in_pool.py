@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`InPool`: the pool's own threads compute the policies, between steps, without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rollouts.batch import RolloutBatch
+from rollouts.collecting.deadline import Deadline
+from rollouts.collecting.prefetch import Poll, Prefetch
+from rollouts.collecting.rows import ALONE, GroupRows
+from rollouts.collecting.turns import Turns
+from rollouts.errors import SpecError
+
+if TYPE_CHECKING:
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
+    from rollouts.returns import Gae, Nstep
+
+Batches = list[RolloutBatch]
+
+
+class InPool:
+    """Collects T steps by one call of the pool, here or in a thread of its own."""
+
+    def __init__(
+        self,
+        env: Any,
+        groups: Sequence[GroupRows],
+        turns: Turns,
+        *,
+        keep_final_obs: bool,
+        returns: Gae | Nstep | None,
+        prefetches: bool,
+    ) -> None:
+        """Takes the rows to fill, and the turns that the pool's calls are counted by.
+
+        Raises:
+          SpecError: The system gives no thread.
+        """
+        self._env, self._groups, self._turns = env, groups, turns
+        self._keeps_final_obs, self._returns = keep_final_obs, returns
+        self._prefetches = prefetches
+        # a rollout that goes on between two calls of collect
+        self.ahead: Prefetch[Batches] = Prefetch(begins=prefetches)
+
+    def collect(
+        self, native: Mapping[str, NativePolicy], ahead: Batches | None, deadline: Deadline
+    ) -> Batches:
+        """Returns `ahead`, the rollout that was begun before, or collects one.
+
+        Raises:
+          CallTimeoutError: There was none in time; it goes on.
+        """
+        versions = [rows.policy.policy_version for rows in self._groups]
+        if not self._prefetches and deadline.is_never:
+            self._turns.go_on()
+            return self._run(native, versions)
+        # in this thread: the caller's next update changes weights and version
+        try:
+            frozen = {name: policy.freeze() for name, policy in native.items()}
+        except SpecError:
+            if ahead is None:
+                raise
+            return ahead  # what is wrong with the weights is raised in place of the next one
+        run, batches = partial(self._run, frozen, versions), ahead
+        if batches is None:
+            self._turns.go_on()
+            self.ahead.start(run)
+            batches = self.ahead.take(deadline)
+            assert batches is not None
+        if self._prefetches:
+            self._turns.go_on()
+            self.ahead.start(run)
+        return batches
+
+    def _run(
+        self,
+        policies: Mapping[str, NativePolicy | FrozenPolicy],
+        versions: Sequence[int],
+        poll: Poll | None = None,
+    ) -> Batches:
+        groups = self._groups
+        arrays = {
+            rows.name: rows.native_arrays(version)
+            for rows, version in zip(groups, versions, strict=True)
+        }
+        is_alone = groups[0].name == ALONE
+        final_obs = self._env.collect(
+            policies[ALONE] if is_alone else policies,
+            arrays[ALONE] if is_alone else arrays,
+            keep_final_obs=self._keeps_final_obs,
+            poll=poll,
+            returns=self._returns,
+        )
+        finals = {ALONE: final_obs} if is_alone else (final_obs or {})
+        return [rows.take_native(arrays[rows.name], finals.get(rows.name)) for rows in groups]

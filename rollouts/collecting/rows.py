@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`GroupRows`: the rows of one group in a rollout, whoever computes its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.batch import RolloutBatch, StepBatch
+from rollouts.collecting.arena import Arena, Row, Rows
+from rollouts.collecting.masks import ActionMasks
+from rollouts.collecting.native_states import NativeStates
+from rollouts.collecting.policy_calls import make_policy_calls
+from rollouts.collecting.steps import cut_off, finite_bounds
+from rollouts.errors import SpecError
+from rollouts.policies.checks import check_finite
+from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
+
+if TYPE_CHECKING:
+    from rollouts.collecting.wanted import Wanted
+    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.protocol import Policy
+    from rollouts.specs import AgentGroup
+
+Array = NDArray[Any]
+ALONE = ""  # the group of environments with one agent
+
+
+class GroupRows:
+    """The agents of one group, environment by environment; or the environments, of one agent.
+
+    Attributes:
+      name: Of the group; "" for environments with one agent.
+      policy: Who acts.
+      action_space: Of one row.
+      env_id: (rows,) int32.
+      wanted: What the rollouts shall have in extras.
+      arena: What the rollout in hand is written into.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        group: AgentGroup | None,
+        policy: Policy,
+        wanted: Wanted,
+        rollout_length: int,
+        *,
+        keep_final_obs: bool,
+        masks: ActionMasks | None = None,
+    ) -> None:
+        """Takes a group of an environment, None for that of one agent.
+
+        Raises:
+          SpecError: The policy is none.
+        """
+        of: Any = group or env
+        agents = 1 if group is None else group.num_agents
+        self.name, self.policy, self.wanted = "" if group is None else group.name, policy, wanted
+        self._steps, self._keeps_final_obs, self._masks = rollout_length, keep_final_obs, masks
+        self._obs_space, self.action_space = of.single_observation_space, of.single_action_space
+        self._has_agents = group is not None
+        self._shape = (env.num_envs, agents) if self._has_agents else (env.num_envs,)
+        num_rows = env.num_envs * agents
+        self.env_id = env.env_id_offset * agents + np.arange(num_rows, dtype=np.int32)
+        self._bounds = finite_bounds(self.action_space)
+        # environments of an asynchronous pool may be up to T + 1 steps into the next rollout
+        is_async = env.batch_size < env.num_envs
+        self._arena_steps = (2 if is_async else 1) * rollout_length + int(is_async)
+        self.calls = make_policy_calls(
+            policy, num_envs=num_rows, rollout_length=rollout_length, masks=masks
+        )
+        self._states = NativeStates((), num_rows, rollout_length, keep_all=False)
+        self.reset()
+
+    def reset(self) -> None:
+        """Drops what was written; every row's next observation is the first of an episode."""
+        keep = self._keeps_final_obs
+        self.arena = Arena(
+            self._arena_steps, len(self.env_id), self._obs_space, keep_final_obs=keep
+        )
+        self._active = self._new_active()
+        self.calls.reset()
+        self._states.reset()
+
+    def carry_states(self, native: NativePolicy | None) -> None:
+        """Moves recurrent states to the engine that now computes the policy.
+
+        Raises:
+          SpecError: The policy cannot be asked for outputs.
+        """
+        shapes = () if native is None else native.state_shapes
+        states = self._states
+        if states.shapes and native is None:
+            self.calls.go_on(states.now(), states.begins)
+        if states.shapes != shapes:
+            keep_all = getattr(self.policy, "keeps_states", False)
+            rows = len(self.env_id)
+            self._states = NativeStates(shapes, rows, self._steps, keep_all=keep_all)
+        self.wanted.check(self.policy, native)
+
+    def obs_of(self, t: int) -> Array:
+        """Returns observations t as the environment has them: (N, ...) or (N, A, ...)."""
+        return self._by_env(self.arena.obs[t])
+
+    def act(self, t: int) -> Array:
+        """Acts on row t in all environments; returns the actions as the environment takes them.
+
+        Raises:
+          SpecError: The policy returned a wrong shape; the message names the group.
+        """
+        try:
+            action = self.act_on(self.arena.obs[t], None, t)
+        except SpecError as error:
+            if not self._has_agents:
+                raise
+            raise SpecError(f"group {self.name!r}: {error}") from error
+        return self._by_env(action)
+
+    def act_on(self, obs: Array, rows: Rows, at: Row) -> Array:
+        """Acts on `obs` (B, ...), which are rows `at` of the rollout; returns actions (B, ...)."""
+        output = self.calls.act(obs, rows, at)
+        self.arena.write_choice(at, rows, output, self.policy.policy_version)
+        action: Array = output.action
+        return action if self._bounds is None else action.clip(*self._bounds)
+
+    def step_of(self, batch: Any) -> StepBatch:
+        """Returns this group's rows of what the environment's `recv_batch` gave."""
+        if not self._has_agents:
+            step: StepBatch = batch
+            return step
+        agents: MultiAgentBatch = batch
+
+        def rows(arrays: Any) -> Array:
+            array = arrays[self.name] if isinstance(arrays, Mapping) else arrays
+            shaped: Array = array.reshape(len(self.env_id), *array.shape[2:])
+            return shaped
+
+        return agent_steps(agents, rows, self.env_id)
+
+    def write(self, t: int, step: StepBatch, *, with_obs: bool) -> None:
+        """Writes what came of step t, and the next observations unless they are there already."""
+        if with_obs:
+            self.arena.obs[t + 1] = step.obs
+        self.write_outcome(t, None, step)
+        if self._active is not None:
+            self._active[t] = step.info["active"]
+
+    def write_outcome(self, t: Row, rows: Rows, step: StepBatch) -> None:
+        """Writes what came of the steps of these cells, final observations valued."""
+        self.arena.write_outcome(t, rows, step, self._bootstrap(step, rows))
+        self.calls.see_ends(step, rows)
+
+    def take(self, last_value: NDArray[np.float32], beyond: int) -> RolloutBatch:
+        """Returns what torch computed; what lies `beyond` it opens the next rollout.
+
+        Raises:
+          SpecError: A log_prob or value is not finite, or an output is missing.
+        """
+        batch = self._hand_out(last_value, self.calls.take_states(), beyond)
+        for name in ("log_prob", "value", "last_value", "bootstrap_value"):
+            check_finite(name, getattr(batch, name), batch.env_id)
+        self.wanted.complete(batch)
+        return batch
+
+    def native_arrays(self, version: int) -> dict[str, Array]:
+        """Returns the arrays that the pool writes for this group, by name."""
+        arena = self.arena
+        arrays = arena.native_arrays(self.action_space, version)
+        arrays["last_value"] = np.empty(len(self.env_id), np.float32)
+        arrays |= self._states.arrays() | self.wanted.arrays(arena.shape)
+        if self._active is not None:
+            arrays["active"] = self._active
+        return arrays | (self._masks.arrays(self._steps) if self._masks else {})
+
+    def take_native(self, arrays: dict[str, Array], final_obs: Array | None) -> RolloutBatch:
+        """Returns what the pool wrote into `native_arrays`."""
+        if final_obs is not None:
+            self.arena.keep_final(final_obs)
+        self.arena.extras = self._states.extras() | self.wanted.extras(arrays)
+        self.arena.extras |= self._masks.take_over(arrays) if self._masks else {}
+        return self._hand_out(arrays["last_value"], self._states.before(), 1)
+
+    def _hand_out(
+        self, last_value: NDArray[np.float32], policy_state: tuple[Array, ...], beyond: int
+    ) -> RolloutBatch:
+        steps, full = self._steps, self.arena
+        batch = full.first_steps(steps, self.env_id.copy(), last_value, policy_state)
+        if self._active is not None:
+            batch.extras["active"] = self._active
+            self._active = self._new_active()
+        self.arena = full.next_arena(slice(steps, steps + beyond))
+        return batch
+
+    def _by_env(self, rows: Array) -> Array:
+        """Returns arrays (rows, ...) as (N, A, ...), where there are agents."""
+        if not self._has_agents:
+            return rows
+        shaped: Array = rows.reshape(*self._shape, *rows.shape[1:])
+        return shaped
+
+    def _new_active(self) -> NDArray[np.bool_] | None:
+        return np.empty((self._steps, len(self.env_id)), np.bool_) if self._has_agents else None
+
+    def _bootstrap(self, step: StepBatch, rows: Rows) -> NDArray[np.float32] | None:
+        """Values (B,) the final observations of truncated episodes; None where there are none."""
+        cut = cut_off(step)
+        if self._has_agents:
+            cut = cut & step.info["active"]
+        if not cut.any():
+            return None
+        assert step.final_obs is not None
+        bootstrap = np.zeros(len(cut), np.float32)
+        cut_rows = np.flatnonzero(cut) if rows is None else rows[cut]
+        bootstrap[cut] = self.calls.final_value(step.final_obs[cut], cut_rows)
+        return bootstrap
+
+
+def by_group(
+    policies: Policy | Mapping[str, Policy], groups: Mapping[str, AgentGroup | None]
+) -> dict[str, Policy]:
+    """Returns the policy of each group.
+
+    Raises:
+      SpecError: A group has none, one is of no group, or one memory is shared by several.
+    """
+    if not isinstance(policies, Mapping):
+        policies = dict.fromkeys(groups, policies)
+    elif ALONE in groups:
+        raise SpecError(
+            f"policy is a dict of {list(policies)}, and the environments have one agent: expected "
+            "one policy"
+        )
+    unknown = [name for name in policies if name not in groups]
+    missing = [name for name in groups if name not in policies]
+    if unknown or missing:
+        raise SpecError(
+            f"policies has {'the unknown group' if unknown else 'no policy for group'} "
+            f"{(unknown or missing)[0]!r}, expected one for each of {list(groups)}"
+        )
+    with_memory = [id(policy) for policy in policies.values() if hasattr(policy, "act_rows")]
+    if len(set(with_memory)) < len(with_memory):
+        raise SpecError(
+            "one policy that remembers cannot act for several groups: its states are those of "
+            "one group's agents; give each group its own"
+        )
+    return {name: policies[name] for name in groups}

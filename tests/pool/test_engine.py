@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine says that it can do, and what a face does with an engine."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rollouts
+from rollouts import ProtocolError, SpecError
+from rollouts.pool.engine import FEATURES, Engine
+from rollouts.pool.native import NativeEngine
+
+CELLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "one agent": ("CartPole-v1", {}),
+    "asynchronous": ("CartPole-v1", {"batch_size": 2}),
+    "several agents": ("TagGridWorld-v0", {}),
+    "parts": ("MiniGrid-Empty-8x8-v0", {"flatten_observation": False}),
+    "a model": ("InvertedPendulum-v5", {}),
+    "functions": ("MuJoCo-v0", {"env_options": {"xml_file": "hopper.xml"}}),
+    "masks": ("Taxi-v4", {}),
+    "statistics": ("CartPole-v1", {"env_options": {"normalize_observation": True}}),
+}
+
+
+def read_statistics(engine: Engine) -> None:
+    engine.statistics.read("observation")
+
+
+def step_into(engine: Engine) -> None:
+    spaces = [group.single_action_space for group in engine.groups]
+    num_envs = engine.num_envs
+    if spaces:
+        counts = [group.num_agents for group in engine.groups]
+        actions: Any = [
+            np.stack([[space.sample() for _ in range(count)] for _ in range(num_envs)])
+            for space, count in zip(spaces, counts, strict=True)
+        ]
+    else:
+        actions = np.stack([engine.single_action_space.sample() for _ in range(num_envs)])
+    env_id = np.arange(num_envs) + engine.env_id_offset
+    engine.step(actions, env_id, {"episode_length": np.zeros(num_envs, np.int32)})
+
+
+def ask_to_collect(engine: Engine) -> None:
+    if why_not := engine.why_not_collects:
+        raise SpecError(why_not)
+
+
+TRIALS: dict[str, Callable[[Engine], Any]] = {
+    "out": step_into,
+    "collect": ask_to_collect,
+    "states": lambda engine: engine.save(None),
+    "options": lambda engine: engine.env_options(),
+    "model": lambda engine: engine.model_fields(),
+    "masks": lambda engine: engine.action_masks(),
+    "statistics": read_statistics,
+    "xla": lambda engine: engine.xla_handle(),
+}
+
+
+@pytest.fixture(params=CELLS, ids=[name.replace(" ", "_") for name in CELLS])
+def engine(request: pytest.FixtureRequest) -> Any:
+    env_id, arguments = CELLS[request.param]
+    if env_id.startswith(("MuJoCo", "Inverted")):
+        pytest.importorskip("mujoco")
+    made = NativeEngine(env_id, 4, seed=1, num_threads=1, **arguments)
+    made.reset(None, None)
+    made.drain(None)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("feature", TRIALS)
+def test_an_engine_does_what_it_says_and_refuses_the_rest(engine: Engine, feature: str) -> None:
+    if feature in engine.can:
+        TRIALS[feature](engine)
+    else:
+        with pytest.raises((SpecError, ProtocolError)):
+            TRIALS[feature](engine)
+
+
+def test_every_feature_is_tried_or_chosen_at_construction(engine: Engine) -> None:
+    assert {*TRIALS, "async"} == {*FEATURES}
+    assert engine.can <= {*FEATURES}
+
+
+def test_copies_and_pickles_of_a_face_have_engines_of_their_own() -> None:
+    with rollouts.make_vec("CartPole-v1", 3, seed=5) as env:
+        first, _ = env.reset()
+        twins = [copy.copy(env), copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+        assert len({id(one.engine) for one in [env, *twins]}) == 4
+        for twin in twins:
+            np.testing.assert_array_equal(twin.reset()[0], first)
+            twin.close()
+        env.step(env.action_space.sample())
+
+
+def test_a_face_that_refuses_its_engine_closes_it() -> None:
+    engine = NativeEngine("TagGridWorld-v0", 2)
+    with pytest.raises(SpecError, match="several agents"):
+        rollouts.VectorEnv(engine)
+    assert engine.pool.closed

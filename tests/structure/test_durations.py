@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of what takes longest: kept by Makefile's steps, and by them alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import durations
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def pytest_of(folder: Path, text: str) -> list[str]:
+    """A command that runs one test under the conftest of all tests."""
+    (folder / "test_one.py").write_text(text)
+    options = ["-q", "-p", "conftest", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+    start = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import pytest; "
+    return [sys.executable, "-c", f"{start}sys.exit(pytest.main({[*options, str(folder)]!r}))"]
+
+
+def test_a_step_keeps_the_seconds_of_its_files(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    command = pytest_of(tmp_path, "def test_one(): pass\n")
+    assert durations.run("check", "tests", command, kept) == 0
+    (step,) = durations.steps(kept)
+    assert list(step.files) == ["test_one.py"]
+    assert step.seconds > step.files["test_one.py"]
+
+
+def test_a_step_that_fails_leaves_what_was_kept(tmp_path: Path) -> None:
+    before = durations.Step("check", "tests", 7.0, {"a.py": 6.0})
+    before.keep(tmp_path / "kept")
+    command = pytest_of(tmp_path, "def test_one(): assert False\n")
+    assert durations.run("check", "tests", command, tmp_path / "kept") == 1
+    assert durations.steps(tmp_path / "kept") == [before]
+
+
+def test_the_table_adds_up_steps_and_names_the_slowest_file_first() -> None:
+    found = [
+        durations.Step("check", "mypy", 3.0),
+        durations.Step("check", "tests", 9.0, {"a.py": 2.0, "b.py": 6.0}),
+    ]
+    words = [line.split() for line in durations.table(found).splitlines()]
+    assert words == [
+        ["make", "check:", "12", "s"],
+        ["3.0", "s", "mypy"],
+        ["9.0", "s", "tests"],
+        ["6.0", "s", "b.py"],
+        ["2.0", "s", "a.py"],
+    ]
