@@ -15,6 +15,8 @@ RUN_DIR ?= runs/demo
 TEST_PROCESSES ?= 3
 CHECK = -m pytest -q -n 2 --dist loadfile -m "not system and not slow and not wheels" $(CHECK_WITHOUT) $(CHECK_TESTS)
 PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# only these files have tests for `make test-system`: to import all others takes each process 29 s
+SYSTEM_TESTS = $(shell grep -rlE 'mark\.system' tests --include='test_*.py')
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
   $(addprefix tests/oracle/test_,box2d.py classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
@@ -82,7 +84,7 @@ test: setup $(NEWEST)/.gymnasium
 # forked environments, users of EnvPool's, RLlib's images, frames beside other renderers', models of the
 # DeepMind suite with other fields, and examples from end to end.
 test-system: setup
-	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels"
+	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels" $(SYSTEM_TESTS)
 
 # All of these, those that learn for minutes, and the long forms of others.
 test-all: test

@@ -54,7 +54,6 @@ from rollouts.support.include_dir import include_dir
 
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
-    from rollouts.cluster.multi_agent import MultiAgentCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
@@ -98,7 +97,6 @@ _LAZY = {
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
-    "MultiAgentCoordinator": "rollouts.cluster.multi_agent",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "PhysicsVectorEnv": "rollouts.physics.vector_env",
@@ -140,7 +138,6 @@ __all__ = [
     "LearnerError",
     "LearnerQueue",
     "MultiAgentBatch",
-    "MultiAgentCoordinator",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",

@@ -16,7 +16,6 @@ from typing import Any
 from gymnasium import spaces
 
 import rollouts
-from rollouts.cluster.multi_agent import MultiAgentCoordinator
 from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits
 from rollouts.distributed.worker import WorkerConfig
 
@@ -134,7 +133,7 @@ def collecting(
             yield rollouts.Collector(env, dict(policies), args.rollout_length).collect
         return
     own = envs.function is not None
-    with MultiAgentCoordinator(
+    with rollouts.RolloutCoordinator[rollouts.MultiAgentRollout](
         envs.name,
         make_policy,
         env_options={} if own else dict(envs.options),

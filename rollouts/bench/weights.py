@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from rollouts.bench import learner_weights
-from rollouts.cluster.ray_weights import ray_offer
+from rollouts.cluster.ray_weights import ray_part
 from rollouts.cluster.shared_ray import enter
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
@@ -137,7 +137,7 @@ def _ways() -> dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[], 
         ("WeightStore delta", WeightTransport(delta=True)),
         ("WeightStore bfloat16 delta", WeightTransport(dtype="bfloat16", delta=True)),
     ):
-        store = WeightStore(ray_offer, transport)
+        store = WeightStore(ray_part, transport)
 
         def publish(state: dict[str, Tensor], store: WeightStore = store) -> Any:
             store.publish(state)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Generic, Self, cast
 
-from rollouts.batch import RolloutBatch
+from rollouts.batch import MultiAgentRollout
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.first_config import first_config
 from rollouts.cluster.start import start_runner
@@ -17,8 +17,8 @@ from rollouts.distributed import checks
 from rollouts.distributed.device_options import check_device, transport_of
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.lag import LagRule, SyncMode
+from rollouts.distributed.offers import WeightPart, Weights, local_part
 from rollouts.distributed.options import (
-    MOVED_KEYWORDS,
     CollectOptions,
     FaultPolicy,
     Inference,
@@ -26,24 +26,18 @@ from rollouts.distributed.options import (
     QueueLimits,
 )
 from rollouts.distributed.statistics import SharedStatistics
-from rollouts.distributed.taking import Taken, Taking
-from rollouts.distributed.weight_transport import Array, WeightTransport
-from rollouts.distributed.weights import WeightOffer, Weights, WeightStore, local_offer
-from rollouts.distributed.worker import MakePolicy, WorkerConfig
+from rollouts.distributed.taking import Rollout, Taken, Taking
+from rollouts.distributed.weight_transport import WeightTransport
+from rollouts.distributed.weights import WeightStore
+from rollouts.distributed.worker import MakePolicy
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
 from rollouts.pool.statistics import RunningStatistics
 from rollouts.support import at_exit
 from rollouts.support.keywords import explains_keywords
-from rollouts.support.moved_keywords import explains_moved
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rollouts.collecting.frame_stacks import SinglePayload
 
 
-class RolloutCoordinator:
+class RolloutCoordinator(Generic[Rollout]):
     """Starts workers, keeps them busy, and merges their fragments into one stream.
 
     Each worker hosts one native pool and one policy. Fragments stay where they were made until the
@@ -56,6 +50,11 @@ class RolloutCoordinator:
 
     A worker that raises, dies, hangs or does not start is killed and started again as its next
     incarnation. An EnvError is no exception: its pool may be damaged, so it is not used again.
+
+    Environments may have several agents. Each group then has a policy of its own name, unless
+    `collect=CollectOptions(policies=...)` gives several groups one: `make_policy` is called once
+    for each policy, weights are published by policy, and a rollout has a batch for each group.
+    Type checkers are told by `RolloutCoordinator[MultiAgentRollout](...)`.
 
     Args:
       env_id: Any of `rollouts.env_ids()`.
@@ -97,9 +96,6 @@ class RolloutCoordinator:
           batch = coordinator.get(num_fragments=2)
     """
 
-    _has_agents = False
-
-    @explains_moved(MOVED_KEYWORDS)
     @explains_keywords("RolloutCoordinator")
     def __init__(
         self,
@@ -140,7 +136,7 @@ class RolloutCoordinator:
             inference=inference,
         )
         checks.check_placement(placement, num_workers)
-        checks.check_inference(inference, collect, num_workers, has_agents=self._has_agents)
+        checks.check_inference(inference, collect, num_workers)
         check_device(collect, placement, inference, num_workers)
         config = first_config(
             env_id,
@@ -153,7 +149,9 @@ class RolloutCoordinator:
             placement=placement,
             collect=collect,
         )
-        self._weights = self._make_store(config, collect, weights)
+        policies = checks.check_env(config, collect, inference)
+        make_part = part_by_ray if num_workers else local_part
+        self._weights = WeightStore(make_part, weights, policies)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
         stay = transport_of(collect) != "object_store"
         rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stay)
@@ -177,22 +175,19 @@ class RolloutCoordinator:
             ray_address=ray_address,
         )
 
-    def _make_store(
-        self, config: WorkerConfig, collect: CollectOptions, transport: WeightTransport
-    ) -> WeightStore:
-        """Checks the environment, and makes the store of its policy's weights."""
-        checks.check_env(config, collect)
-        return WeightStore(offer_by_ray if self.num_workers else local_offer, transport)
-
-    def publish_weights(self, weights: Mapping[str, Array | Tensor]) -> int:
+    def publish_weights(self, weights: Mapping[str, Any]) -> int:
         """Offers new weights, which workers take over before their next fragment.
 
         Args:
-          weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied.
+          weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied. Of several
+            agents policy -> such weights, of some policies or of all: those of the others are not
+            sent again, and a policy that is never published is the one that `make_policy` made.
         Returns:
-          The version, counted from weights.first_version: `policy_version` in the batches.
+          The version, counted from weights.first_version: `policy_version` in the batches, of all
+          policies.
         Raises:
-          SpecError: Values are not numeric, or names or shapes not those of the policy, if known.
+          SpecError: Values are not numeric, names or shapes not those of the policy, if known, or
+            there is no such policy.
         """
         version = self._weights.publish(weights, self._statistics.common)
         self._runner.published()
@@ -203,14 +198,16 @@ class RolloutCoordinator:
     ) -> int:
         """Does what `publish_weights` does with weights of a learner's actor, past this process.
 
-        The learner copies them in its turn among the calls that it was given. They are kept in the
-        object store of its node, and outlive the learner's process there; with
+        Each policy's weights are stored and sent by themselves, so those of a frozen one stay where
+        they are. The learner copies them in its turn among the calls that it was given. They are
+        kept in the object store of its node, and outlive the learner's process there; with
         `weights.tensor_transport` they also go directly from its process to each worker.
 
         Args:
-          learner: Handle of an actor.
+          learner: Handle of an actor. Of several agents also policy -> handle of the actor whose
+            `method` returns its weights alone: these are asked at once, and become one version.
           method: Of the learner, without arguments: returns what `publish_weights` takes.
-          timeout_s: Seconds to wait for the learner; None waits for ever.
+          timeout_s: Seconds to wait for the learner or learners; None waits for ever.
         Returns:
           The version, as `publish_weights`.
         Raises:
@@ -223,14 +220,15 @@ class RolloutCoordinator:
         self._runner.published()
         return version
 
-    def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> RolloutBatch:
+    def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> Rollout:
         """Waits for fragments and joins them along B, in the order of `queue.merge`.
 
         Args:
           num_fragments: How many; at most queue.max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
-          A RolloutBatch (T, B, ...). Of one fragment its arrays are read-only, but for stacks.
+          A RolloutBatch (T, B, ...), or of several agents a MultiAgentRollout. Of one fragment its
+          arrays are read-only, but for stacks.
         Raises:
           TimeoutError: too few arrived in time; they stay for the next call.
           WorkerError: no worker is left; the message has their last errors.
@@ -239,7 +237,10 @@ class RolloutCoordinator:
         """
         checks.check_joined(self._collect)
         fragments = self.get_fragments(num_fragments, timeout_s)
-        return join(cast("list[SinglePayload]", [fragment.payload for fragment in fragments]))
+        payloads: list[Any] = [fragment.payload for fragment in fragments]
+        has_agents = isinstance(payloads[0], MultiAgentRollout)
+        joined: Any = (MultiAgentRollout.concatenate if has_agents else join)(payloads)
+        return cast("Rollout", joined)
 
     def get_fragments(
         self, num_fragments: int = 1, timeout_s: float | None = None
@@ -393,8 +394,8 @@ class RolloutCoordinator:
         self.close()
 
 
-def offer_by_ray(version: int, weights: Weights) -> WeightOffer:
+def part_by_ray(version: int, weights: Weights) -> WeightPart:
     # a coordinator without workers does without Ray
-    from rollouts.cluster.ray_weights import ray_offer
+    from rollouts.cluster.ray_weights import ray_part
 
-    return ray_offer(version, weights)
+    return ray_part(version, weights)

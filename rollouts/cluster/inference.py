@@ -23,9 +23,9 @@ import ray as _typed_ray
 
 from rollouts.cluster.ray_session import check_connected
 from rollouts.cluster.remote_policy import Asking, RemotePolicyMaker
+from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request
 from rollouts.distributed.policy_server import PolicyServer
-from rollouts.distributed.weights import WeightOffer
 from rollouts.distributed.worker import MakePolicy, PolicySpec
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.machine.torch_threads import threads_for

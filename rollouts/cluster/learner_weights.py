@@ -27,11 +27,10 @@ from rollouts.cluster import weight_snapshot
 from rollouts.cluster.direct_transports import ray_transport
 from rollouts.cluster.flat_weights import Layout
 from rollouts.cluster.ray_session import check_connected, connected
-from rollouts.cluster.ray_weights import RayWeights
-from rollouts.cluster.weight_sender import SentWeights
+from rollouts.cluster.ray_weights import RayWeights, Transfer
 from rollouts.distributed.device_options import TensorTransport
-from rollouts.distributed.weight_transport import WeightTransport
-from rollouts.distributed.weights import ONLY, PlansOf, Snapshot, WeightStore
+from rollouts.distributed.weight_transport import ONLY, WeightTransport
+from rollouts.distributed.weights import PlansOf, Snapshot, WeightStore
 from rollouts.errors import ClosedError, EngineError, LearnerError, SpecError
 from rollouts.support.ray_private import actor_id, calling, can_send, has_transports
 from rollouts.support.same_release import make_check
@@ -104,7 +103,7 @@ class LearnerWeights:
     def take(
         self, learners: Learners, method: str, timeout_s: float | None, plans_of: PlansOf
     ) -> dict[str, Snapshot]:
-        """Has learners take snapshots, all at once, and waits for them.
+        """Makes learners take snapshots, all at once, and waits for them.
 
         See `RolloutCoordinator.publish_from`. Returns policy -> snapshot.
 
@@ -180,7 +179,7 @@ class LearnerWeights:
             snapshots[policy] = Snapshot(
                 sizes=own.sizes,
                 names=own.names,
-                make_offer=partial(_make_offer, arrays, own.layout, tensors.get(policy)),
+                make_part=partial(_make_part, arrays, own.layout, tensors.get(policy)),
                 source=_source(call.learner, call.method),
                 number=self._attempt,
                 origin=f"{call.method}() of {call.learner!r}",
@@ -271,7 +270,7 @@ class LearnerWeights:
 
 
 def read_learners(learner: Any, method: str, policies: Sequence[str] | None) -> Learners:
-    """Returns who is to be asked for what, as `MultiAgentCoordinator.publish_from` takes it.
+    """Returns which actors to ask for which weights, as `RolloutCoordinator.publish_from` takes it.
 
     Args:
       learner: A handle, or policy -> handle.
@@ -352,10 +351,10 @@ def _result(call: _Call) -> dict[str, weight_snapshot.Taken]:
     return taken
 
 
-def _make_offer(arrays: Any, layout: Layout, tensors: Any, version: int) -> RayWeights:
+def _make_part(arrays: Any, layout: Layout, tensors: Any, version: int) -> RayWeights:
     if tensors is None:
         return RayWeights(version, arrays)
-    return SentWeights(version, arrays, uuid.uuid4().hex, layout, tensors)
+    return RayWeights(version, arrays, Transfer(uuid.uuid4().hex, layout, tensors))
 
 
 def _left(end: float | None) -> float | None:

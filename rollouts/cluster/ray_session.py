@@ -18,10 +18,10 @@ import ray as _typed_ray
 
 from rollouts.cluster.bundles import Bundles, PlacementGroup
 from rollouts.cluster.futures import as_future
+from rollouts.cluster.ray_weights import Sender
 from rollouts.cluster.room import check_cpus, check_gpus
 from rollouts.cluster.shared_ray import SharedRay, enter
-from rollouts.cluster.weight_sender import Sender
-from rollouts.distributed.weights import WeightOffer
+from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import WorkerError

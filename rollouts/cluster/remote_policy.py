@@ -14,8 +14,8 @@ import ray as _typed_ray
 from numpy.typing import NDArray
 
 from rollouts.cluster.ray_session import check_connected
+from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.policy_requests import Reply, Request, RowsOf
-from rollouts.distributed.weights import LocalWeights, WeightOffer
 from rollouts.distributed.worker import PolicySpec
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import ProtocolError, WorkerError
@@ -73,7 +73,7 @@ class RemotePolicy:
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
         """Sends the weights with the next request, unless the server has newer ones."""
-        self.load_offer(LocalWeights(version, weights))
+        self.load_offer(WeightOffer.of(version, weights))
 
     def load_offer(self, offer: WeightOffer) -> None:
         """Sees to it that later answers come from these weights or newer ones.

@@ -20,8 +20,8 @@ from rollouts.distributed.weight_transport import (
     Narrowed,
     Shapes,
     Stored,
+    by_policy,
     bytes_of,
-    check_policies,
     check_shapes,
     narrowed,
     said_of,
@@ -43,7 +43,7 @@ class Order:
       coordinator  Names who asks, for ever.
       attempt      Numbers the coordinator's snapshots.
       method       Of the learner: returns its weights.
-      policy       Whose they are; None where they are policy -> weights.
+      policy       Whose they are; None where `method` says it, see `by_policy`.
       policies     Of which; None for any.
       shapes       Of policies whose weights are known.
       num_results  Of how many policies there is room for.
@@ -138,13 +138,13 @@ def _ask(learner: Any, order: Order) -> Mapping[str, Mapping[str, Array | Tensor
     """Returns policy -> weights."""
     weights = getattr(learner, order.method)()
     if order.policy is None:
-        check_policies(weights, order.policies, f"weights that {order.method}() returned")
+        weights = by_policy(weights, order.policies, f"weights that {order.method}() returned")
         if len(weights) > order.num_results:
             raise SpecError(
                 f"{order.method}() returned weights of {len(weights)} policies, expected "
                 f"{order.num_results} at most"
             )
-        return dict(weights)
+        return weights
     with said_of(order.policy):
         if not isinstance(weights, Mapping):
             raise SpecError(

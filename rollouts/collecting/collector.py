@@ -16,7 +16,7 @@ from rollouts.collecting.features import refuse
 from rollouts.collecting.in_pool import InPool
 from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.on_host import AsTheyCome, InOrder
-from rollouts.collecting.rows import ALONE, GroupRows, by_group
+from rollouts.collecting.rows import ALONE, RolloutRows, by_group
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.errors import CallTimeoutError
@@ -142,7 +142,7 @@ class Collector(Generic[B]):
         keep_final_obs = flag("keep_final_obs", keep_final_obs)
         masks = ActionMasks(of_env, policy) if mask_actions else None
         rows = {
-            name: GroupRows(
+            name: RolloutRows(
                 env,
                 groups and groups[name],
                 one,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.prefetch import Poll, Prefetch
-from rollouts.collecting.rows import ALONE, GroupRows
+from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.turns import Turns
 from rollouts.errors import SpecError
 
@@ -27,7 +27,7 @@ class InPool:
     def __init__(
         self,
         env: Any,
-        groups: Sequence[GroupRows],
+        groups: Sequence[RolloutRows],
         turns: Turns,
         *,
         keep_final_obs: bool,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.deadline import Deadline, Receives
-from rollouts.collecting.rows import ALONE, GroupRows
+from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.steps import least_advanced, select
 
 Array = NDArray[Any]
@@ -24,7 +24,7 @@ class InOrder:
         self,
         env: Any,
         source: Receives[Any],
-        groups: Sequence[GroupRows],
+        groups: Sequence[RolloutRows],
         rollout_length: int,
         *,
         writes_in_place: bool,
@@ -80,7 +80,7 @@ class InOrder:
         self._t = 0
         return [rows.take(self._last_value(rows), 1) for rows in self._groups]
 
-    def _last_value(self, rows: GroupRows) -> NDArray[np.float32]:
+    def _last_value(self, rows: RolloutRows) -> NDArray[np.float32]:
         return rows.calls.last_value(rows.arena.obs[self._rollout_length], None, None)
 
     def _send(self, t: int) -> None:
@@ -101,7 +101,7 @@ class AsTheyCome:
     """Steps the environments of an asynchronous pool, each at its own time index."""
 
     def __init__(
-        self, env: Any, source: Receives[Any], rows: GroupRows, rollout_length: int
+        self, env: Any, source: Receives[Any], rows: RolloutRows, rollout_length: int
     ) -> None:
         """Takes the rows to fill, those of environments with one agent."""
         self._env, self._source, self._rows = env, source, rows

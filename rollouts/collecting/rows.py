@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`GroupRows`: the rows of one group in a rollout, whoever computes its policy."""
+"""`RolloutRows`: the rows of one group in a rollout, with any engine for its policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 ALONE = ""  # the group of environments with one agent
 
 
-class GroupRows:
+class RolloutRows:
     """The agents of one group, environment by environment; or the environments, of one agent.
 
     Attributes:

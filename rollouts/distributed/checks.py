@@ -6,8 +6,8 @@ Each of the options has checked its own values.
 
 from __future__ import annotations
 
-import contextlib
 import logging
+from collections.abc import Mapping
 
 from rollouts.checks import whole_number
 from rollouts.collecting.wanted import Wanted
@@ -19,12 +19,21 @@ from rollouts.distributed.options import (
     Placement,
     QueueLimits,
 )
-from rollouts.distributed.weight_transport import WeightTransport
+from rollouts.distributed.weight_transport import ONLY, WeightTransport
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import EngineError, ProtocolError, SpecError
+from rollouts.specs import AgentGroup
 from rollouts.support.field_checks import check_type
 
 _log = logging.getLogger(__name__)
+
+# what environments with several agents do not have, and why
+AGENTS: Mapping[str, str] = {
+    "collect.batch_size": "agents are collected synchronously",
+    "collect.mask_actions": "policies of groups choose among all actions",
+    "collect.pack_frame_stacks": "no such environment stacks frames",
+    "inference": "the inference actor has one policy",
+}
 
 
 def check_counts(**bounds: tuple[object, int]) -> None:
@@ -60,14 +69,10 @@ def check_policy(make_policy: object) -> None:
         )
 
 
-def check_inference(
-    inference: Inference | None, collect: CollectOptions, num_workers: int, *, has_agents: bool
-) -> None:
-    """Raises SpecError where there is nobody to infer for, for unknown spaces, or for groups."""
+def check_inference(inference: Inference | None, collect: CollectOptions, num_workers: int) -> None:
+    """Raises SpecError where there is nobody to infer for, or for unknown spaces."""
     if inference is None:
         return
-    if has_agents:
-        raise SpecError("inference is for environments with one agent: leave it out")
     if num_workers == 0:
         raise SpecError(
             "inference with num_workers=0, expected at least 1 worker: without Ray the policy is "
@@ -116,46 +121,58 @@ def check_placement(placement: Placement, num_workers: int) -> None:
         )
 
 
-def check_agents(config: WorkerConfig, collect: CollectOptions) -> list[str] | None:
-    """Returns the policies of environments with several agents; None where they are not known here.
+def check_env(
+    config: WorkerConfig, collect: CollectOptions, inference: Inference | None
+) -> tuple[str, ...] | None:
+    """Raises SpecError at once, instead of from every worker, where id or options are wrong.
 
-    Raises:
-      SpecError: environments with one agent, or options that are for these alone.
+    Returns:
+      The names of the environment's policies; None where they are not known in this process.
     """
-    own = ("batch_size", "pack_frame_stacks", "keep_final_obs", "mask_actions")
-    wrong = [name for name in own if getattr(collect, name)]
-    if wrong:
-        raise SpecError(f"collect.{wrong[0]} is for environments with one agent: leave it out")
     if collect.make_env is not None or collect.make_collector is not None:
         return None
     import rollouts
 
-    spec = rollouts.env_spec(config.env_id, **config.env_options)
-    if not spec.groups:
-        raise SpecError(f"{config.env_id} has one agent: use rollouts.RolloutCoordinator")
-    for group in spec.groups:
-        Wanted(collect.outputs, collect.returns, group.single_action_space)
-    groups = {group.name: group for group in spec.groups}
-    return list(dict.fromkeys(policy_names(groups, collect.policies).values()))
-
-
-def check_env(config: WorkerConfig, collect: CollectOptions) -> None:
-    """Raises SpecError at once, instead of from every worker, where id or options are wrong."""
-    if collect.policies is not None:
-        raise SpecError("collect.policies is for rollouts.MultiAgentCoordinator: leave it out")
-    if collect.make_env is not None or collect.make_collector is not None:
-        return
-    import rollouts
-
     # the engine may be missing here and present where the workers are
-    with contextlib.suppress(EngineError):
+    try:
         spec = rollouts.env_spec(config.env_id, **config.env_options)
-        if spec.groups:
-            raise SpecError(f"{config.env_id} has several agents: use MultiAgentCoordinator")
-        Wanted(collect.outputs, collect.returns, spec.single_action_space)
-        space = spec.single_observation_space
-        if config.pack_frame_stacks and not space.shape:
+    except EngineError:
+        return None
+    if spec.groups:
+        return _check_agents(spec.groups, config.env_id, collect, inference)
+    if collect.policies is not None:
+        raise SpecError(
+            f"collect.policies is {collect.policies!r}, and {config.env_id} has one agent, which "
+            "has one policy: leave collect.policies out"
+        )
+    Wanted(collect.outputs, collect.returns, spec.single_action_space)
+    space = spec.single_observation_space
+    if config.pack_frame_stacks and not space.shape:
+        raise SpecError(
+            f"collect.pack_frame_stacks=True, and {config.env_id} has observations of {space}, "
+            "expected arrays with an axis of frames: leave pack_frame_stacks out"
+        )
+    return (ONLY,)
+
+
+def _check_agents(
+    groups: tuple[AgentGroup, ...],
+    env_id: str,
+    collect: CollectOptions,
+    inference: Inference | None,
+) -> tuple[str, ...]:
+    """Returns the policies of environments with several agents, or raises SpecError."""
+    for name, sentence in AGENTS.items():
+        is_asked = inference is not None if name == "inference" else _field(collect, name)
+        if is_asked:
             raise SpecError(
-                f"collect.pack_frame_stacks=True, and {config.env_id} has observations of {space}, "
-                "expected arrays with an axis of frames: leave pack_frame_stacks out"
+                f"{name} with {env_id}, which has several agents: {sentence}; leave {name} out"
             )
+    for group in groups:
+        Wanted(collect.outputs, collect.returns, group.single_action_space)
+    names = policy_names({group.name: group for group in groups}, collect.policies)
+    return tuple(dict.fromkeys(names.values()))
+
+
+def _field(collect: CollectOptions, name: str) -> object:
+    return getattr(collect, name.removeprefix("collect."))

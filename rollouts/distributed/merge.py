@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from rollouts.distributed.slot import Slot
 
 if TYPE_CHECKING:
-    from rollouts.distributed.weights import WeightOffer
+    from rollouts.distributed.offers import WeightOffer
 
 MergeOrder = Literal["arrival", "ordered"]
 

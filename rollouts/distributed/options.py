@@ -17,7 +17,6 @@ from rollouts.distributed.device_options import Device, TensorTransport, check_t
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.worker import MakeCollector, MakeEnv
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import check_threads
@@ -32,7 +31,6 @@ from rollouts.support.field_checks import (
     check_type,
 )
 from rollouts.support.keywords import explains_fields
-from rollouts.support.moved_keywords import moved_to
 
 
 @explains_fields
@@ -178,8 +176,8 @@ class CollectOptions:
         see `Collector`.
       mask_actions: Has policies choose among what info["action_mask"] allows, see `Collector`; not
         with `inference`.
-      policies: Of `MultiAgentCoordinator` alone: group -> name of the policy that acts for it. A
-        group that is not there has a policy of its own name; groups with one name share it.
+      policies: Of environments with several agents: group -> name of the policy that acts for it.
+        A group that is not there has a policy of its own name; groups with one name share it.
       device: "cuda" has each worker step its environments on a GPU, beside the policy, as
         `DeviceCollector` does; fragments are then of tensors. "cpu-emulation" runs the same
         kernels as loops, for tests. None for a pool of C++ threads.
@@ -272,41 +270,3 @@ def _check_function(name: str, function: Callable[..., object] | None) -> None:
         raise SpecError(
             f"{name} must be a function that takes a WorkerConfig first, got {function!r}"
         )
-
-
-# a keyword that RolloutCoordinator does not take -> how its users write it
-MOVED_KEYWORDS = {
-    **moved_to(
-        "placement",
-        Placement,
-        num_cpus="num_cpus_per_worker",
-        num_gpus="num_gpus_per_worker",
-    ),
-    **moved_to(
-        "faults",
-        FaultPolicy,
-        max_restarts="max_restarts_per_worker",
-        start_timeout_s="worker_start_timeout_s",
-        hang_timeout_s="worker_hang_timeout_s",
-    ),
-    **moved_to("queue", QueueLimits),
-    **moved_to(
-        "collect",
-        CollectOptions,
-        batch_size="batch_size_per_worker",
-        num_torch_threads="num_torch_threads_per_worker",
-    ),
-    **moved_to(
-        "weights",
-        WeightTransport,
-        dtype="weights_dtype",
-        delta="weights_delta",
-        first_version="first_policy_version",
-    ),
-    **moved_to(
-        "inference",
-        Inference,
-        num_cpus="inference_num_cpus",
-        num_gpus="inference_num_gpus",
-    ),
-}

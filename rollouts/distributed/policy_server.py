@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.distributed.offers import Loader, WeightOffer
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RequestQueue
 from rollouts.distributed.state_clients import StateClients
-from rollouts.distributed.weights import WeightOffer, take_over
+from rollouts.distributed.weight_transport import ONLY
 from rollouts.distributed.worker_failure import WorkerFailure, guarded
 from rollouts.errors import SpecError
 from rollouts.support.no_room import start_thread
@@ -45,7 +46,7 @@ class PolicyServer:
           rule: When requests become a batch.
           incarnation: Differs from that of any other server that the same workers may ask.
         """
-        self._policy = policy
+        self._policy, self._loader = policy, Loader({ONLY: policy})
         self._clients = StateClients(incarnation) if hasattr(policy, "act_rows") else None
         self._changed = threading.Condition(threading.Lock())
         self._queue = RequestQueue(rule)
@@ -170,7 +171,7 @@ class PolicyServer:
 
     def _serve(self, batch: Batch, offer: WeightOffer | None) -> None:
         if offer is not None:
-            loading = guarded(lambda: take_over(self._policy, offer))
+            loading = guarded(lambda: self._loader.load(offer))
             if isinstance(loading, WorkerFailure):
                 with self._changed:
                     self._version = self._policy.policy_version

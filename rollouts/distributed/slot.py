@@ -15,7 +15,7 @@ from rollouts.learner.fragment import FragmentHandle, FragmentInfo
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
-    from rollouts.distributed.weights import WeightOffer
+    from rollouts.distributed.offers import WeightOffer
 
 T = TypeVar("T")
 

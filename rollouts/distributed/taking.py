@@ -5,11 +5,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollouts.distributed.lag import LagMeter, LagRule
 from rollouts.distributed.waits import WaitClock
 from rollouts.learner.fragment import Fragment, FragmentHandle
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from rollouts.batch import MultiAgentRollout, RolloutBatch
+
+    Rollout = TypeVarWithDefault("Rollout", RolloutBatch, MultiAgentRollout, default=RolloutBatch)
+else:
+    Rollout = TypeVar("Rollout")
 
 Taken = TypeVar("Taken", Fragment, FragmentHandle)
 

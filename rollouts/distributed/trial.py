@@ -17,8 +17,7 @@ import numpy as np
 
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.distributed.agent_policies import policy_specs
-from rollouts.distributed.weight_transport import Shapes
-from rollouts.distributed.weights import ONLY
+from rollouts.distributed.weight_transport import ONLY, Shapes
 from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig
 from rollouts.errors import EngineError, SpecError
 from rollouts.policies.checks import check_action

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+# the name of the policy where there is one agent
+ONLY = ""
+
 # name -> shape, of a policy's weights
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -180,15 +183,26 @@ def from_stored(stored: Mapping[str, Stored]) -> dict[str, Array]:
     }
 
 
-def check_policies(weights: object, policies: Collection[str] | None, what: str) -> None:
-    """Raises SpecError where `weights`, called `what`, are not policy -> weights.
+def by_policy(
+    weights: Any, policies: Collection[str] | None, what: str
+) -> Mapping[str, Mapping[str, Array | Tensor]]:
+    """Returns policy -> weights; those of one agent are given without a name.
 
-    `policies` are those there are; None where they are not known.
+    Args:
+      weights: Called `what` in errors.
+      policies: The names that there are; None where they are not known.
+    Raises:
+      SpecError: `weights` have another form, or a policy that there is not.
     """
+    if policies is not None and tuple(policies) == (ONLY,):
+        return {ONLY: weights}
+    of_one = "name -> array, or of " if policies is None else ""
     names = "policy" if policies is None else f"one of {list(policies)}"
-    expected = f"expected a dict of {names} -> that policy's weights"
+    expected = f"expected a dict of {of_one}{names} -> that policy's weights"
     if not isinstance(weights, Mapping):
         raise SpecError(f"{what} are of type {type(weights).__name__}, {expected}")
+    if policies is None and not any(isinstance(own, Mapping) for own in weights.values()):
+        return {ONLY: weights}
     if not weights:
         raise SpecError(f"{what} are empty, {expected}")
     for policy, own in weights.items():
@@ -196,6 +210,7 @@ def check_policies(weights: object, policies: Collection[str] | None, what: str)
             raise SpecError(f"{what} have the unknown policy {policy!r}, {expected}")
         if not isinstance(own, Mapping):
             raise SpecError(f"{what}[{policy!r}] is a {type(own).__name__}, {expected}")
+    return dict(weights)
 
 
 def check_shapes(weights: Mapping[str, Array | Tensor], shapes: Shapes | None) -> None:
@@ -223,7 +238,7 @@ def check_shapes(weights: Mapping[str, Array | Tensor], shapes: Shapes | None) -
 
 @contextlib.contextmanager
 def said_of(policy: str) -> Iterator[None]:
-    """Has a SpecError say of which of several policies' weights it is; one alone has no name."""
+    """Makes a SpecError name the policy whose weights it is about; one alone has no name."""
     try:
         yield
     except SpecError as error:

@@ -3,122 +3,54 @@
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from rollouts.distributed.offers import (
+    StoredWeights,
+    WeightOffer,
+    WeightPart,
+    Weights,
+    local_part,
+)
 from rollouts.distributed.weight_transport import (
-    Array,
+    ONLY,
     Shapes,
     Stored,
     WeightTransport,
+    by_policy,
     bytes_of,
     check_shapes,
-    from_stored,
     is_same,
     said_of,
     to_stored,
 )
-from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rollouts.policy import Policy
     from rollouts.pool.statistics import RunningStatistics
 
-Weights = Mapping[str, Array]
-MakeOffer = Callable[[int, Weights], "WeightOffer"]
-
-
-class WeightOffer(Protocol):
-    """A version that a worker may pull; the offer itself is small and travels with every call."""
-
-    @property
-    def version(self) -> int: ...
-
-    def fetch(self) -> Weights:
-        """Returns the arrays, which may be read-only: load_weights copies them.
-
-        Or tensors of a GPU, where they came so: see `WeightTransport.tensor_transport`.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LocalWeights:
-    """An offer inside one process."""
-
-    version: int
-    weights: Weights
-
-    def fetch(self) -> Weights:
-        return self.weights
-
-
-def local_offer(version: int, weights: Weights) -> WeightOffer:
-    """Copies the weights: a learner that updates its tensors in place changes nothing here."""
-    return LocalWeights(version, {name: copy.deepcopy(value) for name, value in weights.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class StoredWeights:
-    """An offer of what WeightStore made of the weights: narrowed, or in parts.
-
-    The parts are in the order of their versions; a later one replaces the arrays it also has. Ray
-    keeps a part on each node that fetched it, so only parts that are new there travel. `origin`
-    says who gave the weights, where it was not the coordinator's process.
-    """
-
-    version: int
-    parts: tuple[WeightOffer, ...]
-    origin: str | None = None
-
-    def fetch(self) -> Weights:
-        return from_stored(self.fetch_stored())
-
-    def fetch_stored(self) -> dict[str, Stored]:
-        """Returns the arrays as they are stored."""
-        stored: dict[str, Stored] = {}
-        for part in self.parts:
-            stored.update(cast(Mapping[str, Stored], part.fetch()))
-        return stored
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WithStatistics:
-    """An offer that running statistics come with, by "observation" and "reward"."""
-
-    offer: WeightOffer
-    statistics: Mapping[str, RunningStatistics]
-
-    @property
-    def version(self) -> int:
-        return self.offer.version
-
-    def fetch(self) -> Weights:
-        return self.offer.fetch()
+MakePart = Callable[[int, Weights], WeightPart]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
-    """Weights of one policy that were stored, by whoever has them.
+    """Weights of one policy that were stored, by the process that has them.
 
     Attributes:
       sizes      name -> bytes, of all arrays.
       names      Those that were stored, as `DeltaPlan.names_to_store` says.
-      make_offer  Returns the offer of these, given a version.
+      make_part  Stores these as a version's part.
       source     Whose weights they are, for `==`: parts are only shared between versions of one.
                    None for those of this process.
-      number     By which the source knows this snapshot.
+      number     The number by which the source knows this snapshot.
       origin     See `StoredWeights`.
     """
 
     sizes: Mapping[str, int]
     names: frozenset[str]
-    make_offer: Callable[[int], WeightOffer]
+    make_part: Callable[[int], WeightPart]
     source: object = None
     number: int = 0
     origin: str | None = None
@@ -130,44 +62,12 @@ PlansOf = Callable[[object], Mapping[str, "DeltaPlan"]]
 TakeSnapshots = Callable[[PlansOf], Mapping[str, Snapshot]]
 
 
-def take_over(policy: Policy, offer: WeightOffer) -> None:
-    """Gives a policy the offered weights.
-
-    A policy with a method `load_offer(offer)` decides itself what to fetch; any other gets the
-    arrays through `load_weights`.
-    """
-    load_offer = getattr(policy, "load_offer", None)
-    if callable(load_offer):
-        load_offer(offer)
-    else:
-        load(policy, offer, offer.version)
-
-
-def load(policy: Policy, offer: WeightOffer, version: int) -> None:
-    """Gives a policy the arrays of an offer, as this version.
-
-    Raises:
-      SpecError: It does not take what a learner gave, who is named.
-      Exception: What the policy raised.
-    """
-    weights = offer.fetch()
-    try:
-        policy.load_weights(weights, version)
-    except Exception as error:
-        origin = offer.origin if isinstance(offer, StoredWeights) else None
-        if origin is None:
-            raise
-        raise SpecError(f"the policy does not take the weights of {origin}: {error!r}") from error
-
-
-# the name of the policy where there is one agent
-ONLY = ""
-
-
 class WeightStore:
     """Numbers the published weights, 1, 2, ... by default, and keeps the newest. Thread-safe.
 
-    Older versions are freed as soon as no call in flight offers them any more.
+    Weights are kept by policy, and versions are those of all policies together. One agent is the
+    policy `ONLY`, whose name nobody has to say. Older versions are freed as soon as no call in
+    flight offers them any more.
 
     `_publishing` is held while weights are stored, so that versions become visible in their order;
     `_lock` guards the rest, and is never held for long. Lock order: as here.
@@ -179,25 +79,27 @@ class WeightStore:
 
     def __init__(
         self,
-        make_offer: MakeOffer = local_offer,
+        make_part: MakePart = local_part,
         transport: WeightTransport = WeightTransport(),
+        policies: Iterable[str] | None = (ONLY,),
     ) -> None:
         """Makes an empty store.
 
         Args:
-          make_offer: Stores arrays and returns the offer of them: `local_offer` or `ray_offer`.
+          make_part: Stores arrays and returns what refers to them: `local_part` or `ray_part`.
           transport: What is stored of the weights, and from which version on they are counted.
+          policies: Their names; None where they are not known here.
         """
-        self.policies: tuple[str, ...] | None = (ONLY,)
+        self.policies = None if policies is None else tuple(policies)
         self.shapes: Mapping[str, Shapes] = {}
         self._transport = transport
-        self._make_offer = make_offer
+        self._make_part = make_part
         self._publishing = threading.Lock()
         self._lock = threading.Lock()
         self._latest: WeightOffer | None = None
         # of each policy that was published
         self._parts: dict[str, DeltaParts] = {}
-        self._offers: dict[str, WeightOffer] = {}
+        self._stored: dict[str, StoredWeights] = {}
         self._published_bytes = 0
 
     @property
@@ -218,9 +120,7 @@ class WeightStore:
             return self._published_bytes
 
     def publish(
-        self,
-        weights: Mapping[str, Array | Tensor],
-        statistics: Mapping[str, RunningStatistics] | None = None,
+        self, weights: Mapping[str, Any], statistics: Mapping[str, RunningStatistics] | None = None
     ) -> int:
         """Stores a copy of the weights as the next version and returns its number.
 
@@ -228,13 +128,21 @@ class WeightStore:
           weights: name -> numpy array or torch tensor, such as `module.state_dict()`; any shapes,
             any numeric dtypes. The memory of contiguous CPU tensors is copied once, into the store;
             tensors of a GPU are copied to pinned memory first. bfloat16 tensors come back as
-            float32 arrays of the same values.
+            float32 arrays of the same values. Of several agents policy -> such weights; policies
+            that are not there keep theirs.
           statistics: What workers that normalise go on from.
         Raises:
-          SpecError: a value is not numeric, a finite number does not fit the store's dtype, or
-            names or shapes are not those of the policy.
+          SpecError: there is no such policy, a value is not numeric, a finite number does not fit
+            the store's dtype, or names or shapes are not those of the policy.
         """
-        return self._publish({ONLY: weights}, statistics)
+        stored = {}
+        for policy, own in by_policy(weights, self.policies, "weights").items():
+            with said_of(policy):
+                check_shapes(own, self.shapes.get(policy))
+                stored[policy] = to_stored(own, self._transport.dtype)
+        with self._publishing:
+            snapshots = {policy: self._take(policy, own) for policy, own in stored.items()}
+            return self._keep(snapshots, statistics)
 
     def publish_from(
         self, take: TakeSnapshots, statistics: Mapping[str, RunningStatistics] | None = None
@@ -248,20 +156,6 @@ class WeightStore:
         with self._publishing:
             return self._keep(take(self._plans_of), statistics)
 
-    def _publish(
-        self,
-        weights: Mapping[str, Mapping[str, Array | Tensor]],
-        statistics: Mapping[str, RunningStatistics] | None,
-    ) -> int:
-        stored = {}
-        for policy, own in weights.items():
-            with said_of(policy):
-                check_shapes(own, self.shapes.get(policy))
-                stored[policy] = to_stored(own, self._transport.dtype)
-        with self._publishing:
-            snapshots = {policy: self._take(policy, own) for policy, own in stored.items()}
-            return self._keep(snapshots, statistics)
-
     def _take(self, policy: str, stored: Mapping[str, Stored]) -> Snapshot:
         """Makes a snapshot of weights of this process, which `_keep` copies."""
         plan = self._plans_of(None).get(policy)
@@ -271,7 +165,7 @@ class WeightStore:
         return Snapshot(
             sizes={name: bytes_of(value) for name, value in stored.items()},
             names=names,
-            make_offer=lambda version: self._make_offer(
+            make_part=lambda version: self._make_part(
                 version, cast(Weights, {name: stored[name] for name in stored if name in names})
             ),
         )
@@ -289,26 +183,22 @@ class WeightStore:
         """Makes the next version of snapshots of some policies; the others keep what they have."""
         latest = self._latest
         version = self._transport.first_version if latest is None else latest.version + 1
-        # before anything changes: an offer that cannot be made leaves all as it was
+        # before anything changes: a part that cannot be stored leaves all as it was
         parts = {
             policy: self._parts.get(policy, DeltaParts()).followed_by(version, snapshot)
             for policy, snapshot in snapshots.items()
         }
         for policy, own in parts.items():
-            self._offers[policy] = StoredWeights(version, own.offers, snapshots[policy].origin)
+            self._stored[policy] = StoredWeights(version, own.stored, snapshots[policy].origin)
         if self._transport.delta:
             self._parts |= parts
-        offer = self._offer(version, self._offers)
+        offer = WeightOffer(version, dict(self._stored), dict(statistics or {}))
         with self._lock:
-            self._latest = WithStatistics(offer, dict(statistics)) if statistics else offer
+            self._latest = offer
             self._published_bytes += sum(
                 one.sizes[name] for one in snapshots.values() for name in one.names
             )
         return version
-
-    def _offer(self, version: int, offers: Mapping[str, WeightOffer]) -> WeightOffer:
-        """Makes an offer of the newest of each policy."""
-        return offers[ONLY]
 
 
 MAX_PARTS = 8
@@ -363,9 +253,9 @@ class DeltaParts:
     number: int = 0
 
     @property
-    def offers(self) -> tuple[WeightOffer, ...]:
-        """Of the parts, in the order of their versions."""
-        return tuple(part.offer for part in self.parts)
+    def stored(self) -> tuple[WeightPart, ...]:
+        """The parts, in the order of their versions."""
+        return tuple(part.stored for part in self.parts)
 
     def plan(self) -> DeltaPlan:
         """Says what is stored."""
@@ -382,19 +272,19 @@ class DeltaParts:
             homes, parts = {}, ()
         if snapshot.names or not parts:
             num_bytes = sum(snapshot.sizes[name] for name in snapshot.names)
-            part = _Part(snapshot.make_offer(version), num_bytes)
+            part = _Part(snapshot.make_part(version), num_bytes)
             homes |= dict.fromkeys(snapshot.names, part)
             live = {part, *homes.values()}
-            parts = tuple(sorted(live, key=lambda part: part.offer.version))
+            parts = tuple(sorted(live, key=lambda part: part.stored.version))
         return DeltaParts(homes, parts, snapshot.source, snapshot.number)
 
     def fetch_stored(self) -> dict[str, Stored]:
         """Returns the arrays of the newest version, as they are stored."""
-        parts = {part: part.offer.fetch() for part in self.parts}
+        parts = {part: part.stored.fetch() for part in self.parts}
         return {name: cast(Stored, parts[home][name]) for name, home in self.homes.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    offer: WeightOffer
+    stored: WeightPart
     num_bytes: int

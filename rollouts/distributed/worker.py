@@ -17,9 +17,9 @@ import numpy as np
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.frame_stacks import pack
+from rollouts.distributed.offers import Loader, WeightOffer
 from rollouts.distributed.statistics import go_on_from, take_new
-from rollouts.distributed.weight_transport import pulls
-from rollouts.distributed.weights import WeightOffer, WithStatistics, take_over
+from rollouts.distributed.weight_transport import ONLY, pulls
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
@@ -127,7 +127,10 @@ class WorkerInfo:
 
 
 class CollectorLike(Protocol):
-    """The part of Collector that a worker uses; `env` is closed with the worker."""
+    """The part of Collector that a worker uses; `env` is closed with the worker.
+
+    `policy` gets the published weights; of several agents it is a dict of policy -> such an object.
+    """
 
     env: Any
     policy: Any
@@ -162,6 +165,9 @@ class RolloutWorker:
         """
         self._config = config
         self._collector = (make_collector or build_collector)(config, make_policy)
+        policy = self._collector.policy
+        self._policies = policy if isinstance(policy, Mapping) else {ONLY: policy}
+        self._loader = Loader(self._policies)
         self._packs = config.pack_frame_stacks
         if self._packs is None:
             is_ours = make_collector is None and config.make_env is None
@@ -191,10 +197,8 @@ class RolloutWorker:
         # only a fragment that comes through clears the mark
         self._is_broken = True
         if offer.version > self._version:
-            if isinstance(offer, WithStatistics):
-                go_on_from(self._collector.env, offer.statistics)
-                offer = offer.offer
-            take_over(self._collector.policy, offer)
+            go_on_from(self._collector.env, offer.statistics)
+            self._loader.load(offer)
             self._version = offer.version
         start_s = time.perf_counter()
         batch = self._collector.collect()
@@ -229,11 +233,9 @@ class RolloutWorker:
             return
         config = self._config
         rows = config.batch_size or config.num_envs
-        policy = self._collector.policy
-        policies = policy.values() if isinstance(policy, dict) else [policy]
         torch.set_num_threads(
             config.num_torch_threads
-            or max(threads_for(each, rows, config.num_threads) for each in policies)
+            or max(threads_for(each, rows, config.num_threads) for each in self._policies.values())
         )
 
 

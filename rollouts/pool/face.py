@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from rollouts.pool.native import NativeEngine
+from rollouts.pool.engine import Engine
 from rollouts.pool.stats import PoolStats
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -22,7 +22,7 @@ class PoolFace:
     metadata: dict[str, Any]
     closed: bool
 
-    def __init__(self, engine: NativeEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this."""
         self.closed = True  # until there is something to close
         self.engine = engine
@@ -98,12 +98,12 @@ class PoolFace:
 
     @property
     def num_calls(self) -> int:
-        """How often somebody stepped, reset, received or set states, for collectors."""
+        """The number of steps, resets, receives and set states so far, for collectors."""
         return self.engine.num_calls + self.engine.num_xla_calls
 
     @property
     def why_not_collects(self) -> str:
-        """What keeps a policy out of the engine; "" where nothing does."""
+        """The reason why the engine computes no policy; "" where it does."""
         return self.engine.why_not_collects
 
     @property
@@ -131,7 +131,7 @@ class PoolFace:
 
     @property
     def env_specs(self) -> tuple[EnvSpec, ...]:
-        """What each environment's id stands for, in env order: N entries."""
+        """Specs of the environments' ids, in env order: N entries."""
         return self.engine.env_specs()
 
     @property
@@ -148,7 +148,7 @@ class PoolFace:
 
     @property
     def mujoco_engine(self) -> str | tuple[str, ...] | None:
-        """What steps environments on MuJoCo: "lanes" or "mujoco", or one of them for each of N.
+        """The stepper of environments on MuJoCo: "lanes" or "mujoco", or one of them for each of N.
 
         None where no environment is on MuJoCo. Option `engine` chooses, and `why_not_lanes` says
         why it is MuJoCo.

@@ -193,7 +193,8 @@ def make_multi_agent_vec(
       SpecError: As `make_vec`; or environments with one agent.
     """
     env: Any = make_vec(env_id, num_envs, **arguments)
-    if isinstance(env, MultiAgentVectorEnv):
-        return env
+    if env.env_spec.groups:
+        agents: MultiAgentVectorEnv = env
+        return agents
     env.close()
     raise SpecError(f"{env.env_spec.id} has one agent: make_vec makes a VectorEnv of it")

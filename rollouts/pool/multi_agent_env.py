@@ -15,9 +15,8 @@ from rollouts.checks import add_errors, check_collects
 from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
-from rollouts.pool.engine import Arrays
+from rollouts.pool.engine import Arrays, Engine
 from rollouts.pool.face import PoolFace
-from rollouts.pool.native import NativeEngine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -58,7 +57,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
       num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
     """
 
-    def __init__(self, engine: NativeEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
 
         Raises:
@@ -287,7 +286,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         return batch.obs, batch.reward, batch.terminated, batch.truncated, info
 
     def _of_groups(self, what: str, given: Mapping[str, T]) -> list[T]:
-        """What is given for each group, in their order."""
+        """Values of the groups, in their order."""
         if not isinstance(given, Mapping) or given.keys() != self.groups.keys():
             told = list(given) if isinstance(given, Mapping) else type(given).__name__
             raise SpecError(
@@ -296,7 +295,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         return [given[name] for name in self.groups]
 
     def _in_groups(self, name: str, array: Any) -> Any:
-        """Of `out`: an array of agents under its group's name where there is one group."""
+        """Puts an array of agents in `out` under its group's name, where there is one group."""
         if name not in _GROUP_ARRAYS or len(self.groups) > 1 or isinstance(array, Mapping):
             return array
         return {next(iter(self.groups)): array}

@@ -35,12 +35,12 @@ from rollouts.own_env.registrations import travelling_all
 from rollouts.own_model import FunctionPool, common_layout, is_own_model
 from rollouts.pool.action_masks import NAME as MASK
 from rollouts.pool.action_masks import masks_of
-from rollouts.pool.engine import AUTORESET, Array, Arrays, Engine, Info
+from rollouts.pool.engine import AUTORESET, Array, Arrays, Info, refuse
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.options import Options, read_options
 from rollouts.pool.pool_recipe import PoolRecipe, read_ids, resolve_pool
 from rollouts.pool.reset_options import read_reset_options
-from rollouts.pool.statistics import PoolStatistics
+from rollouts.pool.statistics import NormalizerStatistics
 from rollouts.pool.stats import PoolStats
 from rollouts.pool.wrappers import Wrappers, read_wrappers
 from rollouts.rendering import FrameSource
@@ -51,7 +51,7 @@ from rollouts.support.option_help import explained
 from rollouts.support.user_warnings import warn_user
 
 
-class NativeEngine(Engine):
+class NativeEngine:
     """A native pool made from ids and options.
 
     Arrays returned are views of the pool's buffers: a buffer is written again only when nobody
@@ -62,10 +62,12 @@ class NativeEngine(Engine):
       num_threads: Threads that step, in synchronous mode the caller's among them.
       is_synchronous: Whether all environments step together.
       env_spec: What the first id stands for.
+      statistics: Running statistics of observations and rewards, as far as the pool keeps them.
       recipe: Ids, N and the other arguments, which make this engine again in any process.
     """
 
     name = "a native pool"
+    parts: ObservationParts | None = None
 
     def __init__(
         self,
@@ -125,8 +127,7 @@ class NativeEngine(Engine):
         }
         self.recipe = travelling_all(ids[0] if len(ids) == 1 else ids), num_envs, arguments
         self._reports_errors = one_of("on_env_error", on_env_error, ("raise", "reset")) == 1
-        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
-        self._final_rows = _native.FinalRows() if same_step else None
+        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self.pool = self._start_pool(options, cpus, wrappers.native(bare.env_specs()))
         self._begin(options, wrappers)
 
@@ -164,7 +165,7 @@ class NativeEngine(Engine):
                 FunctionPool,
                 layout=common_layout(self.env_spec.options, options.native),
                 functions=options.functions,
-                same_step=self._final_rows is not None,
+                same_step=self._same_step,
                 single_observation_space=self.env_spec.single_observation_space,
             )
         with explained(self._recipe.headers, options.native):
@@ -186,9 +187,12 @@ class NativeEngine(Engine):
         """Changes models, and sets what reads batches and frames of the pool."""
         if options.model is not None:
             self.pool.change(None, {}, model_columns(options.model, self.pool, self.num_envs, None))
+        self._ids = np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
+        self._final_rows = _native.FinalRows() if self._same_step else None
         self.info_names: tuple[str, ...] = self.pool.info_names
+        self.num_calls = 0
         shape = () if self.groups else self.single_observation_space.shape or ()
-        self._statistics = PoolStatistics(self.pool, wrappers, shape)
+        self.statistics = NormalizerStatistics(self.pool, wrappers, shape)
         self.can = frozenset({"async", "states", "options"} | self._extras())
         self._last_env_id: Array | None = None
         self._last_masks: Array | None = None
@@ -364,8 +368,9 @@ class NativeEngine(Engine):
 
     def columns(self, arrays: Arrays) -> Info:
         """The environment's own keys; of the step that ended an episode where one did."""
-        end = NUM_STEP_ARRAYS + len(self.info_names)
-        info: Info = dict(zip(self.info_names, arrays[NUM_STEP_ARRAYS:end], strict=True))
+        info: Info = {}
+        for index, name in enumerate(self.info_names, NUM_STEP_ARRAYS):
+            info[name] = arrays[index]
         if self._reports_errors:
             add_errors(info, arrays[ENV_ID], self.pool.take_failures())
         return info
@@ -394,7 +399,7 @@ class NativeEngine(Engine):
 
     @property
     def why_not_collects(self) -> str:
-        """What keeps a policy out of the pool's threads; "" where nothing does."""
+        """The reason why the pool's threads compute no policy; "" where they do."""
         if type(self.pool) is not _native.CpuPool:
             return (
                 "Python computes rewards or ends of these environments, so that each step waits "
@@ -424,30 +429,26 @@ class NativeEngine(Engine):
 
     @property
     def num_xla_calls(self) -> int:
-        """How often functions that JAX compiled have sent or received."""
+        """The number of times that functions compiled by JAX have sent or received."""
         return self.pool.num_xla_calls
 
     def xla_handle(self) -> int:
         """The number by which compiled functions find the pool."""
         if self.groups or self.parts is not None:
-            self.refuse("xla")
+            refuse(self, "xla")
         return self.pool.xla_handle()
 
     def save(self, env_id: npt.ArrayLike | None) -> list[bytes]:
         """As `VectorEnv.get_state`."""
-        return self.pool.save_states(self._all_ids() if env_id is None else env_id)
+        return self.pool.save_states(self._ids if env_id is None else env_id)
 
     def load(self, env_id: npt.ArrayLike | None, states: Sequence[Any]) -> None:
         """As `VectorEnv.set_state`."""
-        ids = self._all_ids() if env_id is None else env_id
-        self.pool.load_states(ids, as_bytes(states))
+        self.pool.load_states(self._ids if env_id is None else env_id, as_bytes(states))
         self.num_calls += 1
 
-    def _all_ids(self) -> Array:
-        return np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
-
     def env_specs(self) -> tuple[EnvSpec, ...]:
-        """What each environment's id stands for, in env order."""
+        """Specs of the environments' ids, in env order."""
         return self._recipe.env_specs()
 
     def env_options(self) -> dict[str, OptionValue | Array | None]:
@@ -475,11 +476,6 @@ class NativeEngine(Engine):
         return self.pool.engines()
 
     # -- measurements and pictures -------------------------------------------------
-
-    @property
-    def statistics(self) -> PoolStatistics:
-        """Running statistics of observations and rewards; none where nothing is normalised."""
-        return self._statistics
 
     def render(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Any, ...]:
         """As `VectorEnv.render`."""

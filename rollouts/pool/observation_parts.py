@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 from rollouts.families.table import family_of
 from rollouts.specs import EnvSpec
@@ -78,7 +79,7 @@ class ObservationParts:
         return cls(flat, first.observation_parts, first.observation_part_dtypes, bounded)
 
     def space(self, rows: int | None = None) -> spaces.Dict:
-        """Of one environment, or of a batch of `rows`; keys in the order of the parts."""
+        """Space of one environment, or of a batch of `rows`; keys in the order of the parts."""
         leading = () if rows is None else (rows,)
         # a plain dict would be sorted
         return spaces.Dict(
@@ -113,3 +114,17 @@ class ObservationParts:
     def split_row(self, obs: Array) -> dict[str, Any]:
         """(D,) as {name: (*shape,)}."""
         return {name: part[0, ...] for name, part in self.split(obs[None]).items()}
+
+    def split_step(self, obs: Array, info: dict[str, Any]) -> dict[str, Array]:
+        """As `split`; the last observations in a step's `info`, if any, become dicts there."""
+        if "final_obs" in info:
+            for row in np.flatnonzero(info["_final_obs"]):
+                info["final_obs"][row] = self.split_row(info["final_obs"][row])
+        return self.split(obs)
+
+    def split_batch(self, batch: StepBatch) -> StepBatch:
+        """The same batch with dicts of observations."""
+        parts: Any = {"obs": self.split(batch.obs)}
+        if batch.final_obs is not None:
+            parts["final_obs"] = self.split(batch.final_obs)
+        return batch._replace(**parts)

@@ -66,7 +66,7 @@ class RunningStatistics:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> RunningStatistics:
-        """What `state_dict` returned.
+        """Reads what `state_dict` returned.
 
         Raises:
           SpecError: Something else.
@@ -104,7 +104,7 @@ def checked(name: str, given: object, shape: tuple[int, ...]) -> RunningStatisti
 
 
 def carry_statistics(source: Any, to: Any) -> None:
-    """Has an environment scale as another of its options does, and count where that counts."""
+    """Makes an environment scale as `source` does, and count if `source` counts."""
     for kind in source.normalizes:
         setattr(to, f"{kind}_statistics", getattr(source, f"{kind}_statistics"))
         to.update_statistics = source.update_statistics
@@ -123,7 +123,7 @@ def frozen(env: Any) -> Iterator[None]:
         env.update_statistics = True
 
 
-class PoolStatistics:
+class NormalizerStatistics:
     """The running statistics of a native pool, by kind: "observation" and "reward".
 
     Attributes:
@@ -140,7 +140,7 @@ class PoolStatistics:
         self.kinds = tuple(kind for kind, is_kept in kept.items() if is_kept)
 
     def read(self, kind: str, *, fresh: bool = False) -> RunningStatistics:
-        """Those in force, or what was counted since the last time they were read as `fresh`.
+        """Statistics in force, or of what was counted since the last `fresh` read.
 
         Raises:
           SpecError: The pool keeps none of this kind. ClosedError: It was closed.
@@ -162,7 +162,7 @@ class PoolStatistics:
 
     @property
     def are_updated(self) -> bool:
-        """Whether batches count."""
+        """True while batches count."""
         return bool(self.kinds) and self._pool.updates_statistics
 
     def update(self, updates: bool) -> None:

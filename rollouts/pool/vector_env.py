@@ -7,16 +7,14 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import check_collects, flag
 from rollouts.errors import SpecError
-from rollouts.pool.engine import Arrays
+from rollouts.pool.engine import Arrays, Engine
 from rollouts.pool.face import PoolFace
-from rollouts.pool.native import NativeEngine
 from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
 
-    def __init__(self, engine: NativeEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
 
         Raises:
@@ -211,7 +209,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         """
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
         batch = StepBatch._make((*arrays[:NUM_STEP_ARRAYS], self.engine.columns(arrays)))
-        return batch if self._parts is None else self._with_parts(batch)
+        return batch if self._parts is None else self._parts.split_batch(batch)
 
     def drain(self, timeout_s: float | None = None) -> tuple[Array, Array, Array, Array, Info]:
         """Waits for everything in flight and returns it as one batch, as `recv` does.
@@ -359,11 +357,11 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def info_names(self) -> tuple[str, ...]:
-        """What infos have of the environments' own, such as "lives" or "action_mask"."""
+        """Names of the environments' own infos, such as "lives" or "action_mask"."""
         return self.engine.info_names
 
     def action_masks(self) -> Array:
-        """Which actions the observations of the last batch allow, by info["action_mask"].
+        """Actions that the observations of the last batch allow, by info["action_mask"].
 
         Where same-step autoreset began an episode, it is the mask of that, while the info of
         `recv_batch` is of the step that ended the one before.
@@ -377,7 +375,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def observation_statistics(self) -> RunningStatistics:
-        """By which observations are scaled: (obs - mean) / sqrt(var + epsilon).
+        """Statistics that scale observations: (obs - mean) / sqrt(var + epsilon).
 
         Each received batch counts once, whatever its number of rows; rows that a masked reset only
         shows again do not. Setting them replaces them, as for evaluation or from a checkpoint.
@@ -395,7 +393,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def reward_statistics(self) -> RunningStatistics:
-        """Of discounted returns: rewards are divided by sqrt(var + epsilon). Shape ().
+        """Statistics of discounted returns: rewards are divided by sqrt(var + epsilon). Shape ().
 
         Raises:
           As `observation_statistics`, for normalize_reward.
@@ -408,7 +406,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def update_statistics(self) -> bool:
-        """Whether batches count: Gymnasium's update_running_mean, of observations and rewards.
+        """True while batches count: Gymnasium's update_running_mean, of observations and rewards.
 
         False freezes the statistics, for evaluation. Rows then do not wait for their batch: threads
         scale them as they step.
@@ -425,11 +423,11 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def normalizes(self) -> tuple[str, ...]:
-        """Of what there are statistics: "observation", "reward", both or none."""
+        """Kinds of statistics that are kept: "observation", "reward", both or none."""
         return self.engine.statistics.kinds
 
     def take_new_statistics(self) -> dict[str, RunningStatistics]:
-        """What was counted since the last call, by "observation" and "reward", as far as kept.
+        """Statistics of what was counted since the last call, by kind, as far as they are kept.
 
         Several pools share their statistics so: each one's are taken and `merged` into common ones,
         which all get. Counts begin at 0.
@@ -439,22 +437,8 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     def _five(self, arrays: Arrays) -> tuple[Array, Array, Array, Array, Info]:
         info = self.engine.info(arrays)
-        obs = arrays[0] if self._parts is None else self._in_parts(arrays[0], info)
+        obs: Any = arrays[0]
+        if self._parts is not None:
+            obs = self._parts.split_step(obs, info)
         # one after the other: a slice of them would be one more tuple in each step
         return obs, arrays[1], arrays[2], arrays[3], info
-
-    def _in_parts(self, obs: Array, info: Info) -> Any:
-        """A dict of views; so are the last observations in `info`, if any."""
-        assert self._parts is not None
-        if "final_obs" in info:
-            for row in np.flatnonzero(info["_final_obs"]):
-                info["final_obs"][row] = self._parts.split_row(info["final_obs"][row])
-        return self._parts.split(obs)
-
-    def _with_parts(self, batch: StepBatch) -> StepBatch:
-        assert self._parts is not None
-        final_obs = batch.final_obs
-        parts: Any = {"obs": self._parts.split(batch.obs)}
-        if final_obs is not None:
-            parts["final_obs"] = self._parts.split(final_obs)
-        return batch._replace(**parts)

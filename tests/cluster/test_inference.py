@@ -23,10 +23,10 @@ from inference_world import (
     spec,
 )
 
-from rollouts.cluster.ray_weights import ray_offer
+from rollouts.cluster.ray_weights import ray_part
 from rollouts.distributed import WeightStore
+from rollouts.distributed.offers import local_part
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.weights import local_offer
 from rollouts.errors import WorkerError
 from rollouts.policy import TorchPolicy
 
@@ -67,7 +67,7 @@ def wait_for_file(path: Path) -> str:
     return path.read_text()
 
 
-@pytest.mark.parametrize("make_offer", [local_offer, ray_offer])
+@pytest.mark.parametrize("make_offer", [local_part, ray_part])
 def test_a_single_client_gets_what_a_local_policy_would_say(start: Start, make_offer: Any) -> None:
     remote = start(make_torch_policy).make_remote_policy(spec())
     local = TorchPolicy(ActorCritic(), spec().single_action_space, seed=11)
@@ -123,7 +123,7 @@ def test_requests_of_two_workers_share_forward_passes(start: Start) -> None:
 
 def test_the_driver_s_offer_reaches_clients_that_were_offered_nothing(start: Start) -> None:
     server = start()
-    store = WeightStore(ray_offer)
+    store = WeightStore(ray_part)
     store.publish({"offset": np.array([3.0])})
     server.offer(store.latest)
     remote = server.make_remote_policy(spec())
@@ -185,7 +185,7 @@ def test_request_survives_a_restart_with_its_weights(start: Start, tmp_path: Pat
     make = functools.partial(make_hanging_policy, tmp_path / "pid")
     server = start(make, max_restarts=1)
     remote = server.make_remote_policy(spec())
-    store = WeightStore(ray_offer)
+    store = WeightStore(ray_part)
     store.publish({"offset": np.array([4.0])})
     assert store.latest is not None
     remote.load_offer(store.latest)

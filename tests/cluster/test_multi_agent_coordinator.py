@@ -8,6 +8,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,15 @@ from counter_world import assert_balanced
 from leaving_agents import LEAVING
 
 import rollouts
-from rollouts import CollectOptions, Inference, MultiAgentCoordinator, PolicyOutput
+from rollouts import (
+    CollectOptions,
+    Inference,
+    MultiAgentRollout,
+    PolicyOutput,
+    RolloutCoordinator,
+)
 from rollouts.distributed import Fragment, PolicySpec
-from rollouts.errors import ProtocolError, SpecError
+from rollouts.errors import ProtocolError, SpecError, WorkerError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae
 
@@ -53,7 +60,7 @@ class Following:
         return np.full(len(obs), self.start + self.loaded, np.float32)
 
 
-def start(make_policy: Any = Following, **changes: Any) -> MultiAgentCoordinator:
+def start(make_policy: Any = Following, **changes: Any) -> RolloutCoordinator[MultiAgentRollout]:
     settings = {
         "env_id": "TagContinuous-v0",
         "num_workers": 0,
@@ -62,7 +69,7 @@ def start(make_policy: Any = Following, **changes: Any) -> MultiAgentCoordinator
         "seed": 3,
         "env_options": LEAVING,
     } | changes
-    return MultiAgentCoordinator(make_policy=make_policy, **settings)
+    return RolloutCoordinator[MultiAgentRollout](make_policy=make_policy, **settings)
 
 
 W = {"w": np.zeros(1)}
@@ -136,6 +143,70 @@ def test_weights_travel_by_policy_and_versions_are_all_policies() -> None:
     assert num_bytes == 4 * 8
     assert third.num_envs == 12 and third["runner"].reward.shape == (STEPS, 72)
     assert third.num_steps == 12 * STEPS and third.num_agent_steps == 96 * STEPS
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_each_group_keeps_what_its_episodes_ended_with(
+    ray_session: object, num_workers: int
+) -> None:
+    env = rollouts.make_multi_agent_vec(
+        "TagContinuous-v0", 6, seed=3, autoreset_mode="same_step", **LEAVING
+    )
+    policies: Any = {group: Following(SimpleNamespace(policy=group)) for group in env.groups}
+    with (
+        env,
+        start(num_workers=num_workers, collect=CollectOptions(keep_final_obs=True)) as coordinator,
+    ):
+        theirs = rollouts.Collector(env, policies, STEPS, keep_final_obs=True)
+        coordinator.publish_weights({"tagger": W, "runner": W})
+        num_rows = 0
+        for _ in range(3):
+            expected, got = theirs.collect(), coordinator.get(1, TIMEOUT_S)
+            for group, batch in expected.items():
+                assert batch.final_obs is not None
+                np.testing.assert_array_equal(got[group].final_obs, batch.final_obs)
+                num_rows += len(batch.final_obs)
+    assert num_rows
+
+
+def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
+    def make_env(config: Any) -> Any:
+        return rollouts.make_vec(
+            "CartPole-v1" if config.env_id == "one" else "TagContinuous-v0",
+            config.num_envs,
+            autoreset_mode="same_step",
+            env_id_offset=config.env_id_offset,
+            seed=config.env_seed,
+        )
+
+    def make_policy(spec: PolicySpec) -> TorchPolicy:
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer = torch.nn.LazyLinear(1)
+                self.layer(torch.zeros(1, *spec.single_observation_space.shape))
+
+            def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                value = self.layer(obs)
+                return value.expand(-1, 2 if spec.policy is None else 22), value
+
+        made[spec.policy] = policy = TorchPolicy(Net(), spec.single_action_space)
+        return policy
+
+    made: dict[str | None, TorchPolicy] = {}
+    collect = CollectOptions(make_env=make_env)
+    with start(make_policy, env_id="one", env_options={}, collect=collect) as coordinator:
+        assert coordinator.publish_weights(made[None].weights()) == 1
+        (fragment,) = coordinator.get_fragments()
+        assert fragment.batch.obs.shape == (STEPS, 6, 4)
+        # what only the workers can tell
+        coordinator.publish_weights({"agent": made[None].weights()})
+        with pytest.raises(WorkerError, match=r"policy 'agent', expected some of \[''"):
+            coordinator.get_fragments()
+    made.clear()
+    with start(make_policy, env_id="several", env_options={}, collect=collect) as coordinator:
+        assert coordinator.publish_weights({p: one.weights() for p, one in made.items() if p}) == 1
+        assert {*coordinator.get()} == {*made} == {"tagger", "runner"}
 
 
 def test_groups_may_share_a_policy() -> None:
@@ -232,11 +303,15 @@ def test_sigkill_leaves_every_trajectory_whole(ray_session: object) -> None:
 
 def test_what_is_not_for_agents_is_refused() -> None:
     for changes, message in (
-        ({"env_id": "CartPole-v1", "env_options": {}}, "CartPole-v1 has one agent: use rollouts.R"),
-        ({"collect": CollectOptions(keep_final_obs=True)}, "collect.keep_final_obs is for"),
-        ({"collect": CollectOptions(batch_size=2)}, "collect.batch_size is for"),
+        ({"collect": CollectOptions(batch_size=2)}, "collect.batch_size with TagContinuous-v0, w"),
+        ({"collect": CollectOptions(mask_actions=True)}, "among all actions; leave collect.mask_a"),
         ({"collect": CollectOptions(policies={"x": "y"})}, "the unknown group 'x'"),
-        ({"inference": Inference(), "num_workers": 1}, "inference is for environments with one"),
+        ({"inference": Inference(), "num_workers": 1}, "several agents: the inference actor has o"),
+        (
+            {"env_id": "CartPole-v1", "env_options": {}}
+            | {"collect": CollectOptions(policies={"agent": "p"})},
+            "and CartPole-v1 has one agent, which has one policy: leave collect.policies out",
+        ),
         (
             {"env_id": "simple_tag_v3", "env_options": {}}
             | {"collect": CollectOptions(policies={"adversary": "p", "agent": "p"})},
@@ -245,10 +320,6 @@ def test_what_is_not_for_agents_is_refused() -> None:
     ):
         with pytest.raises(SpecError, match=message):
             start(**changes)
-    with pytest.raises(SpecError, match="TagContinuous-v0 has several agents: use MultiAgentCo"):
-        rollouts.RolloutCoordinator(
-            "TagContinuous-v0", Following, num_workers=0, num_envs_per_worker=1, rollout_length=1
-        )
     with pytest.raises(SpecError, match="expected a dict of group -> policy's name"):
         CollectOptions(policies={"a": 1})  # type: ignore[dict-item]
     with start() as coordinator:

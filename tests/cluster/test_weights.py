@@ -15,16 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from rollouts.cluster.ray_weights import ray_offer
+from rollouts.cluster.ray_weights import ray_part
 from rollouts.distributed import WeightTransport
-from rollouts.distributed.weight_transport import Narrowed, from_stored, to_stored
-from rollouts.distributed.weights import (
-    MAX_PARTS,
-    LocalWeights,
-    StoredWeights,
-    WeightStore,
-    take_over,
-)
+from rollouts.distributed.offers import Loader, WeightOffer
+from rollouts.distributed.weight_transport import ONLY, Narrowed, from_stored, to_stored
+from rollouts.distributed.weights import MAX_PARTS, WeightStore
 from rollouts.errors import SpecError
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -206,8 +201,8 @@ def test_parts_stay_few_and_small(changes: list[set[int]]) -> None:
         for i in changed:
             values[f"{i}"] = values[f"{i}"] + np.uint8(1)
         store.publish(values)
-        assert isinstance(store.latest, StoredWeights)
-        parts = store.latest.parts
+        assert store.latest is not None
+        parts = store.latest.policies[ONLY].parts
         stored = sum(array.nbytes for part in parts for array in part.fetch().values())
         assert len(parts) <= MAX_PARTS and stored <= 2 * full
 
@@ -222,17 +217,17 @@ class Recorder:
         self.loaded, self.policy_version = weights, version
 
 
-def test_take_over_prefers_the_offer_where_the_policy_can_use_it() -> None:
+def test_loading_prefers_the_offer_where_the_policy_can_use_it() -> None:
     class Lazy(Recorder):
         def load_offer(self, offer: Any) -> None:
             self.loaded = offer
 
-    offer = LocalWeights(3, {"w": np.ones(1)})
+    offer = WeightOffer.of(3, {"w": np.ones(1)})
     policy: Any = Recorder()
-    take_over(policy, offer)
-    assert (policy.loaded, policy.policy_version) == (offer.weights, 3)
+    Loader({ONLY: policy}).load(offer)
+    assert (policy.loaded, policy.policy_version) == (offer.fetch(), 3)
     policy = Lazy()
-    take_over(policy, offer)
+    Loader({ONLY: policy}).load(offer)
     assert policy.loaded is offer
 
 
@@ -264,7 +259,7 @@ def test_ray_holds_only_the_newest_version(ray_session: Any, settings: dict[str,
 
     puller = Puller.remote()
     before = object_store_bytes(ray)
-    store = WeightStore(ray_offer, WeightTransport(**settings))
+    store = WeightStore(ray_part, WeightTransport(**settings))
     weights = {"w": np.zeros(1 << 20, np.float32), "frozen": np.zeros(1 << 18)}
     full = sum(array.nbytes for array in weights.values())
     for version in range(1, 31):
@@ -287,7 +282,7 @@ def test_ray_gives_narrowed_weights_and_parts_to_another_process(ray_session: An
     def pull(offer: Any) -> Any:
         return {name: np.array(value) for name, value in offer.fetch().items()}
 
-    store = WeightStore(ray_offer, WeightTransport(dtype="bfloat16", delta=True))
+    store = WeightStore(ray_part, WeightTransport(dtype="bfloat16", delta=True))
     plain = WeightStore(transport=WeightTransport(dtype="bfloat16"))
     weights = {"a": torch.randn(50, 50), "b": torch.randn(50), "n": torch.tensor(3)}
     for _ in range(3):

@@ -326,8 +326,8 @@ def test_each_face_is_for_its_own_ids() -> None:
 
 def test_what_expects_one_agent_is_told_what_to_use() -> None:
     with make("TagGridWorld-v0", 2, autoreset_mode="same_step") as env:
-        with pytest.raises(rollouts.SpecError, match="Collector, or give"):
-            rollouts.Collector(env, object(), 4)  # type: ignore[arg-type]
+        with pytest.raises(AttributeError, match="Collector, or give"):
+            _ = env.single_action_space
         with pytest.raises(rollouts.SpecError, match="environments with one agent"):
             env.xla()
         with pytest.raises(

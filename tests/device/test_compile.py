@@ -10,11 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_envs import keep_between_runs
 
 from rollouts import EngineError, SpecError, _native
 from rollouts.device import cuda
 from rollouts.device.kernel_source import EnvKernelSource, PolicyKernelSource
 from rollouts.own_env.registrations import env_source
+
+# a cubin is found again by a digest of its text, its headers, the options and NVRTC's version
+keep_between_runs()
 
 # one per type: ids may share a type
 ALL = {
@@ -27,8 +31,7 @@ ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 
 
 @pytest.fixture(autouse=True)
-def needs_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROLLOUTS_CACHE_DIR", str(tmp_path))
+def needs_nvrtc() -> None:
     try:
         cuda._bindings("nvrtc")
     except EngineError as error:
@@ -87,6 +90,7 @@ def test_an_error_names_file_and_line() -> None:
 
 
 def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUTS_CACHE_DIR", str(tmp_path))
     path = cuda.compile_cubin(source_of("CartPole"), "sm_90")
     monkeypatch.setattr(cuda, "_run_nvrtc", None)
     assert cuda.compile_cubin(source_of("CartPole"), "sm_90") == path

@@ -10,7 +10,7 @@ from counter_world import assert_balanced
 from fragments import TRANSPORTS
 
 import rollouts
-from rollouts import CollectOptions, MultiAgentCoordinator
+from rollouts import CollectOptions, MultiAgentRollout, RolloutCoordinator
 from rollouts.distributed.agent_policies import make_agent_policies
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import ProtocolError
@@ -83,7 +83,7 @@ def test_fragments_of_groups_arrive_as_they_were_collected(
             }
 
     collect = CollectOptions(device=EMULATION, tensor_transport=transport)
-    with MultiAgentCoordinator(
+    with RolloutCoordinator[MultiAgentRollout](
         ENV_ID,
         make_policy,
         num_workers=1,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rollouts.distributed import Fragment, RolloutWorker
 from rollouts.distributed.lag import LagMeter, LagRule, Pace
-from rollouts.distributed.weights import LocalWeights
+from rollouts.distributed.offers import WeightOffer
 from rollouts.errors import SpecError
 from rollouts.learner.fragment import FragmentHandle
 
@@ -28,7 +28,7 @@ def pending(*versions: int) -> list[FragmentHandle]:
     for version in versions:
         # a worker each: none goes back to older weights
         worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
-        found = worker.collect(LocalWeights(version, weights()))
+        found = worker.collect(WeightOffer.of(version, weights()))
         made.append(FragmentHandle(found.info, lambda timeout_s, batch=found.payload: batch))
     return made
 

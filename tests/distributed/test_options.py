@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dataclasses that RolloutCoordinator takes: their checks, and where old keywords have gone."""
+"""The dataclasses that RolloutCoordinator takes: their checks, and what is said of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from rollouts.distributed import (
     RolloutCoordinator,
     WeightTransport,
 )
-from rollouts.distributed.options import MOVED_KEYWORDS
 from rollouts.errors import RolloutsError, SpecError
 
 KINDS = [
@@ -150,20 +149,6 @@ def test_options_are_imported_without_ray_and_torch() -> None:
         "assert not {'ray', 'torch'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("keyword", MOVED_KEYWORDS)
-def test_an_old_keyword_says_where_it_has_gone(keyword: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        cartpoles(**{keyword: 2})
-    where, written = MOVED_KEYWORDS[keyword].split("=", 1)
-    assert str(caught.value) == (f"{keyword} is a field of {where}: {where}={written.format(2)}")
-    # what is written there is there
-    kind, _, field = written.partition("(")
-    assert field.partition("=")[0] in {
-        each.name for each in dataclasses.fields(getattr(rollouts, kind))
-    }
-    assert where in inspect.signature(RolloutCoordinator).parameters
 
 
 def test_an_unknown_keyword_names_the_one_that_is_near() -> None:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inference_world import SumPolicy
 
+from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RequestQueue
 from rollouts.distributed.policy_server import PolicyServer
-from rollouts.distributed.weights import LocalWeights
 from rollouts.errors import SpecError
 
 TIMEOUT_S = 300
@@ -174,8 +174,8 @@ def test_requests_gather_while_a_batch_runs(world: World) -> None:
 def test_newer_weights_are_taken_over_between_batches(world: World) -> None:
     server = world.serve()
     for version in (3, 7):
-        server.offer(LocalWeights(version, {"offset": np.array([version])}))
-        server.offer(LocalWeights(2, {"offset": np.array([-1.0])}))  # not newer
+        server.offer(WeightOffer.of(version, {"offset": np.array([version])}))
+        server.offer(WeightOffer.of(2, {"offset": np.array([-1.0])}))  # not newer
         reply = answer(server.submit(request(1), version))
         assert (reply.policy_version, reply.arrays["value"][0]) == (version, version)
     assert answer(server.submit(request(0, "weights"))).arrays["offset"] == [7]
@@ -184,7 +184,7 @@ def test_newer_weights_are_taken_over_between_batches(world: World) -> None:
 def test_unknown_version_is_asked_for(world: World) -> None:
     server = world.serve()
     assert server.submit(request(1), 5).result(TIMEOUT_S).needs_offer
-    server.offer(LocalWeights(5, {"offset": np.array([5])}))
+    server.offer(WeightOffer.of(5, {"offset": np.array([5])}))
     assert answer(server.submit(request(1), 5)).policy_version == 5
 
 
@@ -197,7 +197,7 @@ def test_failure_of_the_policy_reaches_the_batch_and_no_other(world: World) -> N
 
 def test_weights_that_cannot_be_loaded_are_a_failure_and_the_old_ones_stay(world: World) -> None:
     server = world.serve()
-    server.offer(LocalWeights(4, {"wrong": np.array([1])}))
+    server.offer(WeightOffer.of(4, {"wrong": np.array([1])}))
     failure = server.submit(request(1), 4).result(TIMEOUT_S).failure
     assert failure is not None and "'offset'" in failure.message
     assert server.submit(request(1), 4).result(TIMEOUT_S).needs_offer

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from acted_worker import worker_config
 
-from rollouts.distributed.agent_policies import PoliciesOffer, PoliciesStore
 from rollouts.distributed.trial import try_policy
-from rollouts.distributed.weight_transport import WeightTransport
-from rollouts.distributed.weights import ONLY, Snapshot, WeightStore
+from rollouts.distributed.weight_transport import ONLY, WeightTransport
+from rollouts.distributed.weights import Snapshot, WeightStore
 from rollouts.distributed.worker import WorkerConfig
 from rollouts.errors import SpecError
 
@@ -30,12 +29,12 @@ def gpu_in_use() -> None:
         torch.cuda.init()
 
 
-def fetched(store: PoliciesStore) -> dict[str, dict[str, list[float]]]:
+def fetched(store: WeightStore) -> dict[str, dict[str, list[float]]]:
     offer = store.latest
-    assert isinstance(offer, PoliciesOffer)
+    assert offer is not None
     return {
         policy: {name: array.tolist() for name, array in part.fetch().items()}
-        for policy, part in offer.parts.items()
+        for policy, part in offer.policies.items()
     }
 
 
@@ -45,19 +44,19 @@ def numbers(**values: float) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("delta", [False, True])
 def test_refused_weights_leave_all_policies_as_they_were(delta: bool) -> None:
-    store = PoliciesStore(["a", "b"], transport=WeightTransport(delta=delta))
+    store = WeightStore(transport=WeightTransport(delta=delta), policies=["a", "b"])
     assert store.publish({"a": numbers(v=1, w=2), "b": numbers(v=3)}) == 1
     before = fetched(store), store.published_bytes
     wrong: Any = {"a": numbers(v=5, w=6), "b": {"v": "text"}}
     with pytest.raises(SpecError, match=r"of policy 'b': weights\['v'\] is str"):
         store.publish(wrong)
 
-    def make_no_offer(version: int) -> Any:
+    def make_no_part(version: int) -> Any:
         raise OSError("the object store is full")
 
     def take(plans_of: Any) -> Mapping[str, Snapshot]:
         sizes = {"v": 8, "w": 8}
-        failing = Snapshot(sizes=sizes, names=frozenset(sizes), make_offer=make_no_offer)
+        failing = Snapshot(sizes=sizes, names=frozenset(sizes), make_part=make_no_part)
         return {"a": failing}
 
     with pytest.raises(OSError, match="object store is full"):
@@ -70,7 +69,7 @@ def test_refused_weights_leave_all_policies_as_they_were(delta: bool) -> None:
 
 
 def test_parts_are_shared_between_versions_of_one_source_alone() -> None:
-    store = PoliciesStore(["a", "b"], transport=WeightTransport(delta=True))
+    store = WeightStore(transport=WeightTransport(delta=True), policies=["a", "b"])
     store.publish({"a": numbers(v=1), "b": numbers(v=2)})
     seen = []
 
@@ -83,7 +82,7 @@ def test_parts_are_shared_between_versions_of_one_source_alone() -> None:
             "a": Snapshot(
                 sizes={"v": 8},
                 names=frozenset({"v"}),
-                make_offer=lambda version: offer.parts[0],
+                make_part=lambda version: offer.policies[ONLY].parts[0],
                 source="learner",
                 number=len(seen),
             )

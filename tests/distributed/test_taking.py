@@ -12,15 +12,15 @@ from counter_world import CounterCollector, make_policy, weights
 
 from rollouts.distributed import Fragment, RolloutWorker
 from rollouts.distributed.lag import LagRule
+from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.taking import Taking
-from rollouts.distributed.weights import LocalWeights
 
 TIMEOUT_S = 300.0
 
 
 def fragment(version: int) -> Fragment:
     worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
-    return worker.collect(LocalWeights(version, weights()))
+    return worker.collect(WeightOffer.of(version, weights()))
 
 
 def test_arguments_go_on_and_what_came_is_returned() -> None:

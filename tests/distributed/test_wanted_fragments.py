@@ -70,7 +70,7 @@ def test_fragments_have_what_a_collector_in_this_process_returns() -> None:
 def test_fragments_of_each_group_have_them(engine: Any) -> None:
     nstep = Nstep(gamma=0.9, n=3)
     collect = options(engine=engine, outputs="entropy", returns=nstep)
-    with rollouts.MultiAgentCoordinator(
+    with rollouts.RolloutCoordinator[rollouts.MultiAgentRollout](
         "TagContinuous-v0",
         make_policy,
         num_workers=0,
@@ -101,7 +101,7 @@ def test_what_a_policy_does_not_have_is_told_before_workers_start() -> None:
             "CartPole-v1", make_policy, collect=options(outputs=("mean",)), **settings
         )
     with pytest.raises(SpecError, match=r"outputs are \['mean'\]"):
-        rollouts.MultiAgentCoordinator(
+        rollouts.RolloutCoordinator[rollouts.MultiAgentRollout](
             "TagContinuous-v0", make_policy, collect=options(outputs=("mean",)), **settings
         )
     with pytest.raises(SpecError, match=r"collect\.outputs with inference"):

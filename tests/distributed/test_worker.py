@@ -12,7 +12,7 @@ from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
 
 from rollouts.distributed import RolloutWorker, WeightStore, WorkerConfig
-from rollouts.distributed.weights import LocalWeights
+from rollouts.distributed.offers import WeightOffer
 from rollouts.errors import ProtocolError, SpecError
 
 
@@ -26,7 +26,7 @@ def worker(**changes: Any) -> RolloutWorker:
 
 def test_fragments_are_numbered_and_say_where_they_come_from() -> None:
     each = worker(incarnation=3)
-    offer = LocalWeights(7, weights())
+    offer = WeightOffer.of(7, weights())
     infos = [each.collect(offer).info for _ in range(3)]
     assert [info.seq_no for info in infos] == [0, 1, 2]
     assert (infos[0].worker_id, infos[0].incarnation, infos[0].num_steps) == (1, 3, 8)
@@ -41,14 +41,14 @@ def test_weights_that_are_not_newer_are_not_fetched() -> None:
             raise AssertionError("fetched")
 
     each = worker()
-    each.collect(LocalWeights(7, weights()))
+    each.collect(WeightOffer.of(7, weights()))
     info = each.collect(Unfetchable()).info
     assert info.max_policy_version == 7
 
 
 def test_nothing_follows_a_failed_fragment() -> None:
     each = worker(env_options={"fail": ((0,), 1)})
-    offer = LocalWeights(1, weights())
+    offer = WeightOffer.of(1, weights())
     each.collect(offer)
     with pytest.raises(ValueError, match="the counter broke"):
         each.collect(offer)

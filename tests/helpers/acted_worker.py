@@ -11,7 +11,7 @@ from typing import Any
 from counter_world import CounterCollector, make_policy, weights
 
 from rollouts.distributed import Fragment, RolloutWorker, WorkerConfig
-from rollouts.distributed.weights import LocalWeights, WeightOffer
+from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.worker import WorkerInfo
 from rollouts.distributed.worker_failure import WorkerFailure
 
@@ -77,7 +77,7 @@ class ActedWorker:
 
     def lose(self) -> Fragment:
         """Collects a fragment that answers no call."""
-        return self._worker.collect(LocalWeights(1, weights()))
+        return self._worker.collect(WeightOffer.of(1, weights()))
 
     @property
     def is_open(self) -> bool:

@@ -13,14 +13,14 @@ from counter_world import CounterCollector, make_policy, weights
 from fragments import fragment_info
 
 from rollouts.distributed import Fragment, FragmentInfo, RolloutWorker
-from rollouts.distributed.weights import LocalWeights
+from rollouts.distributed.offers import WeightOffer
 from rollouts.learner.fragment import FragmentHandle
 
 
 @pytest.fixture
 def fragment() -> Fragment:
     worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
-    return worker.collect(LocalWeights(3, weights()))
+    return worker.collect(WeightOffer.of(3, weights()))
 
 
 def test_a_fragment_has_each_field_of_its_info(fragment: Fragment) -> None:

@@ -60,9 +60,9 @@ def make_policy(spec):
     inputs = spec.single_observation_space.shape[0]
     return rollouts.TorchPolicy(Net(inputs, actions), space, seed=2)
 
-def collect(kind, env_id, weights, num_workers):
+def collect(env_id, weights, num_workers):
     settings = dict(num_workers=num_workers, num_envs_per_worker=5, rollout_length=12, seed=3)
-    with kind(env_id, make_policy, **settings) as coordinator:
+    with rollouts.RolloutCoordinator(env_id, make_policy, **settings) as coordinator:
         coordinator.publish_weights(weights)
         return coordinator.get(timeout_s=600)
 
@@ -76,8 +76,8 @@ if __name__ == "__main__":
     herd = {group.name: make_policy(group).weights() for group in groups}
     said = []
     for num_workers in (0, 1):
-        one = collect(rollouts.RolloutCoordinator, "Vault-v0", vault, num_workers)
-        two = collect(rollouts.MultiAgentCoordinator, "Herd-v0", herd, num_workers)
+        one = collect("Vault-v0", vault, num_workers)
+        two = collect("Herd-v0", herd, num_workers)
         said.append([digest(one), *(digest(two[name]) for name in ("dog", "sheep"))])
     print(json.dumps(said))
 """

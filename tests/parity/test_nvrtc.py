@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of light and multi-agent environments compile for the GPU.
+"""Users' headers compile for the GPU, and light environments in its arithmetic for the host.
 
-Those of light ones also in the GPU's arithmetic for the host; the others choose theirs themselves.
+Our own environments are compiled for GPUs as the pools' kernels, in tests/device/test_compile.py.
 
 NVRTC needs no GPU; `pip install cuda-core cuda-bindings nvidia-cuda-nvrtc` is all it takes.
 """
@@ -64,13 +64,19 @@ extern "C" __global__ void StepBatch(const Env::Config* config, Env::World* worl
 
 HOST = """
 #include "rollouts/{header}"
+template class rollouts::LightEnvBatch<rollouts::{type}>;
+"""
+HOST_HEAD = """
 #include "rollouts/pool/light_env_batch.h"
 static_assert(std::is_same_v<rollouts::Real, float>);
-template class rollouts::LightEnvBatch<rollouts::{type}>;
 """
 
 # one per type: ids may share a type, and types a header
-HOST_AND_DEVICE = [entry for entry in _native.registry() if not entry["cpu_only"]]
+LIGHT = {
+    entry["type"]: entry
+    for entry in _native.registry()
+    if not entry["cpu_only"] and not entry["multi_agent"] and not entry["header"].startswith("own/")
+}
 # what `rollouts new-env` writes, and others that are none of ours
 OWN = {
     TEMPLATES / "one_agent.h": (KERNEL, "::MyEnv"),
@@ -78,8 +84,6 @@ OWN = {
     HEADERS / "vault.h": (KERNEL, "::games::Vault"),
     HEADERS / "herd.h": (AGENTS_KERNEL, "::Herd"),
 }
-LIGHT = {entry["type"]: entry for entry in HOST_AND_DEVICE if not entry["multi_agent"]}
-AGENTS = {entry["type"]: entry for entry in HOST_AND_DEVICE if entry["multi_agent"]}
 
 
 def compile_for_a_gpu(kernel: str, *folders: Path) -> None:
@@ -101,16 +105,6 @@ def compile_for_a_gpu(kernel: str, *folders: Path) -> None:
     assert b"StepBatch" in bytes(cubin.code)
 
 
-@pytest.mark.parametrize("env_type", LIGHT)
-def test_environment_header_compiles_for_a_gpu(env_type: str) -> None:
-    compile_for_a_gpu(KERNEL.format(**LIGHT[env_type]))
-
-
-@pytest.mark.parametrize("env_type", AGENTS)
-def test_multi_agent_header_compiles_for_a_gpu(env_type: str) -> None:
-    compile_for_a_gpu(AGENTS_KERNEL.format(**AGENTS[env_type]))
-
-
 @pytest.mark.parametrize("header", OWN, ids=lambda header: header.stem)
 def test_users_header_compiles_for_a_gpu(header: Path) -> None:
     kernel, env_type = OWN[header]
@@ -120,15 +114,13 @@ def test_users_header_compiles_for_a_gpu(header: Path) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("env_type", LIGHT)
-def test_environment_header_compiles_in_single_precision_for_the_host(
-    env_type: str, tmp_path: Path
-) -> None:
+def test_light_environments_compile_in_single_precision_for_the_host(tmp_path: Path) -> None:
+    # as one: to read the headers that they share takes longest
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("needs a C++ compiler")
-    source = tmp_path / "env.cpp"
-    source.write_text(HOST.format(**LIGHT[env_type]))
+    source = tmp_path / "envs.cpp"
+    source.write_text(HOST_HEAD + "".join(HOST.format(**entry) for entry in LIGHT.values()))
     command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
     command += ["-DROLLOUTS_REAL=float", f"-I{rollouts.include_dir()}", str(source)]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -84,7 +84,8 @@ def test_a_collector_steps_them_with_one_policy() -> None:
         batch = rollouts.Collector(rows, policy, 120).collect()
         assert batch.reward.shape == (120, 44)
         # ten taggers of an environment end with their runner
-        assert len(batch.episode_return) % 11 == 0 and len(batch.episode_return) > 0
+        ended = len(batch.episodes().returns)
+        assert ended % 11 == 0 and ended > 0
 
 
 def test_what_cannot_be_rows_is_refused() -> None:

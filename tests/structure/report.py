@@ -57,11 +57,11 @@ def product_classes() -> list[Class]:
 
 
 def vector_environments() -> list[str]:
-    """Classes with a batch's `reset` and `step` and its spaces from which no class inherits."""
+    """Classes with a batch's `reset`, `step` and spaces; engines and bases do not count."""
     heirs = library().heirs()
 
     def is_batch(one: Class) -> bool:
-        if not {"reset", "step"} <= one.methods():
+        if not {"reset", "step"} <= one.methods() or one.name.endswith("Engine"):
             return False
         text = "".join(ast.unparse(part.node) for part in one.family())
         return all(word in text for word in ("single_observation_space", "num_envs"))
@@ -69,15 +69,16 @@ def vector_environments() -> list[str]:
     return [one.name for one in product_classes() if one.place not in heirs and is_batch(one)]
 
 
+def engines() -> list[str]:
+    return [one.name for one in product_classes() if one.name.endswith("Engine")]
+
+
 def collectors() -> list[str]:
-    """Classes with `collect` that are neither pools nor workers nor handles of workers."""
+    """Classes with `collect` that a caller gives an environment; their strategies do not count."""
     return [
         one.name
         for one in product_classes()
-        if "collect" in one.methods() | one.fields
-        and "step" not in one.methods()
-        and "send" not in one.methods()
-        and not one.name.endswith(("Worker", "Handle"))
+        if "collect" in one.methods() | one.fields and one.name.endswith(("Collector", "Fragments"))
     ]
 
 
@@ -276,6 +277,7 @@ def listed(names: Iterable[str]) -> str:
 def class_lines() -> dict[str, object]:
     return {
         "classes behind make_vec": listed(vector_environments()),
+        "engines": listed(engines()),
         "collectors": listed(collectors()),
         "rollout records": listed(rollout_records()),
         "coordinators": listed(coordinators()),

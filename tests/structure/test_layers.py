@@ -27,7 +27,6 @@ DOORS = {"vector_env": "pool", "learner_queue": "learner"}
 # what is imported against the order, when it is first used
 LAZY = {
     ("rollouts.distributed", "rollouts.cluster.coordinator"),
-    ("rollouts.distributed.bench_weights", "rollouts.bench.weights"),
     ("rollouts.replay.service", "rollouts.cluster.bundles"),
     ("rollouts.replay.service", "rollouts.cluster.replay_link"),
     ("rollouts.replay.service", "rollouts.cluster.replay_shards"),

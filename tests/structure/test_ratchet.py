@@ -13,14 +13,13 @@ from code_map import Class, Module, circles, code_lines
 from report import size_with_bases
 
 
-@pytest.mark.parametrize("rule", sorted(ratchet.found()))
-def test_nothing_breaks_a_rule_more_than_it_did(rule: str) -> None:
-    assert ratchet.new(rule) == {}
+def test_nothing_breaks_a_rule_more_than_it_did() -> None:
+    assert {rule: new for rule in ratchet.found() if (new := ratchet.new(rule))} == {}
 
 
-@pytest.mark.parametrize("rule", sorted(ratchet.found()))
-def test_nothing_is_allowed_that_is_no_longer_needed(rule: str) -> None:
-    assert ratchet.gone(rule) == [], f"remove them: {ratchet.REWRITE}"
+def test_nothing_is_allowed_that_is_no_longer_needed() -> None:
+    gone = {rule: gone for rule in ratchet.found() if (gone := ratchet.gone(rule))}
+    assert gone == {}, f"remove them: {ratchet.REWRITE}"
 
 
 def test_the_list_of_exceptions_cannot_grow(

@@ -108,3 +108,11 @@ def test_tests_register_environments_of_their_own_under_ids_of_their_own() -> No
             assert env_id not in found, (env_id, path, found[env_id])
             found[env_id] = path
     assert len(found) > 10
+
+
+def test_only_test_files_mark_tests_for_the_system() -> None:
+    # make test-system is given the files in which it finds the marker
+    marker = "mark." + "system"
+    marking = [path for path in python_files("tests") if marker in path.read_text()]
+    assert len(marking) > 50
+    assert [path for path in marking if not path.name.startswith("test_")] == []

@@ -304,7 +304,7 @@ FIELDS: list[Case] = [
     ("Weights dtype", lambda: WeightTransport(dtype="x"), "dtype"),  # type: ignore[arg-type]
     ("Weights type", lambda: WeightTransport(type="float16"), "dtype"),  # type: ignore[call-arg]
     ("coordinator num_envs", lambda: coordinator(num_envs=4), "num_envs_per_worker=4"),
-    ("coordinator num_cpus", lambda: coordinator(num_cpus_per_worker=4), "Placement"),
+    ("coordinator num_cpus", lambda: coordinator(num_cpus=4), "placement"),
     ("coordinator placement", lambda: coordinator(placement={"num_cpus": 1}), "Placement"),
     ("coordinator length", lambda: coordinator(rollout_length=4.0), "rollout_length is 4.0"),
     ("coordinator mode", lambda: coordinator(sync_mode="x"), "free_running"),

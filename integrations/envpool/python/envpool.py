@@ -31,6 +31,7 @@ class EnvPoolMixin(abc.ABC):
     """
 
     spec: Any
+    _engine: NativeEngine
     _env: VectorEnv
 
     def _start(self, spec: EnvSpec) -> None:
@@ -49,7 +50,7 @@ class EnvPoolMixin(abc.ABC):
             render_mode=spec.task.frames["render_mode"],
             env_options=spec.task.env_options | _frame_options(spec.task.frames),
         )
-        self._env = VectorEnv(engine)
+        self._engine, self._env = engine, VectorEnv(engine)
         self.spec = spec
         self._dicts = dict_observations(spec.task)
         self._is_atari = is_atari(spec)
@@ -190,8 +191,8 @@ class EnvPoolMixin(abc.ABC):
 
     def _begin_streams(self, seed: Any) -> None:
         """Seeds the environments; their next reset begins their random streams anew."""
-        self._env.engine.pool.discard(None)
-        self._env.engine.seed(seed_list(seed, len(self)), None)
+        self._engine.pool.discard(None)
+        self._engine.seed(seed_list(seed, len(self)), None)
 
     def _reset_some(self, env_id: Array, seed: Any) -> StepBatch:
         if env_id.size == 0:

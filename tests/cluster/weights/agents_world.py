@@ -11,7 +11,7 @@ import torch
 from learner_actors import start_by_value
 
 import rollouts
-from rollouts import FaultPolicy, MultiAgentCoordinator, WeightTransport
+from rollouts import FaultPolicy, MultiAgentRollout, RolloutCoordinator, WeightTransport
 from rollouts.distributed import Fragment
 from rollouts.distributed.weights import WeightStore
 
@@ -126,7 +126,7 @@ class AgentsWorld:
 
     def __init__(self, learner: Any, *, size: int = 0, **kwargs: Any) -> None:
         self.options = kwargs.pop("weights", WeightTransport())
-        self.coordinator = MultiAgentCoordinator(
+        self.coordinator = RolloutCoordinator[MultiAgentRollout](
             ENV_ID,
             policy_maker(size),
             **{

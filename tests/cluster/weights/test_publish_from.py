@@ -147,7 +147,12 @@ def test_what_gives_no_weights_is_refused_and_the_version_before_stays(world: Ma
     for given, method, error, message in (
         (None, "weights", SpecError, r"learner is None, expected a handle of a Ray actor"),
         (here.learner, "missing", SpecError, r"Actor\(.*Learner, .* has no method 'missing'"),
-        (here.learner, "nothing", SpecError, r"Learner, .*nothing\(\) returned a list, expected"),
+        (
+            here.learner,
+            "nothing",
+            SpecError,
+            r"Learner, .*nothing\(\) returned are of type list",
+        ),
         (here.learner, "words", SpecError, r"Learner, .*weights\['w'\] is str, expected a numer"),
         (here.learner, "failing", LearnerError, r"failing\(\) of .*Learner.*optimiser broke"),
     ):

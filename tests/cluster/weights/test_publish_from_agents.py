@@ -26,8 +26,9 @@ import rollouts
 from rollouts import (
     CollectOptions,
     FaultPolicy,
-    MultiAgentCoordinator,
+    MultiAgentRollout,
     QueueLimits,
+    RolloutCoordinator,
     WeightTransport,
 )
 from rollouts.errors import LearnerError, ProtocolError, SpecError, WorkerError
@@ -76,7 +77,7 @@ def test_workers_act_as_this_process_does_with_these_weights(
         queue=QueueLimits(merge="ordered", credits_per_worker=1),
         **kwargs,
     )
-    alone = MultiAgentCoordinator(
+    alone = RolloutCoordinator[MultiAgentRollout](
         ENV_ID,
         policy_maker(),
         num_workers=0,
@@ -258,7 +259,7 @@ def test_policies_that_only_workers_know_are_published_too(world: Make) -> None:
 
 def test_coordinator_without_workers_is_refused() -> None:
     with (
-        MultiAgentCoordinator(
+        RolloutCoordinator[MultiAgentRollout](
             ENV_ID, policy_maker(), num_workers=0, num_envs_per_worker=2, rollout_length=4
         ) as coordinator,
         pytest.raises(ProtocolError, match=r"publish_from\(\) with num_workers=0"),

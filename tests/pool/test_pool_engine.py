@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine says that it can do, and what a face does with an engine."""
+"""Engines do what they say; faces hold, copy and close their engines."""
 
 from __future__ import annotations
 
