@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollouts.report.plots import draw_ratios
-from rollouts.report.rows import Row
+from comparisons.report.plots import draw_ratios
+from comparisons.report.rows import Row
 
 # "1.02 M (83.6x)": what a peer made, and how many times as fast ours was
 _CELL = re.compile(r"([\d.,]+) ?([kMG]?) \(([\d.,]+)x\)")

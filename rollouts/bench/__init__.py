@@ -1,29 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark behind `rollouts bench`: our pool and other libraries in one run.
 
-`peers` knows how each library makes the environment we make, `runner` measures them
-interleaved, `measurement` holds what was measured, `report` writes it down. No library
-but ours is imported before a peer is asked for.
+`all_peers` has every peer by name with what it can be measured by, `own_pools` makes our
+environments, `runner` measures all of them interleaved, `measurement` holds what was measured,
+`report` writes it down. No library but ours is imported before a peer is opened.
 """
 
 from __future__ import annotations
 
-from rollouts.bench.engines import ENGINES
+from rollouts.bench.all_peers import names, peers, stepper
 from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
-from rollouts.bench.multi_agent_peers import MULTI_AGENT_PEERS
-from rollouts.bench.other_id import OTHERS_OF_OURS
-from rollouts.bench.peers import LIBRARIES, OpenEnv, Peer, Rollouts
+from rollouts.bench.own_pools import OpenEnv, Rollouts, Stepper
+from rollouts.bench.peer import Peer
 from rollouts.bench.runner import compare
 
-PEERS = {
-    **LIBRARIES,
-    **OTHERS_OF_OURS,
-    **ENGINES,
-    **MULTI_AGENT_PEERS,
-}
-
 __all__ = [
-    "PEERS",
     "Comparison",
     "Failure",
     "Measurement",
@@ -32,5 +23,9 @@ __all__ = [
     "Peer",
     "Rollouts",
     "Settings",
+    "Stepper",
     "compare",
+    "names",
+    "peers",
+    "stepper",
 ]

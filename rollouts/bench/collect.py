@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rollouts.bench.all_peers import find
 from rollouts.bench.collect_task import Stream, Task
-from rollouts.bench.elsewhere.peers import COLLECTING, SampleFactory
 from rollouts.bench.measurement import (
     Comparison,
     Failure,
@@ -24,13 +24,12 @@ from rollouts.bench.measurement import (
     NotMeasured,
     Settings,
 )
-from rollouts.bench.other_id import ENGINES_OF_OURS
+from rollouts.bench.peer import Peer
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
 from rollouts.errors import EngineError, SpecError
 from rollouts.machine.busy_loops import busy_loops
 from rollouts.machine.torch_threads import beside_a_pool
 from rollouts.pool.registry import env_spec
-from rollouts.support.extras import needs
 
 _log = logging.getLogger(__name__)
 
@@ -42,14 +41,6 @@ COUNTING = (
     'first row is, is told by "rollouts is".'
 )
 
-COLLECT_PEERS = (
-    *("envpool-torch", "sb3", "torchrl-async", *COLLECTING),
-    *("env-actors", "tianshou", "rllib", "rllib-actors"),
-    *ENGINES_OF_OURS,
-)
-
-_NEED_RAY = ("env-actors", "tianshou", "rllib-actors")
-_NEED_NETWORK = ("envpool-torch", "sb3", "torchrl-async", *COLLECTING)
 # columns of the table, and whose speed is 100 % there
 _SHARES = {"of env alone": "rollouts, env alone", "of plain loop": "plain C++ loop"}
 
@@ -72,13 +63,7 @@ def compare_collecting(
       rollout_length: Steps T of each environment per rollout.
       policy: See `policies.make_policy`; None for `default_policy`.
       in_process: Whether to leave the Ray worker out, and not to start Ray.
-      peers: Names of `COLLECT_PEERS`: "envpool-torch", a torch loop over EnvPool; "sb3", PPO's
-        `collect_rollouts` over DummyVecEnv; "torchrl-async", its AsyncBatchedCollector;
-        "rollouts-mujoco" and its like, our own pool with another engine;
-        "env-actors", one Gymnasium environment per Ray actor,
-        all stepped by one `ray.get`; "tianshou", its RayVectorEnv; "rllib", its
-        SingleAgentEnvRunner with all environments in this process; "rllib-actors", one such runner
-        per environment in Ray actors; "sample-factory", its sampler in an interpreter of its own.
+      peers: Names of `all_peers.names("collect")`.
         One whose library is missing is left out: a warning says so, and a failure of the result.
       peer_num_envs: Environments of each peer; None for num_envs.
       peer_python: The interpreter of a peer that has its own; None: that of `make peers`.
@@ -95,7 +80,7 @@ def compare_collecting(
     spec = env_spec(settings.env_id, **options)
     kind = policy or default_policy(spec.single_observation_space)
     _check(settings, rollout_length, peer_num_envs)
-    _check_peers(peers, kind, in_process=in_process)
+    found_peers = _find_peers(peers, kind, in_process=in_process)
     task = Task(settings, spec, rollout_length, kind)
     # what is wrong with the policy is found before anything is started
     local = task.local_policy(settings.num_envs)
@@ -106,7 +91,9 @@ def compare_collecting(
             stack,
             task,
             failures,
-            peers={name: functools.partial(_open_peer, name, peer_python) for name in peers},
+            peers={
+                peer.name: functools.partial(_open_peer, peer, peer_python) for peer in found_peers
+            },
             peer_num_envs=peer_num_envs,
             in_process=in_process,
         )
@@ -254,36 +241,9 @@ def _left_out_if_missing(name: str, failures: list[Failure]) -> Iterator[None]:
         _log.warning("not measured: %s", error)
 
 
-def _open_peer(name: str, python: Path | None, task: Task, num_envs: int) -> Stream:
-    if name == "sample-factory":
-        return SampleFactory(task, num_envs, python)
-    if name == "envpool-torch":
-        from rollouts.bench.collect_peers.envpool_torch import EnvPoolTorch
-
-        return EnvPoolTorch(task, num_envs)
-    if name == "sb3":
-        from rollouts.bench.collect_peers.sb3_collect import Sb3Collects
-
-        return Sb3Collects(task, num_envs)
-    if name == "torchrl-async":
-        from rollouts.bench.collect_peers.torchrl_async import TorchrlAsync
-
-        return TorchrlAsync(task, num_envs)
-    if name in ENGINES_OF_OURS:
-        from rollouts.bench.collect_streams import WithEngine
-
-        return WithEngine(task, num_envs, ENGINES_OF_OURS[name])
-    # these import ray
-    with needs("ray", f"peer {name!r}"):
-        from rollouts.bench import ray_peers
-
-    makers: dict[str, Callable[[Task, int], Stream]] = {
-        "env-actors": ray_peers.EnvActors,
-        "tianshou": ray_peers.TianshouEnvs,
-        "rllib": ray_peers.RLlibRunner,
-        "rllib-actors": ray_peers.RLlibActors,
-    }
-    return makers[name](task, num_envs)
+def _open_peer(peer: Peer, python: Path | None, task: Task, num_envs: int) -> Stream:
+    stream: Stream = peer.open("collect", task, num_envs, python=python)
+    return stream
 
 
 def _check(settings: Settings, rollout_length: int, peer_num_envs: int | None) -> None:
@@ -297,15 +257,16 @@ def _check(settings: Settings, rollout_length: int, peer_num_envs: int | None) -
             raise SpecError(f"{name} is {value}, expected at least 1")
 
 
-def _check_peers(peers: Sequence[str], policy: PolicyKind, *, in_process: bool) -> None:
-    for peer in peers:
-        if peer not in COLLECT_PEERS:
-            raise SpecError(f"peer is {peer!r}, expected one of {COLLECT_PEERS}")
-        if in_process and peer in _NEED_RAY:
-            raise SpecError(f"peer {peer!r} needs Ray, which in_process does not start")
-        lacks_cnn = peer in COLLECTING and policy.name == "cnn"
-        if policy.name == "gru" or lacks_cnn or (policy.name == "random" and peer in _NEED_NETWORK):
+def _find_peers(names: Sequence[str], policy: PolicyKind, *, in_process: bool) -> list[Peer]:
+    """The peers of these names. Raises SpecError where one cannot be measured as asked for."""
+    kind = "layers" if policy.hidden else policy.name
+    found = [find(name, "collect") for name in names]
+    for peer in found:
+        if in_process and peer.needs_ray:
+            raise SpecError(f"peer {peer.name!r} needs Ray, which in_process does not start")
+        if kind not in peer.policies:
             raise SpecError(
-                f"peer {peer!r} is not measured with the policy {policy.name!r}: leave this peer "
-                "out, or measure 64x64"
+                f"peer {peer.name!r} is not measured with the policy {policy.name!r}: leave this "
+                "peer out, or measure 64x64"
             )
+    return found

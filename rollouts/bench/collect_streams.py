@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.bench.collect_task import Task
-from rollouts.bench.other_id import OneEngine
-from rollouts.bench.peers import Rollouts
+from rollouts.bench.own_pools import OneEngine, Rollouts
 from rollouts.collecting.collector import Collector
 from rollouts.errors import SpecError
 from rollouts.pool.make import make_vec
@@ -84,8 +83,9 @@ class InProcess:
 class WithEngine(InProcess):
     """A Collector over environments of another engine of ours."""
 
-    def __init__(self, task: Task, num_envs: int, peer: OneEngine) -> None:
+    def __init__(self, task: Task, num_envs: int, *, engine: str) -> None:
         """Makes it. Raises SpecError where the id has no such engine."""
+        peer = OneEngine(engine)
         settings, spec = peer.instead(task.settings, task.spec)
         settings = dataclasses.replace(settings, num_envs=num_envs, batch_size=num_envs)
         other = dataclasses.replace(task, settings=settings, spec=spec)

@@ -12,12 +12,13 @@ import gc
 import importlib.metadata
 import statistics
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rollouts.bench.replay_libraries import LIBRARIES, Candidate
+from rollouts.bench.all_peers import find
+from rollouts.bench.peer import Peer
+from rollouts.bench.replay_own import Candidate, Ours
 from rollouts.bench.replay_workloads import (
     Array,
     Workload,
@@ -31,6 +32,8 @@ WORKLOADS = (
     Workload("Atari 84x84x4 uint8", (4, 84, 84), "uint8", 4, 8, 64, 1024),
     Workload("32 floats", (32,), "float32", 1, 64, 64, 2048),
 )
+
+OURS = Peer(name="rollouts", replay=Ours)
 
 Output = Literal["torch", "numpy"]
 
@@ -77,19 +80,21 @@ def compare(
 
     Args:
       load: What is stored.
-      peers: Of LIBRARIES.
+      peers: Names of `all_peers.names("replay")`.
       settings: How.
 
     Returns:
       The measurements, and a sentence for each peer that could not be measured.
     """
     missing = []
-    usable: dict[str, Callable[[Workload], Candidate]] = {}
+    usable: dict[str, Peer] = {}
     notes: dict[str, str] = {}
-    for name in ["rollouts", *peers]:
+    for peer in (OURS, *(find(name, "replay") for name in peers)):
+        name = peer.name
         try:
-            notes[name] = LIBRARIES[name][1](load).note
-            usable[name] = LIBRARIES[name][1]
+            candidate: Candidate = peer.open("replay", load)
+            notes[name] = candidate.note
+            usable[name] = peer
         except (ImportError, RuntimeError, AttributeError) as error:
             # not ImportError alone: some libraries fail when a buffer is made
             missing.append(f"{name} was not measured, as it cannot be used here: {error}")
@@ -98,13 +103,13 @@ def compare(
     figures: dict[str, list[tuple[float, float, float]]] = {name: [] for name in usable}
     # in turns, so that a busy moment of the machine does not meet one library alone
     for _ in range(settings.repeats):
-        for name, make in usable.items():
-            figures[name].append(_measure(make(load), load, rollouts, settings))
+        for name, peer in usable.items():
+            figures[name].append(_measure(peer.open("replay", load), load, rollouts, settings))
             gc.collect()
     results = []
     for name, found in figures.items():
         inserts, samples, nbytes = (statistics.median(f) for f in zip(*found, strict=True))
-        version = importlib.metadata.version(LIBRARIES[name][0])
+        version = importlib.metadata.version(usable[name].distribution)
         per_transition = nbytes / load.size
         results.append(
             ReplayMeasurement(

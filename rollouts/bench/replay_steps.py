@@ -8,26 +8,23 @@ processes of a busy machine do not lengthen.
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
+from rollouts.bench.all_peers import find
+from rollouts.bench.peer import Peer
+from rollouts.bench.replay_own import Given, StepBuffer
 from rollouts.replay import Acted, NStep, ReplayBuffer, TableConfig
 from rollouts.replay.steps import GymnasiumStep
 
-Array = NDArray[Any]
-Given = tuple[Array, Array]  # obs and action
-
 OBS_SIZE, ACTION_SIZE = 17, 6  # HalfCheetah-v5
-_CAPACITY = 100_000  # transitions
+CAPACITY = 100_000  # transitions
 _NUM_KEPT = 64  # steps of data that are gone through again and again
 
 
@@ -43,23 +40,13 @@ class StepMeasurement:
     add_ratio: float
 
 
-class StepBuffer(Protocol):
-    """One library's buffer of B environments."""
-
-    def add(self, given: Given, step: GymnasiumStep) -> None:
-        """Adds one step: what the environments were given, and what came of it."""
-
-    def sample(self, batch_size: int) -> Any:
-        """Draws a batch, each transition as likely as any other."""
-
-
 class Ours:
     """rollouts.replay.ReplayBuffer."""
 
     def __init__(self, num_envs: int) -> None:
         """Makes an empty buffer."""
-        table = TableConfig(items=NStep(1), max_size=_CAPACITY)
-        self._buffer = ReplayBuffer(*_spaces(), table, autoreset_mode="same_step")
+        table = TableConfig(items=NStep(1), max_size=CAPACITY)
+        self._buffer = ReplayBuffer(*step_spaces(), table, autoreset_mode="same_step")
 
     def add(self, given: Given, step: GymnasiumStep) -> None:
         """See StepBuffer."""
@@ -70,33 +57,7 @@ class Ours:
         return self._buffer.sample(batch_size)
 
 
-class Sb3:
-    """stable_baselines3.common.buffers.ReplayBuffer on the CPU, as OffPolicyAlgorithm uses it."""
-
-    def __init__(self, num_envs: int) -> None:
-        """Makes an empty buffer."""
-        buffers = importlib.import_module("stable_baselines3.common.buffers")
-        self._buffer = buffers.ReplayBuffer(
-            _CAPACITY, *_spaces(), device="cpu", n_envs=num_envs, handle_timeout_termination=True
-        )
-        self._infos: list[dict[str, Any]] = [{} for _ in range(num_envs)]
-
-    def add(self, given: Given, step: GymnasiumStep) -> None:
-        """See StepBuffer."""
-        obs, action = given
-        next_obs, reward, terminated, truncated, _ = step
-        self._buffer.add(obs, next_obs, action, reward, terminated | truncated, self._infos)
-
-    def sample(self, batch_size: int) -> Any:
-        """See StepBuffer."""
-        return self._buffer.sample(batch_size)
-
-
-# name: the package whose version is told, and what makes its buffer
-LIBRARIES: dict[str, tuple[str, Callable[[int], StepBuffer]]] = {
-    "rollouts": ("rollouts", Ours),
-    "sb3": ("stable-baselines3", Sb3),
-}
+OURS = Peer(name="rollouts", add_step=Ours)
 
 
 def compare(
@@ -106,7 +67,7 @@ def compare(
 
     Args:
       num_envs: Environments B.
-      peers: Of LIBRARIES.
+      peers: Names of `all_peers.names("add_step")`.
       batch_size: Items of a sample.
       num_calls: Of each kind in one repeat.
       repeats: Of which the median counts.
@@ -117,9 +78,10 @@ def compare(
     """
     buffers: dict[str, StepBuffer] = {}
     missing = []
-    for name in ["rollouts", *peers]:
+    found_peers = {peer.name: peer for peer in (OURS, *(find(name, "add_step") for name in peers))}
+    for name, peer in found_peers.items():
         try:
-            buffers[name] = LIBRARIES[name][1](num_envs)
+            buffers[name] = peer.open("add_step", num_envs)
         except ImportError as error:
             missing.append(f"{name} was not measured, as it cannot be used here: {error}")
     data = make_steps(num_envs, seed)
@@ -135,9 +97,9 @@ def compare(
     for name, found in times.items():
         add_us, sample_us = (statistics.median(part) for part in zip(*found, strict=True))
         ratio = statistics.median(
-            peer[0] / own[0] for peer, own in zip(found, times["rollouts"], strict=True)
+            theirs[0] / own[0] for theirs, own in zip(found, times["rollouts"], strict=True)
         )
-        version = importlib.metadata.version(LIBRARIES[name][0])
+        version = importlib.metadata.version(found_peers[name].distribution)
         results.append(StepMeasurement(name, version, num_envs, add_us, sample_us, ratio))
     return results, missing
 
@@ -179,7 +141,7 @@ def to_json(results: list[StepMeasurement], missing: list[str]) -> dict[str, Any
 
 
 def _fill(buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], num_envs: int) -> None:
-    num_rounds = -(-_CAPACITY // (num_envs * len(data)))
+    num_rounds = -(-CAPACITY // (num_envs * len(data)))
     for _ in range(num_rounds):
         for given, step in data:
             buffer.add(given, step)
@@ -201,7 +163,8 @@ def _measure(
     return (added - begin) / num_steps * 1e6, (end - added) / num_calls * 1e6
 
 
-def _spaces() -> tuple[spaces.Box, spaces.Box]:
+def step_spaces() -> tuple[spaces.Box, spaces.Box]:
+    """Spaces of HalfCheetah's observations and actions."""
     return (
         spaces.Box(-np.inf, np.inf, (OBS_SIZE,), np.float64),
         spaces.Box(-1, 1, (ACTION_SIZE,), np.float32),

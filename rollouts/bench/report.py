@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rollouts.bench.measurement import Comparison, Failure, Measurement, geometric_means
-from rollouts.bench.peers import Peer, Rollouts
+from rollouts.bench.own_pools import Rollouts, Stepper
 from rollouts.machine.cpu_count import usable_cpus
 
 COUNTING = (
@@ -42,7 +42,7 @@ class Machine:
     versions: Mapping[str, str]
 
 
-def describe_machine(peers: Sequence[Peer]) -> Machine:
+def describe_machine(peers: Sequence[Stepper]) -> Machine:
     """Describes this machine and what is installed on it.
 
     Raises:

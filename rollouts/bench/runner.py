@@ -22,7 +22,7 @@ from rollouts.bench.measurement import (
     NotMeasured,
     Settings,
 )
-from rollouts.bench.peers import OpenEnv, Peer, Rollouts
+from rollouts.bench.own_pools import OpenEnv, Rollouts, Stepper
 from rollouts.machine.busy_loops import busy_loops
 from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
@@ -35,7 +35,7 @@ _ACTION_BATCHES = 16
 
 def compare(
     settings: Settings,
-    peers: Sequence[Peer],
+    peers: Sequence[Stepper],
     *,
     on_progress: Callable[[str], None] | None = None,
 ) -> Comparison:

@@ -12,14 +12,13 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from rollouts import bench
-from rollouts.bench import adapters, collect, plot, replay, replay_libraries, replay_steps, report
-from rollouts.bench.elsewhere.child import find_python
-from rollouts.bench.elsewhere.peers import COLLECTING, make_stepping_peer
-from rollouts.bench.other_id import OtherId
+from rollouts.bench import collect, plot, replay, replay_steps, report
+from rollouts.bench.all_peers import find, stepper
+from rollouts.bench.own_pools import OtherId
+from rollouts.bench.peer import Measure
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli.check_env import find_type
 from rollouts.errors import SpecError
@@ -34,14 +33,16 @@ NUM_ENVS = 64  # where no number is given
 def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
     """`bench`: measures, prints and draws; `command` is what the report calls itself."""
     # mistakes are found before anything is measured
-    peers = [_peer(name, args.peer_python) for name in dict.fromkeys(args.peer)]
+    peers = [stepper(name, args.peer_python) for name in dict.fromkeys(args.peer)]
     peers += [OtherId(env_id) for env_id in dict.fromkeys(args.beside)]
     if args.header is not None:
         _register(args)
     points, skipped = _points(args)
     machine = report.describe_machine(peers)
     for env_id in args.env_id:
-        env_spec(env_id, **dict(args.option))
+        spec = env_spec(env_id, **dict(args.option))
+        for name in args.peer:
+            find(name, "step").check_agents(spec)
     if args.plot is not None:
         plot.check(args.plot)
 
@@ -61,10 +62,6 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
         plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
         # beside the report, which may be JSON
         print(f"written: {args.plot}", file=sys.stderr)
-
-
-def _peer(name: str, python: Path | None) -> bench.Peer:
-    return bench.PEERS[name] if name in bench.PEERS else make_stepping_peer(name, python)
 
 
 def _register(args: argparse.Namespace) -> None:
@@ -104,8 +101,9 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
     ]
     for env_id in args.env_id:
         env_spec(env_id, **dict(args.option))
-    for name in set(args.peer) & set(COLLECTING):
-        find_python(name, args.peer_python)
+    for peer in (find(name, "collect") for name in args.peer):
+        if peer.has_own_interpreter():
+            peer.interpreter(args.peer_python)
     machine = report.describe_machine([])
 
     def measure(
@@ -130,13 +128,9 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
 def measure_replay(args: argparse.Namespace) -> None:
     """`bench replay`: measures and prints."""
     peers = list(dict.fromkeys(args.peer))
-    libraries = replay_steps if args.workload == "add_step" else replay_libraries
-    unknown = [name for name in peers if name not in libraries.LIBRARIES]
-    if unknown:
-        raise SpecError(
-            f"--peer {unknown[0]} is not measured with --workload {args.workload}, expected one of "
-            f"{list(libraries.LIBRARIES)[1:]}"
-        )
+    measure: Measure = "add_step" if args.workload == "add_step" else "replay"
+    for name in peers:
+        find(name, measure)
     if args.workload == "add_step":
         _measure_steps(args, peers)
         return
@@ -181,33 +175,6 @@ def _measure_steps(args: argparse.Namespace, peers: list[str]) -> None:
         print(json.dumps(replay_steps.to_json(results, list(missing)), indent=1))
     else:
         print(replay_steps.to_text(results, list(missing), args.batch_size))
-
-
-def measure_adapter(args: argparse.Namespace) -> None:
-    """`bench adapter`: measures and prints."""
-    results: list[adapters.AdapterMeasurement] = []
-    for num_envs in dict.fromkeys(args.num_envs or [NUM_ENVS]):
-        case = adapters.Case(
-            env_id=args.env_id or adapters.default_env_id(args.library),
-            num_envs=num_envs,
-            num_threads=args.num_threads or min(usable_cpus(), num_envs),
-            rollout_length=args.rollout_length,
-            seed=args.seed,
-        )
-        show = show_progress if sys.stderr.isatty() else None
-        results += adapters.compare(
-            args.library,
-            case,
-            peers=args.peer,
-            duration_s=args.duration_s,
-            repeats=args.repeats,
-            on_progress=show,
-        )
-        if show is not None:
-            show("")
-    print(
-        json.dumps(adapters.to_json(results), indent=1) if args.json else adapters.to_text(results)
-    )
 
 
 def _print_report(

@@ -2,10 +2,9 @@
 """The command `rollouts`.
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
-SUBJECT` measures, `report` measures everything and writes a page, `soak` watches it for an hour,
-`tune-batch` finds the best number of environments, `top` watches a job, `eval` plays
-episodes with the policy of a checkpoint, `record` films one, `verify-atari` compares our Atari 2600
-with ale-py's, `verify-mujoco` our vector lanes with MuJoCo.
+SUBJECT` measures, `tune-batch` finds the best number of environments, `top` watches a job, `eval`
+plays episodes with the policy of a checkpoint, `record` films one. A source checkout adds the
+commands of `comparisons/commands.py`, which compare with other libraries.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from typing import Any
 
 import rollouts
 from rollouts import bench
-from rollouts.bench import adapters, collect, plot, replay_libraries, replay_steps
-from rollouts.bench.elsewhere.child import FOLDER
-from rollouts.bench.elsewhere.peers import COLLECTING, STEPPING
+from rollouts.bench import checkout, plot
+from rollouts.bench.peer import Measure
 from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import check_env as cli_check_env
@@ -31,19 +29,16 @@ from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
-from rollouts.cli import report as cli_report
 from rollouts.cli import tune_batch as cli_tune_batch
 from rollouts.cli.parser import CommandParser
+from rollouts.cli.subjects import with_subject
 from rollouts.cli.values import batch_size as _batch_size
 from rollouts.cli.values import option as _option
 from rollouts.cli.values import positive_float as _positive_float
 from rollouts.cli.values import positive_int as _positive_int
 from rollouts.cli.values import whole_number as _whole_number
-from rollouts.cli.verify_atari import command as cli_verify_atari
-from rollouts.cli.verify_mujoco import command as cli_verify_mujoco
 from rollouts.errors import RolloutsError
 from rollouts.metrics import top
-from rollouts.report.subjects import with_subject
 
 # exit statuses that shells know: 128 + the number of SIGINT, SIGPIPE
 _INTERRUPTED = 130
@@ -57,17 +52,23 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault, `verify-atari` or
-      `verify-mujoco` a difference; 2 for a mistake in the arguments or something not installed.
+      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault, or a comparison a
+      difference; 2 for a mistake in the arguments or something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # what a terminal cannot show ends no command that has done its work
             stream.reconfigure(errors="backslashreplace")
-    args = _parser().parse_args(with_subject(given))
+    given_subject = with_subject(given)
+    if (missing := _only_in_a_checkout(given_subject)) and not checkout.from_checkout("commands"):
+        print(f"rollouts {missing}: error: {checkout.WHERE_TO_GET_IT}", file=sys.stderr)
+        return 2
+    args = _parser().parse_args(given_subject)
     name = " ".join(one for one in (args.command, getattr(args, "subject", None)) if one)
     try:
+        if "compare" in args:
+            return int(args.compare(args, command=shlex.join(["rollouts", *given])))
         if args.command == "envs":
             cli_envs.show(args.env_id, args.filter, as_json=args.json)
         elif args.command == "top":
@@ -76,20 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_new_env.write(args.header, agents=args.agents)
         elif args.command == "check-env":
             return 0 if cli_check_env.check(args) else 1
-        elif args.command == "verify-atari":
-            return 0 if cli_verify_atari.verify(args) else 1
-        elif args.command == "verify-mujoco":
-            return 0 if cli_verify_mujoco.verify(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "tune-batch":
             cli_tune_batch.tune(args)
-        elif args.command == "bench":
-            _measure(args, command=shlex.join(["rollouts", *given]))
         else:
-            cli_report.run(args, command=shlex.join(["rollouts", *given]))
+            _measure(args, command=shlex.join(["rollouts", *given]))
         sys.stdout.flush()
     except RolloutsError as error:
         print(f"rollouts {name}: error: {error}", file=sys.stderr)
@@ -112,12 +107,16 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench.measure_collecting(args, command=command)
     elif args.subject == "replay":
         cli_bench.measure_replay(args)
-    elif args.subject == "adapter":
-        cli_bench.measure_adapter(args)
-    elif args.subject == "device":
-        cli_bench_device.measure(args)
     else:
-        cli_report.measure(args)
+        cli_bench_device.measure(args)
+
+
+def _only_in_a_checkout(given: Sequence[str]) -> str:
+    """The command, or subject of `bench`, that no installed wheel has; "" where there is none."""
+    first, second = [*given, "", ""][:2]
+    if first == "bench" and second in checkout.SUBJECTS:
+        return f"{first} {second}"
+    return first if first in checkout.COMMANDS else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -150,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
 
     benches = commands.add_parser(
         "bench",
-        help="measure a pool, or what SUBJECT names, beside other libraries, in one run",
+        help="measure a pool, or what SUBJECT names",
         description="Without a SUBJECT, `rollouts bench --env-id ID ...` is `rollouts bench pool "
         "--env-id ID ...`.",
     )
@@ -182,14 +181,6 @@ def _parser() -> argparse.ArgumentParser:
         "environments at a time and samples uniformly. The libraries take turns in one process.",
     )
     _add_bench_replay_arguments(replaying)
-
-    adapting = subjects.add_parser(
-        "adapter",
-        help="measure another library through our adapter and as it is by itself",
-        description="Collects the same rollouts through our adapter and with what the library has "
-        "itself, without learning. They take turns in one run.",
-    )
-    _add_bench_adapter_arguments(adapting)
 
     on_device = subjects.add_parser(
         "device",
@@ -231,26 +222,8 @@ def _parser() -> argparse.ArgumentParser:
         filming, positive_int=_positive_int, positive_float=_positive_float, option=_option
     )
 
-    cli_report.add_subjects(
-        subjects, positive_int=_positive_int, positive_float=_positive_float, option=_option
-    )
-    cli_report.add_commands(commands, positive_float=_positive_float)
-    verifying = commands.add_parser(
-        "verify-atari",
-        help="compare our own Atari 2600 with ale-py, frame by frame",
-        description="Plays games in both with the same actions and compares memory, screen, "
-        "reward, lives and end of each frame. Exit status: 0, or 1 where a game differs.",
-    )
-    cli_verify_atari.add_arguments(verifying, positive_int=_positive_int)
-    comparing = commands.add_parser(
-        "verify-mujoco",
-        help="compare our vector lanes with MuJoCo, step by step",
-        description="Steps the same states in both, which MuJoCo's steps then move on, and "
-        "compares each stage of an evaluation, the solver's iterations, the next state and all "
-        "that a step leaves; then lets both run freely. Exit status: 0, or 1 where a model "
-        "differs.",
-    )
-    cli_verify_mujoco.add_arguments(comparing, positive_int=_positive_int)
+    if (comparing := checkout.from_checkout("commands")) is not None:
+        comparing.add_to(commands, subjects)
 
     watch = commands.add_parser(
         "top",
@@ -280,9 +253,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", **several, type=_batch_size, metavar="B",
         help="one or several, as numbers or as N, N/2, N/4...; below N: measure recv and send; "
         "default: N, measure step")  # fmt: skip
-    add("--peer", action="append", default=[], choices=[*bench.PEERS, *STEPPING],
-        help="library to measure beside ours; repeat for several")  # fmt: skip
-    _add_peer_python(parser, STEPPING)
+    _add_peer(parser, "step")
     add("--beside", action="append", default=[], metavar="ID",
         help="another id with equal spaces to measure beside it; repeat for several")  # fmt: skip
     add("--header", type=Path, metavar="FILE.h",
@@ -310,9 +281,7 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
         "64x64 for others")  # fmt: skip
     add("--in-process", action="store_true",
         help="leave the Ray worker out, and do not start Ray")  # fmt: skip
-    add("--peer", action="append", default=[], choices=list(collect.COLLECT_PEERS),
-        help="to measure beside ours; repeat for several")  # fmt: skip
-    _add_peer_python(parser, COLLECTING)
+    _add_peer(parser, "collect")
     add("--peer-num-envs", type=_positive_int, metavar="N",
         help="environments of a peer; an actor for each takes memory; default: N")  # fmt: skip
     _add_common_arguments(parser)
@@ -320,11 +289,12 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    peers = [*list(replay_libraries.LIBRARIES)[1:], *list(replay_steps.LIBRARIES)[1:]]
+    peers = [*bench.names("replay"), *bench.names("add_step")]
     add("--workload", choices=["rollouts", "add_step"], default="rollouts",
         help="how steps are added; default: rollouts")  # fmt: skip
-    add("--peer", action="append", default=[], choices=peers,
-        help="library to measure beside ours; repeat for several; sb3: add_step")  # fmt: skip
+    add("--peer", action="append", default=[], choices=peers or None, metavar="NAME",
+        help=f"to measure beside ours: {', '.join(peers) or 'none here'}; repeat for several; "
+        "sb3: add_step")  # fmt: skip
     add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="B",
         help="of add_step; several ok; default: 16 256")  # fmt: skip
     add("--num-threads", nargs="+", action="extend", type=_positive_int, metavar="T",
@@ -339,31 +309,21 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON object, nothing else")
 
 
-def _add_bench_adapter_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("library", choices=adapters.LIBRARIES, help="whose adapter to measure")
-    add("--env-id", metavar="ID",
-        help="default: CartPole-v1, of several agents simple_spread_v3")  # fmt: skip
-    add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="N",
-        help=f"one or several; default: {cli_bench.NUM_ENVS}")  # fmt: skip
-    add("--num-threads", type=_positive_int, metavar="T",
-        help="of our pool, and processes of a peer that shares them out; "
-        "default: the usable CPUs, at most N")  # fmt: skip
-    add("--rollout-length", type=_positive_int, default=128, metavar="T",
-        help="steps of each environment per collect; default: 128")  # fmt: skip
-    add("--peer", action="append", default=[], metavar="NAME",
-        help="what to measure beside ours; repeat for several; default: all there are")  # fmt: skip
-    add("--duration-s", type=_positive_float, default=1.0, metavar="S",
-        help="of one repeat of one contestant, about; default: 1")  # fmt: skip
-    add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
-    add("--seed", type=int, default=0, help="default: 0")
-    add("--json", action="store_true", help="print one JSON array, nothing else")
-
-
-def _add_peer_python(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
-    parser.add_argument("--peer-python", type=Path, metavar="PYTHON",
-        help=f"the interpreter that has {' or '.join(peers)}, whose pins clash with ours; "
-        f"default: {FOLDER}/PEER/bin/python, which `make peers` makes")  # fmt: skip
+def _add_peer(parser: argparse.ArgumentParser, measure: Measure) -> None:
+    """Adds what names peers; in a wheel, which has few, the measure itself refuses the others."""
+    parser.add_argument("--peer", action="append", default=[],
+        choices=bench.names(measure) if checkout.from_checkout("others") else None,
+        metavar=None if checkout.from_checkout("others") else "NAME",
+        help=f"to measure beside ours: {', '.join(bench.names(measure))}; repeat for "
+        "several")  # fmt: skip
+    own = [peer for peer in bench.peers().values() if peer.has_own_interpreter()]
+    found = [peer for peer in own if peer.measures(measure)]
+    parser.set_defaults(peer_python=None)
+    if found:
+        parser.add_argument("--peer-python", type=Path, metavar="PYTHON",
+            help=f"the interpreter that has {' or '.join(peer.name for peer in found)}, whose pins "
+            f"clash with ours; default: {' or '.join(peer.module for peer in found)}, which "
+            "`make peers` makes")  # fmt: skip
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:

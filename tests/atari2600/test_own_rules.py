@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 import rollouts
+from comparisons.verify_atari import lockstep
+from comparisons.verify_atari.players import Setting
 from rollouts import EngineError, _native
-from rollouts.cli.verify_atari import lockstep
-from rollouts.cli.verify_atari.players import Setting
 from rollouts.families.atari import ale_game_ids, rom_path
 
 # what ale-py's rules know of these they are told by a reset, not by memory

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from rollouts.bench import adapters
+from comparisons.adapters import measuring as adapters
 from rollouts.cli import main as cli
 
 CASE = adapters.Case(env_id="CartPole-v1", num_envs=4, num_threads=1)
@@ -40,7 +40,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         name: lambda case, name=name: Counting(name, case.num_envs)
         for name in ("rollouts", "stock", "other")
     }
-    monkeypatch.setitem(sys.modules, "rollouts.integrations.bench.sb3", module)
+    monkeypatch.setitem(sys.modules, "comparisons.adapters.sb3", module)
     return Counting.log
 
 
@@ -63,7 +63,7 @@ def test_a_contestant_that_fails_closes_the_others(
     def fail(case: adapters.Case) -> Counting:
         raise RuntimeError("no such thing")
 
-    module = sys.modules["rollouts.integrations.bench.sb3"]
+    module = sys.modules["comparisons.adapters.sb3"]
     monkeypatch.setitem(module.CONTESTANTS, "other", fail)
     with pytest.raises(RuntimeError, match="no such thing"):
         adapters.compare("sb3", CASE, duration_s=1e-9, repeats=1)
@@ -80,7 +80,7 @@ def test_a_missing_library_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # None is what sys.modules holds for a module that cannot be imported
-    monkeypatch.setitem(sys.modules, "rollouts.integrations.bench.rllib", None)
+    monkeypatch.setitem(sys.modules, "comparisons.adapters.rllib", None)
     assert cli.main(["bench", "adapter", "rllib"]) == 2
     assert "pip install 'rollouts[rllib]'" in capsys.readouterr().err
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts import _native
-from rollouts.bench import PEERS, Settings, compare
-from rollouts.bench import peers as peers_module
-from rollouts.bench.atari_options import (
+from comparisons.stepping import vector_libraries
+from comparisons.stepping.atari_options import (
     ale_atari_options,
     envpool_atari_options,
     gymnasium_atari_options,
 )
+from rollouts import _native
+from rollouts.bench import Settings, compare, stepper
 from rollouts.bench.runner import action_batches
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import load_engine, rom_path
@@ -54,7 +54,7 @@ ATARI_OPTIONS = {
 @pytest.mark.parametrize("batch_size", [4, 2])
 def test_compare_measures_our_pool_and_gymnasium(batch_size: int) -> None:
     settings = Settings("CartPole-v1", 4, batch_size, 1, duration_s=0.01, repeats=2)
-    found = compare(settings, [PEERS["gymnasium"]])
+    found = compare(settings, [stepper("gymnasium")])
     ours, peer = found.measurements
     assert (ours.library, ours.batch_size) == ("rollouts", batch_size)
     assert (peer.library, peer.batch_size, peer.num_threads) == ("gymnasium", 4, 1)
@@ -69,7 +69,7 @@ def test_compare_measures_our_pool_and_gymnasium(batch_size: int) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
 def test_compare_measures_envpool(env_id: str, batch_size: int) -> None:
     settings = Settings(env_id, 4, batch_size, 1, duration_s=0.01, repeats=1)
-    ours, peer = compare(settings, [PEERS["envpool"]]).measurements
+    ours, peer = compare(settings, [stepper("envpool")]).measurements
     assert (peer.batch_size, peer.api) == (batch_size, ours.api)
     assert peer.median > 0
 
@@ -77,7 +77,7 @@ def test_compare_measures_envpool(env_id: str, batch_size: int) -> None:
 @pytest.mark.parametrize("batch_size", [4, 2])
 def test_compare_measures_python_environments_that_we_host(batch_size: int) -> None:
     settings = Settings("CartPole-v1", 4, batch_size, 2, duration_s=0.01, repeats=1)
-    ours, hosted = compare(settings, [PEERS["rollouts-hosted"]]).measurements
+    ours, hosted = compare(settings, [stepper("rollouts-hosted")]).measurements
     assert (hosted.batch_size, hosted.num_threads, hosted.api) == (batch_size, 2, ours.api)
     assert hosted.median > 0
 
@@ -85,14 +85,14 @@ def test_compare_measures_python_environments_that_we_host(batch_size: int) -> N
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
 def test_compare_measures_the_plain_loop(env_id: str) -> None:
     settings = Settings(env_id, 4, 4, 2, duration_s=0.01, repeats=1)
-    _, loop = compare(settings, [PEERS["loop"]]).measurements
+    _, loop = compare(settings, [stepper("loop")]).measurements
     assert (loop.library, loop.batch_size, loop.num_threads, loop.api) == ("loop", 4, 1, "step")
     assert loop.median > 0
 
 
 def test_compare_measures_emulators_alone() -> None:
     settings = Settings("ALE/Pong-v5", 2, 2, 1, duration_s=0.05, repeats=1)
-    peers = [PEERS["emulation-native"], PEERS["emulation-ale"]]
+    peers = [stepper("emulation-native"), stepper("emulation-ale")]
     _, *emulators = compare(settings, peers).measurements
     for emulator in emulators:
         assert (emulator.batch_size, emulator.options) == (2, {"frameskip": 4})
@@ -111,14 +111,14 @@ def test_an_emulator_alone_takes_the_actions_that_there_are() -> None:
 @pytest.mark.parametrize("peer", ["emulation-native", "emulation-ale"])
 def test_emulators_have_games_only(peer: str) -> None:
     with pytest.raises(SpecError, match="Atari games only"):
-        compare(Settings("CartPole-v1", 1, 1, 1), [PEERS[peer]])
+        compare(Settings("CartPole-v1", 1, 1, 1), [stepper(peer)])
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize(("peer", "nstep"), [("mujoco", 32), ("mujoco-batch", 2)])
 def test_compare_measures_mujocos_own_threads(peer: str, nstep: int, num_threads: int) -> None:
     settings = Settings("InvertedPendulum-v5", 3, 3, num_threads, duration_s=0.01, repeats=1)
-    _, engine = compare(settings, [PEERS[peer]]).measurements
+    _, engine = compare(settings, [stepper(peer)]).measurements
     assert (engine.library, engine.batch_size, engine.num_threads) == (peer, 3, num_threads)
     assert engine.options["nstep"] == nstep
     assert engine.median > 0
@@ -128,7 +128,7 @@ def test_compare_measures_mujocos_own_threads(peer: str, nstep: int, num_threads
 def test_mujocos_own_threads_go_where_our_environments_go(peer: str) -> None:
     settings = Settings("Hopper-v5", 2, 2, 1, seed=3)
     spec = env_spec("Hopper-v5", terminate_when_unhealthy=False)
-    engine = PEERS[peer].make(settings, spec)
+    engine = stepper(peer).make(settings, spec)
     batches = action_batches(env_spec("Hopper-v5").single_action_space, 2, seed=0)
     options: dict[str, Any] = {"terminate_when_unhealthy": False}
     if "engine" in spec.options:
@@ -152,7 +152,7 @@ def test_mujocos_own_threads_go_where_our_environments_go(peer: str) -> None:
 def test_the_mujoco_peers_refuse_what_is_not_mujoco(peer: str) -> None:
     settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
     with pytest.raises(SpecError, match=f"'{peer}' has MuJoCo's environments only"):
-        compare(settings, [PEERS[peer]])
+        compare(settings, [stepper(peer)])
 
 
 @pytest.mark.parametrize("env_id", ["VizdoomBasic-v1", "VizdoomBasic-MultiBinary-v1"])
@@ -162,7 +162,7 @@ def test_compare_measures_vizdooms_engine_alone(
     pytest.importorskip("vizdoom", reason="needs the vizdoom package")
     monkeypatch.chdir(tmp_path)
     settings = Settings(env_id, 2, 2, 2, duration_s=0.01, repeats=1, env_options={"frame_skip": 4})
-    ours, engine = compare(settings, [PEERS["vizdoom"]]).measurements
+    ours, engine = compare(settings, [stepper("vizdoom")]).measurements
     assert (engine.library, engine.num_threads) == ("vizdoom", 2)
     assert min(ours.median, engine.median) > 0
     # a game's settings are written elsewhere
@@ -173,7 +173,7 @@ def test_vizdooms_engine_goes_where_our_environments_go() -> None:
     pytest.importorskip("vizdoom", reason="needs the vizdoom package")
     settings = Settings("VizdoomBasic-v1", 2, 2, 2, seed=3)
     spec = env_spec(settings.env_id)
-    engine = PEERS["vizdoom"].make(settings, spec)
+    engine = stepper("vizdoom").make(settings, spec)
     with rollouts.make_vec(settings.env_id, 2, seed=3) as env:
         _, info = env.reset()
         for game, seed in zip(engine.env._games, info["game_seed"], strict=True):
@@ -199,12 +199,12 @@ def test_vizdooms_engine_refuses_what_it_has_not(
 ) -> None:
     pytest.importorskip("vizdoom", reason="needs the vizdoom package")
     with pytest.raises(SpecError, match=message):
-        compare(Settings(env_id, 1, 1, 1, env_options=options), [PEERS["vizdoom"]])
+        compare(Settings(env_id, 1, 1, 1, env_options=options), [stepper("vizdoom")])
 
 
 def test_the_plain_loop_takes_the_options_of_the_environment() -> None:
     spec = env_spec("CartPole-v1", sutton_barto_reward=True)
-    loop = PEERS["loop"].make(Settings("CartPole-v1", 2, 2, 1), spec)
+    loop = stepper("loop").make(Settings("CartPole-v1", 2, 2, 1), spec)
     loop.start()
     assert loop.env.step(np.zeros(2, np.int64))[1].tolist() == [0, 0]
 
@@ -216,26 +216,27 @@ def test_a_missing_peer_says_what_to_install(
     def refuse(wanted: str) -> None:
         raise ImportError(f"No module named {wanted!r}")
 
-    monkeypatch.setattr(peers_module.importlib, "import_module", refuse)
+    peer = stepper(name)
+    monkeypatch.setattr(vector_libraries.importlib, "import_module", refuse)
     with pytest.raises(EngineError, match=f"peer '{name}' needs .*{module}.*pip install"):
-        PEERS[name].version()
+        peer.version()
 
 
 def test_the_ale_peer_refuses_what_is_not_atari() -> None:
     settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
     with pytest.raises(SpecError, match="'ale' has Atari games only, got env_id 'CartPole-v1'"):
-        compare(settings, [PEERS["ale"]])
+        compare(settings, [stepper("ale")])
 
 
 def test_options_that_a_peer_cannot_be_given_are_refused() -> None:
     settings = Settings("Pendulum-v1", 2, 2, 1, env_options={"gravity": 9.0})
     with pytest.raises(SpecError, match=r"no equal of the options \['gravity'\] of Pendulum-v1"):
-        compare(settings, [PEERS["gymnasium"]])
+        compare(settings, [stepper("gymnasium")])
 
 
 def test_our_engine_is_no_option_that_a_peer_would_need() -> None:
     settings = Settings("Pendulum-v1", 2, 2, 1, env_options={"engine": "mujoco"})
-    _, options, _ = peers_module.gymnasium_maker(settings, env_spec("Pendulum-v1"))
+    _, options, _ = vector_libraries.gymnasium_maker(settings, env_spec("Pendulum-v1"))
     assert options == {}
 
 
@@ -262,7 +263,7 @@ def test_envpool_gets_our_atari_options_in_its_words() -> None:
 def test_each_engine_of_an_atari_game_is_a_peer() -> None:
     settings = Settings(env_id="ALE/Breakout-v5", num_envs=2, batch_size=2, num_threads=1)
     made = [
-        PEERS[f"rollouts-{name}"].make(settings, env_spec(settings.env_id))
+        stepper(f"rollouts-{name}").make(settings, env_spec(settings.env_id))
         for name in ("native", "ale")
     ]
     try:
@@ -280,17 +281,17 @@ def test_each_engine_of_an_atari_game_is_a_peer() -> None:
 )
 def test_each_engine_of_a_mujoco_id_is_a_peer() -> None:
     settings = Settings("Hopper-v5", 2, 2, 1, duration_s=0.01, repeats=1)
-    found = compare(settings, [PEERS["rollouts-lanes"], PEERS["rollouts-mujoco"]]).measurements
+    found = compare(settings, [stepper("rollouts-lanes"), stepper("rollouts-mujoco")]).measurements
     assert [one.options["engine"] for one in found[1:]] == ["lanes", "mujoco"]
 
 
 def test_ids_without_an_engine_are_refused_by_its_peer() -> None:
     settings = Settings("CartPole-v1", 2, 2, 1)
     with pytest.raises(SpecError, match="'CartPole-v1' has one: measure an 'ALE/"):
-        PEERS["rollouts-mujoco"].make(settings, env_spec("CartPole-v1"))
+        stepper("rollouts-mujoco").make(settings, env_spec("CartPole-v1"))
     settings = Settings("ALE/Pong-v5", 2, 2, 1)
     with pytest.raises(SpecError, match=r"'rollouts-mujoco' cannot make 'ALE/Pong-v5': .*'ale'"):
-        PEERS["rollouts-mujoco"].make(settings, env_spec("ALE/Pong-v5"))
+        stepper("rollouts-mujoco").make(settings, env_spec("ALE/Pong-v5"))
 
 
 def test_gymnasium_gets_our_atari_options_in_its_words() -> None:
@@ -310,7 +311,7 @@ def test_gymnasium_gets_our_grid_options_in_minigrids_words() -> None:
     pytest.importorskip("minigrid", reason="needs minigrid, which has no wheel for 3.14")
     options = {"observation": "rgb_partial", "tile_size": 4, "agent_view_size": 5}
     settings = Settings("BabyAI-GoToLocal-v0", 2, 2, 1, env_options=options)
-    theirs = PEERS["gymnasium"].make(settings, env_spec(settings.env_id))
+    theirs = stepper("gymnasium").make(settings, env_spec(settings.env_id))
     try:
         assert theirs.env.single_observation_space["image"].shape == (20, 20, 3)
         assert theirs.options == {
@@ -321,7 +322,7 @@ def test_gymnasium_gets_our_grid_options_in_minigrids_words() -> None:
         theirs.close()
     other = Settings("BabyAI-GoToLocal-v0", 2, 2, 1, env_options={"see_through_walls": True})
     with pytest.raises(SpecError, match=r"gets no options \['see_through_walls'\] of MiniGrid"):
-        compare(other, [PEERS["gymnasium"]])
+        compare(other, [stepper("gymnasium")])
 
 
 def test_ale_py_gets_our_atari_options_in_its_words() -> None:

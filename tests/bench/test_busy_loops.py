@@ -118,7 +118,7 @@ def test_other_measurements_have_loops_beside_them_too(
         asked.append(count)
         return busy_loops(count)
 
-    for module in ("rollouts.bench.collect", "rollouts.report.latency"):
+    for module in ("rollouts.bench.collect", "comparisons.report.latency"):
         monkeypatch.setattr(f"{module}.busy_loops", note)
     short = ["--duration-s", "0.01"] if command[1] == "collect" else []
     assert main([*command, *short, "--repeats", "1", "--busy-loops", "1"]) == 0

@@ -260,7 +260,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_a_warning(
 ) -> None:
     # what the import system does with a module that is None
     monkeypatch.setitem(sys.modules, "envpool", None)
-    monkeypatch.delitem(sys.modules, "rollouts.bench.collect_peers.sb3_collect", raising=False)
+    monkeypatch.delitem(sys.modules, "comparisons.collecting.sb3_collect", raising=False)
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     peers = ["envpool-torch", "sb3"]
     found = compare_collecting(settings(), rollout_length=8, peers=peers, in_process=True)

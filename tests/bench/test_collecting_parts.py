@@ -17,8 +17,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from gymnasium import spaces
 
+from comparisons.collecting.envpool_torch import EnvPoolTorch, _arrays
 from rollouts.bench import Settings, collect_streams
-from rollouts.bench.collect_peers.envpool_torch import EnvPoolTorch, _arrays
 from rollouts.bench.collect_streams import Coordinated, drawn_actions
 from rollouts.bench.collect_task import Task
 from rollouts.bench.policy_kinds import PolicyKind, default_policy, read_policy

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from comparisons.elsewhere import child as child_module
+from comparisons.elsewhere.child import FOLDER, Child, version_there
+from comparisons.elsewhere.peers import PufferLib, _divisor
 from rollouts.bench import NotMeasured, OpenEnv, Settings, compare
-from rollouts.bench.elsewhere import child as child_module
-from rollouts.bench.elsewhere.child import FOLDER, Child, find_python, version_there
-from rollouts.bench.elsewhere.peers import PufferLib, _divisor
+from rollouts.bench.all_peers import find
 from rollouts.bench.measurement import Failure, Measurement
 from rollouts.bench.report import footer, table, to_json
 from rollouts.bench.runner import measure
@@ -110,7 +111,7 @@ def test_what_cannot_be_made_leaves_nothing_behind(script: Path) -> None:
 def test_it_ends_with_the_process_that_started_it(script: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from rollouts.bench.elsewhere.child import Child\n"
+        "from comparisons.elsewhere.child import Child\n"
         "made = Child('fake', Path(sys.executable), sys.argv[1], {})\n"
         "print(made._process.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -140,17 +141,18 @@ def test_an_interpreter_is_found_or_it_is_said_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    peer = find("pufferlib", "step")
     with pytest.raises(EngineError, match="run `make peers`, or name the python"):
-        find_python("pufferlib", None)
+        peer.interpreter(None)
     there = FOLDER / "pufferlib" / "bin" / "python"
     there.parent.mkdir(parents=True)
     there.symlink_to(HERE)
     # the link itself, beside which a virtual environment has its packages
-    assert find_python("pufferlib", None) == tmp_path / there
-    assert find_python("pufferlib", HERE) == HERE
+    assert peer.interpreter(None) == tmp_path / there
+    assert peer.interpreter(HERE) == HERE
     (tmp_path / "text").write_text("")
     with pytest.raises(EngineError, match="text is not one"):
-        find_python("pufferlib", tmp_path / "text")
+        peer.interpreter(tmp_path / "text")
 
 
 def test_the_version_is_that_of_the_interpreter() -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import rollouts
-from rollouts.bench import PEERS, OpenEnv, Settings, compare
+from rollouts.bench import OpenEnv, Settings, compare, stepper
 from rollouts.bench.runner import action_batches
 from rollouts.mujoco import integration_state
 from rollouts.pool.registry import env_spec
@@ -39,7 +39,7 @@ def states_of(env: rollouts.VectorEnv) -> NDArray[Any]:
 def opened(env_id: str, num_envs: int, limit: int) -> tuple[OpenEnv, list[NDArray[Any]]]:
     spec = env_spec(env_id, max_episode_steps=limit)
     settings = Settings(env_id, num_envs, num_envs, 1, seed=3, max_episode_steps=limit)
-    peer = PEERS["mujoco-batch"].make(settings, spec)
+    peer = stepper("mujoco-batch").make(settings, spec)
     return peer, action_batches(spec.single_action_space, num_envs, seed=0)
 
 
@@ -100,6 +100,6 @@ def test_an_ended_episode_is_followed_by_another_one_in_the_next_step() -> None:
 
 def test_it_observes_what_the_options_name_without_contact_forces() -> None:
     settings = Settings("Humanoid-v5", 2, 2, 1, duration_s=0.01, repeats=1)
-    _, peer = compare(settings, [PEERS["mujoco-batch"]]).measurements
+    _, peer = compare(settings, [stepper("mujoco-batch")]).measurements
     assert peer.options["observed"] == ["qpos", "qvel", "cinert", "cvel", "qfrc_actuator"]
     assert any("No rewards" in note for note in peer.notes)

@@ -8,7 +8,7 @@ import pytest
 
 import rollouts
 from rollouts import _native
-from rollouts.bench import PEERS, Settings, compare
+from rollouts.bench import Settings, compare, stepper
 from rollouts.bench.report import describe_machine, table, to_json
 
 OPTIONS = {"num_taggers": 3, "num_runners": 9, "grid_length": 3.0, "tagging_distance": 0.2}
@@ -16,7 +16,7 @@ OPTIONS = {"num_taggers": 3, "num_runners": 9, "grid_length": 3.0, "tagging_dist
 
 def test_agent_steps_are_counted_beside_env_steps() -> None:
     settings = Settings("TagContinuous-v0", 4, 4, 1, duration_s=0.02, repeats=1)
-    peers = [PEERS["all-pairs"]]
+    peers = [stepper("all-pairs")]
     comparison = compare(settings, peers)
     assert comparison.num_agents == 11
     assert [each.library for each in comparison.measurements] == ["rollouts", "all-pairs"]
@@ -47,7 +47,7 @@ def test_the_loop_plays_the_same_game() -> None:
 def test_mpe2_in_our_own_processes_is_a_peer(env_id: str) -> None:
     pytest.importorskip("mpe2")
     settings = Settings(env_id, 2, 2, 1, duration_s=0.02, repeats=1)
-    ours, hosted = compare(settings, [PEERS["pettingzoo"]]).measurements
+    ours, hosted = compare(settings, [stepper("pettingzoo")]).measurements
     assert (ours.library, hosted.library) == ("rollouts", "pettingzoo")
     assert hosted.calls > 0
     assert "from_parallel_env_fns" in hosted.notes[0]
@@ -56,4 +56,4 @@ def test_mpe2_in_our_own_processes_is_a_peer(env_id: str) -> None:
 def test_peers_without_the_environment_say_so() -> None:
     settings = Settings("TagGridWorld-v0", 2, 2, 1, duration_s=0.01, repeats=1)
     with pytest.raises(rollouts.SpecError, match="'all-pairs' steps TagContinuous-v0 alone"):
-        compare(settings, [PEERS["all-pairs"]])
+        compare(settings, [stepper("all-pairs")])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollouts.bench import replay, replay_libraries, replay_steps, replay_workloads
+from rollouts.bench import Peer, all_peers, replay, replay_own, replay_steps, replay_workloads
 from rollouts.cli import main as cli
 
 SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
@@ -29,10 +29,11 @@ def test_ours_is_measured_with_threads_and_memory(output: replay.Output) -> None
 
 
 def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(load: replay_workloads.Workload) -> replay_libraries.Candidate:
+    def absent(load: replay_workloads.Workload) -> replay_own.Candidate:
         raise ImportError("No module named 'absent'")
 
-    monkeypatch.setitem(replay_libraries.LIBRARIES, "absent", ("absent", absent))
+    known = {"absent": Peer(name="absent", replay=absent)}
+    monkeypatch.setattr(all_peers, "peers", lambda: known)
     settings = replay.Settings(num_batches=1, repeats=1)
     results, missing = replay.compare(SMALL, ["absent"], settings)
     assert [r.library for r in results] == ["rollouts"]
@@ -95,4 +96,6 @@ def test_the_steps_that_are_measured_continue_each_other() -> None:
 
 def test_a_peer_of_another_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "replay", "--peer", "sb3"]) != 0
-    assert "sb3 is not measured with --workload rollouts" in capsys.readouterr().err
+    assert (
+        "peer 'sb3' has no measure 'replay', expected one of ['torchrl'" in capsys.readouterr().err
+    )

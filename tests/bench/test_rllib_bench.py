@@ -9,9 +9,8 @@ pytest.importorskip(
     "ray.tune", exc_type=ImportError, reason="RLlib is not installed: pip install 'rollouts[rllib]'"
 )
 
-from rollouts.integrations.bench.rllib import CONTESTANTS
-
-from rollouts.bench.adapters import Case
+from comparisons.adapters.measuring import Case
+from comparisons.adapters.rllib import CONTESTANTS
 
 
 @pytest.mark.parametrize("name", list(CONTESTANTS))

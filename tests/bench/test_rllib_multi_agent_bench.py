@@ -10,9 +10,8 @@ pytest.importorskip(
 )
 pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
 
-from rollouts.integrations.bench.rllib_multi_agent import CONTESTANTS
-
-from rollouts.bench.adapters import Case, default_env_id
+from comparisons.adapters.measuring import Case, default_env_id
+from comparisons.adapters.rllib_multi_agent import CONTESTANTS
 from rollouts.errors import EngineError
 
 

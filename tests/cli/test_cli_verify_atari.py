@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rollouts.cli.main import main
-from rollouts.cli.verify_atari import lockstep
-from rollouts.cli.verify_atari.golden import compare_with_golden
-from rollouts.cli.verify_atari.lockstep import Move, Trial, draw_moves, first_difference, play
-from rollouts.cli.verify_atari.players import (
+from comparisons.verify_atari import lockstep
+from comparisons.verify_atari.golden import compare_with_golden
+from comparisons.verify_atari.lockstep import Move, Trial, draw_moves, first_difference, play
+from comparisons.verify_atari.players import (
     AlePlayer,
     ConsolePlayer,
     EnvPlayer,
@@ -22,6 +21,7 @@ from rollouts.cli.verify_atari.players import (
     Player,
     Setting,
 )
+from rollouts.cli.main import main
 from rollouts.families import native_games
 from rollouts.families.atari import ale_game_ids
 

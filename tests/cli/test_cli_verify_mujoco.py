@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from comparisons.verify_mujoco.comparison import Comparison, compare
+from comparisons.verify_mujoco.driver import KINDS, STATE, Driver
+from comparisons.verify_mujoco.errors import Errors, relative
+from comparisons.verify_mujoco.models import starts_of, subject_of
+from comparisons.verify_mujoco.runs import errors_apart
+from comparisons.verify_mujoco.trace import describe, save
 from rollouts import _native
 from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.cli.main import main
-from rollouts.cli.verify_mujoco.comparison import Comparison, compare
-from rollouts.cli.verify_mujoco.driver import KINDS, STATE, Driver
-from rollouts.cli.verify_mujoco.errors import Errors, relative
-from rollouts.cli.verify_mujoco.models import starts_of, subject_of
-from rollouts.cli.verify_mujoco.runs import errors_apart
-from rollouts.cli.verify_mujoco.trace import describe, save
 
 _GOLDEN = Path(__file__).parents[1] / "mujoco_lanes" / "golden.npz"
 

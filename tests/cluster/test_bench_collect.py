@@ -129,7 +129,7 @@ def test_rllib_is_measured(ray_session: Any) -> None:
 
 
 def test_a_missing_rllib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollouts.bench import ray_peers
+    from comparisons.collecting import on_ray as ray_peers
 
     def refuse(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
@@ -141,7 +141,7 @@ def test_a_missing_rllib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.skipif(importlib.util.find_spec("tianshou") is None, reason="Tianshou is missing")
 def test_tianshou_s_vector_env_is_measured_and_reset_at_ends(ray_session: Any) -> None:
-    from rollouts.bench.ray_peers import TianshouEnvs
+    from comparisons.collecting.on_ray import TianshouEnvs
 
     stream = TianshouEnvs(task("random"), 2)
     try:
@@ -163,7 +163,7 @@ def test_a_peer_whose_library_is_missing_is_left_out_with_a_warning(
 
 
 def test_the_rllib_peer_refuses_images() -> None:
-    from rollouts.bench import ray_peers
+    from comparisons.collecting import on_ray as ray_peers
 
     spec = env_spec("ALE/Pong-v5")
     images = Task(Settings("ALE/Pong-v5", 2, 2, 1), spec, 8, read_policy("cnn"))

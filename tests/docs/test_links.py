@@ -13,7 +13,11 @@ from page_blocks import DOCS, pages
 from rollouts.families.table import FAMILIES
 
 ROOT = DOCS.parent
-READMES = ["README.md", "CONTRIBUTING.md", "native/README.md", "examples/cluster/README.md"]
+DESIGN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("native/**/DESIGN.md"))
+READMES = [
+    *("README.md", "CONTRIBUTING.md", "rollouts/README.md", "native/README.md"),
+    *("comparisons/README.md", "examples/cluster/README.md", *DESIGN),
+]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # written when the site is built
 GENERATED = {f"environments/{family.headers.split('/')[1]}.md" for family in FAMILIES} | {
@@ -54,3 +58,8 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = re.findall(r": (\S+\.md)$", nav, flags=re.MULTILINE)
     written = {page.relative_to(DOCS).as_posix() for page in pages()}
     assert sorted(listed) == sorted(written)
+
+
+def test_the_pool_s_decisions_list_every_other_page_of_decisions() -> None:
+    listed = set(LINK.findall((ROOT / "native/DESIGN.md").read_text()))
+    assert {path.removeprefix("native/") for path in DESIGN} - {"DESIGN.md"} == listed

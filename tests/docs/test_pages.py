@@ -18,6 +18,10 @@ LONG = {
     "tutorials/ray.md",
     "tutorials/replay_dqn.md",
     "how_to/gpu.md",
+    "how_to/gpu_collecting.md",
+    "how_to/gpu_replay.md",
+    "how_to/gpu_mujoco.md",
+    "how_to/ray_learners.md",
     "how_to/frames.md",
     "how_to/performance.md",
     "migration/others.md",
@@ -28,13 +32,18 @@ LONG = {
     "migration/torchrl.md",
 }
 # which have workers in Ray
-RAY = {"tutorials/ray.md", "tutorials/replay_dqn.md", "migration/rllib.md"}
+RAY = {
+    "tutorials/ray.md",
+    "tutorials/replay_dqn.md",
+    "migration/rllib.md",
+    "how_to/ray_learners.md",
+}
 # modules beside the library that a page's blocks import
 NEEDS = {
     "tutorials/first_pool.md": ("ale_py",),
     "how_to/atari.md": ("ale_py",),
     "how_to/frames.md": ("pygame", "imageio"),
-    "how_to/gpu.md": ("mujoco_warp",),
+    "how_to/gpu_mujoco.md": ("mujoco_warp",),
     "how_to/sb3_normalize.md": ("stable_baselines3",),
     "migration/sb3.md": ("stable_baselines3",),
     "migration/rllib.md": ("ray.rllib",),

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from comparisons.verify_mujoco.comparison import Comparison, compare
+from comparisons.verify_mujoco.driver import KINDS, Driver, States, starts_of_model
+from comparisons.verify_mujoco.models import Subject, mujoco_model, starts_of
 from rollouts import _native
-from rollouts.cli.verify_mujoco.comparison import Comparison, compare
-from rollouts.cli.verify_mujoco.driver import KINDS, Driver, States, starts_of_model
-from rollouts.cli.verify_mujoco.models import Subject, mujoco_model, starts_of
 from rollouts.families.mujoco_engine import load_engine
 
 USUAL = ("random", "resting", "contact")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from comparing import compare_subject, explained, left_to_mujoco, states_after
 
+from comparisons.verify_mujoco.driver import STATE
+from comparisons.verify_mujoco.models import subject_of, verified_ids
 from rollouts import _native
-from rollouts.cli.verify_mujoco.driver import STATE
-from rollouts.cli.verify_mujoco.models import subject_of, verified_ids
 
 _MOST_LEFT = 0.05  # of usual substeps
 _SOME = ["HalfCheetah-v5", "Humanoid-v5", "Reacher-v5", "HopperHop-v1"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rollouts.cli.verify_mujoco.golden import compare_with_golden, read, release
-from rollouts.cli.verify_mujoco.models import subject_of
+from comparisons.verify_mujoco.golden import compare_with_golden, read, release
+from comparisons.verify_mujoco.models import subject_of
 
 GOLDEN = read(Path(__file__).parent / "golden.npz")
 

@@ -10,8 +10,8 @@ import pytest
 from comparing import compare_scene, scene_in, states_after
 from mujoco_scenes import FLOOR, arm, falling, scene
 
-from rollouts.cli.verify_mujoco.driver import STATE, starts_of_model
-from rollouts.cli.verify_mujoco.models import subject_of
+from comparisons.verify_mujoco.driver import STATE, starts_of_model
+from comparisons.verify_mujoco.models import subject_of
 
 _BAD = [np.nan, np.inf, -np.inf, 1e11, -1e300]
 

@@ -31,6 +31,30 @@ def test_wheel_holds_headers_and_adapters_and_no_stray_top_level_package(wheel: 
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rollouts"}
 
 
+def test_wheel_holds_no_comparison_with_other_libraries(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    theirs = ("envpool", "pufferlib", "warpdrive", "verify_", "soak", "integrations/bench")
+    comparing = [name for name in names if any(one in name for one in theirs)]
+    # users of EnvPool keep their code through an adapter of ours
+    assert [name for name in comparing if "integrations/envpool/" not in name] == []
+
+
+def test_installed_command_shows_only_what_is_there(python: Path, tmp_path: Path) -> None:
+    command = python.parent / "rollouts"
+    for arguments, there, not_there in (
+        (["--help"], "tune-batch", ("report", "soak", "verify-atari", "verify-mujoco")),
+        (["bench", "--help"], "collect", ("adapter", "latency", "solve")),
+        (["bench", "pool", "--help"], "rollouts-same-step", ("envpool", "gymnasium")),
+    ):
+        shown = run(command, *arguments, cwd=tmp_path).split()
+        assert there in {word.strip(",:{};") for word in shown}
+        assert not {word.strip(",:{};") for word in shown} & {*not_there}
+    result = subprocess.run([command, "report"], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "lie in the source checkout" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_installed_wheel_steps_environments(python: Path, tmp_path: Path) -> None:
     code = """
 import rollouts
@@ -224,8 +248,6 @@ def test_light_command_lists_what_it_can_make_and_says_what_is_missing(
     [
         "bench collect --env-id CartPole-v1",
         "bench replay",
-        "bench adapter cleanrl",
-        "bench adapter sb3",
         "tune-batch --env-id CartPole-v1",
         "top --once",
         "record --env-id CartPole-v1 --policy random --out film.mp4",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import importlib.util
 import json
@@ -13,17 +14,18 @@ from typing import Any
 
 import pytest
 
+from comparisons.report import make_report, running
+from comparisons.report.make import load_warning
+from comparisons.report.mujoco_tasks import MUJOCO_TASKS, SUITE_TASKS
+from comparisons.report.page import Part, blocks, to_html, to_markdown
+from comparisons.report.plan import SECTIONS, Measure, Section
+from comparisons.report.rows import Row, read_rows, row_of, times
+from comparisons.report.running import Outcome, run_measure
 from rollouts import _native
+from rollouts.bench import all_peers
 from rollouts.bench.report import Machine
 from rollouts.cli.main import main
 from rollouts.errors import SpecError
-from rollouts.report import make_report, running
-from rollouts.report.make import load_warning
-from rollouts.report.mujoco_tasks import MUJOCO_TASKS, SUITE_TASKS
-from rollouts.report.page import Part, blocks, to_html, to_markdown
-from rollouts.report.plan import PEERS, SECTIONS, Installable, Measure, Section
-from rollouts.report.rows import Row, read_rows, row_of, times
-from rollouts.report.running import Outcome, run_measure
 
 SHORT = ("--repeats", "2", "--duration-s", "0.01")
 
@@ -128,7 +130,11 @@ def test_a_process_that_takes_too_long_is_named(capsys: pytest.CaptureFixture[st
 def test_a_peer_that_is_missing_is_told_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(PEERS, "envpool", Installable("no_such_module.inside", "pip install it"))
+    envpool = dataclasses.replace(
+        all_peers.find("envpool", "step"), module="no_such_module.inside", install="pip install it"
+    )
+    known = {**all_peers.peers(), "envpool": envpool}
+    monkeypatch.setattr(all_peers, "peers", lambda: known)
     measure = Measure(
         ("bench", "--env-id", "CartPole-v1", "--num-envs", "2", *SHORT), ("envpool", "gymnasium")
     )
@@ -148,7 +154,7 @@ def test_a_peer_in_an_interpreter_of_its_own_is_told_where_it_cannot_be_measured
     assert run_measure(measure).problems == (
         "pufferlib: not installed, so not measured; make peers.",
     )
-    there = Path(PEERS["pufferlib"].module)
+    there = Path(all_peers.find("pufferlib", "step").module)
     there.parent.mkdir(parents=True)
     # without the packages of the environment that it is in
     there.symlink_to(Path(sys.executable).resolve())
@@ -210,7 +216,7 @@ def test_the_page_has_every_figure_command_and_what_is_not_equal() -> None:
 
 def test_every_measure_of_the_plan_is_a_command_that_exists() -> None:
     from rollouts.cli.main import _parser
-    from rollouts.report.subjects import with_subject
+    from rollouts.cli.subjects import with_subject
 
     parser = _parser()
     for section in SECTIONS:
@@ -218,7 +224,7 @@ def test_every_measure_of_the_plan_is_a_command_that_exists() -> None:
             flags = [word for name in measure.peers for word in ("--peer", name)]
             args = parser.parse_args(with_subject([*measure.arguments, *flags, "--json"]))
             assert args.json, measure
-            assert set(measure.peers) <= set(PEERS)
+            assert set(measure.peers) <= set(all_peers.peers())
         assert section.fair.endswith(".") and section.unfair.endswith(".")
 
 

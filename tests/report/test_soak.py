@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from comparisons.report.soak import held, read_soak
 from rollouts.cli.main import main
-from rollouts.report.soak import held, read_soak
 
 linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
 

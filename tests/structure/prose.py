@@ -15,7 +15,7 @@ from pathlib import Path
 
 from code_map import ROOT, module_at
 
-FOLDERS = ("rollouts", "integrations", "examples", "tests", "native", "docs")
+FOLDERS = ("rollouts", "integrations", "comparisons", "examples", "tests", "native", "docs")
 DOCSTRING = re.compile(r"(What|How|Which|Who|Whose|Has|Of|Does what)\b")
 COMMENT = re.compile(r"(of|which|whose)\b", re.IGNORECASE)
 ANYWHERE = re.compile(r"\b(whoever|for who)\b", re.IGNORECASE)

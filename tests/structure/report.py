@@ -18,7 +18,7 @@ from pathlib import Path
 from code_map import ROOT, Class, CodeMap, Function, Module, circles, code_lines, module_at
 from test_layers import place
 
-SOURCE = ("rollouts", "integrations", "examples", "native")
+SOURCE = ("rollouts", "integrations", "comparisons", "examples", "native")
 MOST_METHODS = 40
 MOST_CONSTRUCTOR_LINES = 60
 SHOWN = 8
@@ -31,7 +31,7 @@ def library() -> CodeMap:
 
 @cache
 def everything() -> CodeMap:
-    return CodeMap("rollouts", "integrations")
+    return CodeMap("rollouts", "integrations", "comparisons")
 
 
 def files(*folders: str, suffixes: tuple[str, ...] = (".py", ".h", ".cpp")) -> list[Path]:
@@ -48,7 +48,7 @@ def lines(path: Path) -> int:
 
 def product_classes() -> list[Class]:
     """Classes that users make or are handed: protocols and the benchmarks' own aside."""
-    benchmarks = ("rollouts/bench", "rollouts/report", "rollouts/tuning")
+    benchmarks = ("rollouts/bench", "rollouts/tuning")
     return [
         one
         for one in library().classes
@@ -191,7 +191,7 @@ def twice(names: Iterable[str]) -> list[str]:
 
 
 def file_names_twice() -> list[str]:
-    paths = files("rollouts", "integrations", suffixes=(".py",))
+    paths = files("rollouts", "integrations", "comparisons", suffixes=(".py",))
     return twice(path.name for path in paths if path.name not in ("__init__.py", "__main__.py"))
 
 
@@ -318,7 +318,7 @@ def name_lines() -> dict[str, object]:
 
 def size_lines() -> dict[str, object]:
     sizes = {path: lines(path) for path in files(*SOURCE)}
-    python = files("rollouts", "integrations", "examples", suffixes=(".py",))
+    python = files("rollouts", "integrations", "comparisons", "examples", suffixes=(".py",))
     return {
         "file lines, median": statistics.median(sizes.values()),
         "file lines, 95th percentile": percentile(sizes.values(), 0.95),

@@ -20,7 +20,7 @@ ORDER = [
     *("physics", "env_fns"),
     *("checkpoint", "policies", "policy", "recurrent", "returns", "returns_torch"),
     *("collecting", "learner", "learner_shards", "device_queue", "replay"),
-    *("distributed", "cluster", "bench", "report", "tuning", "cli", "__main__"),
+    *("distributed", "cluster", "bench", "tuning", "cli", "__main__"),
 ]
 # modules under the name by which they are documented, which lie elsewhere now
 DOORS = {"vector_env": "pool", "learner_queue": "learner"}

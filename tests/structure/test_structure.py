@@ -73,17 +73,22 @@ def test_only_the_engines_load_foreign_libraries() -> None:
 
 
 def test_only_cluster_and_its_benchmarks_import_ray() -> None:
-    names = ("learner_weights.py", "ray_peers.py", "weights.py")
+    names = ("learner_weights.py", "weights.py")
     benchmarks = {ROOT / "rollouts" / "bench" / name for name in names}
     for path in python_files("rollouts"):
         if path.parent.name != "cluster" and path not in benchmarks:
             assert not {n for n in imported_modules(path) if n.split(".")[0] == "ray"}, path
 
 
-def test_rollouts_does_not_import_integrations() -> None:
+def test_rollouts_imports_neither_integrations_nor_comparisons() -> None:
+    others = ("rollouts.integrations", "integrations", "comparisons")
     for path in python_files("rollouts"):
-        names = imported_modules(path)
-        assert not {n for n in names if n.startswith(("rollouts.integrations", "integrations"))}
+        assert not {n for n in imported_modules(path) if n.startswith(others)}, path
+
+
+def test_adapters_do_not_import_comparisons() -> None:
+    for path in python_files("integrations"):
+        assert not {n for n in imported_modules(path) if n.startswith("comparisons")}, path
 
 
 def test_importing_rollouts_loads_no_heavy_library() -> None:

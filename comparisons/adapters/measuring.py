@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures an adapter beside what its library has itself: sampling alone, nobody learns.
+
+The contestants of a library are in `comparisons.adapters.<library>`; here is the
+loop that lets them take turns, and the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rollouts.bench.report import digits
+from rollouts.errors import EngineError
+from rollouts.pool.unknown_option import did_you_mean
+
+# what has a module in comparisons.adapters
+LIBRARIES = (
+    "env_fns", "rllib", "rllib_multi_agent", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env",
+    "rl_games", "jax",
+)  # fmt: skip
+# extras of pyproject.toml where they do not have a library's name
+_EXTRAS = {"cleanrl": "torch", "rllib_multi_agent": "rllib"}
+# what is measured where no id is given
+_ENV_IDS = {"rllib_multi_agent": "simple_spread_v3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Case: the work of every contestant of a comparison.
+
+    Attributes:
+      env_id: As `rollouts.make_vec` and, without a peer of that name, `gymnasium.make`.
+      num_envs: Environments N of each contestant.
+      num_threads: Threads of our pool, or processes of a peer that has those.
+      rollout_length: Steps T of each environment that one `collect` takes.
+      seed: Of environments, networks and actions.
+    """
+
+    env_id: str
+    num_envs: int
+    num_threads: int
+    rollout_length: int = 128
+    seed: int = 0
+
+
+class Contestant(Protocol):
+    """One way to collect, open and ready.
+
+    Attributes:
+      note: What differs from the others, in a sentence; "" where nothing does.
+    """
+
+    note: str
+
+    def collect(self) -> int:
+        """Collects about T steps of N environments; returns the env-steps collected."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
+
+
+# by the name that the table shows; ours is the first
+Contestants = Mapping[str, Callable[[Case], Contestant]]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterMeasurement:
+    """The repeats of one contestant.
+
+    Attributes:
+      library: Which library's adapter was measured.
+      name: The contestant.
+      case: What it did.
+      env_steps_per_s: Of each repeat.
+      note: Its own.
+    """
+
+    library: str
+    name: str
+    case: Case
+    env_steps_per_s: tuple[float, ...]
+    note: str
+
+    @property
+    def median(self) -> float:
+        """Median of `env_steps_per_s`."""
+        return statistics.median(self.env_steps_per_s)
+
+
+def default_env_id(library: str) -> str:
+    """The id that a library's adapter is measured with where none is given."""
+    return _ENV_IDS.get(library, "CartPole-v1")
+
+
+def compare(
+    library: str,
+    case: Case,
+    *,
+    peers: Sequence[str] = (),
+    duration_s: float = 1.0,
+    repeats: int = 5,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[AdapterMeasurement]:
+    """Measures a library's contestants in this process, taking turns.
+
+    Args:
+      library: One of `LIBRARIES`.
+      case: What each does.
+      peers: Names of contestants to measure beside ours; empty: all.
+      duration_s: About how long one repeat of one contestant takes, a collect at least.
+      repeats: Turns of each.
+      on_progress: Called with a short line before each turn.
+
+    Returns:
+      One measurement per contestant, ours first.
+
+    Raises:
+      EngineError: The library is not installed, or has no contestant of a name given.
+    """
+    report = on_progress or (lambda line: None)
+    found = _contestants(library)
+    ours, *others = found
+    unknown = set(peers) - set(others)
+    if unknown:
+        wrong = sorted(unknown)
+        close = difflib.get_close_matches(wrong[0], others, n=2)
+        raise EngineError(f"{library} has the peers {others}, got {wrong}.{did_you_mean(close)}")
+    names = [ours, *(name for name in others if not peers or name in peers)]
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    with contextlib.ExitStack() as stack:
+        open_ones = {}
+        for name in names:
+            report(f"{name}: warm-up")
+            open_ones[name] = found[name](case)
+            stack.callback(open_ones[name].close)
+            _run(open_ones[name], duration_s / 2)
+        for repeat in range(repeats):
+            for name, contestant in open_ones.items():
+                report(f"{name}: repeat {repeat + 1} of {repeats}")
+                rates[name].append(_run(contestant, duration_s))
+        return [
+            AdapterMeasurement(library, name, case, tuple(rates[name]), open_ones[name].note)
+            for name in names
+        ]
+
+
+def _contestants(library: str) -> Contestants:
+    """By name, because nothing in this package depends on an adapter."""
+    try:
+        module = importlib.import_module(f"comparisons.adapters.{library}")
+    except ImportError as error:
+        extra = _EXTRAS.get(library, library.replace("_", "-"))
+        raise EngineError(
+            f"measuring {library} needs it installed: pip install 'rollouts[{extra}]' ({error})"
+        ) from error
+    contestants: Contestants = module.CONTESTANTS
+    return contestants
+
+
+def _run(contestant: Contestant, duration_s: float) -> float:
+    """Collects for about that long, once at least; returns env-steps per second."""
+    steps, start = 0, time.perf_counter()
+    while True:
+        steps += contestant.collect()
+        elapsed_s = time.perf_counter() - start
+        if elapsed_s >= duration_s:
+            return steps / elapsed_s
+
+
+def to_json(measurements: Sequence[AdapterMeasurement]) -> list[dict[str, Any]]:
+    """One object per measurement."""
+    ours = _ours(measurements)
+    return [
+        {
+            "library": each.library,
+            "name": each.name,
+            "env_id": each.case.env_id,
+            "num_envs": each.case.num_envs,
+            "num_threads": each.case.num_threads,
+            "env_steps_per_s": list(each.env_steps_per_s),
+            "median": each.median,
+            "ours_is_times": ours[each.case] / each.median,
+            "note": each.note,
+        }
+        for each in measurements
+    ]
+
+
+def to_text(measurements: Sequence[AdapterMeasurement]) -> str:
+    """A table, one row per measurement; without a final newline."""
+    ours = _ours(measurements)
+    cells = [["library", "who", "env", "envs", "env-steps/s", "min", "max", "ours is", "note"]]
+    for each in measurements:
+        rates = [each.median, min(each.env_steps_per_s), max(each.env_steps_per_s)]
+        ratio = ours[each.case] / each.median
+        cells.append(
+            [
+                each.library,
+                each.name,
+                each.case.env_id,
+                str(each.case.num_envs),
+                *(f"{rate:,.0f}" for rate in rates),
+                f"{digits(ratio)}x",
+                each.note,
+            ]
+        )
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+
+
+def _ours(measurements: Sequence[AdapterMeasurement]) -> dict[Case, float]:
+    """The first contestant's median of each case."""
+    ours: dict[Case, float] = {}
+    for each in measurements:
+        ours.setdefault(each.case, each.median)
+    return ours

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States and what MuJoCo's step makes of them, kept to see when a release steps otherwise."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from comparisons.verify_mujoco.driver import STATE, Array, Driver, States
+from comparisons.verify_mujoco.errors import relative
+from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
+from rollouts.errors import SpecError
+
+# largest error of the next state: other machines' rounding, multiplied by the step
+BOUND = 1e-9
+_NUM_STATES = 9
+_SUBSTEPS = 120  # substeps before states are kept
+_KINDS = ("random", "resting", "contact")
+_NEXT = ("qpos", "qvel")
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A file of `record`.
+
+    release: MuJoCo's, such as "4.0". states, following: of each id, states and the next
+    (qpos, qvel).
+    """
+
+    release: str
+    states: dict[str, States]
+    following: dict[str, tuple[Array, Array]]
+
+
+def release() -> str:
+    """The installed MuJoCo's, without its patch."""
+    return ".".join(importlib.metadata.version("mujoco").split(".")[:2])
+
+
+def record(path: Path, ids: Sequence[str], seed: int) -> None:
+    """Writes states of environments' models and MuJoCo's next ones to a .npz file."""
+    arrays = {"release": np.array(release())}
+    for env_id in ids:
+        subject = subject_of(env_id)
+        starts = starts_of(subject, seed)
+        driver = Driver(subject.model, starts, _KINDS, _NUM_STATES, subject.frame_skip, seed + 1)
+        for _ in range(_SUBSTEPS):
+            driver.advance(subject.comparer.step(*driver.states.arrays()))
+        found = subject.comparer.step(*driver.states.arrays())
+        for name, array in zip((*STATE, "ctrl"), driver.states.arrays(), strict=True):
+            arrays[f"{env_id}/{name}"] = array
+        for name in _NEXT:
+            arrays[f"{env_id}/next_{name}"] = found[name][1]
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read(path: Path) -> Golden:
+    """Reads a file of `record`.
+
+    Raises:
+      SpecError: It is none.
+    """
+    try:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        ids = sorted({name.rpartition("/")[0] for name in arrays if "/" in name})
+        states = {
+            env_id: States(*(arrays[f"{env_id}/{name}"] for name in (*STATE, "ctrl")))
+            for env_id in ids
+        }
+        following = {
+            env_id: (arrays[f"{env_id}/next_qpos"], arrays[f"{env_id}/next_qvel"]) for env_id in ids
+        }
+        return Golden(str(arrays["release"]), states, following)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SpecError(f"--golden {path} has no states of --record: {error}") from error
+
+
+def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
+    """Says whether MuJoCo's step or that of lanes differs from the file; None: neither does."""
+    states = golden.states[subject.env_id]
+    found = subject.comparer.step(*states.arrays())
+    timestep = subject.model.opt.timestep
+    smooth = subject.comparer.forward(*states.arrays())["qacc_smooth"][1]
+    for number, who in ((1, f"MuJoCo {release()}"), (0, "lanes")):
+        for name, wanted in zip(_NEXT, golden.following[subject.env_id], strict=True):
+            floor = timestep * np.abs(smooth).max(1) if name == "qvel" else None
+            errors = relative(found[name][number], wanted, floor)
+            if number == 0:
+                errors = errors[~found["handed_back"]]
+            if errors.size and not errors.max() <= BOUND:
+                return (
+                    f"next {name} of {who}: by {errors.max():.1e} of what MuJoCo {golden.release} "
+                    "made of the same state"
+                )
+    return None

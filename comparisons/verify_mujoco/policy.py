@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States and episodes of a trained policy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rollouts
+from comparisons.verify_mujoco.driver import Driver
+from comparisons.verify_mujoco.models import states_of
+from comparisons.verify_mujoco.runs import Means
+from rollouts.checkpoint import load_checkpoint
+from rollouts.cli.checkpoint_policy import load_policy
+from rollouts.cli.checkpoint_program import load_program, options_of
+from rollouts.collecting.evaluation import evaluate
+from rollouts.mujoco import integration_state
+
+
+class Trained:
+    """A checkpoint's policy in pools of its environment."""
+
+    def __init__(self, run: Path, args: argparse.Namespace) -> None:
+        """Reads the checkpoint and its program. `env_id` is what it was trained in.
+
+        Raises:
+          SpecError: As `rollouts.checkpoint.load_checkpoint`, or its program is not there.
+        """
+        self._run, self._seed = run, args.seed
+        self._checkpoint = load_checkpoint(run)
+        self._options = dict(options_of(self._checkpoint, run, {}))
+        self._program = load_program(self._checkpoint, run, network=args.network, trust=args.trust)
+        self.env_id = self._checkpoint.env_id
+
+    def episodes(self, engine: str, episodes: int) -> Means:
+        """Episodes of the policy, with actions drawn as in training."""
+        env, policy = self._make(engine, min(16, episodes))
+        with env:
+            found = evaluate(env, policy, episodes)
+        return Means(found.returns, found.lengths.astype(np.float64))
+
+    def player(self, driver: Driver) -> Player:
+        """A player whose environments give the driver's rows of the kind "policy" their states."""
+        rows = [row for row, kind in enumerate(driver.kinds) if kind == "policy"]
+        env, policy = self._make("mujoco", len(rows))
+        return Player(env, policy, rows)
+
+    def _make(self, engine: str, num_envs: int) -> tuple[Any, Any]:
+        options = {**self._options, "engine": engine}
+        env = rollouts.make_vec(
+            self.env_id,
+            num_envs,
+            seed=self._seed,
+            autoreset_mode="same_step",
+            max_episode_steps=options.pop("max_episode_steps", None),
+            **options,
+        )
+        self._checkpoint.freeze_statistics(env)
+        policy = load_policy(
+            self._checkpoint, self._run, env.env_spec, program=self._program, samples=True,
+            seed=self._seed, num_envs=num_envs,
+        )  # fmt: skip
+        return env, policy
+
+
+class Player:
+    """A pool that MuJoCo steps, whose environments' states a driver goes on from."""
+
+    def __init__(self, env: Any, policy: Any, rows: list[int]) -> None:
+        """Begins episodes; `close` ends the pool."""
+        self._env, self._policy, self._rows = env, policy, rows
+        self._obs, _ = env.reset()
+
+    def __call__(self, driver: Driver) -> None:
+        """At an env-step's first substep, gives the rows the states of the pool's next step."""
+        if not driver.at_env_step:
+            return
+        action = self._policy.act(self._obs).action
+        numbers = np.stack([integration_state(state) for state in self._env.get_state()])
+        states = states_of(driver.model, numbers)
+        states.ctrl[:] = action
+        driver.states.put(self._rows, states)
+        self._obs = self._env.step(action)[0].copy()
+
+    def close(self) -> None:
+        """Ends the pool."""
+        self._env.close()

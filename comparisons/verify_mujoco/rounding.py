@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a difference is one that rounding makes: then MuJoCo differs from itself as well."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from comparisons.verify_mujoco.errors import BOUND, Difference
+from rollouts import _native
+
+_COPIES = 64
+_DIGITS = 1e-15  # about what a step's own operations round a state by
+_TIMES = 3.0  # the error, at most, of what MuJoCo itself moves by
+_NEXT = ("qpos", "qvel", "act")
+
+
+def is_of_rounding(comparer: _native.LanesComparer, difference: Difference) -> bool:
+    """Moves the state by its last digits, and looks at what MuJoCo makes of it.
+
+    Returns:
+      Whether MuJoCo counts iterations and rows of constraints as lanes do from one of the moved
+      states, and its next states differ among themselves by as much as lanes' differs from it.
+    """
+    rng = np.random.default_rng(0)
+    moved = difference.state.rows(np.zeros(_COPIES, np.intp))
+    for array in (moved.qpos, moved.qvel, moved.act, moved.qacc_warmstart):
+        array *= 1 + _DIGITS * rng.uniform(-1, 1, array.shape)
+    evaluation, after = comparer.forward(*moved.arrays()), comparer.step(*moved.arrays())
+    alike = np.ones(_COPIES, bool)
+    for name in ("solver_niter", "nefc"):
+        alike &= evaluation[name][1][:, 0] == difference.evaluation[name][0][0]
+    if not alike.any():
+        return False
+    for name in _NEXT:
+        ours, theirs = difference.found[name]
+        error = np.abs(ours - theirs).max(initial=0)
+        moves = np.ptp(after[name][1], axis=0).max(initial=0)
+        small = BOUND * np.abs(theirs).max(initial=0)
+        # not a number is never small
+        if not error <= max(small, _TIMES * moves):
+            return False
+    return True

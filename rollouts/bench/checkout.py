@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparisons with other libraries, which lie in a source checkout and in no wheel."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import rollouts
+
+# commands, and subjects of `bench`, that a checkout alone has
+COMMANDS = frozenset({"report", "soak", "verify-atari", "verify-mujoco"})
+SUBJECTS = frozenset({"adapter", "latency", "memory", "states", "solve"})
+WHERE_TO_GET_IT = (
+    "comparisons with other libraries lie in the source checkout, not in the installed package: "
+    "clone the repository, run `pip install -e .` in it, and give the command again"
+)
+
+
+@functools.cache
+def from_checkout(module: str) -> Any | None:
+    """A module of `comparisons/`; None where rollouts is not imported from a checkout."""
+    root = Path(rollouts.__file__).resolve().parents[1]
+    if not (root / "comparisons" / f"{module}.py").is_file():
+        return None
+    if str(root) not in sys.path:
+        # last, so that the checkout hides nothing; processes that are started get this path, too
+        sys.path.append(str(root))
+    return importlib.import_module(f"comparisons.{module}")
