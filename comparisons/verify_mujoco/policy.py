@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import rollouts
 from comparisons.verify_mujoco.driver import Driver
 from comparisons.verify_mujoco.models import states_of
 from comparisons.verify_mujoco.runs import Means
@@ -18,6 +17,7 @@ from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import load_program, options_of
 from rollouts.collecting.evaluation import evaluate
 from rollouts.mujoco import integration_state
+from rollouts.pool.make import make_pool
 
 
 class Trained:
@@ -50,13 +50,13 @@ class Trained:
 
     def _make(self, engine: str, num_envs: int) -> tuple[Any, Any]:
         options = {**self._options, "engine": engine}
-        env = rollouts.make_vec(
+        env = make_pool(
             self.env_id,
             num_envs,
             seed=self._seed,
             autoreset_mode="same_step",
             max_episode_steps=options.pop("max_episode_steps", None),
-            **options,
+            env_options=options,
         )
         self._checkpoint.freeze_statistics(env)
         policy = load_policy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,4 +30,8 @@ def from_checkout(module: str) -> Any | None:
     if str(root) not in sys.path:
         # last, so that the checkout hides nothing; processes that are started get this path, too
         sys.path.append(str(root))
+    # the working directory may have a package of this name, which is not meant
+    found = importlib.util.find_spec("comparisons")
+    if found is None or found.origin != str(root / "comparisons" / "__init__.py"):
+        return None
     return importlib.import_module(f"comparisons.{module}")

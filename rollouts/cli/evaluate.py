@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import rollouts
 from rollouts.checkpoint import Checkpoint, load_checkpoint
 from rollouts.cli import record as cli_record
 from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
 from rollouts.errors import SpecError
+from rollouts.pool.make import make_pool
 from rollouts.rendering.video import check_path
 
 _NUM_ENVS = 16
@@ -94,13 +94,13 @@ def _play(
     options: dict[str, Any],
     num_envs: int,
 ) -> dict[str, Evaluation]:
-    env: Any = rollouts.make_vec(
+    env: Any = make_pool(
         checkpoint.env_id,
         num_envs,
         seed=args.seed,
         autoreset_mode="same_step",
         max_episode_steps=options.pop("max_episode_steps", None),
-        **options,
+        env_options=options,
     )
     how: dict[str, Any] = {
         "program": program,

@@ -66,17 +66,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     args = _parser().parse_args(given_subject)
     name = " ".join(one for one in (args.command, getattr(args, "subject", None)) if one)
+    status = 0
     try:
         if "compare" in args:
-            return int(args.compare(args, command=shlex.join(["rollouts", *given])))
-        if args.command == "envs":
+            status = int(args.compare(args, command=shlex.join(["rollouts", *given])))
+        elif args.command == "envs":
             cli_envs.show(args.env_id, args.filter, as_json=args.json)
         elif args.command == "top":
-            return top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
+            status = top.show(args.run_dir, once=args.once, interval_s=args.interval_s)
         elif args.command == "new-env":
             cli_new_env.write(args.header, agents=args.agents)
         elif args.command == "check-env":
-            return 0 if cli_check_env.check(args) else 1
+            status = 0 if cli_check_env.check(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
         elif args.command == "record":
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # what is still buffered must not fail again when Python exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
-    return 0
+    return status
 
 
 def _measure(args: argparse.Namespace, *, command: str) -> None:

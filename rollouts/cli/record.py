@@ -24,7 +24,7 @@ from rollouts.cli.record_actors import (
     RandomAgents,
 )
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_vec
+from rollouts.pool.make import make_pool
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.video import VideoWriter, check_path
@@ -93,7 +93,7 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
     env_id = args.env_id
     if policy is not None:
         env_id, options = policy.checkpoint.env_id, policy.options
-    with make_vec(
+    with make_pool(
         env_id,
         1,
         num_threads=1,
@@ -101,7 +101,7 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
         autoreset_mode="disabled",
         max_episode_steps=options.pop("max_episode_steps", None),
         render_mode="rgb_array",
-        **options,
+        env_options=options,
     ) as env:
         if args.max_steps is None and env.env_spec.max_episode_steps is None:
             raise SpecError(

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
+from rollouts.errors import SpecError
 from rollouts.pool.engine import Engine
 from rollouts.pool.stats import PoolStats
 from rollouts.specs import EnvSpec, OptionValue
@@ -16,15 +17,26 @@ from rollouts.specs import EnvSpec, OptionValue
 Array = npt.NDArray[Any]
 
 
+def check_is_engine(face: str, given: object) -> None:
+    """Refuses ids, which a face does not take.
+
+    Raises:
+      SpecError: It is an id or several.
+    """
+    if isinstance(given, (str, list, tuple)):
+        raise SpecError(
+            f"{face} takes an engine, got {given!r}: rollouts.make_vec({given!r}, ...) makes both"
+        )
+
+
 class PoolFace:
     """Base of VectorEnv and MultiAgentVectorEnv: forwards to the engine what needs no agents."""
 
     metadata: dict[str, Any]
-    closed: bool
+    closed: bool = True  # until there is something to close
 
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this."""
-        self.closed = True  # until there is something to close
         self.engine = engine
         self.num_envs, self.batch_size = engine.num_envs, engine.batch_size
         self.num_threads = engine.num_threads
@@ -32,6 +44,8 @@ class PoolFace:
         self.env_spec = engine.env_spec
         self.autoreset_mode = engine.autoreset_mode
         self.render_mode = engine.render_mode
+        # names of the environments' own infos, such as "lives" or "action_mask"
+        self.info_names = engine.info_names
         self.metadata = {
             **getattr(self, "metadata", {}),
             "autoreset_mode": self.autoreset_mode,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from gymnasium.vector import AutoresetMode
@@ -160,7 +160,7 @@ def make_vec(
             env_options=env_options,
         )
         return made
-    engine = NativeEngine(
+    return make_pool(
         env_id,
         num_envs,
         batch_size=batch_size,
@@ -175,9 +175,29 @@ def make_vec(
         flatten_observation=flatten_observation,
         env_options=env_options,
     )
+
+
+def make_pool(
+    env_id: str | Sequence[str],
+    num_envs: int | None,
+    *,
+    env_options: Mapping[str, Any],
+    **arguments: Any,
+) -> VectorEnv:
+    """Makes a pool of threads whose options come from a file or a command line.
+
+    Args:
+      env_id, num_envs, arguments: As `make_vec`.
+      env_options: Of the environment and of wrappers alone. No name in it is an argument of
+        `make_vec`.
+
+    Raises:
+      SpecError: As `make_vec`.
+    """
+    engine = NativeEngine(env_id, num_envs, env_options=env_options, **arguments)
     # the face of the agents that there are
     env: Any = MultiAgentVectorEnv(engine) if engine.groups else VectorEnv(engine)
-    made = env
+    made: VectorEnv = env
     return made
 
 

@@ -16,7 +16,7 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
 from rollouts.pool.engine import Arrays, Engine
-from rollouts.pool.face import PoolFace
+from rollouts.pool.face import PoolFace, check_is_engine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -63,6 +63,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         Raises:
           SpecError: Its environments have one agent.
         """
+        check_is_engine("MultiAgentVectorEnv", engine)
         if not engine.groups:
             engine.close()
             raise SpecError(f"{engine.env_spec.id} has one agent: make_vec makes a VectorEnv of it")

@@ -14,7 +14,7 @@ from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import check_collects, flag
 from rollouts.errors import SpecError
 from rollouts.pool.engine import Arrays, Engine
-from rollouts.pool.face import PoolFace
+from rollouts.pool.face import PoolFace, check_is_engine
 from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         Raises:
           SpecError: Its environments have several agents.
         """
-        self.closed = True  # until there is something to close
+        check_is_engine("VectorEnv", engine)
         if engine.groups:
             engine.close()
             raise SpecError(
@@ -354,11 +354,6 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         adapter = importlib.import_module("rollouts.integrations.jax")
         made: tuple[Any, Any, Any, Any] = adapter.xla(self)
         return made
-
-    @property
-    def info_names(self) -> tuple[str, ...]:
-        """Names of the environments' own infos, such as "lives" or "action_mask"."""
-        return self.engine.info_names
 
     def action_masks(self) -> Array:
         """Actions that the observations of the last batch allow, by info["action_mask"].

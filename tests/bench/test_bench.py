@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rollouts.bench import Comparison, Measurement, OpenEnv, Settings, compare, own_pools
+from rollouts import VectorEnv
+from rollouts.bench import Comparison, Measurement, OpenEnv, Settings, compare
 from rollouts.bench.report import Machine, footer, header, table, to_json
 from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import SpecError
@@ -120,10 +121,8 @@ def test_every_environment_is_closed_when_one_fails(monkeypatch: pytest.MonkeyPa
 
             return OpenEnv("broken", "1", self, 2, 2, 1, fail, lambda: closed.append("broken"))
 
-    ours = own_pools.VectorEnv.close
-    monkeypatch.setattr(
-        own_pools.VectorEnv, "close", lambda env: (closed.append("rollouts"), ours(env))
-    )
+    ours = VectorEnv.close
+    monkeypatch.setattr(VectorEnv, "close", lambda env: (closed.append("rollouts"), ours(env)))
     with pytest.raises(KeyboardInterrupt):
         compare(Settings("CartPole-v1", 2, 2, 1, duration_s=1e-3), [Broken()])
     assert closed == ["broken", "rollouts"]

@@ -106,3 +106,15 @@ def test_a_face_that_refuses_its_engine_closes_it() -> None:
     with pytest.raises(SpecError, match="several agents"):
         rollouts.VectorEnv(engine)
     assert engine.pool.closed
+
+
+@pytest.mark.parametrize("face", [rollouts.VectorEnv, rollouts.MultiAgentVectorEnv])
+def test_a_face_that_is_given_an_id_names_make_vec(face: Any) -> None:
+    with pytest.raises(SpecError, match=r"takes an engine, got 'CartPole-v1': rollouts.make_vec"):
+        face("CartPole-v1")
+
+
+@pytest.mark.parametrize("env_id", ["Taxi-v4", "CartPole-v1", "TagGridWorld-v0"])
+def test_both_faces_name_the_infos_of_their_environments(env_id: str) -> None:
+    with rollouts.make_vec(env_id, 2) as env:
+        assert ("action_mask" in env.info_names) is (env_id == "Taxi-v4")

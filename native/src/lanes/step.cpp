@@ -64,6 +64,7 @@ class Block {
   bool Hold(std::size_t bytes) {
     if (bytes_ >= bytes) return false;
     memory_.reset();
+    bytes_ = 0;
     memory_ = std::make_unique<std::uint8_t[]>(bytes + 64);
     bytes_ = bytes;
     return true;
