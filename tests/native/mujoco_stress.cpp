@@ -277,15 +277,23 @@ void OwnFieldsStayApart() {
 }
 
 // Steps environments in groups of changing sizes, as a pool does, and one row at a time with
-// actions that are no numbers; returns the sum of the rewards of each.
+// actions that are no numbers; returns the sum of the rewards of each. With models of their own, every
+// third has another gravity, every third other masses, which change many numbers, and the others the
+// file's.
 template <typename Env>
-std::vector<double> PlayTogether(bool with_nan) {
+std::vector<double> PlayTogether(bool with_nan, bool own_models = false) {
   constexpr std::size_t kEnvs = 13;
   std::vector<std::unique_ptr<Env>> envs;
   std::vector<Rng> rngs;
   for (std::size_t i = 0; i < kEnvs; ++i) {
     envs.push_back(MakeEnv<Env>());
     rngs.emplace_back(std::uint64_t{5}, i, 0U);
+    if (own_models && i % 3 != 0) {
+      const std::string field = i % 3 == 1 ? "opt.gravity" : "body_mass";
+      std::vector<double> values = envs[i]->ReadModel(field, true).values;
+      for (double& value : values) value *= 1 + 0.01 * static_cast<double>(i);
+      envs[i]->SetModel({{field, values, {}}});
+    }
     envs[i]->Reset(rngs[i], false);
     CHECK(envs[i]->engine().name == "lanes");
   }
@@ -335,6 +343,18 @@ void GroupsStepInLanes() {
   });
 }
 
+void OwnModelsStandInLanes() {
+  const auto cheetahs = PlayTogether<HalfCheetah>(false, true);
+  const auto humanoids = PlayTogether<Humanoid>(false, true);
+  CHECK(cheetahs != PlayTogether<HalfCheetah>(false));
+  InThreads([&](int thread) {
+    // a small model, a large one and the small one again in a thread's memory
+    CHECK(PlayTogether<HalfCheetah>(thread == 0, true) == cheetahs);
+    CHECK(PlayTogether<Humanoid>(thread == 0, true) == humanoids);
+    CHECK(PlayTogether<HalfCheetah>(thread == 1, true) == cheetahs);
+  });
+}
+
 }  // namespace
 }  // namespace rollouts
 
@@ -343,6 +363,7 @@ int main(int argc, char** argv) {
       {"divergence_stays_apart", rollouts::DivergenceStaysApart},
       {"fatal_errors_stay_apart", rollouts::FatalErrorsStayApart},
       {"groups_step_in_lanes", rollouts::GroupsStepInLanes},
+      {"own_models_stand_in_lanes", rollouts::OwnModelsStandInLanes},
       {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
       {"suite_tasks_share_models", rollouts::SuiteTasksShareModels},
       {"parts_by_name", rollouts::PartsByName},

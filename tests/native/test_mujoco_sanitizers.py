@@ -38,6 +38,7 @@ SCENARIOS = [
     "fatal_errors_stay_apart",
     "groups_step_in_lanes",
     "own_fields_stay_apart",
+    "own_models_stand_in_lanes",
     "parts_by_name",
     "suite_tasks_share_models",
     "threads_share_models",
