@@ -163,7 +163,9 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
             f"{num_columns} columns and each learner needs one"
         )
     bounds = [num_columns * i // num_learners for i in range(num_learners + 1)]
-    episode_column = np.nonzero(batch.terminated | batch.truncated)[1]
+    # an array has one final observation for each episode, a device's tensor one for each step
+    is_packed = isinstance(batch.final_obs, np.ndarray)
+    episode_column = np.nonzero(batch.terminated | batch.truncated)[1] if is_packed else None
     parts = []
     for start, end in itertools.pairwise(bounds):
         arrays: dict[str, Any] = {}
@@ -171,9 +173,11 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
             array = getattr(batch, f.name)
             if f.name in PER_ENV:
                 arrays[f.name] = array[start:end]
-            elif f.name == "final_obs":
+            elif f.name == "final_obs" and array is None:
+                continue
+            elif f.name == "final_obs" and episode_column is not None:
                 is_here = (start <= episode_column) & (episode_column < end)
-                arrays[f.name] = None if array is None else array[is_here]
+                arrays[f.name] = array[is_here]
             elif f.name == "counted":
                 continue
             elif f.name == "extras":

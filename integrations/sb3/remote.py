@@ -194,14 +194,9 @@ def side_by_side(arrays: list[Array]) -> Array:
 
 def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[Episode]:
     """What a Monitor says of the episodes that ended, by time and then by environment."""
-    ended = [b.terminated | b.truncated for b in batches]
-    columns = []
-    for name in ("episode_return", "episode_length"):
-        cells = [np.zeros(over.shape) for over in ended]
-        for cell, over, batch in zip(cells, ended, batches, strict=True):
-            cell[over] = getattr(batch, name)
-        columns.append(side_by_side(cells)[side_by_side(ended)])
-    returns, lengths = columns
+    ended = side_by_side([b.terminated | b.truncated for b in batches])
+    returns = side_by_side([b.episode_return for b in batches])[ended]
+    lengths = side_by_side([b.episode_length for b in batches])[ended]
     return env.episode_records(returns, lengths.astype(np.int64))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_batches import make_batch
@@ -200,6 +201,17 @@ def test_parts_are_the_columns_in_order_and_each_episode_once(
     np.testing.assert_array_equal(joined.extras["hidden"], batch.extras["hidden"])
     np.testing.assert_array_equal(joined.policy_state[0], batch.policy_state[0])
     assert sum(len(part.episodes().returns) for part in parts) == ended.sum()
+
+
+def test_tensors_are_cut_as_arrays_are_with_a_final_observation_for_each_step() -> None:
+    arrays = make_batch(4, 5)
+    given = {f.name: getattr(arrays, f.name) for f in fields(arrays)} | {"final_obs": arrays.obs}
+    given["extras"] = {"hidden": torch.from_numpy(arrays.extras["hidden"])}
+    given = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
+    parts = split_columns(RolloutBatch(**given), 2)
+    for part, columns in zip(parts, (slice(0, 2), slice(2, 5)), strict=True):
+        np.testing.assert_array_equal(part.final_obs, arrays.obs[:, columns])
+        np.testing.assert_array_equal(part.env_id, arrays.env_id[columns])
 
 
 @pytest.mark.parametrize("num_learners", [0, 4])
