@@ -135,7 +135,8 @@ class Loader:
 def _load(policy: Any, own: StoredWeights, offer: WeightOffer) -> None:
     load_offer = getattr(policy, "load_offer", None)
     if callable(load_offer):
-        load_offer(offer)
+        # one policy knows no names
+        load_offer(WeightOffer(offer.version, {ONLY: own}, offer.statistics))
         return
     weights = own.fetch()
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollouts.checks import whole_number
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
 from rollouts.replay.arguments import as_batch_size
 from rollouts.replay.config import NStep
 from rollouts.support.extras import needs
@@ -128,9 +128,15 @@ class DeviceReplay:
             group's.
 
         Raises:
+          DTypeError: It has arrays and not tensors.
           SpecError: It has no final_obs, lies on another device, is longer than the ring or of
             another shape than those before.
         """
+        if not isinstance(rollout.reward, torch.Tensor):
+            raise DTypeError(
+                f"rollout.reward is of type {type(rollout.reward).__name__}, expected a tensor: "
+                "rollouts.replay.ReplayBuffer takes arrays"
+            )
         steps = len(rollout.reward)
         if rollout.final_obs is None:
             raise SpecError(

@@ -228,7 +228,12 @@ def test_loading_prefers_the_offer_where_the_policy_can_use_it() -> None:
     assert (policy.loaded, policy.policy_version) == (offer.fetch(), 3)
     policy = Lazy()
     Loader({ONLY: policy}).load(offer)
-    assert policy.loaded is offer
+    assert policy.loaded.fetch() == offer.fetch()
+    # a policy in a group is told of its own weights
+    policy = Lazy()
+    other = WeightOffer(4, {"taggers": offer.policies[ONLY]})
+    Loader({"taggers": policy}).load(other)
+    assert (policy.loaded.version, policy.loaded.fetch()) == (4, offer.fetch())
 
 
 @pytest.mark.cuda

@@ -18,7 +18,7 @@ from replay_model import ACTION_SPACE, BOTH, OBS_SPACE, TERMINATED, TRUNCATED, W
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, RolloutBatch, SpecError, TorchPolicy
+from rollouts import DeviceCollector, DTypeError, RolloutBatch, SpecError, TorchPolicy
 from rollouts.replay import DeviceReplay, DeviceTransitions, NStep, ReplayBuffer, TableConfig
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
@@ -118,6 +118,19 @@ def filled(n: int = 1, *, envs: int = 3, rows: int = 20, seed: int = 1) -> tuple
     for _ in range(5):
         replay.add(on_device(world.rollout(7)))
     return replay, world
+
+
+def test_arrays_are_refused_and_say_what_takes_them() -> None:
+    one, flag = np.zeros((3, 2), np.float32), np.zeros((3, 2), bool)
+    arrays: Any = RolloutBatch(
+        **dict.fromkeys(("obs", "action", "reward", "bootstrap_value", "log_prob", "value"), one),
+        **dict.fromkeys(("terminated", "truncated"), flag),
+        **dict.fromkeys(("last_obs", "last_value", "env_id"), one[0]),
+        **dict.fromkeys(("policy_version", "episode_return", "episode_length"), one),
+        final_obs=one[:0],
+    )
+    with pytest.raises(DTypeError, match=r"type ndarray, expected a tensor.*ReplayBuffer"):
+        DeviceReplay(8, device="cpu").add(arrays)
 
 
 def test_samples_are_uniform_and_those_that_can_be_drawn() -> None:
