@@ -24,7 +24,26 @@ with needs("ray", "a peer of `rollouts bench collect`"):
 ray: Any = _typed_ray
 
 
-class EnvActors:
+class _StepByStep:
+    """A contestant that asks a policy and steps all its environments, T times a rollout."""
+
+    _rollout_length: int
+
+    def _step(self) -> Any:
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        self._step()
+
+    def collect(self) -> int:
+        kept = [self._step() for _ in range(self._rollout_length)]
+        return sum(map(len, kept))
+
+    def pause(self) -> None:
+        """Every step is over when it returns."""
+
+
+class EnvActors(_StepByStep):
     """One Gymnasium environment per Ray actor; a step sends to all and waits for all.
 
     What Tianshou's RayVectorEnv does, less its own bookkeeping, and with the reset after an
@@ -61,16 +80,6 @@ class EnvActors:
     def version(self) -> str:
         return str(ray.__version__)
 
-    def resume(self) -> None:
-        self._step()
-
-    def collect(self) -> int:
-        kept = [self._step() for _ in range(self._rollout_length)]
-        return sum(map(len, kept))
-
-    def pause(self) -> None:
-        """Every step is over when it returns."""
-
     def close(self) -> None:
         if ray.is_initialized():
             for actor in self._actors:
@@ -88,7 +97,7 @@ class EnvActors:
         return np.stack(ray.get(refs))
 
 
-class TianshouEnvs:
+class TianshouEnvs(_StepByStep):
     """Tianshou's own RayVectorEnv: an actor per environment, reset by the caller."""
 
     name = "Tianshou RayVectorEnv"
@@ -120,16 +129,6 @@ class TianshouEnvs:
 
     def version(self) -> str:
         return self._version
-
-    def resume(self) -> None:
-        self._step()
-
-    def collect(self) -> int:
-        kept = [self._step() for _ in range(self._rollout_length)]
-        return sum(map(len, kept))
-
-    def pause(self) -> None:
-        """Every step is over when it returns."""
 
     def close(self) -> None:
         if ray.is_initialized():

@@ -49,7 +49,7 @@ class OpenEnv:
 
     @property
     def is_async(self) -> bool:
-        """Whether it is driven by recv and send."""
+        """True for contestants that recv and send drive."""
         return self.batch_size < self.num_envs
 
 

@@ -61,15 +61,15 @@ class Peer:
     distribution: str = "rollouts"
 
     def measures(self, measure: Measure) -> bool:
-        """Whether it takes part in a measure."""
+        """Tells if the peer takes part in a measure."""
         return getattr(self, measure) is not None
 
     def has_own_interpreter(self) -> bool:
-        """Whether it runs in another Python, since its pins clash with ours."""
+        """True for a peer that runs in another Python, since its pins clash with ours."""
         return "/" in self.module
 
     def is_installed(self) -> bool:
-        """Whether its module, or its interpreter, is there; nothing of it is imported."""
+        """Tells if the peer's module, or its interpreter, is installed; imports nothing of it."""
         if self.has_own_interpreter():
             return os.access(self.module, os.X_OK)
         try:

@@ -175,7 +175,7 @@ class Collector(Generic[B]):
 
     @property
     def engine(self) -> str:
-        """Who computes the policies: "native", or "torch" for their own `act`."""
+        """ "native" where native code computes the policies, "torch" where their own `act` does."""
         return "torch" if self._native is None else "native"
 
     def reset(self) -> None:

@@ -50,7 +50,7 @@ class InOrder:
 
     @property
     def is_new(self) -> bool:
-        """Whether the rows' first observations are not there yet."""
+        """True before the rows' first observations are there."""
         return self._must_reset or self._is_resetting
 
     def start(self, deadline: Deadline) -> None:

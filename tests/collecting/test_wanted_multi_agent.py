@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Collector(outputs=, returns=)`: of each group, whoever computes the policies."""
+"""Outputs and returns of each group, by `Collector(outputs=, returns=)` with either engine."""
 
 from __future__ import annotations
 
