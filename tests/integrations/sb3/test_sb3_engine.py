@@ -55,7 +55,7 @@ def one_life_at_a_time() -> Any:
 def successful() -> Any:
     env = RolloutsVecEnv("FrozenLake-v1", 4)
     # as if its own info were that
-    env.pool.engine.info_names = ("is_success",)
+    env.pool.info_names = ("is_success",)
     return env
 
 
