@@ -47,7 +47,7 @@ from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.register import register_env
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.statistics import RunningStatistics
-from rollouts.pool.stats import PoolStats
+from rollouts.pool.stats import DeviceStats, PoolStats
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import AgentGroup, EnvSpec
 from rollouts.support.include_dir import include_dir
@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
     from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
-    from rollouts.device.stats import DeviceStats
-    from rollouts.device.vector_env import DeviceVectorEnv
     from rollouts.distributed.options import (
         CollectOptions,
         FaultPolicy,
@@ -73,7 +70,6 @@ if TYPE_CHECKING:
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
-    from rollouts.physics.vector_env import PhysicsVectorEnv
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
@@ -89,9 +85,6 @@ _LAZY = {
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
     "DeviceCollector": "rollouts.collecting.device_collector",
-    "DeviceStats": "rollouts.device.stats",
-    "DeviceVectorEnv": "rollouts.device.vector_env",
-    "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
@@ -99,7 +92,6 @@ _LAZY = {
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
-    "PhysicsVectorEnv": "rollouts.physics.vector_env",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -125,7 +117,6 @@ __all__ = [
     "DTypeError",
     "DeviceCollector",
     "DeviceStats",
-    "DeviceVectorEnv",
     "EngineError",
     "EnvAttributeError",
     "EnvError",
@@ -138,13 +129,11 @@ __all__ = [
     "LearnerError",
     "LearnerQueue",
     "MultiAgentBatch",
-    "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
     "ParallelEnvsVectorEnv",
-    "PhysicsVectorEnv",
     "Placement",
     "Policy",
     "PolicyOutput",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.pool.face import check_on_host
 
 Array = NDArray[Any]
 
@@ -73,6 +74,7 @@ def check_env(env: Any) -> None:
       SpecError: It has no such batches, does not autoreset in the same step, or observes something
         else than one array; where it is a GPU's pool, what to do instead.
     """
+    check_on_host(env, "use rollouts.DeviceCollector, or ")
     if hasattr(env, "recv_batch"):
         check_autoreset(env)
         groups = getattr(env, "groups", None)
@@ -80,11 +82,6 @@ def check_env(env: Any) -> None:
             check_observed(one.single_observation_space, f" of group {name!r}" if name else "")
         return
     kind = type(env).__name__
-    if hasattr(env, "step_cost"):
-        raise SpecError(
-            f"env is a {kind}, whose tensors stay on its device, and this collector fills NumPy "
-            "arrays: use rollouts.DeviceCollector, or leave device out"
-        )
     raise SpecError(f"env is a {kind}, expected one of make_vec, from_env_fns or the like")
 
 

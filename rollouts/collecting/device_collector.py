@@ -28,17 +28,17 @@ from rollouts.collecting.rows import by_group
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.device.graph import make_graphs
-from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
 from rollouts.device.rows import RowRing
-from rollouts.device.stepping import DeviceStepping
 from rollouts.device.streams import SideStream
-from rollouts.device.tensor_pool import TensorPool
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.policies.checks import check_policy
+from rollouts.pool.engine import refuse
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
     from rollouts.policies.protocol import Policy
+    from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+    from rollouts.pool.vector_env import VectorEnv
 
 _ALONE = ""  # the group of environments with one agent
 
@@ -80,7 +80,7 @@ class DeviceCollector:
 
     def __init__(
         self,
-        env: TensorPool,
+        env: VectorEnv[Tensor] | MultiAgentVectorEnv,
         policy: Policy | Mapping[str, Policy],
         rollout_length: int,
         *,
@@ -116,17 +116,16 @@ class DeviceCollector:
             prefetch is neither 0 nor 1, or the policy cannot be read, does not fit or has no such
             outputs. EngineError: As `make_vec`.
         """
-        if not isinstance(env, TensorPool):
+        on_device: Any = getattr(env, "engine", None)
+        if getattr(on_device, "device", None) is None:
             raise SpecError(
                 f"env is a {type(env).__name__}, expected a pool of a GPU, as make_vec(..., "
                 "device='cuda') makes it: rollouts.Collector takes the others"
             )
         check_autoreset(env)
-        if cuda_graph and not isinstance(env, DeviceStepping):
-            raise SpecError(
-                "cuda_graph=True with a pool of physics, each of whose steps is a graph already: "
-                "leave cuda_graph out"
-            )
+        if cuda_graph and "graph" not in on_device.can:
+            refuse(on_device, "graph")
+        self._on_device = on_device
         self.env = env
         self._turns = Turns(env)
         self.rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
@@ -146,7 +145,9 @@ class DeviceCollector:
         self._ahead: _Begun | None = None
         self._records = cuda_graph
         self._make_graph = (
-            make_graphs(env.device, emulated=env.is_emulated) if cuda_graph else lambda: None
+            make_graphs(env.device, emulated=self._on_device.is_emulated)
+            if cuda_graph
+            else lambda: None
         )
         self._read_policies()
         self._must_reset = True
@@ -240,7 +241,7 @@ class DeviceCollector:
             return self._with_torch(policy, rows)
         try:
             native = native_of(policy, obs_space)
-            return DevicePolicy(native, rows, self.env.device, emulated=self.env.is_emulated)
+            return DevicePolicy(native, rows, self.env.device, emulated=self._on_device.is_emulated)
         except SpecError as error:
             if self._engine == "native":
                 raise
@@ -250,7 +251,7 @@ class DeviceCollector:
                 raise error from None
 
     def _with_torch(self, policy: Any, rows: ActorRows) -> DevicePolicy:
-        device, emulated = self.env.device, self.env.is_emulated
+        device, emulated = self.env.device, self._on_device.is_emulated
         forward = TorchForward(policy, rows, device, is_copied=self._prefetches)
         if self._records and forward.memory is not None:
             raise SpecError(
@@ -283,7 +284,7 @@ class DeviceCollector:
         for name, group in arena.groups.items():
             group.tensors["obs"][0].copy_(self._last_obs[name])
         self._last_obs = {name: one.tensors["obs"][-1] for name, one in arena.groups.items()}
-        self.env.refill(arena.renew_launch())
+        self._on_device.steps.refill(arena.renew_launch())
         for name in arena.groups:
             for launch in arena.policy_launches[name]:
                 self._acting[name].fill(launch)
@@ -305,7 +306,7 @@ class DeviceCollector:
         else:
             key = (arena.launch_bytes, *(one.key for one in self._acting.values()))
             arena.graph.run(key, lambda: self._steps(arena))
-        self.env.count_steps(self.rollout_length)
+        self._on_device.count_steps(self.rollout_length)
 
     def _steps(self, arena: DeviceArena) -> None:
         """T + 1 launches of each policy, and between them T of the environments."""
@@ -313,7 +314,7 @@ class DeviceCollector:
             for name in arena.groups:
                 self._act(arena, name, t)
             arena.launch.rows = arena.env_rows[t]
-            self.env.step_rows(arena.launch, arena.env_actions[t])
+            self._on_device.steps.step_rows(arena.launch, arena.env_actions[t])
         for name in arena.groups:
             self._act(arena, name, self.rollout_length)
 
@@ -340,10 +341,10 @@ class DeviceCollector:
         }
 
 
-def _rows_of(env: TensorPool) -> dict[str, ActorRows]:
+def _rows_of(env: Any) -> dict[str, ActorRows]:
     """Whose actions there are to choose, by group."""
-    dtypes = env.obs_dtypes
-    if not isinstance(env, MultiAgentDeviceVectorEnv):
+    dtypes = env.engine.steps.obs_dtypes
+    if not env.env_spec.groups:
         space, actions = env.single_observation_space, env.single_action_space
         return {
             _ALONE: ActorRows(env.num_envs, 1, 0, 1, False, space.shape or (), dtypes[0], actions)
@@ -364,7 +365,7 @@ def _rows_of(env: TensorPool) -> dict[str, ActorRows]:
     return found
 
 
-def _env_ids(env: TensorPool, rows: ActorRows) -> Tensor:
+def _env_ids(env: Any, rows: ActorRows) -> Tensor:
     """(rows,) int32: of agents the environment's times A, and their places."""
     first = env.env_id_offset * rows.num_agents
     return torch.arange(first, first + rows.num_rows, dtype=torch.int32, device=env.device)
