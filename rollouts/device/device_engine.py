@@ -301,7 +301,8 @@ class DeviceEngine(ABC):
             refuse(self, "async")
         if out is not None:
             refuse(self, "out")
-        self._check_rests()
+        if self.closed or not self._was_reset or self._pending is not None:
+            self._check_rests()
         self.steps.check()
         arrays = self.steps.step(actions)
         self.count_steps(1)

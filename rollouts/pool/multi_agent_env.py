@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from rollouts.batch import STEP_ARRAYS
+from rollouts.batch import ENV_ID, EPISODE_LENGTH
 from rollouts.checks import add_errors, check_collects
 from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
@@ -133,8 +133,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
             agent and row. Nothing was sent then.
           ProtocolError, EnvError, ClosedError: As `VectorEnv.step`.
         """
-        self.send(actions, env_id, out=out)
-        return self.recv()
+        ordered = self._in_order(actions)
+        if out is not None:
+            out = _out_of_groups(self.groups, out)
+        return self._five(self.engine.step(ordered, env_id, out))
 
     def send(
         self,
@@ -145,11 +147,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
     ) -> None:
         """Starts stepping environments and returns at once; see `step`."""
         if out is not None:
-            if not isinstance(out, Mapping):
-                raise DTypeError(
-                    f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}"
-                )
-            out = {name: _in_groups(self.groups, name, array) for name, array in out.items()}
+            out = _out_of_groups(self.groups, out)
         self.engine.send(self._in_order(actions), env_id, out)
 
     def recv(
@@ -268,42 +266,42 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
         failures = self.engine.take_failures()
-        step = dict(zip(STEP_ARRAYS, arrays, strict=False))
         grouped = dict(zip(_GROUP_ARRAYS, self._of_agents(arrays), strict=True))
         if not self._same_step:
             grouped["final_obs"] = None
-        env_id = step["env_id"]
+        env_id = arrays[ENV_ID]
         # no id is below 0: False for each, in an array of the same kind on the same device
         failed = np.isin(env_id, [env for env, _ in failures]) if failures else env_id < 0
         return MultiAgentBatch(
             **grouped,
-            ended=_ended(step),
+            ended=_ended(arrays),
             failed=failed,
             env_id=env_id,
-            episode_length=step["episode_length"],
+            episode_length=arrays[EPISODE_LENGTH],
         )
 
     def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        step = dict(zip(STEP_ARRAYS, arrays, strict=False))
         obs, reward, terminated, truncated, *others = self._of_agents(arrays)
-        active, episode_return, final_obs = others
+        env_id = arrays[ENV_ID]
         info: Info = {
-            "active": active,
-            "episode_return": episode_return,
-            "env_id": step["env_id"],
-            "episode_length": step["episode_length"],
-            "ended": _ended(step),
+            "active": others[0],
+            "episode_return": others[1],
+            "env_id": env_id,
+            "episode_length": arrays[EPISODE_LENGTH],
+            "ended": _ended(arrays),
         }
         if self._same_step:
-            info["final_obs"] = final_obs
-        add_errors(info, step["env_id"], self.engine.take_failures())
+            info["final_obs"] = others[2]
+        add_errors(info, env_id, self.engine.take_failures())
         return obs, reward, terminated, truncated, info
 
-    def _of_agents(self, arrays: Arrays) -> list[Grouped]:
+    def _of_agents(self, arrays: Arrays) -> Sequence[Grouped]:
         """Each of _GROUP_ARRAYS, which are the last of a batch, group after group."""
-        count = len(_GROUP_ARRAYS)
-        first = len(arrays) - len(self.groups) * count
-        return [self._grouped(arrays[first + index :: count]) for index in range(count)]
+        count, groups = len(_GROUP_ARRAYS), self.groups
+        last = arrays[-count * len(groups) :]
+        if len(groups) == 1:
+            return last
+        return [dict(zip(groups, last[index::count], strict=True)) for index in range(count)]
 
 
 def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, T]) -> list[T]:
@@ -314,14 +312,20 @@ def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, 
     return [given[name] for name in groups]
 
 
-def _in_groups(groups: Mapping[str, AgentGroup], name: str, array: Any) -> Any:
-    """Puts an array of agents in `out` under its group's name, where there is one group."""
-    if name not in _GROUP_ARRAYS or len(groups) > 1 or isinstance(array, Mapping):
-        return array
-    return {next(iter(groups)): array}
+def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, Any]:
+    """`out` with arrays of agents under their group's name, also where there is one group."""
+    if not isinstance(out, Mapping):
+        raise DTypeError(f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}")
+    if len(groups) > 1:
+        return dict(out)
+    (group,) = groups
+    return {
+        name: {group: array} if name in _GROUP_ARRAYS and not isinstance(array, Mapping) else array
+        for name, array in out.items()
+    }
 
 
-def _ended(step: dict[str, Any]) -> Any:
+def _ended(arrays: Arrays) -> Any:
     """Whether episodes are over; an engine that knows no more has it as `terminated`."""
-    terminated, truncated = step["terminated"], step["truncated"]
+    terminated, truncated = arrays[2], arrays[3]
     return terminated if truncated is None else terminated | truncated
