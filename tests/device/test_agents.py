@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -388,12 +387,3 @@ def test_nonsense_is_refused() -> None:
         rollouts.make_vec("simple_spread_v3", 2, device=EMULATION, num_threads=2)
     with pytest.raises(SpecError, match="environments of one id"):
         rollouts.make_vec(["simple_spread_v3", "simple_v3"], device=EMULATION)
-
-
-def test_pickles_are_arguments() -> None:
-    env = make_both("crowd", "same_step")[1]
-    again = pickle.loads(pickle.dumps(env))
-    obs, other = env.reset()[0], again.reset()[0]
-    assert all(torch.equal(obs[name], other[name]) for name in obs)
-    assert repr(again) == repr(env)
-    assert repr(env).startswith("rollouts.MultiAgentVectorEnv('TagContinuous-v0', num_envs=6")

@@ -100,18 +100,6 @@ def test_options_stay_where_they_are() -> None:
     assert env.engine.steps.arrays._configs.data_ptr() == before
 
 
-def test_halves_of_a_step() -> None:
-    env, other = make(), make()
-    env.reset(), other.reset()
-    actions = torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ProtocolError, match="call send before recv"):
-        env.recv()
-    env.send(actions)
-    with pytest.raises(ProtocolError, match="not received: call recv or drain first"):
-        env.send(actions)
-    assert torch.equal(env.recv()[0], other.step(actions)[0])
-
-
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
