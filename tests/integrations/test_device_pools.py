@@ -32,5 +32,5 @@ def test_a_pool_on_a_device_is_refused(adapter: str, pool: rollouts.VectorEnv[An
     library, name = ADAPTERS[adapter]
     pytest.importorskip(library)
     make = getattr(importlib.import_module(f"rollouts.integrations.{adapter}"), name)
-    with pytest.raises(rollouts.SpecError, match="tensors stay on its device.*leave device out"):
+    with pytest.raises(rollouts.SpecError, match=r"tensors stay on its device.*leave device out"):
         make(pool)
