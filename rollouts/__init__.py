@@ -32,6 +32,7 @@ from rollouts.errors import (
     EnvError,
     FileError,
     LearnerError,
+    MissingFeatureError,
     NoCallPendingError,
     ProtocolError,
     ReplayWarning,
@@ -69,8 +70,7 @@ if TYPE_CHECKING:
     from rollouts.distributed.policy_requests import BatchRule
     from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
-    from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
-    from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
+    from rollouts.env_fns import from_env_fns, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
     from rollouts.physics.vector_env import PhysicsVectorEnv
@@ -92,13 +92,11 @@ _LAZY = {
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
-    "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
-    "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "PhysicsVectorEnv": "rollouts.physics.vector_env",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
@@ -111,7 +109,7 @@ _LAZY = {
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.distributed.weight_transport",
     "from_env_fns": "rollouts.env_fns",
-    "from_parallel_env_fns": "rollouts.env_fns.agents",
+    "from_parallel_env_fns": "rollouts.env_fns",
 }
 
 __all__ = [
@@ -129,7 +127,6 @@ __all__ = [
     "EngineError",
     "EnvAttributeError",
     "EnvError",
-    "EnvFnsVectorEnv",
     "EnvSpec",
     "FaultPolicy",
     "FileError",
@@ -137,13 +134,13 @@ __all__ = [
     "Inference",
     "LearnerError",
     "LearnerQueue",
+    "MissingFeatureError",
     "MultiAgentBatch",
     "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
-    "ParallelEnvsVectorEnv",
     "PhysicsVectorEnv",
     "Placement",
     "Policy",

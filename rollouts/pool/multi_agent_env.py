@@ -11,12 +11,13 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.batch import STEP_ARRAYS
-from rollouts.checks import add_errors, check_collects
+from rollouts.checks import check_collects
 from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
 from rollouts.pool.engine import Arrays, Engine
 from rollouts.pool.face import PoolFace, check_is_engine
+from rollouts.pool.of_engine import OfEngine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -73,6 +74,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
 
     def __getattr__(self, name: str) -> Any:
         # reached only where there is no such attribute
+        member = getattr(type(self), name, None)
+        if isinstance(member, OfEngine):
+            # it was missing already; this says why
+            member.of(self.engine)
         known = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in ("single_observation_space", "single_action_space"):
             raise AttributeError(
@@ -246,9 +251,9 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
     ) -> MultiAgentBatch:
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
-        return self._batch(arrays, self.engine.take_failures())
+        return self._batch(arrays, self.engine.columns(arrays))
 
-    def _batch(self, arrays: Arrays, failures: list[tuple[int, str]]) -> MultiAgentBatch:
+    def _batch(self, arrays: Arrays, told: Info) -> MultiAgentBatch:
         step = dict(zip(STEP_ARRAYS, arrays, strict=False))
         # the groups' arrays are the last
         first = len(arrays) - len(self.groups) * len(_GROUP_ARRAYS)
@@ -258,10 +263,12 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         }
         if not self._same_step:
             grouped["final_obs"] = None
+        if "joins" in self.engine.can:
+            # before the others
+            grouped["joined"] = self._grouped(arrays[first - len(self.groups) : first])
         env_id = step["env_id"]
-        if failures:
-            failed = np.isin(env_id, [env for env, _ in failures])
-        else:
+        failed = told.get("_env_error")
+        if failed is None:
             failed = np.zeros(len(env_id), np.bool_)
         return MultiAgentBatch(
             **grouped,
@@ -272,8 +279,8 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         )
 
     def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        failures = self.engine.take_failures()
-        batch = self._batch(arrays, failures)
+        told = self.engine.columns(arrays)
+        batch = self._batch(arrays, told)
         info: Info = {
             "active": batch.active,
             "episode_return": batch.episode_return,
@@ -283,7 +290,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         }
         if batch.final_obs is not None:
             info["final_obs"] = batch.final_obs
-        add_errors(info, batch.env_id, failures)
+        info |= told
         return batch.obs, batch.reward, batch.terminated, batch.truncated, info
 
     def _of_groups(self, what: str, given: Mapping[str, T]) -> list[T]:

@@ -193,7 +193,7 @@ class NativeEngine:
         self.num_calls = 0
         shape = () if self.groups else self.single_observation_space.shape or ()
         self.statistics = NormalizerStatistics(self.pool, wrappers, shape)
-        self.can = frozenset({"async", "states", "options"} | self._extras())
+        self.can = frozenset({"async", "states", "options", "recipe"} | self._extras())
         self._last_env_id: Array | None = None
         self._last_masks: Array | None = None
         # whether something of each batch is kept
@@ -379,10 +379,6 @@ class NativeEngine:
         """Infos of the episodes that same-step autoreset began; empty if the pool has none."""
         first = NUM_STEP_ARRAYS + len(self.info_names)
         return dict(zip(self.info_names, arrays[first:], strict=False))
-
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Failures since the last call, with on_env_error="reset"."""
-        return self.pool.take_failures() if self._reports_errors else []
 
     def action_masks(self) -> Array:
         """As `VectorEnv.action_masks`."""

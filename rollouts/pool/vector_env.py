@@ -15,6 +15,7 @@ from rollouts.checks import check_collects, flag
 from rollouts.errors import SpecError
 from rollouts.pool.engine import Arrays, Engine
 from rollouts.pool.face import PoolFace, check_is_engine
+from rollouts.pool.of_engine import OfEngine
 from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
     it, so keeping an array is safe and costs no copy.
 
     Attributes:
-      engine: What steps the environments, a NativeEngine.
+      engine: What steps the environments: a NativeEngine, a HostedEngine.
       num_envs: Environments N.
       batch_size: Rows B of a batch; N in synchronous mode.
       num_threads: Threads that step, in synchronous mode the caller's among them.
@@ -43,6 +44,17 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         and `env_specs` has them all.
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
+
+    # environments in Python have the halves of calls as Gymnasium's AsyncVectorEnv names them
+    reset_async = OfEngine("python", "async_calls.reset_async")
+    reset_wait = OfEngine("python", "async_calls.reset_wait")
+    step_async = OfEngine("python", "async_calls.step_async")
+    step_wait = OfEngine("python", "async_calls.step_wait")
+    # environments in Python have generators of their own, others that of Gymnasium's class
+    np_random = OfEngine("python", "np_random", otherwise=GymnasiumVectorEnv.np_random)
+    np_random_seed = OfEngine(
+        "python", "np_random_seed", otherwise=GymnasiumVectorEnv.np_random_seed
+    )
 
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
@@ -113,7 +125,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     def step(
         self,
-        actions: npt.ArrayLike,
+        actions: Any,
         env_id: npt.ArrayLike | None = None,
         *,
         out: dict[str, Array] | None = None,
@@ -121,7 +133,8 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         """Steps the environments and waits for a batch: `send` and `recv` in one call.
 
         Args:
-          actions: (B, *action_shape), one row per environment stepped.
+          actions: (B, *action_shape), one row per environment stepped; of environments in Python
+            nested as the batched action space.
           env_id, out: As for `send`.
 
         Returns:
@@ -144,7 +157,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     def send(
         self,
-        actions: npt.ArrayLike,
+        actions: Any,
         env_id: npt.ArrayLike | None = None,
         *,
         out: dict[str, Array] | None = None,
