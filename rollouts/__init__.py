@@ -32,6 +32,7 @@ from rollouts.errors import (
     EnvError,
     FileError,
     LearnerError,
+    MissingFeatureError,
     NoCallPendingError,
     ProtocolError,
     ReplayWarning,
@@ -66,8 +67,7 @@ if TYPE_CHECKING:
     from rollouts.distributed.policy_requests import BatchRule
     from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
-    from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
-    from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
+    from rollouts.env_fns import from_env_fns, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
     from rollouts.policies.native import NativePolicy
@@ -85,13 +85,11 @@ _LAZY = {
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
     "DeviceCollector": "rollouts.collecting.device_collector",
-    "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
-    "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -103,7 +101,7 @@ _LAZY = {
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.distributed.weight_transport",
     "from_env_fns": "rollouts.env_fns",
-    "from_parallel_env_fns": "rollouts.env_fns.agents",
+    "from_parallel_env_fns": "rollouts.env_fns",
 }
 
 __all__ = [
@@ -120,7 +118,6 @@ __all__ = [
     "EngineError",
     "EnvAttributeError",
     "EnvError",
-    "EnvFnsVectorEnv",
     "EnvSpec",
     "FaultPolicy",
     "FileError",
@@ -128,12 +125,12 @@ __all__ = [
     "Inference",
     "LearnerError",
     "LearnerQueue",
+    "MissingFeatureError",
     "MultiAgentBatch",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
-    "ParallelEnvsVectorEnv",
     "Placement",
     "Policy",
     "PolicyOutput",

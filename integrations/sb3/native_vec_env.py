@@ -274,6 +274,11 @@ def open_pool(
             given = [*(["num_envs"] if num_envs is not None else []), *options]
             raise SpecError(f"{given} were given beside {env!r}: give them to rollouts.make_vec")
         check_on_host(env)
+        if "python" in env.engine.can:
+            raise SpecError(
+                f"{env!r} hosts environments in Python: give RolloutsVecEnv the functions that "
+                "make them"
+            )
         pool = env
     else:
         for name in ("autoreset_mode", "batch_size"):

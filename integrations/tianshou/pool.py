@@ -272,7 +272,9 @@ class Rows:
         """Options by name, one value per environment; those that wait for a reset count."""
         count = self._pool.num_envs
         columns: dict[str, list[Any]] = {}
-        for name, value in getattr(self._pool, "env_options", {}).items():
+        engine: Any = getattr(self._pool, "engine", None)
+        has_options = engine is not None and "options" in engine.can
+        for name, value in engine.env_options().items() if has_options else ():
             columns[name] = np.broadcast_to(np.asarray(value), count).tolist()
         for name, waiting in self._due.items():
             for i, value in waiting.items():

@@ -156,7 +156,7 @@ class Collector(Generic[B]):
         self._groups = [*rows.values()]
         source: Any = masks or env
         # our own pools write observations into the rollout; others' are copied
-        is_ours = isinstance(env, VectorEnv | MultiAgentVectorEnv)
+        is_ours = isinstance(env, VectorEnv | MultiAgentVectorEnv) and "out" in env.engine.can
         self._in_order = InOrder(env, source, self._groups, rollout_length, writes_in_place=is_ours)
         self._as_they_come = (
             AsTheyCome(env, source, self._groups[0], rollout_length) if is_async else None

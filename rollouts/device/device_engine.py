@@ -32,13 +32,11 @@ from rollouts.device.arguments import read_device, read_mask
 from rollouts.device.clocks import Clocks
 from rollouts.errors import ClosedError, DTypeError, EnvError, ProtocolError, SpecError
 from rollouts.own_env.registrations import travelling
-from rollouts.pool.engine import Arrays, Info, lacking, refuse
+from rollouts.pool.engine import Arrays, Info, NoStatistics, lacking, refuse
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.options import Columns, Options
 from rollouts.pool.pool_recipe import PoolRecipe, read_ids, resolve_pool
-from rollouts.pool.statistics import NormalizerStatistics
 from rollouts.pool.stats import DeviceStats
-from rollouts.pool.wrappers import Wrappers
 from rollouts.specs import EnvSpec, OptionValue
 
 _FINAL_OBS = STEP_ARRAYS.index("final_obs")
@@ -207,7 +205,7 @@ class DeviceEngine(ABC):
         )
         self.can, self.steps = self._make_steps(recipe, options, obs_dtype, setting)
         self.info_names = self.steps.info_names
-        self.statistics = NormalizerStatistics(None, Wrappers(), ())
+        self.statistics = NoStatistics(self.name)
         self._option_names = recipe.option_names
         seed = secrets.randbits(64) if seed is None else seed_value(seed)
         self.steps.arrays.seed([seed] * num_envs)
@@ -389,10 +387,6 @@ class DeviceEngine(ABC):
             name: torch.where(ended.reshape(-1, *[1] * (one.ndim - 1)), last, one)
             for (name, one), last in zip(begun.items(), final, strict=True)
         }
-
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Nothing: failures are raised by `synchronize`."""
-        return []
 
     # -- states, options, counts ---------------------------------------------------
 

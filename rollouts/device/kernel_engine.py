@@ -56,7 +56,7 @@ class KernelEngine(DeviceEngine):
     ) -> tuple[frozenset[str], KernelSteps]:
         if self.env_spec.cpu_only:
             raise SpecError(f"{self.env_spec.id} hosts an engine of the CPU: {_CPU}")
-        can = frozenset({"states", "options", "rollout", "graph"})
+        can = frozenset({"recipe", "states", "options", "rollout", "graph"})
         return can, KernelSteps(recipe, options.native, obs_dtype, setting)
 
     def rollout(

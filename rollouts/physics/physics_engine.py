@@ -79,7 +79,7 @@ class PhysicsEngine(DeviceEngine):
         # brings Warp
         make = importlib.import_module("rollouts.physics.physics_steps").PhysicsSteps
         steps: PhysicsSteps = make(recipe, options, self._memory, setting)
-        return frozenset({"states", "options", "model"}), steps
+        return frozenset({"recipe", "states", "options", "model"}), steps
 
     def model_fields(self) -> list[str]:
         """As `VectorEnv.model_fields`, of mujoco_warp's model."""

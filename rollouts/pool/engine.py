@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-# A batch has STEP_ARRAYS in order, then what the engine alone reads, then arrays of groups.
+# A batch has STEP_ARRAYS in order, then what the engine alone reads, then arrays of groups;
+# before these (B, A) bool of each group, of agents that join, where the engine can have them join.
 Arrays = tuple[Any, ...]
 
 # The order is that of the native enum; kernels use the same numbers.
@@ -40,6 +41,9 @@ FEATURES = {
     "rollout": "step many times in one launch: call step, or collect with a policy",
     "graph": "have its steps recorded in a graph: leave cuda_graph out",
     "agent_rows": "show agents as rows: leave device out, or collect them by group",
+    "python": "call environments by name: those of from_env_fns and from_parallel_env_fns can",
+    "joins": "have agents that come while an episode runs",
+    "recipe": "be made again from ids: make_vec makes pools that can",
     "xla": "be stepped by functions that JAX compiles: make_vec makes pools that are",
 }
 
@@ -52,11 +56,8 @@ class Engine(Protocol):
       can: Names of FEATURES; `refuse` raises the SpecError of the others.
       env_spec: What the first environment's id stands for.
       device: The `torch.device` of the arrays; None: they are NumPy's.
-      recipe: Ids, N and the other arguments, which make this engine again in any process.
       groups: Of agents; empty where environments have one agent.
       info_names: What the environments report, such as "lives" or "action_mask".
-      num_calls: How often somebody stepped, reset, received or set states, for collectors.
-      statistics: Running statistics of observations and rewards.
       parts: How observations are split into a dict; None: they are not.
       single_observation_space, single_action_space, observation_space, action_space: Of one
         environment and of a batch, where environments have one agent.
@@ -67,7 +68,6 @@ class Engine(Protocol):
     groups: tuple[AgentGroup, ...]
     device: Any
     env_spec: EnvSpec
-    recipe: tuple[str | list[str], int, dict[str, Any]]
     num_envs: int
     batch_size: int
     num_threads: int
@@ -76,13 +76,23 @@ class Engine(Protocol):
     render_mode: str | None
     metadata: dict[str, Any]
     info_names: tuple[str, ...]
-    num_calls: int
     parts: ObservationParts | None
-    statistics: NormalizerStatistics
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+
+    @property
+    def recipe(self) -> tuple[str | list[str], int, dict[str, Any]]:
+        """Ids, N and the other arguments, which make this engine again in any process."""
+
+    @property
+    def num_calls(self) -> int:
+        """The number of steps, resets, receives and set states so far, for collectors."""
+
+    @property
+    def statistics(self) -> NormalizerStatistics | NoStatistics:
+        """Running statistics of observations and rewards."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles what makes the engine anew, not its state."""
@@ -115,10 +125,10 @@ class Engine(Protocol):
         """The info that `step` returns of this batch; it is asked for once."""
 
     def columns(self, arrays: Arrays) -> Info:
-        """The info that `recv_batch` returns: plain arrays, of the step that ended an episode."""
+        """The info that `recv_batch` returns: plain arrays, of the step that ended an episode.
 
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Failures since the last call as (env_id, message), where the user asked for them."""
+        Failures are in env_error and _env_error, where the user asked for them.
+        """
 
     def render(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Any, ...]:
         """Draws environments as they are now."""
@@ -200,7 +210,38 @@ class Engine(Protocol):
         """The number by which compiled functions find the pool."""
 
 
-def refuse(engine: Engine, feature: str) -> NoReturn:
+class NoStatistics:
+    """Statistics of an engine that normalises nothing."""
+
+    kinds: tuple[str, ...] = ()
+    are_updated = False
+
+    def __init__(self, name: str) -> None:
+        """Takes the name of the engine."""
+        self.name = name
+
+    def read(self, kind: str, *, fresh: bool = False) -> NoReturn:
+        """Raises SpecError: there are none."""
+        refuse(self, "statistics")
+
+    def take_new(self) -> dict[str, Any]:
+        """Nothing was counted."""
+        return {}
+
+    def replace(self, kind: str, statistics: object) -> NoReturn:
+        """Raises SpecError: there are none."""
+        refuse(self, "statistics")
+
+    def update(self, updates: bool) -> NoReturn:
+        """Raises SpecError: there are none."""
+        refuse(self, "statistics")
+
+
+class _Named(Protocol):
+    name: str
+
+
+def refuse(engine: _Named, feature: str) -> NoReturn:
     """Raises the SpecError of a feature that an engine lacks."""
     raise SpecError(f"{engine.name} cannot {FEATURES[feature]}")
 
@@ -208,7 +249,7 @@ def refuse(engine: Engine, feature: str) -> NoReturn:
 def lacking(feature: str) -> Callable[..., Any]:
     """A method of an engine that lacks a feature: it raises the SpecError of `refuse`."""
 
-    def refused(engine: Engine, *_: Any, **__: Any) -> NoReturn:
+    def refused(engine: _Named, *_: Any, **__: Any) -> NoReturn:
         refuse(engine, feature)
 
     return refused

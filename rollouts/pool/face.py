@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rollouts.batch import A
 from rollouts.errors import SpecError
 from rollouts.pool.engine import Engine
+from rollouts.pool.of_engine import OfEngine
 from rollouts.pool.stats import DeviceStats, PoolStats
 from rollouts.specs import EnvSpec, OptionValue
 
@@ -50,6 +51,11 @@ class PoolFace(Generic[A]):
     """Base of VectorEnv and MultiAgentVectorEnv: forwards to the engine what needs no agents."""
 
     metadata: dict[str, Any]
+    # environments in Python have methods and attributes by name, and processes
+    call = OfEngine("python", "call")
+    get_attr = OfEngine("python", "get_attr")
+    set_attr = OfEngine("python", "set_attr")
+    num_processes = OfEngine("python", "num_processes")
     closed: bool = True  # until there is something to close
     device: Any  # torch.device of all tensors; None: arrays are NumPy's
 
@@ -217,15 +223,16 @@ class PoolFace(Generic[A]):
         reasons = dict.fromkeys(reason for _, reason in self.engine.mujoco_engines() if reason)
         return "; ".join(reasons)
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Stops the engine and frees what nobody holds."""
-        self.engine.close(**kwargs)
-
     def close(self, **kwargs: Any) -> None:
-        """Closes the engine; wakes those who wait in `recv`. May be called twice."""
+        """Closes the engine; wakes those who wait in `recv`. May be called twice.
+
+        Args:
+          kwargs: Of environments in Python: timeout, the seconds that they may take before their
+            process is killed; or terminate=True for none.
+        """
         if not self.closed:
-            self.close_extras(**kwargs)
             self.closed = True
+            self.engine.close(**kwargs)
 
     def __enter__(self) -> Self:
         return self

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 
 from rollouts.batch import ENV_ID, EPISODE_LENGTH
-from rollouts.checks import add_errors, check_collects
+from rollouts.checks import check_collects
 from rollouts.errors import DTypeError, SpecError
-from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
+from rollouts.pool.agent_groups import Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
 from rollouts.pool.engine import Arrays, Engine, refuse
 from rollouts.pool.face import PoolFace, check_is_engine
+from rollouts.pool.of_engine import OfEngine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -38,7 +41,7 @@ _GROUP_ARRAYS = (
 )
 
 
-class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
+class MultiAgentVectorEnv(PoolFace[Any]):
     """N environments with several agents each, stepped as a batch by an engine.
 
     What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
@@ -59,6 +62,13 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
         VectorEnv.
     """
 
+    groups: dict[str, AgentGroup]
+    agents: list[str]
+    single_observation_spaces: dict[str, spaces.Space[Any]]
+    single_action_spaces: dict[str, spaces.Space[Any]]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
 
@@ -75,6 +85,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
 
     def __getattr__(self, name: str) -> Any:
         # reached only where there is no such attribute
+        member = getattr(type(self), name, None)
+        if isinstance(member, OfEngine):
+            # it was missing already; this says why
+            member.of(self.engine)
         known = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in ("single_observation_space", "single_action_space"):
             raise AttributeError(
@@ -265,13 +279,19 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
     ) -> MultiAgentBatch:
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
-        failures = self.engine.take_failures()
+        told = self.engine.columns(arrays)
         grouped = dict(zip(_GROUP_ARRAYS, self._of_agents(arrays), strict=True))
         if not self._same_step:
             grouped["final_obs"] = None
+        if "joins" in self.engine.can:
+            # before the others
+            first = len(arrays) - (len(_GROUP_ARRAYS) + 1) * len(self.groups)
+            grouped["joined"] = self._grouped(arrays[first : first + len(self.groups)])
         env_id = arrays[ENV_ID]
-        # no id is below 0: False for each, in an array of the same kind on the same device
-        failed = np.isin(env_id, [env for env, _ in failures]) if failures else env_id < 0
+        failed = told.get("_env_error")
+        if failed is None:
+            # no id is below 0: False for each, in an array of the same kind on the same device
+            failed = env_id < 0
         return MultiAgentBatch(
             **grouped,
             ended=_ended(arrays),
@@ -282,17 +302,16 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
 
     def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
         obs, reward, terminated, truncated, *others = self._of_agents(arrays)
-        env_id = arrays[ENV_ID]
         info: Info = {
             "active": others[0],
             "episode_return": others[1],
-            "env_id": env_id,
+            "env_id": arrays[ENV_ID],
             "episode_length": arrays[EPISODE_LENGTH],
             "ended": _ended(arrays),
         }
         if self._same_step:
             info["final_obs"] = others[2]
-        add_errors(info, env_id, self.engine.take_failures())
+        info |= self.engine.columns(arrays)
         return obs, reward, terminated, truncated, info
 
     def _of_agents(self, arrays: Arrays) -> Sequence[Grouped]:
@@ -302,6 +321,51 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
         if len(groups) == 1:
             return last
         return [dict(zip(groups, last[index::count], strict=True)) for index in range(count)]
+
+    def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
+        """Sets what is public of them; `rows` is the size of a batch."""
+        self.groups = {group.name: group for group in groups}
+        self.agents = [agent for group in groups for agent in group.agents]
+        self.single_observation_spaces = {
+            group.name: group.single_observation_space for group in groups
+        }
+        self.single_action_spaces = {group.name: group.single_action_space for group in groups}
+        self.observation_space = self._batch_space(self.single_observation_spaces, rows)
+        self.action_space = self._batch_space(self.single_action_spaces, rows)
+
+    def _batch_space(self, single: Mapping[str, spaces.Space[Any]], rows: int) -> spaces.Space[Any]:
+        batched = {
+            name: batch_space(batch_space(space, self.groups[name].num_agents), rows)
+            for name, space in single.items()
+        }
+        return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
+
+    def _grouped(self, arrays: Sequence[Any]) -> Grouped:
+        """One array for each group, in their order, as callers get them."""
+        if len(self.groups) == 1:
+            return arrays[0]
+        return dict(zip(self.groups, arrays, strict=True))
+
+    def _in_order(self, actions: Grouped) -> list[Any]:
+        """The groups' actions in the order of the groups, whatever the order of the dict."""
+        if len(self.groups) == 1 and not isinstance(actions, Mapping):
+            return [actions]
+        if isinstance(actions, Mapping) and actions.keys() == self.groups.keys():
+            return [actions[name] for name in self.groups]
+        expected = ", ".join(repr(name) for name in self.groups)
+        if not isinstance(actions, Mapping):
+            raise SpecError(
+                f"actions must be a dict of an array for each group ({expected}), got "
+                f"{type(actions).__name__}"
+            )
+        missing = [name for name in self.groups if name not in actions]
+        unknown = [name for name in actions if name not in self.groups]
+        agents = [name for name in unknown if name in self.agents]
+        raise SpecError(
+            f"actions has {'no group' if missing else 'the unknown group'} "
+            f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
+            + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
+        )
 
 
 def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, T]) -> list[T]:

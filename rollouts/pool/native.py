@@ -205,7 +205,7 @@ class NativeEngine:
         recipe = self._recipe
         self._frames = FrameSource(self.pool, recipe.runs, recipe.specs, self.env_id_offset, frames)
         self.metadata = self._frames.metadata(self.render_mode)
-        self.can = frozenset({"async", "states", "options"} | self._extras())
+        self.can = frozenset({"async", "states", "options", "recipe"} | self._extras())
         for message in _native.take_lanes_warnings():
             warn_user(message, UserWarning)
 
@@ -382,10 +382,6 @@ class NativeEngine:
         """Infos of the episodes that same-step autoreset began; empty if the pool has none."""
         first = NUM_STEP_ARRAYS + len(self.info_names)
         return dict(zip(self.info_names, arrays[first:], strict=False))
-
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Failures since the last call, with on_env_error="reset"."""
-        return self.pool.take_failures() if self._reports_errors else []
 
     def action_masks(self) -> Array:
         """As `VectorEnv.action_masks`."""

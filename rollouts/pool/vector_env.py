@@ -15,6 +15,7 @@ from rollouts.checks import check_collects, flag
 from rollouts.errors import SpecError
 from rollouts.pool.engine import Arrays, Engine
 from rollouts.pool.face import PoolFace, check_is_engine
+from rollouts.pool.of_engine import OfEngine
 from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     `PhysicsEngine` in rollouts.device and rollouts.physics. Rewards are float32 then.
 
     Attributes:
-      engine: What steps the environments: a NativeEngine, KernelEngine or PhysicsEngine.
+      engine: What steps the environments: a NativeEngine, KernelEngine, PhysicsEngine or
+        HostedEngine.
       device: `torch.device` of all tensors; None: arrays are NumPy's.
       num_envs: Environments N.
       batch_size: Rows B of a batch; N in synchronous mode.
@@ -48,6 +50,17 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         and `env_specs` has them all.
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
+
+    # environments in Python have the halves of calls as Gymnasium's AsyncVectorEnv names them
+    reset_async = OfEngine("python", "async_calls.reset_async")
+    reset_wait = OfEngine("python", "async_calls.reset_wait")
+    step_async = OfEngine("python", "async_calls.step_async")
+    step_wait = OfEngine("python", "async_calls.step_wait")
+    # environments in Python have generators of their own, others that of Gymnasium's class
+    np_random = OfEngine("python", "np_random", otherwise=GymnasiumVectorEnv.np_random)
+    np_random_seed = OfEngine(
+        "python", "np_random_seed", otherwise=GymnasiumVectorEnv.np_random_seed
+    )
 
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
@@ -118,7 +131,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
     def step(
         self,
-        actions: npt.ArrayLike | A,
+        actions: Any,
         env_id: npt.ArrayLike | None = None,
         *,
         out: dict[str, Array] | None = None,
@@ -126,7 +139,8 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """Steps the environments and waits for a batch: `send` and `recv` in one call.
 
         Args:
-          actions: (B, *action_shape), one row per environment stepped.
+          actions: (B, *action_shape), one row per environment stepped; of environments in Python
+            nested as the batched action space.
           env_id, out: As for `send`.
 
         Returns:
@@ -149,7 +163,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
     def send(
         self,
-        actions: npt.ArrayLike | A,
+        actions: Any,
         env_id: npt.ArrayLike | None = None,
         *,
         out: dict[str, Array] | None = None,

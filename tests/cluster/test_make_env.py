@@ -52,7 +52,7 @@ class Echo:
         self.policy_version = version
 
 
-def make_env(config: Any) -> rollouts.EnvFnsVectorEnv:
+def make_env(config: Any) -> rollouts.VectorEnv:
     return rollouts.from_env_fns(
         [Walk] * config.num_envs,
         num_processes=2,
