@@ -2,11 +2,11 @@
 """`from_env_fns`, `from_parallel_env_fns`: any Python environments, as a pool steps its own.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`identity` (classes that both sides have), `copies`, `begin`, `worker`, `lifecycle`, `host`,
-`process_host`, `local_host` (environments in this process) and `trial` (how many processes there
-are), then `batches` and `infos` (what a step returns), `in_flight`, `counts`, `sender`, `receiver`,
-`resets` and `async_calls` (one part each), and `hosted_engine`, which is made of them. `agents/`
-has what PettingZoo's environments need beside.
+`identity` (classes that both sides have), `copies`, `begin`, `episode_rules`, `worker`,
+`lifecycle`, `host`, `process_host`, `local_host` (environments in this process) and `trial` (how
+many processes there are), then `batches` and `infos` (what a step returns), `in_flight`, `counts`,
+`sender`, `receiver`, `resets` and `async_calls` (one part each), and `hosted_engine`, which is made
+of them. `agents/` has what PettingZoo's environments need besides.
 """
 
 from __future__ import annotations

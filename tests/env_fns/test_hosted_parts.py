@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from host_envs import RAISE, Counter, Moody
+from host_envs import RAISE, BadReset, Counter, Moody
 
 from rollouts.env_fns.batches import BatchReader, Episodes
 from rollouts.env_fns.counts import Counts
 from rollouts.env_fns.in_flight import InFlight
+from rollouts.env_fns.processes.episode_rules import EpisodeRules
 from rollouts.env_fns.processes.lifecycle import HostOptions, to_context
 from rollouts.env_fns.processes.local_host import LocalHost
+from rollouts.env_fns.processes.records import Setup
 from rollouts.env_fns.receiver import BatchReceiver
 from rollouts.env_fns.resets import Resets
 from rollouts.env_fns.sender import ActionSender
@@ -223,3 +225,54 @@ def test_waits_are_warned_of_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parts.counts.warn_of_waits()
+
+
+# -- rules of episodes -------------------------------------------------------------
+
+
+def rules_of(mode: AutoresetMode, *, seed: int | None = None) -> tuple[EpisodeRules, list[Any]]:
+    makers = [functools.partial(Counter, 3), BadReset]
+    setup = Setup(
+        index=0, first=4, env_id_offset=OFFSET, seed=seed, incarnation=0, autoreset_mode=mode,
+        reports_each=False, host_pid=0,
+    )  # fmt: skip
+    envs = [make() for make in makers]
+    return EpisodeRules(envs, makers, setup), envs
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_the_mode_says_when_the_next_episode_begins(mode: AutoresetMode) -> None:
+    rules, _ = rules_of(mode)
+    assert rules.must_reset == [True, True]
+    rules.begin(0, None, None)
+    assert rules.must_reset == [False, True]
+    assert rules.end(0) is (mode is AutoresetMode.SAME_STEP)
+    assert rules.must_reset[0] is (mode is AutoresetMode.NEXT_STEP)
+    # one that failed begins anew with its next step, whatever the mode
+    assert rules.fail(0) is (mode is AutoresetMode.SAME_STEP)
+    assert rules.must_reset[0]
+
+
+def test_an_environment_whose_reset_failed_is_made_again_with_a_seed_of_its_own() -> None:
+    BadReset.made = 0
+    rules, envs = rules_of(AutoresetMode.SAME_STEP, seed=3)
+    first = envs[1]
+    rules.begin(1, 17, None)
+    shown: list[Any] = []
+    with pytest.raises(RuntimeError, match="reset is broken"):
+        rules.begin(1, None, None)
+    rules.recover(1, 2, lambda obs, info: shown.append(info["seed"]))
+    assert envs[1] is not first and not rules.must_reset[1]
+    assert len(shown) == 1 and shown[0] not in (-1, 17)
+
+
+def test_recovering_ends_when_all_attempts_have_failed() -> None:
+    rules, envs = rules_of(AutoresetMode.SAME_STEP)
+
+    def refuse(obs: Any, info: Any) -> None:
+        raise ValueError("another shape")
+
+    rules.recover(0, 0, refuse)
+    assert envs[0].episodes == -1
+    rules.recover(0, 2, refuse)
+    assert envs[0].episodes == 1
