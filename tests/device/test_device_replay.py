@@ -254,6 +254,19 @@ def test_truncated_episodes_keep_what_they_ended_with(engine: Any) -> None:
     assert batch.truncated.sum() == 5 * 5 and (batch.discount == 0.99).all()
 
 
+def test_each_column_keeps_the_version_of_its_own_policy() -> None:
+    _, world = filled()
+    batch = on_device(world.rollout(6))
+    version = torch.arange(6 * 3).reshape(6, 3)
+    replay = DeviceReplay(60, device="cpu")
+    replay.add(dataclasses.replace(batch, policy_version=version))
+    found = all_of(replay)
+    assert found.policy_version.tolist() == version.flatten().tolist()
+    saved = DeviceReplay(60, device="cpu")
+    saved.load_state_dict(replay.state_dict())
+    assert all_of(saved).policy_version.tolist() == version.flatten().tolist()
+
+
 def test_a_replay_of_the_host_refuses_tensors() -> None:
     _, world = filled()
     replay = ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=NStep(1)))
