@@ -55,7 +55,6 @@ from rollouts.support.include_dir import include_dir
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
-    from rollouts.collecting.device_collector import DeviceCollector
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
     from rollouts.device.vector_env import DeviceVectorEnv
@@ -88,7 +87,6 @@ _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
     "CollectOptions": "rollouts.distributed.options",
     "Collector": "rollouts.collecting.collector",
-    "DeviceCollector": "rollouts.collecting.device_collector",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",
     "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
@@ -123,7 +121,6 @@ __all__ = [
     "CollectOptions",
     "Collector",
     "DTypeError",
-    "DeviceCollector",
     "DeviceStats",
     "DeviceVectorEnv",
     "EngineError",

@@ -17,7 +17,6 @@ from rollouts.device.graph import LaunchGraph
 from rollouts.device.launch_args import DeviceRows, Launch, WorldRows
 from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
 from rollouts.device.rows import HeldRows
-from rollouts.device.tensor_pool import TensorPool
 from rollouts.policies.checks import head_inputs
 
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")
@@ -227,12 +226,15 @@ class DeviceArena(HeldRows):
 
     def __init__(
         self,
-        env: TensorPool,
+        env: Any,
         groups: dict[str, GroupArena],
         steps: int,
         graph: LaunchGraph | None = None,
     ) -> None:
-        """Makes launches that write the groups' tensors, row after row; `graph` may record them."""
+        """Makes launches of a device's pool that write the groups' tensors, row after row.
+
+        `graph` may record them.
+        """
         self.groups, self.graph = groups, graph
         self._rows = env.open_rows()
         self.launch = self.renew_launch()

@@ -65,7 +65,7 @@ def check_device(
     if num_workers == 0:
         raise SpecError(
             f"{given} with num_workers=0, expected at least 1 worker: in this process use "
-            "rollouts.DeviceCollector"
+            "rollouts.Collector"
         )
     if inference is not None:
         raise SpecError(f"{given} with inference, expected one of them: policies are on devices")
@@ -79,5 +79,5 @@ def check_device(
         if getattr(collect, name):
             raise SpecError(
                 f"{given}, where collect.{name} cannot be had: leave one of them out; see "
-                "rollouts.DeviceCollector"
+                "rollouts.Collector"
             )

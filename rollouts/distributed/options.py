@@ -179,7 +179,7 @@ class CollectOptions:
       policies: Of environments with several agents: group -> name of the policy that acts for it.
         A group that is not there has a policy of its own name; groups with one name share it.
       device: "cuda" has each worker step its environments on a GPU, beside the policy, as
-        `DeviceCollector` does; fragments are then of tensors. "cpu-emulation" runs the same
+        `make_vec` does; fragments are then of tensors. "cpu-emulation" runs the same
         kernels as loops, for tests. None for a pool of C++ threads.
       tensor_transport: Of a `device`: how fragments go to a learner's actor, see
         `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker

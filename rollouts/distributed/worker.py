@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -265,21 +266,17 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
             policy, acting = make_agent_policies(env, config, make_policy)
         else:
             policy = acting = make_worker_policy(env, config, make_policy)
-        return _Collecting(env, policy, _collector(env, acting, config).collect)
+        return _Collecting(env, policy, _collecting(env, acting, config))
     except BaseException:
         env.close()
         raise
 
 
-def _collector(env: Any, acting: Any, config: WorkerConfig) -> Any:
-    """Makes a DeviceFragments on a device, else a Collector."""
-    if config.device is not None:
-        from rollouts.distributed.device_worker import DeviceFragments
-
-        return DeviceFragments(env, acting, config)
+def _collecting(env: Any, acting: Any, config: WorkerConfig) -> Callable[[], Any]:
+    """Makes the collector; returns what collects a rollout that is fit to travel."""
     from rollouts.collecting.collector import Collector
 
-    return Collector(
+    collector: Any = Collector(
         env,
         acting,
         config.rollout_length,
@@ -290,6 +287,16 @@ def _collector(env: Any, acting: Any, config: WorkerConfig) -> Any:
         returns=config.returns,
         mask_actions=config.mask_actions,
     )
+    return collector.collect if config.device is None else partial(_travelling, collector, config)
+
+
+def _travelling(collector: Any, config: WorkerConfig) -> RolloutBatch | MultiAgentRollout:
+    """Collects on a device and waits for it, so that an error is this rollout's."""
+    rollout: RolloutBatch | MultiAgentRollout = collector.collect()
+    collector.synchronize()
+    if config.travels_on_host:
+        return rollout.on_host()
+    return rollout.contiguous().copied() if config.travels_as_copy else rollout.contiguous()
 
 
 def make_worker_policy(env: Any, config: WorkerConfig, make_policy: MakePolicy) -> Policy:

@@ -57,7 +57,7 @@ _KEPT = ("obs", "action", "reward", "terminated", "truncated", "policy_version")
 
 
 class DeviceReplay:
-    """The newest steps of all environments of a `DeviceCollector`, in its device's memory.
+    """The newest steps of all of a device's environments, in its memory.
 
     A ring of rows, one for each step, which overwrite the oldest. Nothing is copied to the host and
     nothing waits for the device, neither in `add` nor in `sample`. Items are those of
@@ -72,7 +72,7 @@ class DeviceReplay:
     Not thread-safe.
 
     Example:
-      collector = DeviceCollector(env, policy, 32, keep_final_obs=True)
+      collector = Collector(env, policy, 32, keep_final_obs=True)
       replay = DeviceReplay(100_000, NStep(3, 0.99), device=env.device)
       replay.add(collector.collect())
       batch = replay.sample(256)
@@ -128,8 +128,8 @@ class DeviceReplay:
         """Copies a rollout, which follows on the last one of the same environments.
 
         Args:
-          rollout: With final_obs: of a `DeviceCollector(..., keep_final_obs=True)`. Of agents one
-            group's.
+          rollout: Tensors with final_obs: of a `Collector(..., keep_final_obs=True)`. Of
+            agents one group's.
 
         Raises:
           DTypeError: It has arrays and not tensors.
@@ -145,7 +145,7 @@ class DeviceReplay:
         if rollout.final_obs is None:
             raise SpecError(
                 "the rollout has no final_obs, without which truncated episodes cannot be valued: "
-                "make the DeviceCollector with keep_final_obs=True"
+                "make the Collector with keep_final_obs=True"
             )
         if rollout.reward.device.type != self.device.type:
             raise SpecError(

@@ -90,7 +90,9 @@ def test_agents_that_left_are_not_listed_again_when_their_environment_ends(kind:
     joined = RolloutBatch.concatenate([batch, batch]).episodes()
     twice = [row for each in listed for row in [*np.flatnonzero(each)] * 2]
     assert joined.env_id.tolist() == twice
-    np.testing.assert_array_equal(joined.final_obs, np.tile(plain.obs, (1, 2, 1, 1))[np.tile(listed, 2)])
+    np.testing.assert_array_equal(
+        joined.final_obs, np.tile(plain.obs, (1, 2, 1, 1))[np.tile(listed, 2)]
+    )
 
 
 def test_extras_of_a_policy_that_are_named_active_are_not_agents() -> None:

@@ -246,12 +246,8 @@ def test_each_agent_has_one_episode_in_each_of_its_environment(engine: Any) -> N
     device = {"device": "cpu-emulation"} if engine == "device" else {}
     with make("tag", 4, **device) as env:
         policies: Any = policies_of(env)
-        collector: Any = (
-            rollouts.DeviceCollector(env, policies, 40, keep_final_obs=True)
-            if device
-            else Collector(env, policies, 40, keep_final_obs=True, engine=engine)
-        )
-        batches = collector.collect()
+        by = "native" if device else engine
+        batches = Collector(env, policies, 40, keep_final_obs=True, engine=by).collect()
         taggers, runners = (batches[name].episodes() for name in ("tagger", "runner"))
         in_row = batches["runner"].terminated | batches["runner"].truncated
     # two taggers stay to the end of their environment's episode

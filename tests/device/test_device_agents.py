@@ -58,7 +58,7 @@ def alone(num_rollouts: int) -> list[rollouts.MultiAgentRollout]:
         ENV_ID, NUM_ENVS, device=EMULATION, seed=config.env_seed, autoreset_mode="same_step"
     )
     _, policies = make_agent_policies(env, config, make_policy)
-    collector = rollouts.DeviceCollector(env, policies, LENGTH)
+    collector = rollouts.Collector(env, policies, LENGTH)
     return [collector.collect() for _ in range(num_rollouts)]
 
 

@@ -18,7 +18,7 @@ from replay_model import ACTION_SPACE, BOTH, OBS_SPACE, TERMINATED, TRUNCATED, W
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, DTypeError, RolloutBatch, SpecError, TorchPolicy
+from rollouts import Collector, DTypeError, RolloutBatch, SpecError, TorchPolicy
 from rollouts.replay import DeviceReplay, DeviceTransitions, NStep, ReplayBuffer, TableConfig
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
@@ -29,7 +29,7 @@ ROLLOUTS = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 
 def on_device(batch: RolloutBatch) -> RolloutBatch[torch.Tensor]:
-    """The same rollout as a DeviceCollector gives it, on the CPU."""
+    """The same rollout as a Collector gives it, on the CPU."""
     ended = batch.terminated | batch.truncated
     # rows without an end hold anything
     final_obs = np.full_like(batch.obs, np.nan)
@@ -199,7 +199,7 @@ def test_agents_that_left_are_not_drawn(engine: Any, n: int) -> None:
 
     theirs = ReplayBuffer(group.single_observation_space, space, TableConfig(items=kind))
     mine = DeviceReplay(10_000, kind, device="cpu")
-    collector = DeviceCollector(device, policies(), 14, engine=engine, keep_final_obs=True)
+    collector = Collector(device, policies(), 14, engine=engine, keep_final_obs=True)
     cpu_collector = rollouts.Collector(cpu, policies(), 14, engine="native", keep_final_obs=True)
     for _ in range(5):
         theirs.add_batch(cpu_collector.collect()["runner"])
@@ -234,7 +234,7 @@ def test_truncated_episodes_keep_what_they_ended_with(engine: Any) -> None:
             return mean, self.log_std, value
 
     policy = TorchPolicy(Gaussian(), env.single_action_space)
-    collector = DeviceCollector(env, policy, 8, engine=engine, keep_final_obs=True)
+    collector = Collector(env, policy, 8, engine=engine, keep_final_obs=True)
     replay = DeviceReplay(5 * 100, device=env.device)
     for _ in range(4):
         rollout = collector.collect()

@@ -55,7 +55,7 @@ def make_policy(spec: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "collect", "message"),
     [
-        ({"num_workers": 0}, {}, "rollouts.DeviceCollector"),
+        ({"num_workers": 0}, {}, "rollouts.Collector"),
         ({"inference": Inference()}, {}, "with inference"),
         ({}, {"device": "cuda"}, r"expected placement=Placement\(num_gpus=1\)"),
         ({}, {"mask_actions": True}, "collect.mask_actions cannot be had"),
@@ -142,7 +142,7 @@ def collecting(**changes: Any) -> Any:
 def test_workers_send_by_ipc_what_they_never_write_again(copies: bool) -> None:
     worker = collecting(travels_as_copy=copies)
     rollout: Any = worker.collect()
-    ring = worker.collect.__self__._collector._ring
+    ring = worker.collect.args[0]._strategy._ring
     own = [one.groups[""].tensors["reward"] for one in ring._sets]
     assert (rollout.reward.data_ptr() in {one.data_ptr() for one in own}) is not copies
     worker.env.close()
