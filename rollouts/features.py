@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one table of what works where: keywords by what steps environments and how many agents act.
 
-A keyword that is not in the table works in every cell.
+A keyword that is not in the table works in every cell. `docs/reference/features.md` is made of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 
 from rollouts.errors import SpecError
 
-# What steps environments; "alone" and "agents" say how many agents they have, whatever steps them.
+# What steps environments: an engine, or "device" for both that do so there. "alone" and "agents"
+# say how many agents they have, whatever steps them.
 PLACES: Mapping[str, str] = {
     "native": "a pool of threads",
     "kernel": "a pool of kernels on a device",
     "physics": "a pool of physics on a device",
+    "device": "a pool on a device",
     "hosted": "environments in Python",
     "alone": "environments with one agent",
     "agents": "environments with several agents",
@@ -33,7 +35,8 @@ class Cell:
     @property
     def places(self) -> tuple[str, ...]:
         """The keys of PLACES that hold for it."""
-        return (self.engine, "agents" if self.has_agents else "alone")
+        on_device = ("device",) if self.engine in ("kernel", "physics") else ()
+        return (self.engine, *on_device, "agents" if self.has_agents else "alone")
 
 
 # No environment on MuJoCo has several agents.
@@ -42,7 +45,16 @@ CELLS = (
     *(Cell("physics"), Cell("hosted"), Cell("hosted", True)),
 )
 
-_DEVICE = ("kernel", "physics")
+# what `make_vec` puts around environments
+WRAPPERS = (
+    "clip_action",
+    "clip_reward",
+    "frame_stack",
+    "normalize_observation",
+    "normalize_reward",
+    "rescale_action",
+    "time_aware",
+)
 
 
 def _at(places: Iterable[str], why: str) -> dict[str, str]:
@@ -51,6 +63,34 @@ def _at(places: Iterable[str], why: str) -> dict[str, str]:
 
 # Owner -> keyword, or keyword=value -> place -> why it cannot be had there, and what to do.
 REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "make_vec": {
+        "several ids": {"device": "its environments are of one id; leave device out to mix"},
+        "batch_size": {"device": "one launch steps all environments; leave batch_size out"},
+        "num_threads": {"device": "no threads step it; leave num_threads out"},
+        "on_env_error": {
+            "device": "synchronize raises what went wrong there; leave on_env_error out"
+        },
+        "pin_threads": {"device": "no threads step it; leave pin_threads out"},
+        "render_mode": {
+            "device": "nothing draws there; give its states to a pool of threads, and render those"
+        },
+        "flatten_observation": {
+            "agents": "their observations have no named parts; leave flatten_observation out",
+            "device": "its observations are one tensor; leave flatten_observation out",
+        },
+        "from_pixels": {
+            "agents": "they do not observe pictures; leave from_pixels out",
+            "device": "threads of a pool draw pictures; leave device out",
+        },
+        **{
+            name: {
+                "agents": f"rows of agents are not wrapped; leave {name} out, or wrap the "
+                "environment that an adapter makes, such as rollouts.integrations.pettingzoo's",
+                "device": "threads of a pool wrap; leave device out, or scale in torch",
+            }
+            for name in WRAPPERS
+        },
+    },
     "Collector": {
         "batch_size": {
             "agents": "agents are collected synchronously; leave batch_size out of make_vec"
@@ -65,7 +105,7 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "mask_actions": {
             "agents": "they report no info['action_mask']; leave mask_actions out",
-            **_at(_DEVICE, "its kernels choose among all actions; leave mask_actions out"),
+            "device": "its kernels choose among all actions; leave mask_actions out",
         },
         "cuda_graph": {
             **_at(("native", "hosted"), "there is no launch to record; leave cuda_graph out"),

@@ -7,16 +7,18 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollouts.errors import SpecError
+from rollouts.features import Cell, check
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.native import NativeEngine
 from rollouts.pool.option_types import EnvOptions
 from rollouts.pool.pool_recipe import read_ids
 from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
-from rollouts.pool.wrappers import refuse
+from rollouts.pool.wrappers import asked_for
 from rollouts.rendering.pixels import asks_for_pixels
 
 
@@ -123,58 +125,67 @@ def make_vec(
       rollouts.make_vec(["ALE/Pong-v5"] * 8 + ["ALE/Breakout-v5"] * 8, full_action_space=True)
       rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
-    if device is not None:
-        if asks_for_pixels(env_options):
-            raise SpecError("from_pixels: threads of a pool draw pictures, so leave device out")
-        refuse(env_options, "wrappers are of pools of threads: leave device out, or scale in torch")
-        unused = {
-            "batch_size": batch_size not in (None, num_envs),
-            "num_threads": num_threads is not None,
-            "on_env_error": on_env_error != "raise",
-            "pin_threads": pin_threads is not False,
-            "render_mode": render_mode is not None,
-            "flatten_observation": flatten_observation is not True,
-        }
-        if any(unused.values()):
-            names = ", ".join(name for name, is_given in unused.items() if is_given)
-            raise SpecError(f"{names}: not with a device, whose pool is one launch of a kernel")
-        ids, _ = read_ids(env_id, num_envs)
-        # brings torch
-        if is_multi_agent(ids[0]):
-            module = importlib.import_module("rollouts.device.multi_agent_env")
-            make = module.MultiAgentDeviceVectorEnv
-        elif ids[0] in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
-            module = importlib.import_module("rollouts.physics.vector_env")
-            make = module.PhysicsVectorEnv
-        else:
-            module = importlib.import_module("rollouts.device.vector_env")
-            make = module.DeviceVectorEnv
-        made: VectorEnv = make(
-            env_id,
-            num_envs,
-            device=device,
-            seed=seed,
-            autoreset_mode=autoreset_mode,
-            env_id_offset=env_id_offset,
-            max_episode_steps=max_episode_steps,
-            env_options=env_options,
-        )
-        return made
-    return make_pool(
-        env_id,
-        num_envs,
-        batch_size=batch_size,
-        num_threads=num_threads,
-        seed=seed,
-        autoreset_mode=autoreset_mode,
-        env_id_offset=env_id_offset,
-        max_episode_steps=max_episode_steps,
-        on_env_error=on_env_error,
-        pin_threads=pin_threads,
-        render_mode=render_mode,
-        flatten_observation=flatten_observation,
-        env_options=env_options,
-    )
+    pool_arguments: dict[str, Any] = {
+        "batch_size": batch_size,
+        "num_threads": num_threads,
+        "on_env_error": on_env_error,
+        "pin_threads": pin_threads,
+        "render_mode": render_mode,
+        "flatten_observation": flatten_observation,
+    }
+    arguments: dict[str, Any] = {
+        "seed": seed,
+        "autoreset_mode": autoreset_mode,
+        "env_id_offset": env_id_offset,
+        "max_episode_steps": max_episode_steps,
+        "env_options": env_options,
+    }
+    ids, _ = read_ids(env_id, num_envs)
+    cell = cell_of_id(ids[0], device)
+    _check_cell(cell, ids, {**pool_arguments, "env_options": env_options}, num_envs)
+    if device is None:
+        return make_pool(env_id, num_envs, **arguments, **pool_arguments)
+    # brings torch
+    make: Any
+    if cell.has_agents:
+        make = importlib.import_module("rollouts.device.multi_agent_env").MultiAgentDeviceVectorEnv
+    elif cell.engine == "physics":
+        make = importlib.import_module("rollouts.physics.vector_env").PhysicsVectorEnv
+    else:
+        make = importlib.import_module("rollouts.device.vector_env").DeviceVectorEnv
+    made: VectorEnv = make(env_id, num_envs, device=device, **arguments)
+    return made
+
+
+def cell_of_id(env_id: str, device: str | None) -> Cell:
+    """Returns the kind of environments that `make_vec` makes of an id."""
+    if device is None:
+        return Cell("native", is_multi_agent(env_id))
+    if env_id in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
+        return Cell("physics")
+    return Cell("kernel", is_multi_agent(env_id))
+
+
+def _check_cell(
+    cell: Cell, ids: Sequence[str], given: Mapping[str, Any], num_envs: int | None
+) -> None:
+    """Refuses keywords that these environments do not have."""
+    usual = {"batch_size": (None, num_envs), "on_env_error": ("raise",), "pin_threads": (False,)}
+    usual |= {"num_threads": (None,), "render_mode": (None,), "flatten_observation": (True,)}
+    asked = [
+        name
+        for name, values in usual.items()
+        if not any(_is_equal(given[name], one) for one in values)
+    ]
+    asked += ["several ids"] if len({*ids}) > 1 else []
+    asked += ["from_pixels"] if asks_for_pixels(given["env_options"]) else []
+    check("make_vec", asked + asked_for(given["env_options"]), cell)
+
+
+def _is_equal(value: object, usual: object) -> bool:
+    """Whether a value is the usual one; False is not 0."""
+    alike = isinstance(value, bool) == isinstance(usual, bool)
+    return value is usual or (np.isscalar(value) and alike and bool(value == usual))
 
 
 def make_pool(
