@@ -283,6 +283,7 @@ class Fleet:
             self._fail(slot, result)
         else:
             slot.info, slot.state = result, "running"
+            self._weights.learn_policies(result.policies)
 
     def _tell_when_done(self, slot: Slot, future: Future[Any]) -> None:
         future.add_done_callback(lambda done: self._on_done(slot, done))

@@ -35,6 +35,7 @@ class LocalRunner:
         self._config = config
         self._weights = weights
         self._worker = RolloutWorker(config, make_policy, make_collector=make_collector)
+        weights.learn_policies(self._worker.describe().policies)
         self._error: str | None = None
         self._is_drained = False
         self._num_collected = 0

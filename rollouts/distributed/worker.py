@@ -120,10 +120,11 @@ class PolicySpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """Where a worker lives."""
+    """Where a worker lives, and the names of its policies, see `WeightStore`."""
 
     pid: int
     host: str
+    policies: tuple[str, ...]
 
 
 class CollectorLike(Protocol):
@@ -179,8 +180,10 @@ class RolloutWorker:
             self._set_torch_threads()
 
     def describe(self) -> WorkerInfo:
-        """Says where this worker lives."""
-        return WorkerInfo(pid=os.getpid(), host=socket.gethostname())
+        """Says where this worker lives, and which policies it has."""
+        return WorkerInfo(
+            pid=os.getpid(), host=socket.gethostname(), policies=tuple(self._policies)
+        )
 
     def collect(self, offer: WeightOffer) -> Fragment:
         """Collects one fragment with the offered weights, or with its own if those are not newer.

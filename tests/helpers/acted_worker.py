@@ -64,7 +64,7 @@ class ActedWorker:
         self.is_killed = True
 
     def appear(self) -> None:
-        self.starting.set_result(WorkerInfo(pid=1, host="here"))
+        self.starting.set_result(WorkerInfo(pid=1, host="here", policies=("",)))
 
     def complete(self, index: int | None = None) -> None:
         """Completes the oldest open call, or the one given."""
