@@ -14,7 +14,7 @@ from acted_worker import worker_config
 from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import ONLY, WeightTransport
 from rollouts.distributed.weights import Snapshot, WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import SpecError
 
 torch = pytest.importorskip("torch")
@@ -127,9 +127,7 @@ def test_what_a_learner_gave_of_no_policy_is_refused_once_the_names_are_known() 
         plain.publish(numbers(v=7))
         offer: Any = plain.latest
         part = offer.policies[ONLY].parts[0]
-        return {
-            "b": Snapshot(sizes={"v": 8}, names=frozenset("v"), make_part=lambda version: part)
-        }
+        return {"b": Snapshot(sizes={"v": 8}, names=frozenset("v"), make_part=lambda version: part)}
 
     with pytest.raises(SpecError, match=r"unknown policy 'b', expected some of \['a'\]"):
         store.publish_from(take)
