@@ -58,16 +58,11 @@ if TYPE_CHECKING:
     from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
     from rollouts.device.stats import DeviceStats
     from rollouts.device.vector_env import DeviceVectorEnv
-    from rollouts.distributed.options import (
-        CollectOptions,
-        FaultPolicy,
-        Inference,
-        Placement,
-        QueueLimits,
-    )
+    from rollouts.distributed.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.distributed.policy_requests import BatchRule
     from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
+    from rollouts.distributed.worker_config import CollectOptions
     from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
@@ -85,7 +80,7 @@ _register_ids()
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
-    "CollectOptions": "rollouts.distributed.options",
+    "CollectOptions": "rollouts.distributed.worker_config",
     "Collector": "rollouts.collecting.collector",
     "DeviceStats": "rollouts.device.stats",
     "DeviceVectorEnv": "rollouts.device.vector_env",

@@ -12,19 +12,11 @@ from collections.abc import Mapping
 from rollouts.checks import whole_number
 from rollouts.collecting.wanted import Wanted
 from rollouts.distributed.agent_policies import policy_names
-from rollouts.distributed.device_options import check_device
-from rollouts.distributed.options import (
-    CollectOptions,
-    FaultPolicy,
-    Inference,
-    Placement,
-    QueueLimits,
-)
-from rollouts.distributed.weight_transport import ONLY, WeightTransport
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.options import CoordinatorOptions, Inference, Placement
+from rollouts.distributed.weight_transport import ONLY
+from rollouts.distributed.worker_config import CollectOptions, WorkerConfig
 from rollouts.errors import EngineError, ProtocolError, SpecError
 from rollouts.specs import AgentGroup
-from rollouts.support.field_checks import check_type
 
 _log = logging.getLogger(__name__)
 
@@ -36,35 +28,21 @@ AGENTS: Mapping[str, str] = {
     "inference": "the inference actor has one policy",
 }
 
-
-def check_counts(**bounds: tuple[object, int]) -> None:
-    """Raises SpecError where a value is no whole number of at least its minimum."""
-    for name, (value, minimum) in bounds.items():
-        whole_number(name, value, minimum)
+# numbers of RolloutCoordinator that may be 0
+MAY_BE_0 = ("num_workers", "seed")
 
 
-def check_options(
-    num_workers: int,
-    *,
-    placement: Placement,
-    faults: FaultPolicy,
-    queue: QueueLimits,
-    weights: WeightTransport,
-    collect: CollectOptions,
-    inference: Inference | None,
-) -> None:
-    """Raises SpecError where one is not of its dataclass, such as placement="PACK", or where two
-    do not go together."""
-    check_type("placement", placement, Placement, 'Placement(strategy="PACK")')
-    check_type("faults", faults, FaultPolicy, "FaultPolicy(max_restarts=3)")
-    check_type("queue", queue, QueueLimits, "QueueLimits(credits_per_worker=1)")
-    check_type("weights", weights, WeightTransport, 'WeightTransport(dtype="bfloat16")')
-    check_type("collect", collect, CollectOptions, "CollectOptions(keep_final_obs=True)")
-    if inference is not None:
-        check_type("inference", inference, Inference, "Inference(rule=BatchRule())")
-    check_placement(placement, num_workers)
-    check_inference(inference, collect, num_workers)
-    check_device(collect, placement, inference, num_workers)
+def check_counts(**counts: object) -> None:
+    """Raises SpecError where a value is no whole number, or below 1 (0 in `MAY_BE_0`)."""
+    for name, value in counts.items():
+        whole_number(name, value, 0 if name in MAY_BE_0 else 1)
+
+
+def check_options(num_workers: int, options: CoordinatorOptions) -> None:
+    """Raises SpecError where two of the options do not go together."""
+    check_placement(options.placement, num_workers)
+    check_inference(options.inference, options.collect, num_workers)
+    check_device(options, num_workers)
 
 
 def check_policy(make_policy: object) -> None:
@@ -72,6 +50,14 @@ def check_policy(make_policy: object) -> None:
     if not callable(make_policy):
         raise SpecError(
             f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
+        )
+
+
+def check_env_options(env_options: object) -> None:
+    """Raises SpecError where env_options are no dict."""
+    if not isinstance(env_options, Mapping | None):
+        raise SpecError(
+            f"env_options is {env_options!r}, expected a dict of make_vec's keyword arguments"
         )
 
 
@@ -105,6 +91,33 @@ def check_joined(collect: CollectOptions) -> None:
         )
 
 
+def check_device(options: CoordinatorOptions, num_workers: int) -> None:
+    """Raises SpecError where workers with a GPU's pool cannot do what else is asked for."""
+    collect = options.collect
+    if collect.device is None:
+        return
+    given = f"collect.device is {collect.device!r}"
+    if num_workers == 0:
+        raise SpecError(
+            f"{given} with num_workers=0, expected at least 1 worker: in this process use "
+            "rollouts.Collector"
+        )
+    if options.inference is not None:
+        raise SpecError(f"{given} with inference, expected one of them: policies are on devices")
+    if collect.device == "cuda" and not options.placement.num_gpus:
+        raise SpecError(
+            f"{given} and placement.num_gpus is 0, so that Ray would hide all GPUs from the "
+            "workers: expected placement=Placement(num_gpus=1), or a fraction"
+        )
+    unfit = ("batch_size", "mask_actions", "pack_frame_stacks")
+    for name in (*unfit, "make_env", "make_collector"):
+        if getattr(collect, name):
+            raise SpecError(
+                f"{given}, where collect.{name} cannot be had: leave one of them out; see "
+                "rollouts.Collector"
+            )
+
+
 def check_placement(placement: Placement, num_workers: int) -> None:
     """Raises SpecError where the workers have no room; warns where they are on the same CPUs."""
     max_workers = num_workers if placement.max_workers is None else placement.max_workers
@@ -127,14 +140,13 @@ def check_placement(placement: Placement, num_workers: int) -> None:
         )
 
 
-def check_env(
-    config: WorkerConfig, collect: CollectOptions, inference: Inference | None
-) -> tuple[str, ...] | None:
+def check_env(config: WorkerConfig, inference: Inference | None) -> tuple[str, ...] | None:
     """Raises SpecError at once, instead of from every worker, where id or options are wrong.
 
     Returns:
       The names of the environment's policies; None where they are not known in this process.
     """
+    collect = config.collect
     if collect.make_env is not None or collect.make_collector is not None:
         return None
     import rollouts
@@ -153,7 +165,7 @@ def check_env(
         )
     Wanted(collect.outputs, collect.returns, spec.single_action_space)
     space = spec.single_observation_space
-    if config.pack_frame_stacks and not space.shape:
+    if collect.pack_frame_stacks and not space.shape:
         raise SpecError(
             f"collect.pack_frame_stacks=True, and {config.env_id} has observations of {space}, "
             "expected arrays with an axis of frames: leave pack_frame_stacks out"

@@ -92,7 +92,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.worker import PolicySpec
+    from rollouts.distributed.worker_config import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
         spec = PolicySpec(

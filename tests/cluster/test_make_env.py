@@ -56,7 +56,7 @@ def make_env(config: Any) -> rollouts.EnvFnsVectorEnv:
     return rollouts.from_env_fns(
         [Walk] * config.num_envs,
         num_processes=2,
-        batch_size=config.batch_size,
+        batch_size=config.collect.batch_size,
         seed=config.env_seed,
         env_id_offset=config.env_id_offset,
         autoreset_mode="same_step",

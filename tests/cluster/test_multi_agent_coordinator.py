@@ -27,7 +27,7 @@ from rollouts import (
     RolloutCoordinator,
 )
 from rollouts.distributed import Fragment, PolicySpec
-from rollouts.errors import ProtocolError, SpecError, WorkerError
+from rollouts.errors import ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae
 
@@ -199,12 +199,14 @@ def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
         assert coordinator.publish_weights(made[None].weights()) == 1
         (fragment,) = coordinator.get_fragments()
         assert fragment.batch.obs.shape == (STEPS, 6, 4)
-        # what only the workers can tell
-        coordinator.publish_weights({"agent": made[None].weights()})
-        with pytest.raises(WorkerError, match=r"policy 'agent', expected some of \[''"):
-            coordinator.get_fragments()
+        with pytest.raises(SpecError, match=r"weights\['agent'\] is dict, expected"):
+            coordinator.publish_weights({"agent": made[None].weights()})
+        assert coordinator.get_fragments()
     made.clear()
     with start(make_policy, env_id="several", env_options={}, collect=collect) as coordinator:
+        for wrong in (made["tagger"].weights(), {"agent": made["tagger"].weights()}):
+            with pytest.raises(SpecError, match=r"one of \['tagger', 'runner'\]"):
+                coordinator.publish_weights(wrong)
         assert coordinator.publish_weights({p: one.weights() for p, one in made.items() if p}) == 1
         assert {*coordinator.get()} == {*made} == {"tagger", "runner"}
 

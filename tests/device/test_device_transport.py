@@ -112,7 +112,6 @@ class Alone:
             incarnation=incarnation,
             num_envs=NUM_ENVS,
             rollout_length=LENGTH,
-            batch_size=None,
             num_threads=1,
             seed=0,
             env_options={},

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers whose pools are a GPU's: what is asked for, and whether that fits together."""
+"""TensorTransport: how tensors go from one actor to another. Knows names, and Ray not at all.
+
+`cluster.direct_transports` opens them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from rollouts.errors import SpecError
 from rollouts.support.field_checks import check_one_of
-
-if TYPE_CHECKING:
-    from rollouts.distributed.options import CollectOptions, Inference, Placement
 
 TensorTransport = Literal["auto", "object_store", "cuda_ipc", "nixl"]
 Device = Literal["cuda", "cpu-emulation"]
@@ -44,40 +44,19 @@ def check_name(field: str, tensor_transport: TensorTransport) -> None:
     check_one_of(field, tensor_transport, get_args(TensorTransport))
 
 
-def transport_of(collect: CollectOptions) -> TensorTransport:
+def chosen(tensor_transport: TensorTransport, device: Device | None) -> TensorTransport:
     """Returns what is used: "auto" is NIXL where that is installed here and tensors are a GPU's."""
-    if collect.tensor_transport != "auto":
-        return collect.tensor_transport
-    has_nixl = collect.device == "cuda" and importlib.util.find_spec("nixl") is not None
+    if tensor_transport != "auto":
+        return tensor_transport
+    has_nixl = device == "cuda" and importlib.util.find_spec("nixl") is not None
     return "nixl" if has_nixl else "object_store"
 
 
-def check_device(
-    collect: CollectOptions,
-    placement: Placement,
-    inference: Inference | None,
-    num_workers: int,
-) -> None:
-    """Raises SpecError where workers with a GPU's pool cannot do what else is asked for."""
-    if collect.device is None:
-        return
-    given = f"collect.device is {collect.device!r}"
-    if num_workers == 0:
-        raise SpecError(
-            f"{given} with num_workers=0, expected at least 1 worker: in this process use "
-            "rollouts.Collector"
-        )
-    if inference is not None:
-        raise SpecError(f"{given} with inference, expected one of them: policies are on devices")
-    if collect.device == "cuda" and not placement.num_gpus:
-        raise SpecError(
-            f"{given} and placement.num_gpus is 0, so that Ray would hide all GPUs from the "
-            "workers: expected placement=Placement(num_gpus=1), or a fraction"
-        )
-    unfit = ("batch_size", "mask_actions", "pack_frame_stacks")
-    for name in (*unfit, "make_env", "make_collector"):
-        if getattr(collect, name):
-            raise SpecError(
-                f"{given}, where collect.{name} cannot be had: leave one of them out; see "
-                "rollouts.Collector"
-            )
+def stays_in_its_process(tensor_transport: TensorTransport) -> bool:
+    """Says whether tensors are in the process that made them until another has them."""
+    return tensor_transport in ("cuda_ipc", "nixl")
+
+
+def lends_memory(tensor_transport: TensorTransport) -> bool:
+    """Says whether tensors arrive in memory that the process which sent them still owns."""
+    return tensor_transport == "cuda_ipc"
