@@ -107,7 +107,7 @@ class Gym029(PoolStatistics, VectorWrapper):
             raise SpecError(f"{env!r} is asynchronous, expected batch_size == num_envs")
         super().__init__(env)
         self.pool = env
-        self._pool = env if isinstance(env, VectorEnv) else None
+        self._pool = env if isinstance(env, VectorEnv) and env.device is None else None
         self._episodes = None if self._pool is None else EpisodeStatistics(self._pool)
 
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:

@@ -34,6 +34,7 @@ from rollouts import make_vec
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
+from rollouts.pool.face import check_on_host
 from rollouts.pool.vector_env import VectorEnv
 
 try:
@@ -98,6 +99,7 @@ class BatchedEnvironment:
             env = make_vec(env, num_envs, **kwargs)
         elif kwargs or num_envs != 1:
             raise SpecError("num_envs and options are for environments made here: give an id")
+        check_on_host(env)
         if env.autoreset_mode is not AutoresetMode.NEXT_STEP:
             raise SpecError(
                 f"the environment has autoreset_mode {env.autoreset_mode.name}, expected "

@@ -47,7 +47,7 @@ from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.register import register_env
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.statistics import RunningStatistics
-from rollouts.pool.stats import PoolStats
+from rollouts.pool.stats import DeviceStats, PoolStats
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import AgentGroup, EnvSpec
 from rollouts.support.include_dir import include_dir
@@ -55,9 +55,6 @@ from rollouts.support.include_dir import include_dir
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
-    from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
-    from rollouts.device.stats import DeviceStats
-    from rollouts.device.vector_env import DeviceVectorEnv
     from rollouts.distributed.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.distributed.policy_requests import BatchRule
     from rollouts.distributed.weight_transport import WeightTransport
@@ -67,7 +64,6 @@ if TYPE_CHECKING:
     from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
-    from rollouts.physics.vector_env import PhysicsVectorEnv
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
@@ -82,9 +78,6 @@ _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
     "CollectOptions": "rollouts.distributed.worker_config",
     "Collector": "rollouts.collecting.collector",
-    "DeviceStats": "rollouts.device.stats",
-    "DeviceVectorEnv": "rollouts.device.vector_env",
-    "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
     "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
@@ -92,7 +85,6 @@ _LAZY = {
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
     "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
-    "PhysicsVectorEnv": "rollouts.physics.vector_env",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -117,7 +109,6 @@ __all__ = [
     "Collector",
     "DTypeError",
     "DeviceStats",
-    "DeviceVectorEnv",
     "EngineError",
     "EnvAttributeError",
     "EnvError",
@@ -130,13 +121,11 @@ __all__ = [
     "LearnerError",
     "LearnerQueue",
     "MultiAgentBatch",
-    "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
     "ParallelEnvsVectorEnv",
-    "PhysicsVectorEnv",
     "Placement",
     "Policy",
     "PolicyOutput",

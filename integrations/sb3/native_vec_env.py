@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.pool.face import check_on_host
 from rollouts.pool.make import make_vec
 from rollouts.pool.vector_env import VectorEnv
 
@@ -272,6 +273,7 @@ def open_pool(
         if num_envs is not None or options:
             given = [*(["num_envs"] if num_envs is not None else []), *options]
             raise SpecError(f"{given} were given beside {env!r}: give them to rollouts.make_vec")
+        check_on_host(env)
         pool = env
     else:
         for name in ("autoreset_mode", "batch_size"):

@@ -16,6 +16,7 @@ from tianshou.data import to_numpy
 import rollouts
 from rollouts.batch import StepBatch
 from rollouts.errors import DTypeError, ProtocolError, SpecError
+from rollouts.pool.face import check_on_host
 
 Array = npt.NDArray[Any]
 
@@ -61,6 +62,7 @@ def open_pool(
             f"num_envs={num_envs} and {given} are for ids; a pool that exists has its own, "
             f"got {envs!r}"
         )
+    check_on_host(envs)
     if not hasattr(envs, "recv_batch"):
         raise SpecError(
             f"envs is {envs!r}, expected an id of rollouts.env_ids(), a sequence of ids or of "

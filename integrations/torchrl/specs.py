@@ -24,6 +24,7 @@ from torchrl.envs import EnvBase
 
 import rollouts
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.pool.face import check_on_host
 
 Array = npt.NDArray[Any]
 
@@ -43,6 +44,7 @@ def open_pool(envs: Any, made: dict[str, Any]) -> Any:
     given = {name: value for name, value in made.items() if value is not None}
     if given:
         raise SpecError(f"{given} are for ids; a pool that exists has its own, got {envs!r}")
+    check_on_host(envs)
     if not hasattr(envs, "recv_batch"):
         raise SpecError(f"envs is {envs!r}, expected ids or a rollouts.VectorEnv")
     if envs.autoreset_mode is not AutoresetMode.SAME_STEP:

@@ -14,7 +14,6 @@ import torch
 import rollouts
 from rollouts.checks import whole_number
 from rollouts.device.arguments import EMULATION
-from rollouts.device.stepping import DeviceStepping
 from rollouts.errors import SpecError
 
 _GRAPH_STEPS = 20  # of one graph: what starting it costs is shared out
@@ -76,8 +75,7 @@ def measure_device(
             f"{env_id} hosts an engine of the CPU, which no GPU steps: `rollouts bench` measures it"
         )
     arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
-    env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
-    assert isinstance(env, DeviceStepping)
+    env = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
     num_agents = sum(group.num_agents for group in env.env_spec.groups) or 1
     pool = rollouts.make_vec(env_id, num_envs, **arguments)
     with env, pool:
@@ -98,7 +96,9 @@ def measure_device(
 _Way = tuple[Callable[[int], None], int]
 
 
-def _ways(env: DeviceStepping, pool: rollouts.VectorEnv, num_steps: int) -> dict[str, _Way]:
+def _ways(
+    env: rollouts.VectorEnv[torch.Tensor], pool: rollouts.VectorEnv, num_steps: int
+) -> dict[str, _Way]:
     env.reset()
     pool.reset()
     actions: Any = env.rollout(1, record=True)[4]["action"]
@@ -134,7 +134,7 @@ def _ways(env: DeviceStepping, pool: rollouts.VectorEnv, num_steps: int) -> dict
     return ways
 
 
-def _graph(env: DeviceStepping, actions: Any) -> Callable[[int], None]:
+def _graph(env: rollouts.VectorEnv[torch.Tensor], actions: Any) -> Callable[[int], None]:
     env.step(actions)
     env.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -17,8 +17,8 @@ import rollouts
 from rollouts.checks import whole_number
 from rollouts.device.arguments import EMULATION
 from rollouts.errors import SpecError
+from rollouts.physics.physics_engine import PhysicsEngine
 from rollouts.physics.supported import PHYSICS_IDS
-from rollouts.physics.vector_env import PhysicsVectorEnv
 
 if TYPE_CHECKING:
     from rollouts.physics.bare import BarePhysics
@@ -96,12 +96,13 @@ def measure_physics(
         raise SpecError(
             f"mujoco_warp steps no {env_id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"
         )
-    arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
-    env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
+    engine = PhysicsEngine(
+        env_id, num_envs, device=device, seed=0, autoreset_mode="same_step", env_options=env_options
+    )
+    env: rollouts.VectorEnv[Tensor] = rollouts.VectorEnv(engine)
     with env:
-        assert isinstance(env, PhysicsVectorEnv)
         env.reset()
-        bare = env.bare_physics()
+        bare = engine.bare_physics()
         pairs = _Pairs(env, bare)
         for _ in range(_WARM_UP):
             pairs.take()
@@ -129,7 +130,7 @@ def measure_physics(
 class _Pairs:
     """Steps of one and of the other, from the same states by the same actions."""
 
-    def __init__(self, env: PhysicsVectorEnv, bare: BarePhysics) -> None:
+    def __init__(self, env: rollouts.VectorEnv[Tensor], bare: BarePhysics) -> None:
         self._env, self._bare, self._actions = env, bare, _draw(env)
         self._is_gpu = env.device.type == "cuda"
 
@@ -165,7 +166,7 @@ def _seconds(begun: Any, ended: Any) -> float:
     return float(begun.elapsed_time(ended)) / 1e3
 
 
-def _draw(env: PhysicsVectorEnv) -> Tensor:
+def _draw(env: rollouts.VectorEnv[Tensor]) -> Tensor:
     """(_STEPS, N, size) actions on the device."""
     space = env.action_space
     space.seed(0)

@@ -69,17 +69,17 @@ class BatchedEnv(Protocol):
 
 
 def device_pool(env: Any) -> Any | None:
-    """Returns the pool of a device that steps an environment; None on the host."""
-    pool = getattr(env, "engine", env)
-    return pool if hasattr(pool, "step_rows") else None
+    """Returns the engine that steps an environment on a device; None on the host."""
+    engine = getattr(env, "engine", None)
+    return None if getattr(engine, "device", None) is None else engine
 
 
 def cell_of(env: Any) -> Cell:
     """Returns the kind of environments that a collector is to step."""
     pool, has_agents = device_pool(env), bool(getattr(env, "groups", None))
     if pool is not None:
-        # kernels alone take many steps in one launch
-        return Cell("kernel" if hasattr(pool, "rollout") else "physics", has_agents)
+        # a step of physics is a graph of its own
+        return Cell("kernel" if "graph" in pool.can else "physics", has_agents)
     is_native = isinstance(getattr(env, "engine", None), NativeEngine)
     return Cell("native" if is_native else "hosted", has_agents)
 

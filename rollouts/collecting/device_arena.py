@@ -236,7 +236,7 @@ class DeviceArena(HeldRows):
         `graph` may record them.
         """
         self.groups, self.graph = groups, graph
-        self._rows = env.open_rows()
+        self._rows = env.steps.open_rows()
         self.launch = self.renew_launch()
         shape, device = (steps, env.num_envs), env.device
         self.ended = torch.empty(shape, dtype=torch.bool, device=device)
@@ -273,7 +273,7 @@ class DeviceArena(HeldRows):
     def _finals(self) -> list[Tensor]:
         if isinstance(self.launch.rows, WorldRows):
             return [tensors["final_obs"] for tensors in self._rows.groups]
-        return [self._rows.batch()[4]["final_obs"]]
+        return [self._rows.final_obs]
 
     def _env_rows(self, t: int) -> DeviceRows | WorldRows:
         rows: DeviceRows | WorldRows = type(self.launch.rows).from_buffer_copy(self.launch.rows)

@@ -211,7 +211,7 @@ class OnDevice:
         for name, group in arena.groups.items():
             group.tensors["obs"][0].copy_(self._last_obs[name])
         self._last_obs = {name: one.tensors["obs"][-1] for name, one in arena.groups.items()}
-        self._pool.refill(arena.renew_launch())
+        self._pool.steps.refill(arena.renew_launch())
         for name in arena.groups:
             for launch in arena.policy_launches[name]:
                 self._acting[name].fill(launch)
@@ -241,7 +241,7 @@ class OnDevice:
             for name in arena.groups:
                 self._act(arena, name, t)
             arena.launch.rows = arena.env_rows[t]
-            self._pool.step_rows(arena.launch, arena.env_actions[t])
+            self._pool.steps.step_rows(arena.launch, arena.env_actions[t])
         for name in arena.groups:
             self._act(arena, name, self._length)
 
@@ -270,7 +270,7 @@ class OnDevice:
 
 def _rows_of(env: Any, pool: Any) -> dict[str, ActorRows]:
     """Returns the rows whose actions there are to choose, by group."""
-    dtypes, groups = pool.obs_dtypes, getattr(env, "groups", None)
+    dtypes, groups = pool.steps.obs_dtypes, getattr(env, "groups", None)
     if not groups:
         space, actions = env.single_observation_space, env.single_action_space
         return {

@@ -16,7 +16,6 @@ from rollouts.specs import AgentGroup, EnvSpec
 if TYPE_CHECKING:
     from rollouts.pool.observation_parts import ObservationParts
     from rollouts.pool.statistics import NormalizerStatistics
-    from rollouts.pool.stats import PoolStats
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -28,7 +27,8 @@ AUTORESET = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DIS
 
 # Features that an engine may lack, and the end of the sentence that refuses each.
 FEATURES = {
-    "async": "step some environments while others are waited for: leave batch_size out",
+    "async": "step some environments while others are waited for: leave out batch_size, env_id, "
+    "min_envs and max_envs",
     "out": "write into arrays of the caller's: leave out out",
     "collect": "compute a policy: collect with engine='torch'",
     "states": "save environments: get_state and set_state need a pool that make_vec makes",
@@ -36,6 +36,10 @@ FEATURES = {
     "model": "change models of MuJoCo's: make_vec makes pools that do, of ids that are on MuJoCo",
     "masks": "tell masks of actions beside infos: read info['action_mask']",
     "statistics": "normalise: give make_vec normalize_observation or normalize_reward",
+    "render": "draw: make one without device, which takes a kernel's states by set_state",
+    "rollout": "step many times in one launch: call step, or collect with a policy",
+    "graph": "have its steps recorded in a graph: leave cuda_graph out",
+    "agent_rows": "show agents as rows: leave device out, or collect them by group",
     "xla": "be stepped by functions that JAX compiles: make_vec makes pools that are",
 }
 
@@ -47,6 +51,7 @@ class Engine(Protocol):
       name: What sentences call this kind of engine.
       can: Names of FEATURES; `refuse` raises the SpecError of the others.
       env_spec: What the first environment's id stands for.
+      device: The `torch.device` of the arrays; None: they are NumPy's.
       recipe: Ids, N and the other arguments, which make this engine again in any process.
       groups: Of agents; empty where environments have one agent.
       info_names: What the environments report, such as "lives" or "action_mask".
@@ -60,6 +65,7 @@ class Engine(Protocol):
     name: str
     can: frozenset[str]
     groups: tuple[AgentGroup, ...]
+    device: Any
     env_spec: EnvSpec
     recipe: tuple[str | list[str], int, dict[str, Any]]
     num_envs: int
@@ -125,8 +131,11 @@ class Engine(Protocol):
     def buffer_bytes(self) -> int:
         """Bytes of all buffers that the engine owns."""
 
-    def stats(self) -> PoolStats:
-        """Counts and times since construction or `reset_stats`."""
+    def synchronize(self) -> None:
+        """Waits for everything that was launched, and raises what went wrong there."""
+
+    def stats(self) -> Any:
+        """Counts and times since construction or `reset_stats`: PoolStats or DeviceStats."""
 
     def reset_stats(self) -> None:
         """Begins the counts and times of `stats` anew."""
@@ -157,6 +166,11 @@ class Engine(Protocol):
         normalize: dict[str, Any] | None,
     ) -> list[Array] | None:
         """Steps all environments T times with a policy for each group."""
+
+    def rollout(
+        self, num_steps: int, actions: Any, action_seed: int, record: bool
+    ) -> tuple[Arrays, list[Any]]:
+        """Steps all environments K times by one launch; returns rows, and actions it recorded."""
 
     def save(self, env_id: npt.ArrayLike | None) -> list[bytes]:
         """Saves environments whole."""
@@ -189,3 +203,12 @@ class Engine(Protocol):
 def refuse(engine: Engine, feature: str) -> NoReturn:
     """Raises the SpecError of a feature that an engine lacks."""
     raise SpecError(f"{engine.name} cannot {FEATURES[feature]}")
+
+
+def lacking(feature: str) -> Callable[..., Any]:
+    """A method of an engine that lacks a feature: it raises the SpecError of `refuse`."""
+
+    def refused(engine: Engine, *_: Any, **__: Any) -> NoReturn:
+        refuse(engine, feature)
+
+    return refused

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MultiAgentVectorEnv`: a native pool whose environments have several agents each."""
+"""`MultiAgentVectorEnv`: the face of environments with several agents each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from rollouts.checks import add_errors, check_collects
 from rollouts.errors import DTypeError, SpecError
 from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
-from rollouts.pool.engine import Arrays, Engine
+from rollouts.pool.engine import Arrays, Engine, refuse
 from rollouts.pool.face import PoolFace, check_is_engine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
     from rollouts.returns import Gae, Nstep
+    from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -37,8 +38,8 @@ _GROUP_ARRAYS = (
 )
 
 
-class MultiAgentVectorEnv(AgentGroups, PoolFace):
-    """N environments with several agents each, stepped as a batch by the native pool.
+class MultiAgentVectorEnv(AgentGroups, PoolFace[Any]):
+    """N environments with several agents each, stepped as a batch by an engine.
 
     What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
     states and failures. Agents are in groups with equal spaces. Wherever an array has one row per
@@ -54,7 +55,8 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
       agents: Names of all agents as PettingZoo has them, group after group.
       single_observation_spaces, single_action_spaces: group -> space of one agent.
       observation_space, action_space: Of a batch, as `step` takes and returns it.
-      num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
+      num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode, device: as
+        VectorEnv.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -147,7 +149,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
                 raise DTypeError(
                     f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}"
                 )
-            out = {name: self._in_groups(name, array) for name, array in out.items()}
+            out = {name: _in_groups(self.groups, name, array) for name, array in out.items()}
         self.engine.send(self._in_order(actions), env_id, out)
 
     def recv(
@@ -192,6 +194,23 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         """
         return self.engine.render(env_ids, None)
 
+    def rollout(
+        self,
+        num_steps: int,
+        actions: Grouped = "random",
+        *,
+        action_seed: int = 0,
+        record: bool = False,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Steps all environments `num_steps` times by one launch; see `VectorEnv.rollout`."""
+        if not (isinstance(actions, str) and actions == "random"):
+            actions = self._in_order(actions)
+        arrays, taken = self.engine.rollout(num_steps, actions, action_seed, record)
+        five = self._five(arrays)
+        if taken:
+            five[4]["action"] = self._grouped(taken)
+        return five
+
     def as_single_agent(self) -> AgentRows:
         """Agents as rows of a Gymnasium vector environment, for a policy that they share.
 
@@ -200,8 +219,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
           Stable-Baselines3, CleanRL or Tianshou. Step either, not both.
 
         Raises:
-          SpecError: Groups with unlike spaces, an asynchronous pool, or no autoreset.
+          SpecError: Groups with unlike spaces, an asynchronous pool, no autoreset, or a device.
         """
+        if self.device is not None:
+            refuse(self.engine, "agent_rows")
         return AgentRows(self)
 
     def collect(
@@ -229,8 +250,8 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         Raises:
           As `VectorEnv.collect`.
         """
-        acts = self._of_groups("policies", policies)
-        of_groups = self._of_groups("arrays", arrays)
+        acts = _of_groups(self.groups, "policies", policies)
+        of_groups = _of_groups(self.groups, "arrays", arrays)
         for policy, one in zip(acts, of_groups, strict=True):
             check_collects(policy, one, self.engine.why_not_collects)
         rule = returns.rule if returns else None
@@ -246,57 +267,61 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
     ) -> MultiAgentBatch:
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
-        return self._batch(arrays, self.engine.take_failures())
-
-    def _batch(self, arrays: Arrays, failures: list[tuple[int, str]]) -> MultiAgentBatch:
+        failures = self.engine.take_failures()
         step = dict(zip(STEP_ARRAYS, arrays, strict=False))
-        # the groups' arrays are the last
-        first = len(arrays) - len(self.groups) * len(_GROUP_ARRAYS)
-        grouped = {
-            name: self._grouped(arrays[first + index :: len(_GROUP_ARRAYS)])
-            for index, name in enumerate(_GROUP_ARRAYS)
-        }
+        grouped = dict(zip(_GROUP_ARRAYS, self._of_agents(arrays), strict=True))
         if not self._same_step:
             grouped["final_obs"] = None
         env_id = step["env_id"]
-        if failures:
-            failed = np.isin(env_id, [env for env, _ in failures])
-        else:
-            failed = np.zeros(len(env_id), np.bool_)
+        # no id is below 0: False for each, in an array of the same kind on the same device
+        failed = np.isin(env_id, [env for env, _ in failures]) if failures else env_id < 0
         return MultiAgentBatch(
             **grouped,
-            ended=step["terminated"] | step["truncated"],
+            ended=_ended(step),
             failed=failed,
             env_id=env_id,
             episode_length=step["episode_length"],
         )
 
     def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        failures = self.engine.take_failures()
-        batch = self._batch(arrays, failures)
+        step = dict(zip(STEP_ARRAYS, arrays, strict=False))
+        obs, reward, terminated, truncated, *others = self._of_agents(arrays)
+        active, episode_return, final_obs = others
         info: Info = {
-            "active": batch.active,
-            "episode_return": batch.episode_return,
-            "env_id": batch.env_id,
-            "episode_length": batch.episode_length,
-            "ended": batch.ended,
+            "active": active,
+            "episode_return": episode_return,
+            "env_id": step["env_id"],
+            "episode_length": step["episode_length"],
+            "ended": _ended(step),
         }
-        if batch.final_obs is not None:
-            info["final_obs"] = batch.final_obs
-        add_errors(info, batch.env_id, failures)
-        return batch.obs, batch.reward, batch.terminated, batch.truncated, info
+        if self._same_step:
+            info["final_obs"] = final_obs
+        add_errors(info, step["env_id"], self.engine.take_failures())
+        return obs, reward, terminated, truncated, info
 
-    def _of_groups(self, what: str, given: Mapping[str, T]) -> list[T]:
-        """Values of the groups, in their order."""
-        if not isinstance(given, Mapping) or given.keys() != self.groups.keys():
-            told = list(given) if isinstance(given, Mapping) else type(given).__name__
-            raise SpecError(
-                f"{what} must be a dict with one for each of {list(self.groups)}, got {told}"
-            )
-        return [given[name] for name in self.groups]
+    def _of_agents(self, arrays: Arrays) -> list[Grouped]:
+        """Each of _GROUP_ARRAYS, which are the last of a batch, group after group."""
+        count = len(_GROUP_ARRAYS)
+        first = len(arrays) - len(self.groups) * count
+        return [self._grouped(arrays[first + index :: count]) for index in range(count)]
 
-    def _in_groups(self, name: str, array: Any) -> Any:
-        """Puts an array of agents in `out` under its group's name, where there is one group."""
-        if name not in _GROUP_ARRAYS or len(self.groups) > 1 or isinstance(array, Mapping):
-            return array
-        return {next(iter(self.groups)): array}
+
+def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, T]) -> list[T]:
+    """Values of the groups, in their order."""
+    if not isinstance(given, Mapping) or given.keys() != groups.keys():
+        told = list(given) if isinstance(given, Mapping) else type(given).__name__
+        raise SpecError(f"{what} must be a dict with one for each of {list(groups)}, got {told}")
+    return [given[name] for name in groups]
+
+
+def _in_groups(groups: Mapping[str, AgentGroup], name: str, array: Any) -> Any:
+    """Puts an array of agents in `out` under its group's name, where there is one group."""
+    if name not in _GROUP_ARRAYS or len(groups) > 1 or isinstance(array, Mapping):
+        return array
+    return {next(iter(groups)): array}
+
+
+def _ended(step: dict[str, Any]) -> Any:
+    """Whether episodes are over; an engine that knows no more has it as `terminated`."""
+    terminated, truncated = step["terminated"], step["truncated"]
+    return terminated if truncated is None else terminated | truncated

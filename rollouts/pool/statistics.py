@@ -18,6 +18,7 @@ from rollouts.errors import SpecError
 from rollouts.pool.wrappers import Wrappers
 
 Float64s = npt.NDArray[np.float64]
+_NONE = "there are no statistics: give make_vec normalize_observation or normalize_reward"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,14 +131,22 @@ class NormalizerStatistics:
       kinds: Those that the pool keeps: both, one or none.
     """
 
-    def __init__(self, pool: _native.CpuPool, wrappers: Wrappers, shape: tuple[int, ...]) -> None:
-        """Reads and sets those of a pool whose observations have this shape."""
-        self._pool, self._shape = pool, shape
+    def __init__(
+        self, pool: _native.CpuPool | None, wrappers: Wrappers, shape: tuple[int, ...]
+    ) -> None:
+        """Reads and sets those of a pool whose observations have this shape; None: of none."""
+        self._kept_by, self._shape = pool, shape
         kept = {
             "observation": wrappers.normalize_observation,
             "reward": wrappers.normalize_reward,
         }
         self.kinds = tuple(kind for kind, is_kept in kept.items() if is_kept)
+
+    @property
+    def _pool(self) -> _native.CpuPool:
+        if self._kept_by is None:
+            raise SpecError(_NONE)
+        return self._kept_by
 
     def read(self, kind: str, *, fresh: bool = False) -> RunningStatistics:
         """Statistics in force, or of what was counted since the last `fresh` read.
@@ -148,6 +157,14 @@ class NormalizerStatistics:
         mean, var, count = self._pool.read_statistics(kind, fresh)
         shape = self._shape_of(kind)
         return RunningStatistics(mean.reshape(shape), var.reshape(shape), count)
+
+    def take_new(self) -> dict[str, RunningStatistics]:
+        """Statistics of what was counted since the last call, by kind, as far as they are kept.
+
+        Several pools share their statistics so: each one's are taken and `merged` into common ones,
+        which all get. Counts begin at 0.
+        """
+        return {kind: self.read(kind, fresh=True) for kind in self.kinds}
 
     def replace(self, kind: str, statistics: object) -> None:
         """Puts others in their place.
@@ -173,9 +190,7 @@ class NormalizerStatistics:
             in flight.
         """
         if not self.kinds:
-            raise SpecError(
-                "there are no statistics: give make_vec normalize_observation or normalize_reward"
-            )
+            raise SpecError(_NONE)
         self._pool.update_statistics(flag("update_statistics", updates))
 
     def _shape_of(self, kind: str) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ class FrameSource:
     """Draws the environments of one pool; makes nothing before the first frame.
 
     Attributes:
+      draws_any: Whether any of the environments can be drawn.
       options: How the frames of MuJoCo environments look, and how large those of Tag are.
     """
 
@@ -66,6 +67,7 @@ class FrameSource:
         self._specs = [specs[one] for one, count in runs for _ in range(count)]
         drawers = {one: family_of(spec.header).drawer for one, spec in specs.items()}
         self._drawers = [drawers[one] for one, count in runs for _ in range(count)]
+        self.draws_any = any(self._drawers)
         has_size = SIZE if "tag" in drawers.values() else ()
         unknown = [name for name in sorted(options) if name not in has_size]
         if unknown and "mujoco" not in drawers.values():

@@ -11,7 +11,7 @@ import torch
 from grid_ids import without_equal_kinds
 
 import rollouts
-from rollouts import DeviceVectorEnv, EnvError, MultiAgentDeviceVectorEnv
+from rollouts import EnvError, MultiAgentVectorEnv, VectorEnv
 from rollouts.returns import Gae
 
 pytestmark = [
@@ -27,9 +27,11 @@ LIGHT = [
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 
 
-def make(env_id: str, num_envs: int, device: str = "cuda", **kwargs: Any) -> DeviceVectorEnv:
+def make(
+    env_id: str, num_envs: int, device: str = "cuda", **kwargs: Any
+) -> VectorEnv[torch.Tensor]:
     env = rollouts.make_vec(env_id, num_envs, device=device, **{"seed": 1, **kwargs})
-    assert isinstance(env, DeviceVectorEnv)
+    assert isinstance(env, VectorEnv)
     return env
 
 
@@ -153,7 +155,7 @@ def make_agents(env_id: str, num_envs: int, device: str, **kwargs: Any) -> Any:
     options = CROWD if env_id == "TagContinuous-v0" else {}
     arguments = {"seed": 1, "max_episode_steps": 25, **options, **kwargs}
     env = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
-    assert isinstance(env, MultiAgentDeviceVectorEnv)
+    assert isinstance(env, MultiAgentVectorEnv)
     return env
 
 

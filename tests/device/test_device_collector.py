@@ -344,7 +344,7 @@ def test_errors_say_what_to_do() -> None:
     policy = TorchPolicy(ActorCritic(cpu.single_observation_space, space), space)
     with pytest.raises(SpecError, match=r"cuda_graph cannot be had of a pool of threads: .*leave"):
         Collector(cpu, policy, 4, cuda_graph=True)
-    with pytest.raises(SpecError, match=r"mask_actions cannot be had of a pool of kernels"):
+    with pytest.raises(SpecError, match=r"mask_actions cannot be had of a pool on a device"):
         Collector(device, policy, 4, mask_actions=True)
     with pytest.raises(SpecError, match="rollout_length is 0"):
         Collector(device, policy, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceVectorEnv` beside its rules: what it returns, keeps, refuses and counts."""
+"""A VectorEnv of a kernel: what it returns, keeps, refuses and counts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import ClosedError, DeviceVectorEnv, EngineError, EnvError, ProtocolError, SpecError
+from rollouts import ClosedError, EngineError, EnvError, ProtocolError, SpecError, VectorEnv
 from rollouts.device import arguments, rows
 from rollouts.machine import torch_device
 
 EMULATION = "cpu-emulation"
 
 
-def make(env_id: str = "CartPole-v1", num_envs: int = 4, **kwargs: Any) -> DeviceVectorEnv:
+def make(env_id: str = "CartPole-v1", num_envs: int = 4, **kwargs: Any) -> VectorEnv[torch.Tensor]:
     env = rollouts.make_vec(env_id, num_envs, device=EMULATION, **{"seed": 1, **kwargs})
-    assert isinstance(env, DeviceVectorEnv)
+    assert isinstance(env, VectorEnv)
     return env
 
 
@@ -95,9 +95,9 @@ def test_rows_of_captured_steps_are_nobody_elses(monkeypatch: pytest.MonkeyPatch
 def test_options_stay_where_they_are() -> None:
     env = make(gravity=[1.0, 2.0, 3.0, 4.0])
     env.reset()
-    before = env._envs._configs.data_ptr()
+    before = env.engine.steps.arrays._configs.data_ptr()
     env.reset(options={"gravity": 2.0, "reset_mask": np.array([True, False, False, True])})
-    assert env._envs._configs.data_ptr() == before
+    assert env.engine.steps.arrays._configs.data_ptr() == before
 
 
 def test_halves_of_a_step() -> None:
@@ -107,7 +107,7 @@ def test_halves_of_a_step() -> None:
     with pytest.raises(ProtocolError, match="call send before recv"):
         env.recv()
     env.send(actions)
-    with pytest.raises(ProtocolError, match="call recv before send"):
+    with pytest.raises(ProtocolError, match="not received: call recv or drain first"):
         env.send(actions)
     assert torch.equal(env.recv()[0], other.step(actions)[0])
 
@@ -232,7 +232,7 @@ def test_a_nonsense_call_says_what_would_work() -> None:
         (
             "CartPole-v1",
             {"num_threads": 2, "batch_size": 1},
-            "batch_size cannot be had of a pool of kernels",
+            "batch_size cannot be had of a pool on a device",
         ),
         (["CartPole-v1", "CartPole-v0"], {}, "environments are of one id"),
         ("CartPole-v1", {"obs_dtype": "float64"}, "obs_dtype must be one of"),
@@ -262,7 +262,7 @@ def test_what_is_of_the_cpu_says_so() -> None:
     policy: Any = None
     with pytest.raises(SpecError, match="env is a CartPoleVectorEnv, expected one of make_vec"):
         rollouts.Collector(gymnasium.make_vec("CartPole-v1", 2), policy, 5)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="give its states to one without device"):
+    with pytest.raises(SpecError, match="cannot draw: make one without device"):
         env.render()
     pytest.importorskip("pygame")
     cpu = rollouts.make_vec("CartPole-v1", 4)

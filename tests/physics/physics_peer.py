@@ -41,7 +41,7 @@ def put_states(
     Args:
       refresh: As of `Worlds.refresh`.
     """
-    pool = env._pool
+    pool = env.engine.steps.pool
     worlds, arrays = pool._worlds, pool.arrays
     with wp.ScopedDevice("cpu"):
         wp.to_torch(worlds.data.qpos).copy_(torch.from_numpy(qpos))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Collector` over a `PhysicsVectorEnv`: its rollouts are what stepping by hand gives."""
+"""`Collector` over a `PhysicsEngine`: its rollouts are what stepping by hand gives."""
 
 from __future__ import annotations
 

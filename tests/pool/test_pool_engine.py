@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -12,19 +13,26 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts import ProtocolError, SpecError
+from rollouts import EngineError, ProtocolError, SpecError
 from rollouts.pool.engine import FEATURES, Engine
 from rollouts.pool.native import NativeEngine
 
-CELLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "one agent": ("CartPole-v1", {}),
-    "asynchronous": ("CartPole-v1", {"batch_size": 2}),
-    "several agents": ("TagGridWorld-v0", {}),
-    "parts": ("MiniGrid-Empty-8x8-v0", {"flatten_observation": False}),
-    "a model": ("InvertedPendulum-v5", {}),
-    "functions": ("MuJoCo-v0", {"env_options": {"xml_file": "hopper.xml"}}),
-    "masks": ("Taxi-v4", {}),
-    "statistics": ("CartPole-v1", {"env_options": {"normalize_observation": True}}),
+KERNEL = "rollouts.device.kernel_engine:KernelEngine"
+PHYSICS = "rollouts.physics.physics_engine:PhysicsEngine"
+NATIVE = "rollouts.pool.native:NativeEngine"
+CELLS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "one agent": (NATIVE, "CartPole-v1", {}),
+    "asynchronous": (NATIVE, "CartPole-v1", {"batch_size": 2}),
+    "several agents": (NATIVE, "TagGridWorld-v0", {}),
+    "parts": (NATIVE, "MiniGrid-Empty-8x8-v0", {"flatten_observation": False}),
+    "a model": (NATIVE, "InvertedPendulum-v5", {}),
+    "functions": (NATIVE, "MuJoCo-v0", {"env_options": {"xml_file": "hopper.xml"}}),
+    "masks": (NATIVE, "Taxi-v4", {}),
+    "statistics": (NATIVE, "CartPole-v1", {"env_options": {"normalize_observation": True}}),
+    "a kernel": (KERNEL, "CartPole-v1", {}),
+    "a kernel that shows masks": (KERNEL, "Taxi-v3", {}),
+    "a kernel of agents": (KERNEL, "TagGridWorld-v0", {}),
+    "physics": (PHYSICS, "InvertedPendulum-v5", {}),
 }
 
 
@@ -52,6 +60,15 @@ def ask_to_collect(engine: Engine) -> None:
         raise SpecError(why_not)
 
 
+def draw(engine: Engine) -> None:
+    try:
+        engine.render(None, None)
+    except EngineError as error:
+        pytest.skip(str(error))
+
+
+# features of how an engine is made or wrapped, which no call of its own tries
+CHOSEN = {"async", "graph", "agent_rows"}
 TRIALS: dict[str, Callable[[Engine], Any]] = {
     "out": step_into,
     "collect": ask_to_collect,
@@ -61,15 +78,22 @@ TRIALS: dict[str, Callable[[Engine], Any]] = {
     "masks": lambda engine: engine.action_masks(),
     "statistics": read_statistics,
     "xla": lambda engine: engine.xla_handle(),
+    "render": draw,
+    "rollout": lambda engine: engine.rollout(3, "random", 0, True),
 }
 
 
 @pytest.fixture(params=CELLS, ids=[name.replace(" ", "_") for name in CELLS])
 def engine(request: pytest.FixtureRequest) -> Any:
-    env_id, arguments = CELLS[request.param]
+    place, env_id, arguments = CELLS[request.param]
     if env_id.startswith(("MuJoCo", "Inverted")):
         pytest.importorskip("mujoco")
-    made = NativeEngine(env_id, 4, seed=1, num_threads=1, **arguments)
+    if place == PHYSICS:
+        pytest.importorskip("mujoco_warp")
+    module, _, name = place.partition(":")
+    make = getattr(importlib.import_module(module), name)
+    where = {"num_threads": 1} if place == NATIVE else {"device": "cpu-emulation"}
+    made = make(env_id, 4, seed=1, **where, **arguments)
     made.reset(None, None)
     made.drain(None)
     yield made
@@ -86,7 +110,7 @@ def test_an_engine_does_what_it_says_and_refuses_the_rest(engine: Engine, featur
 
 
 def test_every_feature_is_tried_or_chosen_at_construction(engine: Engine) -> None:
-    assert {*TRIALS, "async"} == {*FEATURES}
+    assert {*TRIALS} | CHOSEN == {*FEATURES}
     assert engine.can <= {*FEATURES}
 
 
