@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one table of what works where: keywords by what steps environments and how many agents act.
 
-A keyword that is not in the table works in every cell. `docs/reference/features.md` is made of it.
+A keyword that is not in the table works in every cell. The page "What works
+where" of the documentation is made of it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Any
 
 from rollouts.errors import SpecError
 
-# What steps environments: an engine, or "device" for both that do so there. "alone" and "agents"
-# say how many agents they have, whatever steps them.
+# What steps environments: an engine, or "device" and "host" for those that do so there. "alone" and
+# "agents" say how many agents they have, whatever steps them.
 PLACES: Mapping[str, str] = {
     "native": "a pool of threads",
     "kernel": "a pool of kernels on a device",
     "physics": "a pool of physics on a device",
     "device": "a pool on a device",
     "hosted": "environments in Python",
+    "host": "environments on the host",
     "alone": "environments with one agent",
     "agents": "environments with several agents",
 }
@@ -27,16 +29,20 @@ PLACES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of environments: a key of PLACES, and whether they have several agents."""
+    """One kind of environments: a key of PLACES, and whether they have several agents.
+
+    None: that is not known.
+    """
 
     engine: str
-    has_agents: bool = False
+    has_agents: bool | None = False
 
     @property
     def places(self) -> tuple[str, ...]:
         """The keys of PLACES that hold for it."""
-        on_device = ("device",) if self.engine in ("kernel", "physics") else ()
-        return (self.engine, *on_device, "agents" if self.has_agents else "alone")
+        where = "device" if self.engine in ("kernel", "physics") else "host"
+        agents = () if self.has_agents is None else ("agents" if self.has_agents else "alone",)
+        return (self.engine, where, *agents)
 
 
 # No environment on MuJoCo has several agents.
@@ -55,10 +61,6 @@ WRAPPERS = (
     "rescale_action",
     "time_aware",
 )
-
-
-def _at(places: Iterable[str], why: str) -> dict[str, str]:
-    return dict.fromkeys(places, why)
 
 
 # Owner -> keyword, or keyword=value -> place -> why it cannot be had there, and what to do.
@@ -108,8 +110,58 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "device": "its kernels choose among all actions; leave mask_actions out",
         },
         "cuda_graph": {
-            **_at(("native", "hosted"), "there is no launch to record; leave cuda_graph out"),
+            "host": "there is no launch to record; leave cuda_graph out",
             "physics": "each of its steps is a graph already; leave cuda_graph out",
+        },
+    },
+    "RolloutCoordinator": {
+        "num_workers=0": {
+            "device": "expected at least 1 worker; in this process use a rollouts.Collector"
+        },
+        "inference": {
+            "agents": "the inference actor has one policy; leave inference out",
+            "hosted": "the inference actor takes the spaces from an id; leave inference or "
+            "collect.make_env out",
+            "device": "the policies lie on the workers' devices; leave inference out",
+        },
+        "collect.batch_size": {
+            "agents": "agents are collected synchronously; leave collect.batch_size out",
+            "device": "one launch steps all environments; leave collect.batch_size out",
+        },
+        "collect.mask_actions": {
+            "agents": "they report no info['action_mask']; leave collect.mask_actions out",
+            "device": "its kernels choose among all actions; leave collect.mask_actions out",
+        },
+        "collect.pack_frame_stacks": {
+            "agents": "no such environment stacks frames; leave collect.pack_frame_stacks out",
+            "device": "its tensors travel as they are; leave collect.pack_frame_stacks out",
+        },
+        "collect.policies": {
+            "alone": "the one agent has one policy; leave collect.policies out",
+        },
+        "collect.make_env": {
+            "device": "its environments are those of an id; leave collect.make_env or .device out"
+        },
+        "collect.make_collector": {
+            "device": "workers make their own there; leave collect.make_collector or .device out"
+        },
+        **{
+            f"collect.tensor_transport={way!r}": {
+                "host": "their fragments are arrays, which travel through the object store; leave "
+                "collect.tensor_transport out"
+            }
+            for way in ("cuda_ipc", "nixl")
+        },
+    },
+    "ReplayService": {
+        "keep_final_obs=False": {
+            "host": "an episode that was cut cannot be valued without what it ended with; make the "
+            "coordinator with collect=CollectOptions(keep_final_obs=True)"
+        },
+        "coordinator": {
+            "agents": "a service keeps the rollouts of one group; add those of each group to a "
+            "rollouts.replay.ReplayBuffer of its own",
+            "device": "a service keeps arrays of the host; use a DeviceReplay in the learner",
         },
     },
 }

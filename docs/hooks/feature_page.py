@@ -9,15 +9,21 @@ from typing import Any
 
 import rollouts
 from rollouts.features import CELLS, PLACES, REFUSED, Cell, why_not
+from rollouts.replay import ReplayService
 
 _OWNERS: dict[str, Callable[..., Any]] = {
     "make_vec": rollouts.make_vec,
     "Collector": rollouts.Collector,
+    "RolloutCoordinator": rollouts.RolloutCoordinator,
+    "ReplayService": ReplayService,
 }
 _ABOUT = {
     "make_vec": "Keywords of `make_vec`, and wrappers. `from_env_fns` and `from_parallel_env_fns`, "
     "which host environments in Python, have keywords of their own.",
     "Collector": "Keywords of `Collector`, and the `batch_size` of the environments it steps.",
+    "RolloutCoordinator": "Keywords of `RolloutCoordinator`. Environments in Python are those of "
+    "`collect.make_env`.",
+    "ReplayService": "Keywords of `ReplayService`.",
 }
 
 
@@ -46,6 +52,9 @@ def _signature(owner: str) -> Iterator[str]:
     for one in inspect.signature(_OWNERS[owner]).parameters.values():
         if one.kind is one.KEYWORD_ONLY and one.name not in ("device", "collect"):
             yield one.name
+    if owner == "RolloutCoordinator":
+        for name in inspect.signature(rollouts.CollectOptions).parameters:
+            yield f"collect.{name}"
 
 
 def _head() -> list[str]:

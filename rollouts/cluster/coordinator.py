@@ -144,7 +144,9 @@ class RolloutCoordinator(Generic[Rollout]):
             numa_nodes=placement.numa_nodes,
             collect=collect.decided(num_workers),
         )
-        policies = checks.check_env(self._config, inference)
+        # what a ReplayService checks
+        self.collect, self.cell = collect, checks.check_cell(self._config, num_workers, options)
+        policies = checks.check_env(self._config)
         self._weights = WeightStore(part_by_ray if num_workers else local_part, weights, policies)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
         self._bundles = Bundles.of_workers(

@@ -68,7 +68,7 @@ class BatchedEnv(Protocol):
         ...
 
 
-def device_pool(env: Any) -> Any | None:
+def device_pool(env: Any) -> Any:
     """Returns the engine that steps an environment on a device; None on the host."""
     engine = getattr(env, "engine", None)
     return None if getattr(engine, "device", None) is None else engine

@@ -16,17 +16,11 @@ from rollouts.distributed.options import CoordinatorOptions, Inference, Placemen
 from rollouts.distributed.weight_transport import ONLY
 from rollouts.distributed.worker_config import CollectOptions, WorkerConfig
 from rollouts.errors import EngineError, ProtocolError, SpecError
-from rollouts.specs import AgentGroup
+from rollouts.features import Cell, check
+from rollouts.pool.make import cell_of_id
+from rollouts.specs import EnvSpec
 
 _log = logging.getLogger(__name__)
-
-# what environments with several agents do not have, and why
-AGENTS: Mapping[str, str] = {
-    "collect.batch_size": "agents are collected synchronously",
-    "collect.mask_actions": "policies of groups choose among all actions",
-    "collect.pack_frame_stacks": "no such environment stacks frames",
-    "inference": "the inference actor has one policy",
-}
 
 # numbers of RolloutCoordinator that may be 0
 MAY_BE_0 = ("num_workers", "seed")
@@ -42,7 +36,7 @@ def check_options(num_workers: int, options: CoordinatorOptions) -> None:
     """Raises SpecError where two of the options do not go together."""
     check_placement(options.placement, num_workers)
     check_inference(options.inference, options.collect, num_workers)
-    check_device(options, num_workers)
+    check_gpu(options)
 
 
 def check_policy(make_policy: object) -> None:
@@ -75,11 +69,6 @@ def check_inference(inference: Inference | None, collect: CollectOptions, num_wo
             "collect.outputs with inference: the policy of an inference actor puts what it likes "
             "into PolicyOutput.extras; leave one of them out"
         )
-    if collect.make_env is not None:
-        raise SpecError(
-            "collect.make_env with inference: the inference actor needs the spaces of one of "
-            "rollouts.env_ids(); leave inference out, or use such an environment"
-        )
 
 
 def check_joined(collect: CollectOptions) -> None:
@@ -91,31 +80,45 @@ def check_joined(collect: CollectOptions) -> None:
         )
 
 
-def check_device(options: CoordinatorOptions, num_workers: int) -> None:
-    """Raises SpecError where workers with a GPU's pool cannot do what else is asked for."""
+def check_gpu(options: CoordinatorOptions) -> None:
+    """Raises SpecError where workers would not see the GPU that their pools are to be on."""
+    if options.collect.device == "cuda" and not options.placement.num_gpus:
+        raise SpecError(
+            "collect.device is 'cuda' and placement.num_gpus is 0, so that Ray would hide all GPUs "
+            "from the workers: expected placement=Placement(num_gpus=1), or a fraction"
+        )
+
+
+def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptions) -> Cell:
+    """Raises SpecError where the environments do not have what is asked for, as far as it is known.
+
+    Returns:
+      What is known of the environments here; of `make_env` the workers check the rest.
+    """
     collect = options.collect
-    if collect.device is None:
-        return
-    given = f"collect.device is {collect.device!r}"
-    if num_workers == 0:
-        raise SpecError(
-            f"{given} with num_workers=0, expected at least 1 worker: in this process use "
-            "rollouts.Collector"
-        )
-    if options.inference is not None:
-        raise SpecError(f"{given} with inference, expected one of them: policies are on devices")
-    if collect.device == "cuda" and not options.placement.num_gpus:
-        raise SpecError(
-            f"{given} and placement.num_gpus is 0, so that Ray would hide all GPUs from the "
-            "workers: expected placement=Placement(num_gpus=1), or a fraction"
-        )
-    unfit = ("batch_size", "mask_actions", "pack_frame_stacks")
-    for name in (*unfit, "make_env", "make_collector"):
-        if getattr(collect, name):
-            raise SpecError(
-                f"{given}, where collect.{name} cannot be had: leave one of them out; see "
-                "rollouts.Collector"
-            )
+    spec = _spec_of(config)
+    has_agents = None if spec is None else bool(spec.groups)
+    kind = "hosted" if collect.make_env else cell_of_id(config.env_id, None).engine
+    if collect.device is not None:
+        kind = cell_of_id(config.env_id, collect.device).engine
+    cell = Cell(kind, has_agents)
+    asked = ["inference"] if options.inference is not None else []
+    asked += ["num_workers=0"] if num_workers == 0 else []
+    check("RolloutCoordinator", [*asked, *collect.asked], cell)
+    return cell
+
+
+def _spec_of(config: WorkerConfig) -> EnvSpec | None:
+    """Returns the environments' spec; None where it is not known in this process."""
+    if config.collect.make_env is not None or config.collect.make_collector is not None:
+        return None
+    import rollouts
+
+    # the engine may be missing here and present where the workers are
+    try:
+        return rollouts.env_spec(config.env_id, **config.env_options)
+    except EngineError:
+        return None
 
 
 def check_placement(placement: Placement, num_workers: int) -> None:
@@ -140,29 +143,20 @@ def check_placement(placement: Placement, num_workers: int) -> None:
         )
 
 
-def check_env(config: WorkerConfig, inference: Inference | None) -> tuple[str, ...] | None:
+def check_env(config: WorkerConfig) -> tuple[str, ...] | None:
     """Raises SpecError at once, instead of from every worker, where id or options are wrong.
 
     Returns:
       The names of the environment's policies; None where they are not known in this process.
     """
-    collect = config.collect
-    if collect.make_env is not None or collect.make_collector is not None:
-        return None
-    import rollouts
-
-    # the engine may be missing here and present where the workers are
-    try:
-        spec = rollouts.env_spec(config.env_id, **config.env_options)
-    except EngineError:
+    collect, spec = config.collect, _spec_of(config)
+    if spec is None:
         return None
     if spec.groups:
-        return _check_agents(spec.groups, config.env_id, collect, inference)
-    if collect.policies is not None:
-        raise SpecError(
-            f"collect.policies is {collect.policies!r}, and {config.env_id} has one agent, which "
-            "has one policy: leave collect.policies out"
-        )
+        for group in spec.groups:
+            Wanted(collect.outputs, collect.returns, group.single_action_space)
+        names = policy_names({group.name: group for group in spec.groups}, collect.policies)
+        return tuple(dict.fromkeys(names.values()))
     Wanted(collect.outputs, collect.returns, spec.single_action_space)
     space = spec.single_observation_space
     if collect.pack_frame_stacks and not space.shape:
@@ -171,26 +165,3 @@ def check_env(config: WorkerConfig, inference: Inference | None) -> tuple[str, .
             "expected arrays with an axis of frames: leave pack_frame_stacks out"
         )
     return (ONLY,)
-
-
-def _check_agents(
-    groups: tuple[AgentGroup, ...],
-    env_id: str,
-    collect: CollectOptions,
-    inference: Inference | None,
-) -> tuple[str, ...]:
-    """Returns the policies of environments with several agents, or raises SpecError."""
-    for name, sentence in AGENTS.items():
-        is_asked = inference is not None if name == "inference" else _field(collect, name)
-        if is_asked:
-            raise SpecError(
-                f"{name} with {env_id}, which has several agents: {sentence}; leave {name} out"
-            )
-    for group in groups:
-        Wanted(collect.outputs, collect.returns, group.single_action_space)
-    names = policy_names({group.name: group for group in groups}, collect.policies)
-    return tuple(dict.fromkeys(names.values()))
-
-
-def _field(collect: CollectOptions, name: str) -> object:
-    return getattr(collect, name.removeprefix("collect."))

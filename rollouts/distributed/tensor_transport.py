@@ -10,6 +10,7 @@ import importlib.util
 from typing import Literal, get_args
 
 from rollouts.errors import SpecError
+from rollouts.features import Cell, check
 from rollouts.support.field_checks import check_one_of
 
 TensorTransport = Literal["auto", "object_store", "cuda_ipc", "nixl"]
@@ -21,12 +22,9 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
     if device is not None:
         check_one_of("collect.device", device, get_args(Device))
     check_name("collect.tensor_transport", tensor_transport)
-    if device is None and tensor_transport not in ("auto", "object_store"):
-        raise SpecError(
-            f"collect.tensor_transport is {tensor_transport!r} without collect.device: fragments "
-            "of C++ pools are arrays of the host, which travel through the object store; leave "
-            "tensor_transport out"
-        )
+    if device is None:
+        asked = f"collect.tensor_transport={tensor_transport!r}"
+        check("RolloutCoordinator", [asked], Cell("native", None))
     if device == "cpu-emulation" and tensor_transport == "cuda_ipc":
         raise SpecError(
             "collect.tensor_transport is 'cuda_ipc' with device='cpu-emulation', expected "

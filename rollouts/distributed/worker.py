@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rollouts.batch import RolloutBatch
+from rollouts.collecting.batched_env import cell_of
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.agent_policies import make_policies
 from rollouts.distributed.offers import Loader, WeightOffer
@@ -24,6 +25,7 @@ from rollouts.distributed.tensor_transport import TensorTransport, lends_memory
 from rollouts.distributed.weight_transport import ONLY, pulls
 from rollouts.distributed.worker_config import CollectorLike, MakePolicy, WorkerConfig
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.features import check
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
 from rollouts.machine.torch_threads import threads_for
@@ -160,6 +162,9 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
     """
     env: Any = _build_env(config)
     try:
+        if config.collect.make_env is not None:
+            # the coordinator has checked those of an id
+            check("RolloutCoordinator", config.collect.asked, cell_of(env))
         policies, acting = make_policies(env, config, make_policy)
         collect = _collecting(env, acting.get(ONLY, acting), config)
         return _Collecting(env, policies.get(ONLY, policies), collect)

@@ -18,6 +18,7 @@ from rollouts.distributed.tensor_transport import (
     chosen,
 )
 from rollouts.errors import SpecError
+from rollouts.features import asked_of
 from rollouts.machine.torch_threads import check_threads
 from rollouts.returns import Gae, Nstep
 from rollouts.support.field_checks import check_one_of
@@ -81,6 +82,15 @@ class CollectOptions:
     policies: Mapping[str, str] | None = None
     device: Device | None = None
     tensor_transport: TensorTransport = "auto"
+
+    @property
+    def asked(self) -> list[str]:
+        """Keys of `rollouts.features` for the values that are not the defaults."""
+        asked = asked_of(self, "collect.")
+        # to pack nothing is possible everywhere
+        return [
+            one for one in asked if self.pack_frame_stacks or one != "collect.pack_frame_stacks"
+        ]
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""

@@ -103,7 +103,10 @@ def wrong_offset(config: Any) -> Any:
     ("options", "what"),
     [
         ({"make_env": 3}, "must be a function"),
-        ({"num_workers": 2, "inference": Inference()}, "make_env with inference"),
+        (
+            {"num_workers": 2, "inference": Inference()},
+            "inference cannot be had of environments in Python",
+        ),
         ({"make_env": wrong_offset}, r"\(4, 3\), expected \(4, 0\)"),
     ],
 )

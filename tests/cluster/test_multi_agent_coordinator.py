@@ -305,14 +305,17 @@ def test_sigkill_leaves_every_trajectory_whole(ray_session: object) -> None:
 
 def test_what_is_not_for_agents_is_refused() -> None:
     for changes, message in (
-        ({"collect": CollectOptions(batch_size=2)}, "collect.batch_size with TagContinuous-v0, w"),
-        ({"collect": CollectOptions(mask_actions=True)}, "among all actions; leave collect.mask_a"),
+        (
+            {"collect": CollectOptions(batch_size=2)},
+            "collect.batch_size cannot be had of environments with several",
+        ),
+        ({"collect": CollectOptions(mask_actions=True)}, "action_mask'\\]; leave collect.mask_a"),
         ({"collect": CollectOptions(policies={"x": "y"})}, "the unknown group 'x'"),
         ({"inference": Inference(), "num_workers": 1}, "several agents: the inference actor has o"),
         (
             {"env_id": "CartPole-v1", "env_options": {}}
             | {"collect": CollectOptions(policies={"agent": "p"})},
-            "and CartPole-v1 has one agent, which has one policy: leave collect.policies out",
+            "one agent: the one agent has one policy; leave collect.policies out",
         ),
         (
             {"env_id": "simple_tag_v3", "env_options": {}}

@@ -16,12 +16,22 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import Collector, SpecError, TorchPolicy
+from rollouts import (
+    CollectOptions,
+    Collector,
+    Inference,
+    RolloutCoordinator,
+    SpecError,
+    TorchPolicy,
+)
+from rollouts.distributed.worker import build_collector
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.features import CELLS, REFUSED, WRAPPERS, Cell, why_not
+from rollouts.replay import ReplayService
 from rollouts.returns import Gae
 
 NUM_ENVS, STEPS = 4, 12
-LIMIT = {"max_episode_steps": 5}
+LIMIT: dict[str, Any] = {"max_episode_steps": 5}
 SAME_STEP: dict[str, Any] = {"seed": 1, "autoreset_mode": "same_step"}
 # an id of each cell of `make_vec`, and what makes it one of that cell
 IDS: dict[Cell, tuple[str, dict[str, Any]]] = {
@@ -166,11 +176,11 @@ def test_make_vec_takes_each_keyword_or_says_why_not(cell: Cell, keyword: str) -
 
 def make_env(cell: Cell, keyword: str) -> Any:
     """Environments of a cell that have what a keyword of Collector is about, where it works."""
-    asynchronous = {"batch_size": 2} if keyword == "batch_size" else {}
+    asynchronous: dict[str, Any] = {"batch_size": 2} if keyword == "batch_size" else {}
     if cell == Cell("hosted"):
         env_id = "Taxi-v3" if keyword == "mask_actions" else "Pendulum-v1"
         make = lambda: gymnasium.make(env_id, **LIMIT)  # noqa: E731
-        here = {"num_processes": 2 if asynchronous else 0} | asynchronous
+        here: dict[str, Any] = {"num_processes": 2 if asynchronous else 0} | asynchronous
         return rollouts.from_env_fns([make] * NUM_ENVS, **here, **SAME_STEP)
     if cell == Cell("hosted", True):
         hosted: Any = [Walk] * NUM_ENVS
@@ -179,7 +189,8 @@ def make_env(cell: Cell, keyword: str) -> Any:
     env_id, place = IDS[cell]
     if keyword == "mask_actions" and cell == Cell("native"):
         env_id = "Taxi-v3"
-    return rollouts.make_vec(env_id, NUM_ENVS, **place, **asynchronous, **SAME_STEP, **LIMIT)
+    make_vec: Any = rollouts.make_vec
+    return make_vec(env_id, NUM_ENVS, **place, **asynchronous, **SAME_STEP, **LIMIT)
 
 
 def policies_of(env: Any) -> Any:
@@ -235,3 +246,140 @@ def test_a_collector_takes_each_keyword_or_says_why_not(cell: Cell, keyword: str
                 assert batch.batch_shape[0] == STEPS
                 assert works(collector, batch)
         collector.close()
+
+
+def hosted(config: Any) -> Any:
+    make = lambda: gymnasium.make("Pendulum-v1")  # noqa: E731
+    return rollouts.from_env_fns(
+        [make] * config.num_envs, num_processes=0, autoreset_mode="same_step"
+    )
+
+
+def hosted_agents(config: Any) -> Any:
+    walks: Any = [Walk] * config.num_envs
+    return rollouts.from_parallel_env_fns(walks, num_processes=0, autoreset_mode="same_step")
+
+
+def make_policy(spec: Any) -> TorchPolicy:
+    space = spec.single_action_space
+    return TorchPolicy(Net(spec.single_observation_space, space), space)
+
+
+# environments of each cell, for a coordinator
+COORDINATED: dict[Cell, tuple[str, dict[str, Any]]] = {
+    Cell("native"): ("Pendulum-v1", {}),
+    Cell("native", True): ("simple_tag_v3", {}),
+    Cell("kernel"): ("Pendulum-v1", {"device": "cpu-emulation"}),
+    Cell("kernel", True): ("simple_tag_v3", {"device": "cpu-emulation"}),
+    Cell("physics"): ("InvertedPendulum-v5", {"device": "cpu-emulation"}),
+    Cell("hosted"): ("mine", {"make_env": hosted}),
+    Cell("hosted", True): ("mine", {"make_env": hosted_agents}),
+}
+
+
+def coordinator(cell: Cell, options: dict[str, Any], **arguments: Any) -> RolloutCoordinator:
+    env_id, place = COORDINATED[cell]
+    return RolloutCoordinator(
+        env_id,
+        make_policy,
+        num_envs_per_worker=2,
+        rollout_length=6,
+        collect=CollectOptions(**{**place, **options}),
+        **{"num_workers": 0, **arguments},
+    )
+
+
+# refused values, and whether a coordinator needs workers for them
+REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "num_workers=0": ({}, {}),
+    "inference": ({}, {"inference": Inference(), "num_workers": 1}),
+    "collect.batch_size": ({"batch_size": 1}, {}),
+    "collect.mask_actions": ({"mask_actions": True}, {}),
+    "collect.pack_frame_stacks": ({"pack_frame_stacks": True}, {}),
+    "collect.policies": ({"policies": {"agent": "one"}}, {}),
+    "collect.make_env": ({"make_env": hosted}, {"num_workers": 1}),
+    "collect.make_collector": ({"make_collector": hosted}, {"num_workers": 1}),
+    "collect.tensor_transport='cuda_ipc'": ({"tensor_transport": "cuda_ipc"}, {"num_workers": 1}),
+    "collect.tensor_transport='nixl'": ({"tensor_transport": "nixl"}, {"num_workers": 1}),
+}
+
+
+def test_every_refusal_of_a_coordinator_is_tried() -> None:
+    assert {*REFUSED_OPTIONS} == {*REFUSED["RolloutCoordinator"]}
+
+
+@pytest.mark.parametrize("keyword", REFUSED_OPTIONS)
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_a_coordinator_says_what_its_environments_do_not_have(cell: Cell, keyword: str) -> None:
+    needs(cell)
+    options, arguments = REFUSED_OPTIONS[keyword]
+    if cell.engine in ("kernel", "physics") and keyword != "num_workers=0":
+        arguments = {"num_workers": 1, **arguments}
+    sentence = why_not("RolloutCoordinator", keyword, cell)
+    if not sentence:
+        return  # that it works is a test of the keyword's own
+    if keyword == "collect.pack_frame_stacks" and cell == Cell("hosted", True):
+        pytest.skip("in this process nothing travels; a worker refuses it, see below")
+    with pytest.raises(SpecError, match=f"^{re.escape(sentence)}$"):
+        coordinator(cell, options, **arguments)
+
+
+def test_a_service_refuses_what_a_shard_cannot_take() -> None:
+    space = spaces.Box(-1, 1, (3,), np.float32)
+    for cell, options in (
+        (Cell("native"), {}),
+        (Cell("hosted"), {}),
+        (Cell("native", True), {"keep_final_obs": True}),
+    ):
+        keyword = "coordinator" if cell.has_agents else "keep_final_obs=False"
+        sentence = why_not("ReplayService", keyword, cell)
+        with (
+            coordinator(cell, options) as collecting,
+            pytest.raises(SpecError, match=f"^{re.escape(sentence)}$"),
+        ):
+            ReplayService(collecting, space, space)
+
+
+def agents(config: Any) -> Any:
+    return rollouts.make_vec(
+        "simple_tag_v3",
+        config.num_envs,
+        env_id_offset=config.env_id_offset,
+        autoreset_mode="same_step",
+    )
+
+
+def device(config: Any) -> Any:
+    return rollouts.make_vec(
+        "Pendulum-v1",
+        config.num_envs,
+        device="cpu-emulation",
+        env_id_offset=config.env_id_offset,
+        autoreset_mode="same_step",
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "what"),
+    [
+        (hosted, {"policies": {"agent": "one"}}, "policies cannot be had of .* with one agent"),
+        (agents, {"mask_actions": True}, "mask_actions cannot be had of .* with several agents"),
+        (agents, {"batch_size": 2}, "batch_size cannot be had of .* with several agents"),
+        (agents, {"pack_frame_stacks": True}, "stacks cannot be had of .* with several agents"),
+        (device, {}, "make_env cannot be had of a pool on a device"),
+    ],
+)
+def test_what_a_workers_own_environments_do_not_have_is_refused(
+    make: Any, options: dict[str, Any], what: str
+) -> None:
+    config = WorkerConfig(
+        env_id="mine",
+        num_envs=4,
+        rollout_length=5,
+        num_threads=1,
+        seed=0,
+        env_options={},
+        collect=CollectOptions(make_env=make, **options),
+    )
+    with pytest.raises(rollouts.SpecError, match=what):
+        build_collector(config, make_policy)

@@ -31,7 +31,7 @@ EMULATION: Any = "cpu-emulation"
     ("options", "message"),
     [
         ({"device": "gpu"}, "collect.device is 'gpu'"),
-        ({"tensor_transport": "nixl"}, "'nixl' without collect.device"),
+        ({"tensor_transport": "nixl"}, "'nixl' cannot be had of environments on the host"),
         ({"device": EMULATION, "tensor_transport": "nccl"}, "whose transfers Ray cannot abort"),
         ({"device": EMULATION, "tensor_transport": "pigeon"}, "tensor_transport is 'pigeon'"),
         ({"device": EMULATION, "tensor_transport": "cuda_ipc"}, "there is no GPU"),
@@ -56,7 +56,7 @@ def make_policy(spec: Any) -> Any:
     ("options", "collect", "message"),
     [
         ({"num_workers": 0}, {}, "rollouts.Collector"),
-        ({"inference": Inference()}, {}, "with inference"),
+        ({"inference": Inference()}, {}, "inference cannot be had of a pool on a"),
         ({}, {"device": "cuda"}, r"expected placement=Placement\(num_gpus=1\)"),
         ({}, {"mask_actions": True}, "collect.mask_actions cannot be had"),
         ({}, {"batch_size": 2}, "collect.batch_size cannot be had"),
