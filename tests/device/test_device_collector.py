@@ -342,7 +342,9 @@ def test_errors_say_what_to_do() -> None:
     cpu, device = make_both("FrozenLake-v1", 2)
     space = cpu.single_action_space
     policy = TorchPolicy(ActorCritic(cpu.single_observation_space, space), space)
-    with pytest.raises(SpecError, match=r"cuda_graph cannot be had of a pool of threads: .*leave"):
+    with pytest.raises(
+        SpecError, match=r"cuda_graph cannot be had of environments on the host: .*leave"
+    ):
         Collector(cpu, policy, 4, cuda_graph=True)
     with pytest.raises(SpecError, match=r"mask_actions cannot be had of a pool on a device"):
         Collector(device, policy, 4, mask_actions=True)
