@@ -151,7 +151,7 @@ class Trainer:
                 f"--train {' '.join(args.train)}: groups of {args.env_id} are {known}"
             )
         policies = {name: learner.policy for name, learner in self.learners.items()}
-        self.collector = rollouts.DeviceCollector(
+        self.collector = rollouts.Collector(
             env,
             policies.get(ALONE, policies),
             args.rollout_length,

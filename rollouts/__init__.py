@@ -56,17 +56,11 @@ from rollouts.support.include_dir import include_dir
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
-    from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.distributed.options import (
-        CollectOptions,
-        FaultPolicy,
-        Inference,
-        Placement,
-        QueueLimits,
-    )
+    from rollouts.distributed.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.distributed.policy_requests import BatchRule
     from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
+    from rollouts.distributed.worker_config import CollectOptions
     from rollouts.env_fns import from_env_fns, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
@@ -82,9 +76,8 @@ _register_ids()
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
-    "CollectOptions": "rollouts.distributed.options",
+    "CollectOptions": "rollouts.distributed.worker_config",
     "Collector": "rollouts.collecting.collector",
-    "DeviceCollector": "rollouts.collecting.device_collector",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
@@ -113,7 +106,6 @@ __all__ = [
     "CollectOptions",
     "Collector",
     "DTypeError",
-    "DeviceCollector",
     "DeviceStats",
     "EngineError",
     "EnvAttributeError",

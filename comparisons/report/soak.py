@@ -106,7 +106,7 @@ class _Everything(contextlib.ExitStack):
     def __init__(self, seed: int) -> None:
         super().__init__()
         from rollouts.cluster.coordinator import RolloutCoordinator
-        from rollouts.distributed.options import CollectOptions, FaultPolicy
+        from rollouts.distributed import CollectOptions, FaultPolicy
         from rollouts.env_fns import from_env_fns
         from rollouts.pool.make import make_vec
         from rollouts.pool.registry import env_spec

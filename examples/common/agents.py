@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 
 # what an update learns from: group -> the batch of its agents
 Batches = Mapping[str, rollouts.RolloutBatch]

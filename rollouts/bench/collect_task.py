@@ -12,7 +12,7 @@ from rollouts.bench.policy_kinds import PolicyKind
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
-    from rollouts.distributed.worker import MakePolicy
+    from rollouts.distributed.worker_config import MakePolicy
     from rollouts.policy import Policy
 
 
@@ -41,7 +41,7 @@ class Task:
 
     def local_policy(self, num_envs: int) -> Policy:
         """The policy of `num_envs` environments, in this process."""
-        from rollouts.distributed.worker import PolicySpec
+        from rollouts.distributed.worker_config import PolicySpec
 
         return self.make_policy(
             PolicySpec(

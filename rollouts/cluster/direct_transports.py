@@ -11,7 +11,7 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.distributed.device_options import TensorTransport
+from rollouts.distributed.tensor_transport import TensorTransport
 from rollouts.errors import EngineError
 from rollouts.support.ray_private import make_tensor_store, open_transport, trust_actors
 

@@ -231,9 +231,12 @@ class DeviceArena(HeldRows):
         steps: int,
         graph: LaunchGraph | None = None,
     ) -> None:
-        """Makes launches that write the groups' tensors, row after row; `graph` may record them."""
+        """Makes launches of a device's pool that write the groups' tensors, row after row.
+
+        `graph` may record them.
+        """
         self.groups, self.graph = groups, graph
-        self._rows = env.engine.steps.open_rows()
+        self._rows = env.steps.open_rows()
         self.launch = self.renew_launch()
         shape, device = (steps, env.num_envs), env.device
         self.ended = torch.empty(shape, dtype=torch.bool, device=device)

@@ -5,17 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rollouts.distributed.options import (
-    CollectOptions,
-    FaultPolicy,
-    Inference,
-    Placement,
-    QueueLimits,
-)
+from rollouts.distributed.options import FaultPolicy, Inference, Placement, QueueLimits
 from rollouts.distributed.policy_requests import BatchRule
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import PolicySpec, RolloutWorker, WorkerConfig
+from rollouts.distributed.worker import RolloutWorker
+from rollouts.distributed.worker_config import CollectOptions, PolicySpec, WorkerConfig
 from rollouts.learner.fragment import Fragment, FragmentInfo
 
 if TYPE_CHECKING:

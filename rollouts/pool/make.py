@@ -7,16 +7,19 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollouts.errors import SpecError
+from rollouts.features import Cell, check
 from rollouts.pool.engine import Engine
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.native import NativeEngine
 from rollouts.pool.option_types import EnvOptions, PoolOptions
 from rollouts.pool.pool_recipe import read_ids
+from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
-from rollouts.pool.wrappers import refuse
+from rollouts.pool.wrappers import asked_for
 from rollouts.rendering.pixels import asks_for_pixels
 
 if TYPE_CHECKING:
@@ -184,42 +187,54 @@ def make_vec(
         "autoreset_mode": autoreset_mode,
         "env_id_offset": env_id_offset,
         "max_episode_steps": max_episode_steps,
+        "env_options": env_options,
     }
+    ids, _ = read_ids(env_id, num_envs)
+    cell = cell_of_id(ids[0], device)
+    _check_cell(cell, ids, {**pool_arguments, "env_options": env_options}, num_envs)
+    make_engine: Any = NativeEngine
     if device is None:
-        return _face_of(
-            NativeEngine(env_id, num_envs, env_options=env_options, **arguments, **pool_arguments)
-        )
-    _check_device_arguments(pool_arguments, num_envs, env_options)
-    make_engine: Any = _device_engine(read_ids(env_id, num_envs)[0][0])
-    return _face_of(
-        make_engine(env_id, num_envs, device=device, env_options=env_options, **arguments)
-    )
+        arguments |= pool_arguments
+    else:
+        make_engine, arguments["device"] = _device_engine(cell), device
+    return _face_of(make_engine(env_id, num_envs, **arguments))
 
 
-def _check_device_arguments(
-    given: Mapping[str, Any], num_envs: int | None, env_options: Mapping[str, Any]
-) -> None:
-    """Refuses what pools of threads alone have."""
-    if asks_for_pixels(env_options):
-        raise SpecError("from_pixels: threads of a pool draw pictures, so leave device out")
-    refuse(env_options, "wrappers are of pools of threads: leave device out, or scale in torch")
-    unused = {
-        "batch_size": given["batch_size"] not in (None, num_envs),
-        "num_threads": given["num_threads"] is not None,
-        "on_env_error": given["on_env_error"] != "raise",
-        "pin_threads": given["pin_threads"] is not False,
-        "render_mode": given["render_mode"] is not None,
-        "flatten_observation": given["flatten_observation"] is not True,
-    }
-    if any(unused.values()):
-        names = ", ".join(name for name, is_given in unused.items() if is_given)
-        raise SpecError(f"{names}: not with a device, whose pool is one launch of a kernel")
-
-
-def _device_engine(env_id: str) -> Any:
-    """The engine that steps an id on a device."""
-    # brings torch, and physics brings Warp
+def cell_of_id(env_id: str, device: str | None) -> Cell:
+    """Returns the kind of environments that `make_vec` makes of an id."""
+    if device is None:
+        return Cell("native", is_multi_agent(env_id))
     if env_id in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
+        return Cell("physics")
+    return Cell("kernel", is_multi_agent(env_id))
+
+
+def _check_cell(
+    cell: Cell, ids: Sequence[str], given: Mapping[str, Any], num_envs: int | None
+) -> None:
+    """Refuses keywords that these environments do not have."""
+    usual = {"batch_size": (None, num_envs), "on_env_error": ("raise",), "pin_threads": (False,)}
+    usual |= {"num_threads": (None,), "render_mode": (None,), "flatten_observation": (True,)}
+    asked = [
+        name
+        for name, values in usual.items()
+        if not any(_is_equal(given[name], one) for one in values)
+    ]
+    asked += ["several ids"] if len({*ids}) > 1 else []
+    asked += ["from_pixels"] if asks_for_pixels(given["env_options"]) else []
+    check("make_vec", asked + asked_for(given["env_options"]), cell)
+
+
+def _is_equal(value: object, usual: object) -> bool:
+    """Whether a value is the usual one; False is not 0."""
+    alike = isinstance(value, bool) == isinstance(usual, bool)
+    return value is usual or (np.isscalar(value) and alike and bool(value == usual))
+
+
+def _device_engine(cell: Cell) -> Any:
+    """The engine that steps environments on a device."""
+    # brings torch, and physics brings Warp
+    if cell.engine == "physics":
         return importlib.import_module("rollouts.physics.physics_engine").PhysicsEngine
     return importlib.import_module("rollouts.device.kernel_engine").KernelEngine
 

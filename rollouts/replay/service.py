@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from rollouts.batch import Episodes
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
+from rollouts.features import check
 from rollouts.replay.arguments import (
     as_batch_size,
     as_beta,
@@ -112,6 +113,7 @@ class ReplayService(SampledReplay):
           SpecError: An argument is out of range, or the limiter would deadlock.
         """
         whole_number("num_shards", num_shards, 0, 2**15)
+        _check_coordinator(coordinator)
         check_type("shards", shards, ShardOptions, "ShardOptions(num_threads=2)")
         self.tables = by_name(tables)
         config = ShardConfig(
@@ -342,6 +344,15 @@ def _launcher(
     )
     shards = RayShards(config, bundles, ray_address)
     return shards.launch, shards.close
+
+
+def _check_coordinator(coordinator: RolloutCoordinator) -> None:
+    """Raises SpecError where a coordinator's fragments are not what a shard takes."""
+    collect = coordinator.collect
+    # a collector of the user's own keeps them by itself
+    keeps = collect.keep_final_obs or collect.make_collector is not None
+    asked = [] if keeps else ["keep_final_obs=False"]
+    check("ReplayService", ["coordinator", *asked], coordinator.cell)
 
 
 def _check(config: ShardConfig, num_workers: int) -> None:

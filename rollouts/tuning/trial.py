@@ -92,7 +92,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.worker import PolicySpec
+    from rollouts.distributed.worker_config import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
         spec = PolicySpec(
@@ -116,11 +116,8 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
         if groups
         else policy_of(env, env.num_envs)
     )
-    if request.device != CPU:
-        from rollouts.collecting.device_collector import DeviceCollector
-
-        return DeviceCollector(env, policy, request.rollout_length), env.synchronize
-    return Collector(env, policy, request.rollout_length), lambda: None
+    collector = Collector(env, policy, request.rollout_length)
+    return collector, collector.synchronize
 
 
 def _memory(device: str) -> tuple[int, Callable[[], int]]:

@@ -56,7 +56,7 @@ def make_env(config: Any) -> rollouts.VectorEnv:
     return rollouts.from_env_fns(
         [Walk] * config.num_envs,
         num_processes=2,
-        batch_size=config.batch_size,
+        batch_size=config.collect.batch_size,
         seed=config.env_seed,
         env_id_offset=config.env_id_offset,
         autoreset_mode="same_step",
@@ -103,7 +103,10 @@ def wrong_offset(config: Any) -> Any:
     ("options", "what"),
     [
         ({"make_env": 3}, "must be a function"),
-        ({"num_workers": 2, "inference": Inference()}, "make_env with inference"),
+        (
+            {"num_workers": 2, "inference": Inference()},
+            "inference cannot be had of environments in Python",
+        ),
         ({"make_env": wrong_offset}, r"\(4, 3\), expected \(4, 0\)"),
     ],
 )

@@ -20,7 +20,14 @@ from processes import environ_with_path
 
 import rollouts
 from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import Inference, Placement, PolicySpec, RolloutCoordinator, WorkerConfig
+from rollouts.distributed import (
+    CollectOptions,
+    Inference,
+    Placement,
+    PolicySpec,
+    RolloutCoordinator,
+    WorkerConfig,
+)
 from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
 
@@ -66,11 +73,8 @@ class Recurrent(nn.Module):
 def config(**changes: Any) -> WorkerConfig:
     settings: dict[str, Any] = {
         "env_id": "CartPole-v1",
-        "worker_id": 0,
-        "incarnation": 0,
         "num_envs": 4,
         "rollout_length": 8,
-        "batch_size": None,
         "num_threads": 1,
         "seed": 0,
         "env_options": {},
@@ -89,7 +93,9 @@ def of_module(
     "make_policy", [of_module(ActorCritic), of_module(Recurrent, RecurrentTorchPolicy)]
 )
 def test_a_right_policy_passes(make_policy: Any, num_envs: int, batch_size: int | None) -> None:
-    try_policy(make_policy, config(num_envs=num_envs, batch_size=batch_size))
+    try_policy(
+        make_policy, config(num_envs=num_envs, collect=CollectOptions(batch_size=batch_size))
+    )
 
 
 def test_every_kind_of_observation_can_be_tried() -> None:
@@ -208,7 +214,7 @@ def test_torch_that_the_policy_imports_first_does_not_keep_the_policys_seed() ->
     script = f"""
 import sys
 from rollouts.distributed.trial import try_policy
-from rollouts.distributed import WorkerConfig
+from rollouts.distributed import CollectOptions, WorkerConfig
 def make_policy(spec):
     import torch
     torch.manual_seed(7)

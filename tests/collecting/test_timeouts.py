@@ -44,7 +44,7 @@ def patient(collect: rollouts.Collector, timeout_s: float = 0) -> tuple[RolloutB
 def held(collect: rollouts.Collector) -> threading.Event:
     """Keeps a rollout of the native engine from beginning until the event is set."""
     begin = threading.Event()
-    collect._in_pool.ahead.begin().submit(begin.wait, HANG_S)
+    collect._strategy._in_pool.ahead.begin().submit(begin.wait, HANG_S)
     return begin
 
 

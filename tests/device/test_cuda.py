@@ -255,9 +255,7 @@ def test_a_card_collects_what_the_host_does(env_id: str) -> None:
             policies[name] = rollouts.TorchPolicy(
                 TwoHeads(first, count), group.single_action_space, device=env.device
             )
-        collector = rollouts.DeviceCollector(
-            env, policies, 30, returns=Gae(gamma=0.99, gae_lambda=0.95)
-        )
+        collector = rollouts.Collector(env, policies, 30, returns=Gae(gamma=0.99, gae_lambda=0.95))
         rollout = collector.collect()
         collector.synchronize()
         found.append(rollout if isinstance(rollout, dict) else {"": rollout})

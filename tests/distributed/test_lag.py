@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from acted_worker import worker_config
-from counter_world import CounterCollector, make_policy, weights
+from counter_world import make_policy, weights
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def pending(*versions: int) -> list[FragmentHandle]:
     made = []
     for version in versions:
         # a worker each: none goes back to older weights
-        worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
+        worker = RolloutWorker(worker_config(), make_policy)
         found = worker.collect(WeightOffer.of(version, weights()))
         made.append(FragmentHandle(found.info, lambda timeout_s, batch=found.payload: batch))
     return made

@@ -250,7 +250,7 @@ def test_a_collector_of_a_device_follows_a_temperature(
     )
     net = Net()
     policy = TorchPolicy(net, env.single_action_space)
-    collector = rollouts.DeviceCollector(env, policy, 8, cuda_graph=cuda_graph, **options)
+    collector = rollouts.Collector(env, policy, 8, cuda_graph=cuda_graph, **options)
     for temperature in (1.0, 0.1, 5.0):
         net.temperature = temperature
         batch = collector.collect()

@@ -15,7 +15,7 @@ import rollouts
 PACKAGE = Path(rollouts.__file__).parent
 # folders, and modules of the root
 ORDER = [
-    *("errors", "support", "batch", "specs", "checks", "machine", "metrics"),
+    *("errors", "support", "batch", "specs", "features", "checks", "machine", "metrics"),
     *("families", "mujoco", "own_model", "own_env", "rendering", "pool", "device"),
     *("physics", "env_fns"),
     *("checkpoint", "policies", "policy", "recurrent", "returns", "returns_torch"),

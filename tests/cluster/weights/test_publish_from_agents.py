@@ -249,6 +249,11 @@ def test_policies_that_only_workers_know_are_published_too(world: Make) -> None:
     here.take_until(here.publish(("agent",)), {0, 1})
     way = "direct" if HAS_NIXL else "object_store"
     assert here.coordinator.stats()["weight_pulls"] == {way: 2 * 3}
+    # the first worker that was there has said which policies there are
+    with pytest.raises(SpecError, match="unknown policy 'nobody'"):
+        here.coordinator.publish_from({"nobody": here.learner}, timeout_s=LIMIT_S)
+    with pytest.raises(SpecError, match="weights have the unknown policy 'w', expected"):
+        here.coordinator.publish_weights({"w": np.zeros(1)})
     # which are then those who find out what is wrong
     assert here.coordinator.publish_from(here.learner, "lacking", timeout_s=LIMIT_S) == 3
     message = r"of policy 'agent': the policy does not take .* lacking\(\) of Actor\(.*Learner"
