@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +186,21 @@ class RemoteRollouts:
             before = True if is_new else model._last_episode_starts[columns]
             buffer.episode_starts[0, columns] = before
             self._incarnations[fragment.worker_id] = fragment.incarnation
+
+
+@contextmanager
+def closed_by_errors(model: Any) -> Iterator[None]:
+    """Closes a model's workers where an error ends its training.
+
+    Left alone they would keep their CPUs for as long as anybody has the error's traceback, and what
+    starts next in the same Ray would wait for these. Nor could they go on: fragments may be on
+    their way that belong to a rollout that nobody takes any more.
+    """
+    try:
+        yield
+    except BaseException:
+        model.close()
+        raise
 
 
 def side_by_side(arrays: list[Array]) -> Array:
