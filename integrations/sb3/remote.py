@@ -29,7 +29,8 @@ from .policy_forward import ActorCriticForward
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import Fragment, PolicySpec
     from rollouts.policy import Policy
 
 Array = NDArray[Any]
@@ -235,7 +236,8 @@ def start_coordinator(
       keep_final_obs: Of `rollouts.distributed.CollectOptions`.
       options: Wrappers that workers put around what they make.
     """
-    from rollouts.distributed import CollectOptions, QueueLimits, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import CollectOptions, QueueLimits
 
     env_id, num_envs, recipe = env.pool.engine.recipe
     assert isinstance(env_id, str)  # lists were refused before

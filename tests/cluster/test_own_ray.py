@@ -15,7 +15,8 @@ pytestmark = pytest.mark.system
 COMMON = """
 import sys
 from counter_world import CounterCollector, make_policy, weights
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions
 
 def run(num_workers, **kwargs):
     with RolloutCoordinator("Counter", make_policy, num_workers=num_workers, num_envs_per_worker=2,
