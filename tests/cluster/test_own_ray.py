@@ -127,7 +127,7 @@ from rollouts.cluster.ray_session import RaySession
 from rollouts.distributed import Placement
 
 bundles = Bundles.of_workers(Placement(), num_workers=2, num_threads=1)
-launch = RaySession("local", bundles).launcher(make_policy, CounterCollector)
+launch = RaySession("local", bundles).launcher(make_policy)
 asked, shut_down = threading.Event(), threading.Event()
 is_initialized, seen = ray.is_initialized, []
 
