@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -16,7 +16,7 @@ from ..shared.missing import needs
 from .callbacks import reads_locals
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .random_actions import can_sample_rows, sample_rows
-from .remote import WorkerOptions
+from .remote import WorkerOptions, closed_by_errors
 from .remote_replay import RemoteReplay
 
 try:
@@ -46,7 +46,8 @@ class OffPolicyRollouts:
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should
-    be such that it has 10 ms of work. `close` stops the actors.
+    be such that it has 10 ms of work. `close` stops the actors, and so does an error that
+    ends `learn`.
     """
 
     num_torch_threads: int | None = None
@@ -74,6 +75,11 @@ class OffPolicyRollouts:
         self.worker_options = worker_options
         self._remote: RemoteReplay | None = None
         super().__init__(*args, **kwargs)
+
+    def learn(self, *args: Any, **kwargs: Any) -> Self:
+        """Runs the algorithm's own `learn`; an error also stops the Ray actors."""
+        with closed_by_errors(self):
+            return super().learn(*args, **kwargs)  # type: ignore[misc, no-any-return]
 
     def collect_rollouts(
         self,

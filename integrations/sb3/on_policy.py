@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from .callbacks import reads_locals
 from .native_rollouts import PolicyReader, check_engine, collect, fits
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .policy_forward import ActorCriticForward, env_actions
-from .remote import RemoteRollouts, WorkerOptions
+from .remote import RemoteRollouts, WorkerOptions, closed_by_errors
 
 try:
     from stable_baselines3 import A2C, PPO
@@ -57,7 +57,7 @@ class OnPolicyRollouts:
     policy. A worker collects its columns of the buffer, with the newest weights, while the others
     do: on-policy, as many steps per update as without. Callbacks are called as with the native
     engine, and infos have what a Monitor says alone; actions are drawn from other random streams.
-    `close` stops the actors.
+    `close` stops the actors, and so does an error that ends `learn`.
     """
 
     num_torch_threads: int | None = None
@@ -105,6 +105,11 @@ class OnPolicyRollouts:
         self.worker_options = worker_options
         self._remote: RemoteRollouts | None = None
         super().__init__(*args, **kwargs)
+
+    def learn(self, *args: Any, **kwargs: Any) -> Self:
+        """Runs the algorithm's own `learn`; an error also stops the Ray actors."""
+        with closed_by_errors(self):
+            return super().learn(*args, **kwargs)  # type: ignore[misc, no-any-return]
 
     def collect_rollouts(
         self, env: Any, callback: Any, rollout_buffer: Any, n_rollout_steps: int

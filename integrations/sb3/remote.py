@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ from .policy_forward import ActorCriticForward
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import Fragment, PolicySpec
     from rollouts.policy import Policy
 
 Array = NDArray[Any]
@@ -187,6 +189,21 @@ class RemoteRollouts:
             self._incarnations[fragment.worker_id] = fragment.incarnation
 
 
+@contextmanager
+def closed_by_errors(model: Any) -> Iterator[None]:
+    """Closes a model's workers where an error ends its training.
+
+    Left alone they would keep their CPUs for as long as anybody has the error's traceback, and what
+    starts next in the same Ray would wait for these. Nor could they go on: fragments may be on
+    their way that belong to a rollout that nobody takes any more.
+    """
+    try:
+        yield
+    except BaseException:
+        model.close()
+        raise
+
+
 def side_by_side(arrays: list[Array]) -> Array:
     """Joins (T, B, ...) arrays of several workers."""
     return np.concatenate(arrays, axis=1)
@@ -219,7 +236,8 @@ def start_coordinator(
       keep_final_obs: Of `rollouts.distributed.CollectOptions`.
       options: Wrappers that workers put around what they make.
     """
-    from rollouts.distributed import CollectOptions, QueueLimits, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import CollectOptions, QueueLimits
 
     env_id, num_envs, recipe = env.pool.engine.recipe
     assert isinstance(env_id, str)  # lists were refused before

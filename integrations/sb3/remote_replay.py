@@ -33,7 +33,8 @@ except ImportError as error:
     raise needs("sb3", error) from error
 
 if TYPE_CHECKING:
-    from rollouts.distributed import PolicySpec, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import PolicySpec
 
 Array = NDArray[Any]
 

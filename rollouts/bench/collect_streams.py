@@ -189,7 +189,7 @@ class Coordinated:
 
     def __init__(self, task: Task) -> None:
         """Starts the worker, and Ray if there is none."""
-        from rollouts.distributed import RolloutCoordinator
+        from rollouts import RolloutCoordinator
 
         settings = task.settings
         # first, because what is wrong with the policy must not leave a coordinator behind

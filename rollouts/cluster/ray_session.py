@@ -28,6 +28,7 @@ from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.support.ray_private import (
+    BY_OBJECT_STORE,
     calling,
     make_tensor_store,
     shutdown_lock,
@@ -165,7 +166,7 @@ class RemotePayload:
         """
         self.ref, self._worker = ref, worker
         # in this process there is no other end of a direct transport
-        self._options = {} if worker is None else {"_use_object_store": True}
+        self._options = {} if worker is None else BY_OBJECT_STORE
 
     def has_holder(self, timeout_s: float) -> bool:
         """Tells whether the worker that has the tensors answers in time, that is, has them yet."""

@@ -46,8 +46,12 @@ def chosen(tensor_transport: TensorTransport, device: Device | None) -> TensorTr
     """Returns what is used: "auto" is NIXL where that is installed here and tensors are a GPU's."""
     if tensor_transport != "auto":
         return tensor_transport
-    has_nixl = device == "cuda" and importlib.util.find_spec("nixl") is not None
-    return "nixl" if has_nixl else "object_store"
+    return "nixl" if device == "cuda" and is_installed("nixl") else "object_store"
+
+
+def is_installed(tensor_transport: TensorTransport) -> bool:
+    """Says whether there is the package that a transport needs besides Ray."""
+    return tensor_transport != "nixl" or importlib.util.find_spec("nixl") is not None
 
 
 def stays_in_its_process(tensor_transport: TensorTransport) -> bool:

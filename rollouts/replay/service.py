@@ -240,9 +240,9 @@ class ReplayService(SampledReplay):
                 "num_shards is 0, expected at least 1 with clients: other processes cannot reach "
                 "items in this one. Threads of this process may all sample from the service"
             )
-        from rollouts.cluster.replay_link import RayMailbox
         from rollouts.replay.clients.client import ReplayClient
         from rollouts.replay.clients.desk import Desk
+        from rollouts.replay.on_ray.mailbox import RayMailbox
 
         with self._desk_lock:
             self._driver.check_open()
@@ -334,7 +334,7 @@ def _launcher(
     # only here is Ray needed
     with needs("ray", "a ReplayService with num_shards above 0"):
         from rollouts.cluster.bundles import Bundles
-        from rollouts.cluster.replay_shards import RayShards
+        from rollouts.replay.on_ray.actor_shards import RayShards
 
     bundles = Bundles(
         count=num_shards,

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.distributed import CollectOptions, Inference, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Inference
 from rollouts.policy import PolicyOutput
 
 pytestmark = pytest.mark.system

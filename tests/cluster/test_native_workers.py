@@ -16,13 +16,8 @@ import torch
 from counter_world import assert_balanced
 
 import rollouts
-from rollouts.distributed import (
-    CollectOptions,
-    Fragment,
-    PolicySpec,
-    QueueLimits,
-    RolloutCoordinator,
-)
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Fragment, PolicySpec, QueueLimits
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy

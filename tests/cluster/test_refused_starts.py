@@ -19,15 +19,9 @@ import pytest
 from processes import environ_with_path
 
 import rollouts
+from rollouts import RolloutCoordinator
 from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import (
-    CollectOptions,
-    Inference,
-    Placement,
-    PolicySpec,
-    RolloutCoordinator,
-    WorkerConfig,
-)
+from rollouts.distributed import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
 from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
 
@@ -378,7 +372,8 @@ def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
         address = address_of(server)
     script = f"""
 from counter_world import CounterCollector, make_policy
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions
 from rollouts.errors import SpecError
 collect = CollectOptions(make_collector=CounterCollector)
 try:

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from counter_world import wait_until, weights
 
+from rollouts import RolloutCoordinator
 from rollouts.cli.main import main
-from rollouts.distributed import QueueLimits, RolloutCoordinator
+from rollouts.distributed import QueueLimits
 from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, read_status

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import rollouts
-from rollouts.distributed import CollectOptions, Inference, PolicySpec, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Inference, PolicySpec
 from rollouts.distributed.worker_config import derive_seed
 from rollouts.errors import SpecError
 from rollouts.policy import TorchPolicy

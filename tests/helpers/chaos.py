@@ -38,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from counter_world import CounterCollector, StepChecker, assert_balanced, make_policy, weights
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
-from rollouts.distributed import CollectOptions, FaultPolicy, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, FaultPolicy
 from rollouts.errors import ClosedError
 
 NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8

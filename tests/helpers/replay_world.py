@@ -13,8 +13,9 @@ import gymnasium
 import numpy as np
 from counter_world import FIELDS, CounterCollector, make_policy, wait_until
 
+from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts.distributed import CollectOptions
 from rollouts.replay import NStep, ReplayService, SequenceBatch, TableConfig, TransitionBatch
 
 Start = Callable[..., tuple[RolloutCoordinator, ReplayService]]

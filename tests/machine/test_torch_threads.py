@@ -205,7 +205,8 @@ def test_a_worker_gives_torch_as_many_threads_as_its_network_is_worth(
 
 
 def test_a_local_worker_leaves_torchs_threads_as_they_were() -> None:
-    from rollouts.distributed import CollectOptions, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import CollectOptions
 
     policies = []
 

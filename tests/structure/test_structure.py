@@ -72,12 +72,23 @@ def test_only_the_engines_load_foreign_libraries() -> None:
             assert "dlfcn.h" not in includes(source), source
 
 
-def test_only_cluster_and_its_benchmarks_import_ray() -> None:
+def test_only_two_folders_and_their_benchmarks_import_ray() -> None:
     names = ("learner_weights.py", "weights.py")
     benchmarks = {ROOT / "rollouts" / "bench" / name for name in names}
     for path in python_files("rollouts"):
-        if path.parent.name != "cluster" and path not in benchmarks:
+        if path.parent.name not in ("cluster", "on_ray") and path not in benchmarks:
             assert not {n for n in imported_modules(path) if n.split(".")[0] == "ray"}, path
+
+
+def test_names_that_ray_keeps_private_have_one_home() -> None:
+    private = re.compile(
+        r"\b_use_object_store\b|\brdt\b|rdt_manager|\._actor_id\b|__ray_call__|_ray_system"
+        r"|_ray_enable|ray\._private|_global_node|global_worker"
+    )
+    home = ROOT / "rollouts" / "support" / "ray_private.py"
+    paths = [path for path in python_files("rollouts", "integrations") if path != home]
+    assert private.search(home.read_text())
+    assert not [path for path in paths if private.search(path.read_text())]
 
 
 def test_rollouts_imports_neither_integrations_nor_comparisons() -> None:

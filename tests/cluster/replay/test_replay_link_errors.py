@@ -9,8 +9,8 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayTaskError
 
-from rollouts.cluster.replay_link import shard_error
 from rollouts.errors import SpecError, WorkerError
+from rollouts.replay.on_ray.mailbox import shard_error
 
 TRACEBACK = 'File "shard.py", line 7, in load'
 

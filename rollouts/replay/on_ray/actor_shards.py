@@ -16,7 +16,7 @@ import ray as _typed_ray
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.futures import as_future
 from rollouts.cluster.ray_session import RaySession, RemotePayload, check_connected
-from rollouts.cluster.replay_link import NAMESPACE, shard_error
+from rollouts.replay.on_ray.mailbox import NAMESPACE, shard_error
 from rollouts.replay.shards.shard import ShardConfig, ShardHandle
 from rollouts.support.same_release import make_check
 
