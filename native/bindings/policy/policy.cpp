@@ -223,7 +223,7 @@ py::tuple PyPolicy::Act(const Floats& obs,
   Outputs out(*network_, rows);
   Floats log_prob(rows), entropy(rows);
   py::array action;
-  // of index and box the head writes one; the other stays null
+  // the head writes one of index and box; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   py::array_t<bool, py::array::c_style> allowed;  // held while it is read
   if (!mask.is_none()) {

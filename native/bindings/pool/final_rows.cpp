@@ -203,13 +203,13 @@ class FinalRows {
   }
 
  private:
-  // Of one step.
+  // Results of one step.
   struct Kept {
     py::object final_info;  // the columns by name, and the mask under the name of each
     py::object mask;
     std::vector<py::array> columns;
     py::object rows;  // final_obs
-    std::vector<py::object> copies;  // of final observations, of any row
+    std::vector<py::object> copies;  // copies of final observations, of any row
     bool shows_rows = false;
   };
 

@@ -177,7 +177,7 @@ void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const Xla
   }
 }
 
-// Of actions, which are read through NumPy, as those of `send` are.
+// The dtype of actions, which are read through NumPy, as those of `send` are.
 py::dtype NumpyDTypeOf(XlaDType dtype) {
   switch (dtype) {
     case XlaDType::kS8: return py::dtype::of<std::int8_t>();
@@ -273,7 +273,7 @@ void Settle(CpuPool& pool) {
     while (!pool.Drain(Clock::now() + std::chrono::hours(1))) {
     }
   } catch (const ClosedError&) {
-    pool.Close();  // returns when the threads are gone, whoever closed it
+    pool.Close();  // returns when the threads are gone, also where another thread closed it
   }
 }
 

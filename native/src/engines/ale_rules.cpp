@@ -48,7 +48,7 @@ struct RulesSymbols {
   void (*destroy_writer)(void*);
   void (*construct_reader)(void*, std::string);
 
-  // of the writer and the reader of states, the offset of their only member, a std::stringstream
+  // offset of the only member, a std::stringstream, of the writer and the reader of states
   std::size_t writer_stream = 0;
   std::size_t reader_stream = 0;
   void* settings = nullptr;  // ale::stella::Settings, ALE's defaults; read by new Systems

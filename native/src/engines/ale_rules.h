@@ -11,7 +11,7 @@
 
 namespace rollouts {
 
-// Of one environment. Different objects may be used from different threads at the same time.
+// The rules of one environment. Several threads may use different objects at the same time.
 class AleRules {
  public:
   // Resolves the symbols in ale_py's module, which AleLibrary::Load has found to be loaded. Loading
@@ -36,7 +36,7 @@ class AleRules {
 
   // Looks at the memory; to be called after each frame.
   void Step();
-  std::int32_t Reward() const;  // of the last frame
+  std::int32_t Reward() const;  // the last frame's
   std::int32_t Lives() const;
   bool GameOver() const;
 

@@ -68,7 +68,7 @@ void Physics::ForwardUnactuated() {
 }
 
 bool Physics::TryForwardUnactuated() {
-  // whoever looks for a start takes another one where this one cannot be
+  // the caller tries another start where this one cannot be
   try {
     ForwardUnactuated();
   } catch (const EngineError&) {

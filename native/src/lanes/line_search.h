@@ -179,5 +179,5 @@ class LineSearch {
   Work<D>& w_;
   const Island<D>& island_;
   const D scale_;
-  D slope_, curvature_;  // of the cost without rows
+  D slope_, curvature_;  // the cost's, without rows
 };

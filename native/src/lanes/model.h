@@ -29,8 +29,8 @@ enum Disabled : std::int32_t {
 };
 
 inline constexpr int kMaxDofs = 64;
-inline constexpr int kMaxContacts = 256;  // of the lanes of a vector together
-inline constexpr int kMaxDualRows = 192;  // of PGS, which keeps a square of them
+inline constexpr int kMaxContacts = 256;  // in the lanes of a vector together
+inline constexpr int kMaxDualRows = 192;  // rows of PGS, which keeps a square of them
 inline constexpr double kTiny = 1e-15;    // mjMINVAL
 inline constexpr double kHuge = 1e10;     // mjMAXVAL
 
@@ -43,18 +43,18 @@ struct Impedance {
   C least, most, width, middle, power;
   C K, B;      // stiffness and damping of the reference acceleration
   C margin;
-  C diagonal;  // of the inverse inertia that the constraint sees
+  C diagonal;  // that of the inverse inertia that the constraint sees
 };
 
 template <typename C>
 struct PairNumbers {
-  C normal[3], point[3];  // of a plane
-  C size[3];              // of the second geom
+  C normal[3], point[3];  // a plane's
+  C size[3];              // the second geom's
   C radius[2], half[2];
   C margin;
-  C reach;     // of the centres, or of the second one from the plane
+  C reach;     // between the centres, or from the plane to the second one
   C friction;
-  C r_scale;   // of a pyramid's edges
+  C r_scale;   // a pyramid edge's
   Impedance<C> impedance;
 };
 
@@ -99,7 +99,7 @@ struct Pair {
 struct DofRow {
   std::int32_t dof, qpos, tree;
   std::int32_t dry;
-  double sign;  // of the dof in the constraint's row
+  double sign;  // the dof's in the constraint's row
   Curve curve;
 };
 
@@ -161,7 +161,7 @@ struct Structure {
   const DofRow* dof_rows;
   std::int32_t num_pairs, num_dof_rows, max_pair_dofs, max_contacts;
   Sparsity tree, dense;
-  const std::uint8_t* const* visits;  // of PGS: [rows] (iterations, rows)
+  const std::uint8_t* const* visits;  // for PGS: [rows] (iterations, rows)
 };
 
 // A model's numbers: MuJoCo's arrays under MuJoCo's names, and some that follow from them.

@@ -20,7 +20,7 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
 #include "newton.h"
 #include "pgs.h"
 
-// Which trees contacts couple, lane by lane: of two trees in one island the first names it.
+// The trees that contacts couple, lane by lane: the first of two trees in one island names it.
 template <typename D>
 class Coupling {
  public:

@@ -73,8 +73,8 @@ struct Work {
   int num_rows;    // lanes with a row of their own: the first ones
   int num_contacts, num_dofs;
   Bits escaped;   // lanes that MuJoCo is to step
-  Bits divided;   // of those, lanes that would be stepped alone
-  D iterations;   // of the solver, over islands
+  Bits divided;   // those that would be stepped alone
+  D iterations;   // the solver's, over islands
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations
 

@@ -355,7 +355,7 @@ class PolicyRows {
     }
   }
 
-  // Of whole columns, which nobody else has.
+  // Takes whole columns, which nobody else has.
   void EstimateReturns() const {
     const std::int64_t first = range_.first;
     const Fragment<float> in{.steps = arrays_.steps,
@@ -383,7 +383,7 @@ class PolicyRows {
   const RolloutArrays& arrays_;
   const std::int64_t obs_bytes_;
   const std::int64_t box_size_;
-  std::vector<std::int32_t> elements_;  // of a MultiDiscrete action, (elements, kColumns)
+  std::vector<std::int32_t> elements_;  // a MultiDiscrete action's, (elements, kColumns)
   Scratch scratch_;                     // the network's rows
   Scratch box_;
   NoiseKeys keys_;
@@ -391,9 +391,9 @@ class PolicyRows {
   StateColumns states_;
 
   // in hand
-  std::vector<const EpisodeClock*> clocks_;  // of the environments
+  std::vector<const EpisodeClock*> clocks_;  // the environments'
   std::int32_t first_env_ = 0;
-  EnvRange range_;  // of rows
+  EnvRange range_;  // rows in hand
   std::vector<std::int32_t> cut_, ended_;  // in the step in hand
 };
 

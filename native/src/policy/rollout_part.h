@@ -152,7 +152,7 @@ class Rollout::Part final : private RowSource {
   const std::int32_t steps_;
   std::vector<PolicyRows> rows_;  // for each group of agents, or one for all environments
 
-  // of the environments in hand
+  // the environments in hand
   EnvRange range_;
   Outcome* outcome_ = nullptr;
   std::int32_t first_row_ = 0;  // the first one's in `outcome_`

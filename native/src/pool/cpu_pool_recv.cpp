@@ -215,7 +215,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   scheduler_.WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
     const MutexLock lock(send_mutex_);
-    // of the batch that Recv is in the middle of, those rows count as received
+    // rows taken of the batch that Recv is in the middle of count as received
     std::int64_t written = -recv_row_;
     for (auto sequence = recv_sequence_.load(); sequence < buffers_.opened(); ++sequence) {
       written += buffers_.Of(sequence)->written();

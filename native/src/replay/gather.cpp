@@ -76,7 +76,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
                       ", expected 0 (one row, no axis) or more");
     }
     fields_.push_back(Resolve(layout, spec));
-    // which tells how many items are worth a thread
+    // this tells how many items are worth a thread
     item_bytes_ += fields_.back().rows() * fields_.back().value_bytes;
   }
 }

@@ -223,7 +223,7 @@ void Stream::ReadStacks() {
       std::size_t index = chunks_.size() - 1;
       while (index > 0 && chunks_[index]->frames[c].first > number) --index;
       const Chunk& holder = *chunks_[index];
-      // of a row that was trimmed, a frame may be gone
+      // a frame of a row that was trimmed may be gone
       if (number < holder.frames[c].first) continue;
       stacks_[c].numbers[k] = number;
       stacks_[c].frames[k] =

@@ -81,7 +81,7 @@ inline ROLLOUTS_NOINLINE U32 SubtractDecimal(U32 a, U32 v, U32 borrow) {
   return result | (a >= v + borrow ? 0x100u : 0u) | (((a ^ result) & (v ^ result)) >> 7) << 9;
 }
 
-// Of decimal sums only the values go to a function: registers whose address is taken stay in memory.
+// Only values of decimal sums go to a function: registers whose address is taken stay in memory.
 ROLLOUTS_INLINE void TakeDecimal(Cpu& r, U32 result) {
   r.a = static_cast<U8>(result);
   r.carry = (result >> 8) & 1;

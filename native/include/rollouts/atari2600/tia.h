@@ -254,7 +254,7 @@ ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I3
     case 0x1b:
       tia.grp[0] = value;
       tia.old_grp[1] = tia.grp[1];
-      // of each register the delay chooses the new or the old one
+      // the delay chooses the new or the old value of each register
       Touch(tia, U32{!tia.vdelp[0]} << kP0 | U32{tia.vdelp[1]} << kP1);
       break;
     case 0x1c:

@@ -39,7 +39,7 @@ inline ROLLOUTS_HD void AddPattern(Mask& mask, U64 pattern, I32 position) {
   }
 }
 
-// Of every byte: its bits in reverse, and each of its bits four times.
+// For every byte its bits in reverse, and each of its bits four times.
 struct ByteTables {
   U8 reversed[256] = {};
   U32 four[256] = {};
@@ -182,7 +182,7 @@ inline ROLLOUTS_NOINLINE void Meet(Tia& tia, const U64* m) {
   struct Pair {
     U8 a;
     U8 b;
-    U8 bit;  // of Tia::collisions
+    U8 bit;  // a bit of Tia::collisions
   };
   static constexpr Pair kPairs[15] = {
       {kM0, kP1, 1},        {kM0, kP0, 0},          {kM1, kP0, 3},        {kM1, kP1, 2},

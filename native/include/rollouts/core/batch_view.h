@@ -16,7 +16,7 @@ struct GroupView {
   std::uint8_t* truncated = nullptr;
   std::uint8_t* active = nullptr;
   double* episode_return = nullptr;
-  std::int64_t obs_bytes = 0;  // of one agent
+  std::int64_t obs_bytes = 0;  // one agent's
   std::int32_t num_agents = 0;
 };
 
@@ -32,7 +32,7 @@ struct BatchView {
   double* episode_return = nullptr;
   std::int32_t* episode_length = nullptr;
   void* infos[EnvSpec::kMaxInfos] = {};
-  // Of the episode that same-step autoreset began in a row, else undefined. Null unless
+  // Infos of the episode that same-step autoreset began in a row, else undefined. Null unless
   // autoreset is same-step and the spec has reset_infos.
   void* begun_infos[EnvSpec::kMaxInfos] = {};
   std::int64_t obs_bytes = 0;

@@ -41,7 +41,7 @@ namespace rollouts {
 
 // What every multi-agent environment has of its agents, in the order of `Agents`.
 struct AgentStatus {
-  double* reward = nullptr;          // of this step; 0 before it
+  double* reward = nullptr;          // this step's; 0 before it
   double* episode_return = nullptr;  // sum of the rewards
   std::uint8_t* active = nullptr;    // in the episode when the step began; a Reset may clear it
   std::uint8_t* terminated = nullptr;  // left it in this step
@@ -66,8 +66,8 @@ struct WorldRef {
   typename Env::World& world;
   typename Env::Agents agents;
   AgentStatus status;
-  AgentActions actions;           // of a step alone
-  const float* tables = nullptr;  // of FillTables
+  AgentActions actions;           // set in a step alone
+  const float* tables = nullptr;  // what FillTables wrote
   std::int32_t num_agents = 0;
   std::int32_t elapsed_steps = 0;      // this one among them
   std::int32_t max_episode_steps = 0;  // 0: no limit

@@ -6,7 +6,7 @@
 #if defined(__CUDACC_RTC__)
 
 #define ROLLOUTS_HD __host__ __device__
-// Of both as well; a call stays one, so that a kernel has its text once.
+// For both as well, but a call stays a call, so that a kernel has its text once.
 #define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
 // For the host's vector instructions alone.
 #define ROLLOUTS_FLATTEN

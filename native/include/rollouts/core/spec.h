@@ -31,7 +31,7 @@ struct SpaceSpec {
 
   DType dtype = DType::kFloat32;
   std::int32_t n = 0;     // number of values of a Discrete space
-  std::int32_t ndim = 0;  // of a Box
+  std::int32_t ndim = 0;  // a Box's dimensions
   std::int32_t shape[kMaxDims] = {};
   bool multi_discrete = false;
   bool elementwise = false;  // bounds per element (low[i], high[i]), else low[0], high[0]
@@ -58,7 +58,7 @@ struct InfoSpec {
   ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
-// A named piece of a flat observation, for who wants a dict of them. Parts of several dtypes lie in an
+// A named piece of a flat observation, for a dict of them. Parts of several dtypes lie in an
 // observation of bytes, each at a multiple of its elements' size.
 struct ObservationPart {
   const char* name = nullptr;
@@ -71,7 +71,7 @@ struct ObservationPart {
 struct GroupSpec {
   const char* name = nullptr;
   std::int32_t num_agents = 0;
-  SpaceSpec observation;  // of one agent, as is the next
+  SpaceSpec observation;  // one agent's, as is the next
   SpaceSpec action;
 };
 
@@ -79,7 +79,7 @@ struct GroupSpec {
 struct EnvSpec {
   static constexpr std::int32_t kMaxGroups = 8;
   static constexpr std::int32_t kMaxInfos = 12;
-  static constexpr std::int32_t kMaxInfoValues = 256;  // of all infos together
+  static constexpr std::int32_t kMaxInfoValues = 256;  // in all infos together
   static constexpr std::int32_t kMaxParts = 12;
 
   // What a step of so many simulated ones costs: a second at most, which fits 32 bits.

@@ -28,7 +28,7 @@ struct EpisodeClock {
   std::int32_t elapsed_steps = 0;
   double episode_return = 0;
   bool ended = false;  // the episode is over and the next one has not begun
-  // Which random stream of the seed it draws from: its own env_id, unless it goes on
+  // The random stream of the seed that it draws from: its own env_id, unless it goes on
   // from the saved state of another environment.
   std::uint32_t stream_id = 0;
 

@@ -14,7 +14,7 @@ namespace rollouts {
 // Consecutive numbers of an array of mjData.
 struct ModelPart {
   std::string name;        // as it was given
-  std::int32_t field = 0;  // of the table in engines/mujoco_parts.cpp
+  std::int32_t field = 0;  // row of the table in engines/mujoco_parts.cpp
   std::int64_t offset = 0;
   std::int64_t count = 0;
   std::vector<std::int64_t> shape;  // that of the array or of the object's row in it

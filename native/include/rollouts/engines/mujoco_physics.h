@@ -52,7 +52,7 @@ enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint
 // Kinds of things that have names in a model.
 enum class ModelObject { kBody, kJoint, kGeom, kSite, kSensor, kActuator, kTendon, kLight };
 
-// Of what type the values of a model's array are; mjtBool is a byte.
+// The type of the values of a model's array; mjtBool is a byte.
 enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
 
 // What is read of a simulation. The arrays are MuJoCo's own and change with every step. Those
@@ -261,7 +261,7 @@ class Physics {
   // Computes what derives from positions and velocities, after Load. Throws as Step.
   void Refresh();
   std::int32_t num_contacts() const;
-  // Of its own model, as model_view().
+  // Asks its own model, as model_view() does.
   bool JointLimited(std::int32_t joint) const;
   // The model's first height field: where its heights begin in hfield_data, its rows, as many as
   // columns, and half of its width in metres. Throws SpecError where there is none such.

@@ -32,7 +32,7 @@ struct PixelConfig {
   std::string pixel_camera_name;      // in place of a number
   bool pixel_gymnasium = false;       // whether cameras are chosen and look as Gymnasium's
   std::string pixel_lens;             // fields of the free camera: "distance=4 lookat=0,0,1.15"
-  std::string pixel_flags;            // of mjtVisFlag: "14=1"
+  std::string pixel_flags;            // fields of mjtVisFlag: "14=1"
 
   template <typename Visitor>
   static void VisitPixels(PixelConfig& config, Visitor& visit) {

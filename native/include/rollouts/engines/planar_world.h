@@ -26,7 +26,7 @@ struct PlanarMaterial {
   float friction = 0.2F;
   float restitution = 0;
   std::uint16_t category = 0x0001;
-  std::uint16_t mask = 0xFFFF;  // of the categories it collides with
+  std::uint16_t mask = 0xFFFF;  // the categories it collides with
   bool sensor = false;          // has contacts, and stops nothing
 };
 

@@ -34,7 +34,7 @@ enum PluginResult : std::int32_t {
   kPluginOk = 0,
   kPluginSpecError = 1,   // an argument is wrong
   kPluginFailed = 2,      // anything else
-  kPluginAbandoned = 3,   // a function that it called gave up; whoever called knows why
+  kPluginAbandoned = 3,   // a function that it called gave up; its caller knows why
 };
 
 // An option's value; `kind` says which member.
@@ -114,7 +114,7 @@ struct PluginTable {
   std::int32_t config_bytes;
   PluginResult (*configs)(PluginColumns options, std::int32_t num_envs, ByteSink out,
                           ErrorSink error);
-  // Of several agents; `worlds` puts the tables of one after the other.
+  // For several agents; `worlds` puts the tables of one after the other.
   std::int32_t agents_bytes;
   PluginResult (*worlds)(PluginColumns options, std::int32_t num_envs, std::int64_t* world_bytes,
                          ByteSink tables, ErrorSink error);

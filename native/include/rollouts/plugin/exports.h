@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plug-in side of abi.h: an environment's header, this one, and `ROLLOUTS_PLUGIN(Type)` are the
-// source of a shared library that `rollouts.register_env` has the system's compiler make.
+// source of a shared library that the system's compiler makes for `rollouts.register_env`.
 #pragma once
 
 #include <memory>

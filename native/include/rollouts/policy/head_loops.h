@@ -106,7 +106,7 @@ void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool
 // e^(logit - most), computed once: they cost more than all else here.
 struct Softmax {
   Floats most;
-  Floats sum;  // of the shares
+  Floats sum;  // the shares' sum
   Ints best;
 };
 
@@ -166,7 +166,7 @@ Floats EntropyOf(const float* logits, int size, const float* shares, const Softm
   return log_sum - weighted / softmax.sum;
 }
 
-// Which rows of the logits say one element of an action.
+// The rows of the logits for one element of an action.
 struct Element {
   std::uint32_t number;  // its noise is its own
   int row;

@@ -20,7 +20,7 @@ struct Head {
   HeadKind kind = HeadKind::kCategorical;
   bool deterministic = false;  // the likeliest action
   float epsilon = 0;
-  // Of a kGaussian: the share of a step's noise that the next one forgets. Below 1 the noise is an
+  // For a kGaussian, the share of a step's noise that the next one forgets. Below 1 the noise is an
   // Ornstein-Uhlenbeck process, which begins at 0 with each episode.
   float damping = 1;
   std::uint64_t seed = 0;
@@ -34,7 +34,7 @@ ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
 // Whether actions are numbers of several, and not of a Box.
 ROLLOUTS_HD constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
 
-// Which step of which episode each column is at: the counters of its noise.
+// The step and the episode that each column is at: the counters of its noise.
 struct NoiseKeys {
   std::uint32_t env_id[kSpan] = {};
   std::uint32_t episode[kSpan] = {};
@@ -47,7 +47,7 @@ struct HeadInputs {
   const float* second = nullptr;  // log_std
   std::int32_t size = 0;
   std::int32_t second_size = 0;  // `size`, or 1 for all
-  const std::int32_t* nvec = nullptr;  // of an action with several elements
+  const std::int32_t* nvec = nullptr;  // for an action with several elements
   std::int32_t num_elements = 0;
   // (5, size) of a kTanhGaussian: low, high, middle, half of the width and that one's logarithm;
   // null: -1 to 1.
@@ -56,7 +56,7 @@ struct HeadInputs {
 
 // One group of columns.
 struct HeadOutputs {
-  std::int32_t index[kSpan] = {};  // of a discrete action
+  std::int32_t index[kSpan] = {};  // a discrete action
   std::int32_t* elements = nullptr;  // (num_elements, kColumns): of one with several elements
   float log_prob[kSpan] = {};
   float entropy[kSpan] = {};

@@ -12,7 +12,7 @@
 
 namespace rollouts::policy {
 
-// Which rows of the scratch memory one of the network's outputs takes.
+// The rows of the scratch memory that one of the network's outputs takes.
 struct OutputPlace {
   std::int32_t row;
   std::int32_t size;
@@ -25,18 +25,18 @@ struct KernelPolicy {
   const std::int32_t* nvec;
   const OutputPlace* states;  // what the states become
   const float* initial;    // (state_size,)
-  const float* bounds;     // of a squashed action, see HeadInputs; or null
+  const float* bounds;     // for a squashed action, see HeadInputs; or null
   Head head;
   std::int32_t num_instructions;
-  std::int32_t num_rows;      // of the network's scratch memory
-  std::int32_t num_elements;  // of a MultiDiscrete action
+  std::int32_t num_rows;      // those of the network's scratch memory
+  std::int32_t num_elements;  // in a MultiDiscrete action
   std::int32_t num_states;
   std::int32_t obs_size;
   std::int32_t state_size;
-  OutputPlace first, second, value;  // of size 0 where there is none
+  OutputPlace first, second, value;  // size 0 where there is none
 };
 
-// Whose actions they are: of `num_agents` of the environment's `all_agents`, from `first_agent` on.
+// The agents that act: `num_agents` of the environment's `all_agents`, from `first_agent` on.
 struct KernelAgents {
   std::int32_t num_agents;
   std::int32_t first_agent;
@@ -66,9 +66,9 @@ struct ChosenRows {
   float* policy_state;  // (rows, state_size): what the observations met
 };
 
-// Of a whole rollout, once its last observation is valued; null `advantage`: not wanted.
+// Returns of a whole rollout, once its last observation is valued; null `advantage`: not wanted.
 struct ReturnsRows {
-  Fragment<float> fragment;  // of all rows
+  Fragment<float> fragment;  // all rows
   Returns out;
   double gamma;
   double gae_lambda;
@@ -285,7 +285,7 @@ class PolicyKernel {
     }
   }
 
-  // Nothing can be thrown here: the environment is named to whoever asks next.
+  // Nothing can be thrown here: the next call that asks names the environment.
   ROLLOUTS_HD bool CheckFinite(float number) const {
     const bool is_good = number - number == 0;
     if (!is_good) Report(launch_.fault, launch_.clock.env_id[env_], Fault::kPolicy);

@@ -26,7 +26,7 @@
 
 namespace rollouts::policy {
 
-// Which returns a rollout comes with.
+// The returns that a rollout comes with.
 struct ReturnsRule {
   double gamma = 1;
   double gae_lambda = 1;
@@ -59,7 +59,7 @@ struct RolloutArrays {
   float* advantage = nullptr;  // (T, B), with target: as `returns` says
   float* target = nullptr;
   ReturnsRule returns = {};
-  // Of a policy with memory: the states (B, s) that row 0 meets, unless its episode begins; written
+  // For a policy with memory, states (B, s) that row 0 meets, unless its episode begins; written
   // when the rollout has ended, for the next one.
   float* state = nullptr;
   std::uint8_t* begins = nullptr;  // (B,): whose next observation is the first of an episode
@@ -92,7 +92,7 @@ class Rollout {
     std::function<void()> poll;
     std::function<void(std::int32_t env, const std::string& message)> fail;
     bool stop_at_failure = false;
-    BatchFinisher* finisher = nullptr;  // of each step; null: nobody waits
+    BatchFinisher* finisher = nullptr;  // called for each step; null: nobody waits
     std::int32_t num_envs = 0;
   };
 
@@ -146,7 +146,7 @@ class Rollout {
                  std::span<const std::uint8_t> obs);
 
   const EnvSpec& spec_;
-  const std::int32_t mask_info_;  // which of the infos says what may be done; -1: none
+  const std::int32_t mask_info_;  // the info that says what may be done; -1: none
   std::vector<Rows> rows_;
   const Settings settings_;
   const Kernels& kernels_;

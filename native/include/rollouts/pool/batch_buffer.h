@@ -28,7 +28,7 @@ struct BatchLayout {
 };
 
 // Memory for rows of an environment's outputs. Written by worker threads
-// (disjoint rows), read by whoever received it.
+// (disjoint rows), read by its receiver.
 class BatchBuffer {
  public:
   BatchBuffer(const EnvSpec& spec, const BatchLayout& layout);

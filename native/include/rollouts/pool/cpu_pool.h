@@ -58,7 +58,7 @@ class CpuPool final : private ChunkRunner {
     std::int32_t first = 0;
     std::int32_t rows = 0;
     bool pooled = true;  // false: a copy, which the pool knows nothing of
-    std::vector<Failure> failures = {};  // of these rows, unless they were thrown
+    std::vector<Failure> failures = {};  // those of these rows, unless they were thrown
   };
 
   // How many rows Recv waits for and how many it may return; asynchronous mode.
@@ -86,7 +86,7 @@ class CpuPool final : private ChunkRunner {
   using Fill = Scheduler::RowTask;
 
   // Checks that every environment listed is known, idle, started, listed once and (autoreset
-  // disabled) not at its episode's end, has `fill` write their actions, and starts stepping them.
+  // disabled) not at its episode's end, lets `fill` write their actions, and starts stepping them.
   // Indices, not global ids. Throws ProtocolError; false where `fill` said so. Nothing is sent
   // then. Never waits for environments. `out`: arrays of envs.size() rows, written in place of the
   // pool's where not null; they stay valid until the batch was received, drained or Close has
@@ -182,7 +182,7 @@ class CpuPool final : private ChunkRunner {
   bool Drain(Clock::time_point deadline);
 
   // Stops and joins the threads, frees environments and buffers nobody holds,
-  // wakes whoever waits. May be called twice and from any thread.
+  // wakes all that wait. May be called twice and from any thread.
   void Close();
 
   // Environments sent and not yet received.

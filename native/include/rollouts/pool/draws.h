@@ -68,7 +68,7 @@ struct Draws {
 // Philox4x32 of every counter, with vector instructions.
 void DrawBlocks(Draws& draws, std::int32_t count);
 
-// The loop of DrawBlocks, for whoever compiles it for an instruction set.
+// The loop of DrawBlocks, to be compiled for an instruction set.
 [[gnu::always_inline]] inline void DrawAll(Draws& draws, std::int32_t count) {
 #pragma GCC ivdep
   for (std::int32_t i = 0; i < count; ++i) {

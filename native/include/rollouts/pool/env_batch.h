@@ -43,7 +43,7 @@ class RowSource {
 struct Work {
   const Command* commands = nullptr;
   const std::uint8_t* actions = nullptr;
-  std::int64_t action_bytes = 0;  // of one row
+  std::int64_t action_bytes = 0;  // one row's
   StepRules rules;
 };
 
@@ -54,7 +54,7 @@ struct EnvChanges {
   ModelColumns model;
 };
 
-// Which running statistics of what environments told.
+// Kinds of running statistics of what environments told.
 enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
 // What is done to the rows of a step together, once all of them are there and before anybody sees
@@ -108,7 +108,7 @@ class EnvBatch {
   // All options of an environment, those at their default too.
   virtual Options OptionsOf(std::int32_t env) const = 0;
 
-  // Which engine steps an environment.
+  // The engine that steps an environment.
   virtual EngineChoice EngineOf(std::int32_t /*env*/) const { return {}; }
   // Appends the counts of those that have a choice; they outlive the environments.
   virtual void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& /*out*/) const {}

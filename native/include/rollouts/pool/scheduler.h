@@ -22,7 +22,7 @@ struct Chunk {
   std::int32_t participant = 0;
   std::span<const std::int32_t> envs;
   std::int64_t first_row = 0;  // synchronous: of the round's rows, that of the first environment
-  bool whole_round = false;    // of a round that PushAll began
+  bool whole_round = false;    // PushAll began the round
 };
 
 // What participants do; called by several at once, for different environments.
@@ -67,7 +67,7 @@ class Scheduler {
     return num_threads - (synchronous ? 1 : 0);
   }
 
-  // Starts the workers, and has every participant make its environments. Throws what they throw,
+  // Starts the workers, and lets every participant make its environments. Throws what they throw,
   // and SpecError where the system has no more threads; Stop and Join are called then, too.
   void Start();
   // Ends the workers after what they step now.
@@ -159,7 +159,7 @@ class Scheduler {
   std::vector<std::int32_t> inline_envs_;
 
   Event work_event_;
-  Event reserve_event_;  // of the last worker, where there is a reserve
+  Event reserve_event_;  // the last worker's, where there is a reserve
   std::atomic<bool> stopped_{false};
   std::vector<std::thread> threads_;
 };

@@ -38,7 +38,7 @@ struct RegistryEntry {
   std::string header;  // relative to include/rollouts, for NVRTC and readers; own ones: "own/..."
   std::string type;    // environments of equal type understand each other's saved states
   std::function<Options()> default_options;
-  std::function<EnvSpec(const OptionColumns&)> make_spec;  // of the first row
+  std::function<EnvSpec(const OptionColumns&)> make_spec;  // from the first row
   // Environments whose options are rows first_row, first_row + 1, ...
   std::function<std::unique_ptr<EnvBatch>(const OptionColumns&, std::int32_t first_row,
                                           std::int32_t num_envs)>

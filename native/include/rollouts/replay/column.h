@@ -19,14 +19,14 @@ struct ColumnSpec {
   std::string name;
   std::string dtype;  // NumPy's, such as "<f4"
   std::int64_t item_bytes = 0;
-  std::vector<std::int64_t> shape;  // of a row, or of one frame
+  std::vector<std::int64_t> shape;  // a row's, or one frame's
   std::int32_t stack = 1;           // 2 to kMaxStack: stacked
   Padding padding = Padding::kZero;
 
   static constexpr std::int32_t kMaxStack = 64;
 
   bool stacked() const { return stack > 1; }
-  // Of a row of a plain column, or of one frame.
+  // Bytes of a row of a plain column, or of one frame.
   std::int64_t bytes() const {
     std::int64_t total = item_bytes;
     for (const std::int64_t extent : shape) total *= extent;
@@ -48,7 +48,7 @@ enum RowFlag : std::uint8_t {
 struct ChunkLayout {
   struct Column {
     std::int64_t offset = 0;  // plain: of the value in a record; stacked: of the frames in the chunk
-    std::int64_t bytes = 0;   // of the value, or of one frame
+    std::int64_t bytes = 0;   // the value's, or one frame's
     std::int32_t stack = 1;
     Padding padding = Padding::kZero;
     std::int32_t capacity = 0;  // stacked: frames

@@ -89,7 +89,7 @@ class Episodes {
     std::vector<std::int64_t> next_start;
     std::vector<std::uint8_t> next_obs;
     std::vector<double> priority;
-    std::int64_t history_rows = 0;  // of `priority`
+    std::int64_t history_rows = 0;  // rows of `priority`
   };
   Saved Save() const;
   // Throws SpecError for an env_id twice or sizes that do not fit, with nothing changed.
@@ -112,8 +112,8 @@ class Episodes {
   std::vector<std::int64_t> next_start_;
   std::vector<std::uint8_t> next_obs_;
   bool has_priorities_ = false;
-  std::vector<double> priority_;  // of the items that begin at each of a stream's last rows: a ring
-  std::vector<std::int64_t> last_env_ids_;  // of the last Find, and what it found
+  std::vector<double> priority_;  // by a stream's last rows, for the items that begin there: a ring
+  std::vector<std::int64_t> last_env_ids_;  // the last Find's, and what it found
   std::vector<std::int64_t> last_streams_;
 
   mutable std::mutex env_id_mutex_;

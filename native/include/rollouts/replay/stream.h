@@ -17,7 +17,7 @@ struct RowSource {
   struct Column {
     const std::uint8_t* data = nullptr;  // null: zeros
     std::int64_t stride = 0;             // bytes from one row to the next
-    bool whole_stack = false;            // of a stacked column: the value is all its frames
+    bool whole_stack = false;            // stacked column: the value is all its frames
   };
   std::vector<Column> columns;
   std::int64_t row = 0;
@@ -84,7 +84,7 @@ class alignas(kCacheLine) Stream {
 
  private:
   struct StackState {
-    std::vector<const std::uint8_t*> frames;  // of the last row; null: zeros
+    std::vector<const std::uint8_t*> frames;  // the last row's; null: zeros
     std::vector<std::int64_t> numbers;        // -1: zeros
   };
 

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// Of `count` rows, element by element; the variance is that of the rows themselves (ddof 0).
+// Moments of `count` rows by element; the variance is that of the rows themselves (ddof 0).
 struct Moments {
   std::vector<double> mean;
   std::vector<double> var;

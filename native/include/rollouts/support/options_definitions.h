@@ -13,7 +13,7 @@
 namespace rollouts {
 namespace {
 
-// Of numbers, all of which have the same message.
+// For numbers, which all have the same message.
 void Require(bool condition, const char* name, double value, const char* expected) {
   if (condition) return;
   char given[32];

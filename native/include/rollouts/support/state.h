@@ -24,7 +24,7 @@ namespace rollouts {
 // Environments of equal kind understand each other's states.
 struct StateKind {
   std::string type;
-  std::uint64_t fingerprint = 0;  // of the options
+  std::uint64_t fingerprint = 0;  // the options' fingerprint
 };
 
 // `options` are all that the environment has. Of a path only the file's name counts: it
@@ -39,7 +39,7 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed);
 
-// The same of an environment of whatever kind, for who only looks at it.
+// The same for an environment of any kind, to look at it alone.
 std::span<const std::uint8_t> StateInside(std::span<const std::uint8_t> sealed);
 
 // Appends plain values.

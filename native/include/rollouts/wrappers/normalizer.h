@@ -18,7 +18,7 @@ namespace rollouts {
 // Gymnasium's NormalizeObservation, NormalizeReward and ClipReward over rows of batches.
 //
 // While statistics are updated, a row depends on its whole batch: Count and Scale are then called
-// by whoever receives it. Frozen ones are read alone, by threads for their own rows.
+// by its receiver. Frozen ones are read alone, by threads for their own rows.
 class Normalizer {
  public:
   Normalizer(const Wrappers& wrappers, const SpaceSpec& observation, std::int32_t num_envs);
@@ -61,7 +61,7 @@ class Normalizer {
   const std::optional<ClipReward> clip_;
   std::optional<RunningMoments> observation_;
   std::optional<RunningMoments> reward_;
-  std::vector<double> deviation_;    // of each element of an observation
+  std::vector<double> deviation_;    // one for each element of an observation
   double reward_deviation_ = 1;
   std::vector<double> returns_;      // discounted, of each environment
   std::vector<std::uint8_t> packed_;  // rows that count, where others lie between them

@@ -21,7 +21,7 @@ namespace rollouts {
 // statistics that are updated wait for the whole batch.
 class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
  public:
-  // Of environments with one agent, whose spaces the wrappers fit: Python has seen to that.
+  // Takes environments with one agent, whose spaces the wrappers fit: Python has checked that.
   WrappedEnvBatch(std::unique_ptr<EnvBatch> envs, Wrappers wrappers, std::int32_t num_envs);
 
   const EnvSpec& spec() const override { return spec_; }

@@ -30,8 +30,8 @@ struct ClipReward {
 
 // Elapsed steps as a last element of the observation.
 struct TimeAware {
-  bool fraction = false;  // of the time limit, else their number
-  std::vector<std::int32_t> limits;  // of each environment; positive
+  bool fraction = false;  // the share of the time limit, else the number of steps
+  std::vector<std::int32_t> limits;  // each environment's; positive
 };
 
 struct NormalizeObservation {

@@ -73,7 +73,7 @@ class Turns {
     }
   }
 
-  // Of a turn: until the islands were solved that wait.
+  // Stops the turn that this fiber runs until its island is solved.
   void Wait(Fiber& fiber, Island& island) {
     waiting_[num_waiting_++] = {&fiber, &island};
     fiber.Stop();

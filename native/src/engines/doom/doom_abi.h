@@ -44,7 +44,7 @@ struct DoomSetup {
   bool labels = false;
   bool automap = false;
   bool audio = false;
-  std::int32_t audio_frames = 1;  // of sound in a view
+  std::int32_t audio_frames = 1;  // frames of sound in a view
 };
 
 // What a game of such a setup has.
@@ -115,7 +115,7 @@ class Doom {
   alignas(std::max_align_t) std::byte storage_[kBytes];
   DoomFacts facts_;
   std::string folder_;  // the game's own, while it runs
-  bool has_effects_ = false;  // of sound
+  bool has_effects_ = false;  // effects of sound
 };
 
 }  // namespace rollouts

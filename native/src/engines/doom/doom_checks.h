@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// Of a game that was configured: its map, its WADs and what the command line has beside them.
+// A configured game: its map, its WADs and what else the command line has.
 struct DoomPlan {
   std::string map;
   std::string wad_file;   // empty: none

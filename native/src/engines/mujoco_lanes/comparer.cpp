@@ -89,7 +89,7 @@ std::int64_t SizeOf(Of of, const mjModel* model) {
   return 0;
 }
 
-// Of a row in arrays of all rows; null where there is none.
+// A row's part of an array of all rows; null where there is none.
 double* RowOf(double* array, std::int64_t size, std::int64_t row) {
   return array ? array + size * row : nullptr;
 }

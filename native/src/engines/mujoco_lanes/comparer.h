@@ -68,13 +68,13 @@ class LanesComparer {
 
  private:
   mjData* data();
-  // Of lanes, some rows from the `first` on; which are handed back, as bits.
+  // Computes some rows from the `first` on by lanes; returns as bits those that are handed back.
   std::uint64_t ForwardByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
                                std::int32_t width, const std::vector<ComparedArray>& arrays);
   std::uint64_t StepByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
                             const lanes::StepOptions& options,
                             const std::vector<ComparedArray>& arrays);
-  // Of MuJoCo, one row.
+  // Computes one row by MuJoCo.
   void ForwardByMujoco(std::int64_t row, const std::vector<ComparedArray>& arrays);
   void StepByMujoco(std::int64_t row, const lanes::StepOptions& options,
                     const std::vector<ComparedArray>& arrays);

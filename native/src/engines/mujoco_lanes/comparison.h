@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// Of an array's largest number. Rounding makes some 1e-12, another release's rules 1e-6 and more.
+// Relative to an array's largest number. Rounding makes 1e-12, another release's rules 1e-6.
 inline constexpr double kMostDifference = 1e-9;
 
 struct LanesComparison {

@@ -69,7 +69,7 @@ lanes::Row RowOf(mjData* data, const StepKind& kind) {
   return row;
 }
 
-// Of so many rows. Lanes of 4 and of 8 compute equal bits, narrower ones others, and what comes of a
+// Width for `rows`. Lanes of 4 and 8 compute equal bits, narrower ones others, and what comes of a
 // step must not depend on how many wait with it.
 std::int32_t WidthFor(std::size_t rows) {
   const auto widths = lanes::Widths();

@@ -13,7 +13,7 @@
 namespace rollouts {
 namespace {
 
-// of EGL/egl.h, EGL/eglext.h, GL/osmesa.h and GL/gl.h
+// constants of EGL/egl.h, EGL/eglext.h, GL/osmesa.h and GL/gl.h
 enum : std::int32_t {
   kEglNone = 0x3038,
   kEglRedSize = 0x3024,
@@ -208,7 +208,7 @@ class EglContext final : public GlContext {
 
  private:
   std::vector<void*> Enter() override {
-    // which API's context is current is the thread's own
+    // each thread has an API of its own whose context is current
     const std::uintptr_t api = egl_.query_api();
     egl_.bind_api(kEglOpenGlApi);
     std::vector<void*> before{egl_.get_current_display(), egl_.get_current_surface(kEglDraw),

@@ -14,7 +14,7 @@ namespace rollouts {
 // as it draws. One thread at a time. Not to be used in a process that was forked since.
 class GlContext {
  public:
-  // Which library contexts made from now on are of, "egl" or "osmesa". Thread-safe.
+  // Chooses the library of contexts made from now on, "egl" or "osmesa". Thread-safe.
   static void Choose(const std::string& library);
 
   // Throws EngineError where the library is not installed or has no device. Thread-safe.

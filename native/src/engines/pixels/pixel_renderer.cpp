@@ -80,7 +80,7 @@ PixelRenderer::~PixelRenderer() {
     const GlContext::Use use(*context_);
     Free();
   } catch (const EngineError&) {
-    // the process ends, and whoever shares OpenGL with us has ended it before
+    // the process ends, and another user of OpenGL has closed it before
   }
 }
 

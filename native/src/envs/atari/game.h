@@ -15,7 +15,7 @@ namespace rollouts {
 
 class AtariGame {
  public:
-  static constexpr std::int32_t kDefault = -1;  // of mode and difficulty: the game's own
+  static constexpr std::int32_t kDefault = -1;  // for mode and difficulty: the game's own
 
   // The game of a ROM, looked into once per process (about 70 ms) and then shared.
   // Thread-safe. Throws EngineError for a ROM that cannot be played and SpecError

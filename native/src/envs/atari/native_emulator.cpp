@@ -29,7 +29,7 @@ namespace {
 using atari2600::GameConsole;
 using atari2600::U8;
 
-// of a console's bytes: the screens behind them have the height of the game
+// a console's bytes without its screens, which have the height of the game
 constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
 
 // What all environments of one game share.
@@ -205,7 +205,7 @@ class NativeEmulator final : public AtariMachine {
   const float repeat_probability_;  // 0: sticky actions are the environment's
   std::array<AleAction, kNumAleActions> actions_{};
   const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
-  std::unique_ptr<NativeRules> rules_;  // of its memory
+  std::unique_ptr<NativeRules> rules_;  // rules that read its memory
 };
 
 }  // namespace

@@ -28,8 +28,8 @@ inline Lanes Blend(Lanes below, Lanes above, std::uint32_t cover) {
 // How rows of pixels are cut into columns.
 class PixelColumns {
  public:
-  static constexpr std::int32_t kWidth = 1000;  // of a row
-  static constexpr std::int32_t kMostPixels = 12;  // of a column
+  static constexpr std::int32_t kWidth = 1000;  // a row's
+  static constexpr std::int32_t kMostPixels = 12;  // in a column
 
   // A pixel's.
   struct Place {
@@ -185,7 +185,7 @@ class PixelRow {
 
   const PixelColumns* columns_;
   std::vector<Lanes> colors_;
-  std::vector<Pixels> pixels_;        // of mixed columns
+  std::vector<Pixels> pixels_;        // for mixed columns
   std::vector<std::uint64_t> mixed_;  // a bit per column that became one; some have a colour again
 };
 

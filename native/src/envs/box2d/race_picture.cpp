@@ -21,7 +21,7 @@ constexpr double kRootOfTwo = 1.4142135623730951;
 constexpr double kMaxShapeDim = kGrassDim * kRootOfTwo * kZoom * kScale;
 constexpr double kHullRed = 204;
 constexpr double kWheelGrey = 77;
-constexpr double kUnit = Canvas::kWidth / 40.0;    // of the panel's columns
+constexpr double kUnit = Canvas::kWidth / 40.0;    // the panel's columns
 constexpr double kHeight = Canvas::kHeight / 40.0;  // and of its rows
 constexpr std::int32_t kPanelTop = 700;             // row
 constexpr Lanes kBlack = 0;
@@ -149,7 +149,7 @@ class Painter {
     if (is_near) canvas_.AddSmooth(corners, color);
   }
 
-  // Of a body, in Box2D's float32.
+  // Adds a body's part, in Box2D's float32.
   void AddPart(const Camera& camera, const PlanarMotion& body, const Part& part, Lanes color) {
     std::array<Pixel, 8> corners;
     for (std::int32_t i = 0; i < part.num_corners; ++i) {

@@ -37,7 +37,7 @@ bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& confi
          NeedContactForces(FindParts(model, "info", config.info));
 }
 
-// Which arrays the options name.
+// The arrays that the options name.
 DataArrays Reads(const PhysicsModel& model, const OwnModel::Config& config) {
   DataArrays reads = 0;
   for (const auto& [option, names] :

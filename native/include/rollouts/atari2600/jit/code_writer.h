@@ -206,7 +206,7 @@ class CodeWriter {
     thunks_[which] = asm_.size();
     asm_.Push(kCarryFlag);
     asm_.Push(kLeft);
-    asm_.Push(kAx);  // which aligns the stack
+    asm_.Push(kAx);  // aligns the stack
     asm_.Address64(kDi, Field(0));
     asm_.Move64(kAx, function);
     asm_.Call(kAx);

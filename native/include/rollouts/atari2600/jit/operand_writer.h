@@ -89,7 +89,7 @@ class OperandWriter : public CodeWriter {
     }
   }
 
-  // Of the zero page, with an index: RAM or the TIA.
+  // Reads from the zero page, with an index: RAM or the TIA.
   Value FetchLow(const Instruction& op, Register index) {
     asm_.Address(kAx, {index, op.operand & 0xff});
     asm_.Move8(kAx, kAx);
@@ -104,7 +104,7 @@ class OperandWriter : public CodeWriter {
     return {};
   }
 
-  // Of the address in SI; `bus` is the byte that was last on the data bus.
+  // Reads from the address in SI; `bus` is the byte that was last on the data bus.
   Value CallRead(const Instruction& op, I32 thunk, I32 bus) {
     asm_.Move(kDx, bus);
     return CallRead(op, thunk);
@@ -149,7 +149,7 @@ class OperandWriter : public CodeWriter {
     return CallRead(op, kRead, op.operand >> 8);
   }
 
-  // Of the cartridge's address in AX.
+  // Reads the cartridge at the address in AX.
   Value ReadRom() {
     if (HasSlices()) {
       asm_.Move(kCx, kAx);
@@ -182,7 +182,7 @@ class OperandWriter : public CodeWriter {
     asm_.Move(kSi, 0);
     return FetchAnywhere(op);
   }
-  // Of the address in AX, that costs SI cycles more; bits 8 to 15 of R8 were last on the data bus.
+  // Reads from AX, which costs SI cycles more; bits 8 to 15 of R8 were last on the data bus.
   Value FetchAnywhere(const Instruction& op) {
     asm_.Test(kAx, 0x1000);
     const Distance is_far = asm_.Jump(kNotZero);
@@ -236,7 +236,7 @@ class OperandWriter : public CodeWriter {
     CallWrite(op, value);
     asm_.Bind(is_done);
   }
-  // Of the address in SI.
+  // Writes to the address in SI.
   void CallWrite(const Instruction& op, Register value) {
     asm_.Move(kDx, value);
     Now(kCx, op);

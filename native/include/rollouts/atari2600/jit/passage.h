@@ -10,7 +10,7 @@
 
 namespace rollouts::atari2600::jit {
 
-// Of the 6507. Functions keep the first six, thunks the last two.
+// Registers of the 6507. Functions keep the first six, thunks the last two.
 inline constexpr Register kA = kBx;
 inline constexpr Register kX = kBp;
 inline constexpr Register kY = kR12;
@@ -59,7 +59,7 @@ inline constexpr I32 kStackBytes = 24;
 struct Target {
   U32 code;    // offset of its instructions
   U16 rest;    // as Instruction has it
-  U16 cycles;  // of those instructions
+  U16 cycles;  // cycles of those instructions
 };
 
 // A write to one register of the TIA: what WriteTia does there.

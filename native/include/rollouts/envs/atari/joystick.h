@@ -11,7 +11,7 @@ inline constexpr std::int32_t kNumAleActions = 18;
 
 struct AtariPress {
   std::int32_t action = 0;  // an AleAction; 0: nothing is pressed
-  float strength = 1;       // of a turn of a paddle; 1: as far as a button turns it in a frame
+  float strength = 1;       // turn of a paddle; 1: as far as a button turns it in a frame
 };
 
 // More than 33 turns a paddle from one end to the other within a frame; from 9e4 on, ALE's position

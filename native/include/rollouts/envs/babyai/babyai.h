@@ -81,7 +81,7 @@ struct BabyAI {
     minigrid::Observe(config.shown, state.grid, kNumWords, obs);
   }
 
-  // Of the task, numbers are compared alone.
+  // Only the numbers of the task are compared.
   ROLLOUTS_HD static const char* CheckState(const Config& config, const State& state) {
     const std::int32_t side = config.room_size - 1;
     return minigrid::IsGrid(state.grid, side * config.num_cols + 1, side * config.num_rows + 1)

@@ -165,7 +165,7 @@ inline ROLLOUTS_NOINLINE bool DrawSentence(Drawing& drawing) {
   // action, and, sequence
   const std::int32_t kind = DrawBit(drawing.config.instr_kinds, drawing.rng);
   if (kind < 2) return DrawSide(drawing, 0, kind == 1);
-  drawing.task.order = kBefore;  // of two sides, each of one or two parts
+  drawing.task.order = kBefore;  // two sides, each of one or two parts
   for (std::int32_t side = 0; side < 2; ++side) {
     if (!DrawSide(drawing, side, !DrawBool(drawing.rng))) return false;
   }

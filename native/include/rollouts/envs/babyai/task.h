@@ -16,7 +16,7 @@ using minigrid::Word;
 // Where an object is, seen from where the agent starts, in the agent's room.
 enum Where : std::int32_t { kAnywhere, kOnLeft, kOnRight, kInFront, kBehind };
 
-// Which objects are meant.
+// The objects that are meant.
 struct Description {
   std::int32_t type;   // 0: any
   std::int32_t color;  // -1: any

@@ -16,11 +16,11 @@
 
 namespace rollouts::dmc {
 
-// A flat observation and, for who asks, the parts that it consists of.
+// A flat observation and, where they are asked for, the parts that it consists of.
 class Observation : public ObservationWriter {
  public:
   static constexpr std::int32_t kScalar = 0;   // a part of one number, of shape ()
-  static constexpr std::int32_t kVector = -1;  // of shape (n); a positive number: (n / columns, columns)
+  static constexpr std::int32_t kVector = -1;  // shape (n); positive: (n / columns, columns)
 
   struct Part {
     const char* name;

@@ -140,7 +140,7 @@ class Manipulator final : public PlanarArm {
   const double* const grasp_;
   const double* const grasp_rotation_;
   std::int32_t object_;
-  std::int32_t positions_[3];  // of the object: x, z, angle
+  std::int32_t positions_[3];  // the object's x, z, angle
   std::int32_t velocities_[3];
   const double* touch_[kNumTouch];
   Pair pairs_[4];

@@ -45,7 +45,7 @@ ROLLOUTS_HD constexpr Cell ContentOf(Cell box) {
   return held ? MakeCell(kKey, held - 1) : kEmpty;
 }
 
-// Which descriptions an object fits: a bit each, which the object keeps wherever it goes.
+// The descriptions that an object fits: a bit each, which the object keeps wherever it goes.
 ROLLOUTS_HD constexpr std::uint32_t MarksOf(Cell cell) { return cell >> kMarkShift; }
 ROLLOUTS_HD constexpr Cell Mark(std::int32_t bit) { return 1u << (kMarkShift + bit); }
 

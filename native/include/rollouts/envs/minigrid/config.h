@@ -237,7 +237,7 @@ void CheckRooms(const MiniGridConfig& config, Check& check) {
   check.Between("num_rooms_visited", config.num_rooms_visited, 1, 1'000'000);
 }
 
-// Of the options that VisitLevel has.
+// Checks the options that VisitLevel has.
 template <typename Check>
 void CheckLevel(const MiniGridConfig& config, Check& check) {
   const Level level = config.level;

@@ -6,7 +6,7 @@
 
 namespace rollouts {
 
-// Of an agent, in mpe2's units. An Env has `static Body BodyOf(const Config&, int agent)`; its
+// An agent's body, in mpe2's units. An Env has `static Body BodyOf(const Config&, int agent)`; its
 // adversaries, config.num_adversaries, are before the good agents.
 struct ChaseBody {
   double size;

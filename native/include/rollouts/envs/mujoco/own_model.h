@@ -22,7 +22,7 @@ class OwnModel : public ModelOwner {
     std::string info;                        // parts that come as infos
     std::string keyframe;                    // to begin with; "": the model's own positions
     double reset_noise_scale = 0;            // start: positions, velocities +- scale * uniform
-    std::string qvel_noise = "uniform";      // of velocities at the start: uniform or normal
+    std::string qvel_noise = "uniform";      // noise of velocities at the start: uniform or normal
   };
   using Action = float;
   using Obs = std::uint8_t;  // bytes: the dtype is an option
