@@ -38,7 +38,7 @@ from rollouts.rendering.options import MODES
 
 __all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]
 
-# of the pool, not of the environment
+# infos of the pool, not of the environment
 _NOT_IN_INFO = frozenset({"env_id"})
 
 

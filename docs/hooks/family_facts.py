@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no registry knows of a family: its title, and a sentence or two.
+"""Facts of a family that no registry knows: its title, and a sentence or two.
 
 A family without a row has a page all the same: its title is its folder's name, and its oracle tests
 are those with the folder's name in theirs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good a policy is without exploration, measured now and then while it is trained."""
+"""Evaluations of a policy without exploration, made now and then while it is trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Evaluation:
     library: str  # that trained it
     env_steps: int
     updates: int  # gradient steps
-    seconds: float  # of training, evaluations included
+    seconds: float  # time in training, evaluations included
     mean_return: float
     std_return: float
 

@@ -82,7 +82,7 @@ def forwards(module: TorchRLModule) -> tuple[Forward, Forward]:
 
 
 class ActionScaling:
-    """What an action becomes on its way to the environment: see RLlib's normalize_actions."""
+    """Scales actions on their way to the environment: see RLlib's normalize_actions."""
 
     def __init__(self, space: spaces.Space[Any], *, normalize: bool, clip: bool) -> None:
         """For single actions in `space`."""

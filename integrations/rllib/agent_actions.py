@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which module acts for which agents, and their actions: one forward pass per module."""
+"""Actions of agents by the modules that act for them: one forward pass per module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class Acted(NamedTuple):
-    """What all modules said of one step.
+    """The outputs of all modules in one step.
 
     Attributes:
       actions: group -> (N * A, ...) as the modules chose them.
@@ -45,7 +45,7 @@ class _Share(NamedTuple):
 
 
 class AgentActions:
-    """Has the modules act for all agents of all environments.
+    """Calls the modules for all agents of all environments.
 
     Agents that left get the action 0, which is ignored.
 
@@ -253,7 +253,7 @@ def in_eval_mode(modules: Any) -> Iterator[None]:
 def _run(
     module: Any, obs: Array, device: torch.device | str | None, *, explore: bool, t: int
 ) -> dict[str, Array]:
-    """What a module says of (B, ...) observations, with actions."""
+    """A module's outputs for (B, ...) observations, with actions."""
     exploring, exploiting = forwards(module)
     batch = {Columns.OBS: to_tensor(obs, device)}
     with torch.no_grad():

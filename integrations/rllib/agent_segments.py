@@ -265,7 +265,7 @@ class AgentSegments:
         return left
 
     def _successor(self, episode: MultiAgentEpisode) -> MultiAgentEpisode:
-        """What goes on with an episode, without data."""
+        """The chunk that goes on with an episode, without data."""
         return MultiAgentEpisode(
             episode.id_,
             observation_space=episode.observation_space,

@@ -32,7 +32,7 @@ class ChunkFactory:
     """
 
     def __init__(self, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-        """Of these spaces of one environment."""
+        """Makes chunks of these spaces of one environment."""
         empty = SingleAgentEpisode(
             "empty", observation_space=obs_space, action_space=action_space, len_lookback_buffer=0
         )

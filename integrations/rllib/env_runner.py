@@ -269,7 +269,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
     def _step_natively(
         self, actor: NativeActor, num_steps: int, num_ended: int | None = None
     ) -> int:
-        """Has the pool act and step; fewer steps where `num_ended` episodes end in fewer.
+        """Lets the pool act and step; fewer steps where `num_ended` episodes end in fewer.
 
         Returns:
           Steps of all environments; 0 where these were made anew.
@@ -307,7 +307,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         with torch.no_grad():
             with self.metrics.log_time(RLMODULE_INFERENCE_TIMER):
                 if explore:
-                    # of all runners together, roughly, as RLlib counts them
+                    # the steps of all runners together, roughly, as RLlib counts them
                     runners = self.config.num_env_runners or 1
                     lifetime = (self.num_env_steps_sampled_lifetime // runners + steps) * runners
                     explorer = functools.partial(self._explore, t=lifetime)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stateful RLModule remembers of each environment, as the pool's threads carry it on."""
+"""States of a stateful RLModule by environment, as the pool's threads carry them on."""
 
 from __future__ import annotations
 

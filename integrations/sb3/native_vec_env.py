@@ -99,7 +99,7 @@ class NativeVecEnv(BaseVecEnv):
 
     @property
     def info_names(self) -> tuple[str, ...]:
-        """What infos have of the environments' own, such as lives."""
+        """Names of the environments' own infos, such as lives."""
         return self.pool.info_names
 
     # -- stepping --------------------------------------------------------------------
@@ -180,7 +180,7 @@ class NativeVecEnv(BaseVecEnv):
         return infos
 
     def ended_episodes(self, step: StepBatch, rows: NDArray[np.intp]) -> dict[int, Episode]:
-        """What a Monitor would say of the games that ended in these rows; {} without monitor."""
+        """A Monitor's words on the games that ended in these rows; {} without monitor."""
         if not self._monitor:
             return {}
         return self.episodes.ended(

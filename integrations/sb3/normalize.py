@@ -160,7 +160,7 @@ def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
 
 
 def to_native(env: VecNormalize) -> dict[str, Any]:
-    """What `rollouts.VectorEnv.collect` takes to count and scale as a VecNormalize does."""
+    """The arguments with which `rollouts.VectorEnv.collect` counts and scales as a VecNormalize."""
     given = {
         "epsilon": env.epsilon,
         "clip_obs": env.clip_obs,

@@ -51,7 +51,7 @@ class OffPolicyRollouts:
 
     num_torch_threads: int | None = None
 
-    # of the algorithm that this is mixed into
+    # attributes of the algorithm that this is mixed into
     policy: Any
     action_space: Any
     use_sde: bool
@@ -140,7 +140,7 @@ class OffPolicyRollouts:
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[Array, Array]:
-        """Does what the algorithm does, with random actions drawn for all environments at once."""
+        """Samples as the algorithm does, with random actions drawn for all environments at once."""
         is_random = self.num_timesteps < learning_starts
         if not is_random and is_plain_dqn(self):
             # the generator that DQN.predict draws from

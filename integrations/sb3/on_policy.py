@@ -62,7 +62,7 @@ class OnPolicyRollouts:
 
     num_torch_threads: int | None = None
 
-    # of the algorithm that this is mixed into
+    # attributes of the algorithm that this is mixed into
     env: Any
     policy: Any
     rollout_buffer: Any
@@ -129,12 +129,12 @@ class OnPolicyRollouts:
 
     @property
     def engine(self) -> str:
-        """Who computes the policy: "native", or "torch"."""
+        """The engine that computes the policy: "native", or "torch"."""
         return "torch" if self._engine_choice()[0] is None else "native"
 
     @property
     def why_not_native(self) -> str:
-        """What kept the policy with torch; "" where nothing did."""
+        """The reason why torch computes the policy; "" where it does not."""
         return self._engine_choice()[1]
 
     def close(self) -> None:

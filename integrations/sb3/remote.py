@@ -193,7 +193,7 @@ def side_by_side(arrays: list[Array]) -> Array:
 
 
 def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[Episode]:
-    """What a Monitor says of the episodes that ended, by time and then by environment."""
+    """A Monitor's words on the episodes that ended, by time and then by environment."""
     ended = side_by_side([b.terminated | b.truncated for b in batches])
     returns = side_by_side([b.episode_return for b in batches])[ended]
     lengths = side_by_side([b.episode_length for b in batches])[ended]

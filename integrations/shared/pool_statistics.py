@@ -9,7 +9,7 @@ from rollouts.pool.statistics import RunningStatistics
 
 
 class PoolStatistics:
-    """What an adapter whose `pool` normalises offers of it; see `rollouts.VectorEnv`."""
+    """Statistics of an adapter whose `pool` normalises; see `rollouts.VectorEnv`."""
 
     pool: Any
 

@@ -23,7 +23,7 @@ _RETURN, _STEPS = "episode_reward", "step_count"
 
 
 class KnownTransforms(NamedTuple):
-    """What stands between a collector and a RolloutsEnv.
+    """The transforms between a collector and a RolloutsEnv.
 
     Attributes:
       env: Whose steps are transformed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all contestants of `rollouts bench collect` collect, and what they have to offer."""
+"""The task of all contestants of `rollouts bench collect`, and what each has to offer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every stream collects.
+    """The task of every stream.
 
     Attributes:
       settings: Environment, sizes and time; batch_size is num_envs.
@@ -67,7 +67,7 @@ class Stream(Protocol):
     num_threads: int
 
     def version(self) -> str:
-        """Of the library."""
+        """The version of the library."""
         ...
 
     def resume(self) -> None:

@@ -17,12 +17,12 @@ from rollouts.device.arguments import EMULATION
 from rollouts.device.stepping import DeviceStepping
 from rollouts.errors import SpecError
 
-_GRAPH_STEPS = 20  # of one graph: what starting it costs is shared out
+_GRAPH_STEPS = 20  # steps of one graph: the cost of starting it is shared out
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """What one way of stepping came to.
+    """The result of one way of stepping.
 
     Attributes:
       env_id, num_envs, device: What was stepped.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rollouts.physics.bare import BarePhysics
 
 OURS, BARE = "rollouts", "mujoco_warp"
-_STEPS = 20  # of each between two looks at the clock; as many actions are drawn once
+_STEPS = 20  # steps of each between two looks at the clock; as many actions are drawn once
 _WARM_UP = 5  # times so many, after which episodes are at different ages
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicsRow:
-    """What one of the two came to.
+    """The result of one of the two.
 
     Attributes:
       env_id, num_envs, device: What was stepped.

@@ -163,7 +163,7 @@ def _panels(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
 
 
 def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
-    """What is drawn in one style, over all panels; in the order of the legend."""
+    """The lines to draw, each in one style over all panels; in the order of the legend."""
     points = [each.settings for each in comparisons]
     names_threads = x != "num_threads" and _differs(points, "num_threads", x)
     names_batch = x != "batch_size" and _differs(points, "batch_size", x)
@@ -200,7 +200,7 @@ def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
 
 
 def _of(comparisons: Sequence[Comparison], library: str) -> list[tuple[Comparison, Measurement]]:
-    """What a library reached, wherever it was measured."""
+    """The results of a library, from all comparisons."""
     return [(c, found) for c in comparisons for found in c.measurements if found.library == library]
 
 

@@ -54,7 +54,7 @@ class ReplayMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How every library is measured.
+    """Settings that are the same for every library.
 
     Attributes:
       num_threads: That insert, and then sample and update, at the same time.

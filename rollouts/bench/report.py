@@ -112,7 +112,7 @@ def footer(
     counting: str = COUNTING,
     skipped: Sequence[str] = (),
 ) -> str:
-    """What the table's figures are and how to get them again.
+    """Explains the table's figures, and how to get them again.
 
     Args:
       comparisons: What was measured.

@@ -23,7 +23,7 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to collect.
+    """A request to collect.
 
     Attributes:
       env_id, env_options: The environments; one's own is registered where the id is unpickled.
@@ -140,7 +140,7 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
+    """True for errors of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
     words = str(error)
     return (
         type(error).__name__ == "OutOfMemoryError"

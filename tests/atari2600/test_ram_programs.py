@@ -155,7 +155,7 @@ def test_accesses_move_pitfalls_random_number_on(
 
 SHA_POINTER, SHA, SHS, SHY, SHX = 0x93, 0x9F, 0x9B, 0x9C, 0x9E
 ARR, ANE, LXA, LAX_ZERO_PAGE, ISB = 0x6B, 0x8B, 0xAB, 0xA7, 0xEF
-TABLE = 0xD0  # of data, in RAM
+TABLE = 0xD0  # a table of data, in RAM
 KEEP = [*sta(COUNT), 0x86, COUNT + 1, 0x84, COUNT + 2, 0x08, 0x68, *sta(COUNT + 3)]
 TIMER = [*lda(0xFF), 0x8D, 0x94, 0x02]  # falls with every cycle
 UNDOCUMENTED = {

@@ -130,7 +130,7 @@ def wait_until_ended(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        # readable as soon as it has ended, whoever its parent is
+        # readable as soon as it has ended, whichever process its parent is
         ended, _, _ = select.select([watched], [], [], 60.0)
         assert ended
     finally:

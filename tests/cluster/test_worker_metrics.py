@@ -25,7 +25,7 @@ from rollouts.metrics.status import FILE_NAME, read_status
 pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300.0
-STEPS = 8 * 3  # of one fragment
+STEPS = 8 * 3  # steps of one fragment
 
 Counters = Callable[..., RolloutCoordinator]
 

@@ -46,7 +46,7 @@ BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @every_env
 def test_bad_states_are_refused_and_change_nothing(env_id: str) -> None:
-    # of one pool: games and engines are slow to start
+    # states of one pool: games and engines are slow to start
     with make(env_id) as env:
         env.reset()
         good = env.get_state([0])[0]

@@ -31,7 +31,7 @@ LONG = {
     "migration/tianshou.md",
     "migration/torchrl.md",
 }
-# which have workers in Ray
+# pages that have workers in Ray
 RAY = {
     "tutorials/ray.md",
     "tutorials/replay_dqn.md",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What environments report: names that the library uses too, values that fit no array, errors."""
+"""Infos of environments: names that the library uses too, values that fit no array, errors."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_state_of_bodies_that_may_sleep_is_refused(tmp_path: Path) -> None:
 
 
 def words(state: bytes) -> int:
-    """How many numbers of 8 bytes end a state, where an environment's are."""
+    """The number of 8-byte words at the end of a state, where an environment's numbers are."""
     return len(_native.env_state(state)) // 8
 
 

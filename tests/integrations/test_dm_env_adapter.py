@@ -19,7 +19,7 @@ from absl.testing import absltest  # noqa: E402
 
 
 class Contract(test_utils.EnvironmentTestMixin, absltest.TestCase):  # type: ignore[misc]
-    """What dm_env demands of every environment."""
+    """The demands of dm_env on every environment."""
 
     ENV_ID = "CartPole-v1"
 

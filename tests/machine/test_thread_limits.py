@@ -18,7 +18,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become
 
 def limited() -> None:
     """From here on, this process may have three threads more."""
-    # of a user's programs, whichever they are, and root's are not counted: a user of its own
+    # a user of its own: the programs of others, whichever they are, and root's are not counted
     nobody = 100_000 + os.getpid()
     os.setresuid(nobody, nobody, nobody)
     now = len(os.listdir("/proc/self/task"))

@@ -100,7 +100,7 @@ struct World {
 
   CpuPool& pool;
   std::int32_t steps;
-  BatchFinisher* finisher = nullptr;  // of each step
+  BatchFinisher* finisher = nullptr;  // called for each step
   std::int64_t num_steps_of_returns = 0;
   mutable std::mutex mutex;                             // as the interpreter's lock is for Python
   std::shared_ptr<const policy::NativePolicy> current;  // guarded by mutex

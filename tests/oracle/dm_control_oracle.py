@@ -102,7 +102,7 @@ def suite() -> Any:
 
 
 def gl_contexts() -> property:
-    """What `suite` has taken away from dm_control's Physics: its contexts of OpenGL."""
+    """The contexts of OpenGL that `suite` has taken away from dm_control's Physics."""
     suite()
     return _contexts[0]
 

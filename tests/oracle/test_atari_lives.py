@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lost life does, in every autoreset mode, against ale-py and EnvPool."""
+"""A lost life in every autoreset mode, against ale-py and EnvPool."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_lost_lives_mean_what_they_mean_in_ale_py(options: dict[str, Any], mode:
                     env.reset(options=mask)[0], reference.reset(options=mask)[0]
                 )
     assert games >= 3
-    # of the five lives of a game, the last is lost with the game
+    # the last of a game's five lives is lost with the game
     assert ends == games if options.keys() != {"life_loss_info"} else ends > 4 * games
 
 

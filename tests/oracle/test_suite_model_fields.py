@@ -22,7 +22,7 @@ def scaled(factor: float) -> Any:
 
 
 def larger_target(value: np.ndarray) -> np.ndarray:
-    """Of the stacker, (1 or N, geoms, 3)."""
+    """A larger target of the stacker, (1 or N, geoms, 3)."""
     larger = value.copy()
     larger[:, make_dm_control("StackerStack2-v1").physics.model.ptr.geom("target").id] *= 5
     return larger

@@ -24,9 +24,9 @@ HAS = re.compile(
     r"(?:be|begin|come|do|draw|give|go|know|learn|make|run|send|start|stop|tell|wait|write)\b",
     re.IGNORECASE,
 )
-# a comment that stands alone, or behind code after two blanks
-PYTHON_COMMENT = re.compile(r"^\s*# ?(?P<alone>.*)|\S  # (?P<behind>.*)$")
-NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S  // (?P<behind>.*)$")
+# a comment that stands alone, or behind code after two blanks or more
+PYTHON_COMMENT = re.compile(r"^\s*# ?(?P<alone>.*)|\S {2,}# (?P<behind>.*)$")
+NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S {2,}// (?P<behind>.*)$")
 DOCSTRING_BEGINS = "docstrings begin with a noun or a verb in -s"
 COMMENT_BEGINS = "comments do not begin with of, which or whose"
 WHOEVER = 'neither "whoever" nor "for who"'

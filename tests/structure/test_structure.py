@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may import or include what; the orders of folders are in test_layers, test_native_layers."""
+"""Allowed imports and includes; orders of folders are in test_layers, test_native_layers."""
 
 from __future__ import annotations
 

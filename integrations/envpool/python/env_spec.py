@@ -57,11 +57,11 @@ class EnvSpec:
         )
         self.gymnasium_action_space = envpool_action_space(native.single_action_space, task.header)
         self.own_infos = own_info_specs(task, native.single_observation_space)
-        self.for_gym = False  # of the face for the package gym
+        self.for_gym = False  # true for the face of the package gym
 
     @property
     def observation_space(self) -> Any:
-        """Of one environment; in the package gym's classes where its face and it are used."""
+        """One environment's space; in the package gym's classes where its face and it are used."""
         return self._face_space(self.gymnasium_observation_space)
 
     @property

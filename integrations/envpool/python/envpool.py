@@ -223,7 +223,7 @@ class EnvPoolMixin(abc.ABC):
         space = self.spec.native_observation_space
         if self._dicts is not None:
             return self._dicts.split(batch.obs, batch.env_id)
-        if batch.obs.dtype == np.int64:  # of discrete observations, which are int32 there
+        if batch.obs.dtype == np.int64:  # discrete observations, which are int32 there
             return batch.obs.astype(np.int32)
         if not self._is_atari or len(space.shape) != 4:
             return batch.obs
@@ -233,7 +233,7 @@ class EnvPoolMixin(abc.ABC):
         return frames.reshape(-1, stack * colours, height, width)
 
     def _infos(self, batch: StepBatch) -> dict[str, Any]:
-        """What EnvPool reports in info, without elapsed_step."""
+        """The infos that EnvPool reports, without elapsed_step."""
         if self._is_atari:
             raw_reward, lives = batch.info["raw_reward"], batch.info["lives"]
         else:

@@ -18,7 +18,7 @@ from rollouts.errors import SpecError
 
 
 class GymFace(EnvPoolMixin):
-    """What the faces for Gymnasium and for gym have in common.
+    """The common part of the faces for Gymnasium and for gym.
 
     Attributes may be set by the caller, as CleanRL's scripts do. observation_space and
     action_space are those of one environment, as in EnvPool.

@@ -39,7 +39,7 @@ class Net(torch.nn.Module):
 
 
 def make_state(policy: str, step: int, size: int = 0) -> dict[str, torch.Tensor]:
-    """What a policy has after so many steps; step 0 is what `make_policy` makes."""
+    """A policy's arrays after so many steps; step 0 is what `make_policy` makes."""
     generator = torch.Generator().manual_seed(100 * step + POLICIES.index(policy))
     return {
         name: tensor if name == "frozen" else torch.randn(tensor.shape, generator=generator)

@@ -20,7 +20,7 @@ LIMIT_S = 300.0
 
 
 def make_weights(step: int, size: int) -> dict[str, Any]:
-    """What a learner has after so many steps: changing arrays, and a frozen one."""
+    """A learner's arrays after so many steps: changing ones, and a frozen one."""
     generator = torch.Generator().manual_seed(step)
     return {
         "matrix": torch.randn(size, 3, generator=generator).t(),

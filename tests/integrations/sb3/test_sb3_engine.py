@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes the policy of Stable-Baselines3's rollouts: native code or torch, and why."""
+"""The engine of Stable-Baselines3's rollouts: native code or torch, and why."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_pictures_are_those_of_gymnasium(env_id: str, options: dict[str, Any]) -
         for _, action in zip(range(STEPS), random_actions(ours), strict=False):
             obs, *_ = ours.step(action[None])
             theirs.step(action)
-            # of the bodies' places one substep before, as MuJoCo leaves them
+            # a picture shows the bodies one substep before, as MuJoCo leaves them
             check_picture(obs[0], theirs.render())
     theirs.close()
 
