@@ -152,7 +152,7 @@ def compare(
 
 
 def _contestants(library: str) -> Contestants:
-    """By name, because nothing in this package depends on an adapter."""
+    """Imports by name, because nothing in this package depends on an adapter."""
     try:
         module = importlib.import_module(f"comparisons.adapters.{library}")
     except ImportError as error:

@@ -107,7 +107,7 @@ def _run(arguments: Sequence[str], timeout_s: float) -> tuple[Any, str]:
 
 
 def _begin(out: str) -> int:
-    """Where the JSON begins: the first line that is only a bracket."""
+    """The start of the JSON: the first line that is only a bracket."""
     at = 0
     for line in out.splitlines(keepends=True):
         if line.strip() in ("{", "["):

@@ -144,7 +144,7 @@ class _Everything(contextlib.ExitStack):
             env.reset(seed=seed)
 
     def round(self) -> None:
-        """Some seconds of all."""
+        """Runs all of it for some seconds."""
         self._rounds += 1
         for env in (self._pool, self._hosted):
             for _ in range(_ROUND_STEPS):

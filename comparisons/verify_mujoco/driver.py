@@ -34,7 +34,7 @@ class States:
     ctrl: Array
 
     def arrays(self) -> tuple[Array, Array, Array, Array, Array]:
-        """In the order of `_native.LanesComparer`."""
+        """The arrays in the order of `_native.LanesComparer`."""
         return self.qpos, self.qvel, self.act, self.qacc_warmstart, self.ctrl
 
     def rows(self, chosen: Any) -> States:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the metrics of a training go, beside the terminal."""
+"""Sinks of a training's metrics, besides the terminal."""
 
 from __future__ import annotations
 

@@ -372,7 +372,7 @@ class Training(Run):
 
 
 def run_dir(args: argparse.Namespace) -> Path:
-    """Where the outputs go: as told, else where the resumed run has them, else a new directory."""
+    """The directory of the outputs: as told, else the resumed run's, else a new one."""
     if args.run_dir:
         return Path(args.run_dir)
     if args.resume:

@@ -58,7 +58,7 @@ class AgentActions:
     def __init__(
         self, groups: Mapping[str, AgentGroup], num_envs: int, *, normalize: bool, clip: bool
     ) -> None:
-        """For N environments with these groups; `normalize` and `clip` as RLlib's config."""
+        """Acts for N environments with these groups; `normalize` and `clip` as RLlib's config."""
         self._groups, self._num_envs = groups, num_envs
         self._scale = {
             name: ActionScaling(group.single_action_space, normalize=normalize, clip=clip)
@@ -196,7 +196,7 @@ class AgentCheck:
     """Checks whom policy_mapping_fn has act for the agents; what was found right is remembered."""
 
     def __init__(self, groups: Mapping[str, AgentGroup]) -> None:
-        """For agents of these groups."""
+        """Takes agents of these groups."""
         self._places = {
             agent: (name, group) for name, group in groups.items() for agent in group.agents
         }

@@ -76,7 +76,7 @@ class AgentSegments:
         *,
         lookback: int,
     ) -> None:
-        """Without steps; `begin` comes next. `new_episode` returns one without data."""
+        """Starts without steps; `begin` comes next. `new_episode` returns one without data."""
         self._num_envs, self._new_episode = num_envs, new_episode
         self._groups = groups
         self._segments = {

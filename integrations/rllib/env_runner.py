@@ -93,7 +93,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     @property
     def native_reason(self) -> str:
-        """Why torch computes the module in the bulk loop; "" where the pool's threads do."""
+        """The reason why torch computes the module in the bulk loop; "" where native code does."""
         return self._engine.reason
 
     # -- what RLlib calls ----------------------------------------------------------

@@ -88,15 +88,15 @@ class ByteImages:
 
 
 class BytePPOCatalog(ByteImages, PPOCatalog):
-    """For PPO, APPO and IMPALA."""
+    """The catalog of PPO, APPO and IMPALA."""
 
 
 class ByteDQNCatalog(ByteImages, DQNCatalog):
-    """For DQN."""
+    """The catalog of DQN."""
 
 
 class ByteSACCatalog(ByteImages, SACCatalog):
-    """For SAC."""
+    """The catalog of SAC."""
 
 
 _CATALOGS = {

@@ -98,7 +98,7 @@ class Segment:
         lookback: int,
         keep_infos: bool,
     ) -> None:
-        """Without steps; `begin` comes next."""
+        """Starts without steps; `begin` comes next."""
         self._num_envs, self._lookback, self._keep_infos = num_envs, lookback, keep_infos
         self._make_chunk = ChunkFactory(obs_space, action_space)
         # states of a stateful module
@@ -241,7 +241,7 @@ class Segment:
         )
 
     def _times(self) -> Array:
-        """When this call began, and when each of its steps was done."""
+        """Times at which this call began and each of its steps was done."""
         return np.concatenate([[self._started], self._clock[self._first : self._next]])
 
     def _cut(self, steps: ByEnv, chunks: Chunks, ends: Ends | None) -> list[SingleAgentEpisode]:

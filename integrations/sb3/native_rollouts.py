@@ -231,7 +231,7 @@ def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
 
 
 def _why_not_from_a_gpu(model: Any, env: Any) -> str:
-    """Why a policy on a GPU stays there: it is worth one."""
+    """The reason to leave a policy on a GPU: it is large; "" for none."""
     if model.device.type == "cpu":
         return ""
     multiply_adds = sum(p.numel() for p in model.policy.parameters()) * env.num_envs

@@ -307,7 +307,7 @@ def is_direct(env: Any) -> bool:
 
 
 def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:
-    """Where (N,) an episode was cut short and may be valued as if it went on.
+    """Marks rows (N,) whose episode was cut short and may be valued as if it went on.
 
     Not where the environment failed: nobody knows what would have followed.
     """

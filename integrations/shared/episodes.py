@@ -42,7 +42,7 @@ class EpisodeStatistics:
         self._lengths = np.zeros(len(self._by_life), np.int64)
 
     def seconds(self) -> float:
-        """Since the statistics began."""
+        """Seconds since the statistics began."""
         return round(time.time() - self._start_s, 6)
 
     def ended(

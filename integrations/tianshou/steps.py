@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a step of the environments came to, to the columns of a replay buffer."""
+"""Columns of a replay buffer from the results of a step."""
 
 from __future__ import annotations
 
@@ -154,5 +154,5 @@ def numbers(info: dict[str, Array]) -> dict[str, Array]:
 
 
 def wide(values: Array) -> Array:
-    """With the dtype that Python's own numbers have in an array."""
+    """Converts to the dtype that Python's own numbers have in an array."""
     return values.astype({"i": np.int64, "u": np.int64, "f": np.float64}.get(values.dtype.kind))

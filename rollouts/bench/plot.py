@@ -152,7 +152,7 @@ def _swept(points: Sequence[Settings]) -> str | None:
 
 
 def _panels(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
-    """By title: environment id and mode, the modes of one id beside each other."""
+    """Comparisons by title: environment id and mode, the modes of one id next to each other."""
     panels: dict[str, list[Comparison]] = {}
     ids = list(dict.fromkeys(each.settings.env_id for each in comparisons))
     by_mode = sorted(comparisons, key=lambda each: each.settings.is_async)

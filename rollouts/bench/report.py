@@ -27,7 +27,7 @@ COUNTING = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a benchmark ran.
+    """The machine of a benchmark.
 
     Attributes:
       cpu_model: As the system names it.

@@ -85,7 +85,7 @@ class Trials:
 
 
 def differ(one: list[Step], other: list[Step], rows: slice = slice(None)) -> str:
-    """Where two plays first differ, in words; "" where they do not.
+    """The first difference of two plays, in words; "" for none.
 
     Args:
       rows: Of `one`, those to compare with all of `other`.

@@ -172,7 +172,7 @@ def travelling_all(env_id: str | Sequence[str]) -> str | list[str]:
 
 
 def env_source(env_id: str) -> EnvSource:
-    """Where the text of an environment is: for the compilers of other devices.
+    """The place of an environment's text, for the compilers of other devices.
 
     Args:
       env_id: Of an entry of the native registry.

@@ -227,7 +227,7 @@ class FrameSource:
     def _draw_states(
         self, envs: Sequence[int], states: Sequence[bytes], camera: int | str | None
     ) -> list[Array]:
-        """In OpenGL's thread."""
+        """Draws in OpenGL's thread."""
         frames = []
         for env, state in zip(envs, states, strict=True):
             model = self._models[self._paths[env]]
@@ -266,6 +266,6 @@ def _free(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
 
 
 def _free_later(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
-    """For a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
+    """Frees a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
     if scenes:
         gl_thread.post(functools.partial(_free, scenes))

@@ -101,7 +101,7 @@ class ParticleRenderer:
 
 
 def _everything(scene: Scene, world: Mapping[str, Array]) -> Array:
-    """Where things are: (agents + landmarks, 2)."""
+    """Positions of all things: (agents + landmarks, 2)."""
     agents = world["position"] if scene.positions is None else scene.positions
     return np.concatenate([agents, scene.places])
 

@@ -305,7 +305,7 @@ class DeviceReplay:
         return max(0, self._size - self.items.n + 1) * len(self._env_id)
 
     def _index(self, ages: Tensor) -> Tensor:
-        """Where steps lie that are numbered from the oldest on, environment by environment."""
+        """Places of steps that are numbered from the oldest on, environment by environment."""
         length, width = self._rows["reward"].shape
         return (ages + (self._next - self._size) % length * width) % (length * width)
 

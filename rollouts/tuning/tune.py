@@ -187,7 +187,7 @@ def choose_device(spec: EnvSpec, *, has_gpu: bool) -> tuple[str, str]:
 
 
 def _obs_space(spec: EnvSpec) -> Any:
-    """That of an environment, or of its first group of agents."""
+    """The space of an environment, or of its first group of agents."""
     if spec.groups:
         return spec.groups[0].single_observation_space
     return spec.single_observation_space

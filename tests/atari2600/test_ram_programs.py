@@ -40,7 +40,7 @@ def lines(count: int) -> list[int]:
 
 
 def instructions(count: int) -> list[int]:
-    """Some 512 times as many, which touch no chip; uses X and Y."""
+    """Code of about 512 times `count` instructions that touch no chip; uses X and Y."""
     return [0xA0, count, 0xA2, 0, 0xCA, 0xD0, 0xFD, 0x88, 0xD0, 0xF8]
 
 

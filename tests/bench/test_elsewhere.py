@@ -260,7 +260,7 @@ def test_the_report_has_a_row_for_what_was_not_measured() -> None:
 
 
 def interpreter(peer: str) -> str:
-    """That of `make peers`; skips where there is none."""
+    """The interpreter of `make peers`; skips where there is none."""
     path = ROOT / FOLDER / peer / "bin" / "python"
     if not path.exists():
         pytest.skip(f"{peer} has no interpreter: run `make peers`")

@@ -37,7 +37,7 @@ needs_compiler = pytest.mark.skipif(GXX is None, reason="needs the compiler g++"
 
 
 def mujoco_package() -> Path:
-    """Where mujoco is installed."""
+    """The folder of the installed mujoco."""
     spec = importlib.util.find_spec("mujoco")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

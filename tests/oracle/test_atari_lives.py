@@ -181,7 +181,7 @@ def test_true_is_continue() -> None:
 
 
 def test_continue_goes_on_as_envpool() -> None:
-    """With one frame a step, EnvPool's shortest pause after a life is our step of no-op."""
+    """EnvPool's shortest pause after a life, with one frame a step, is our step of no-op."""
     envpool = pytest.importorskip("envpool")
     shared: dict[str, Any] = {"repeat_action_probability": 0.0, "stack_num": 1, "noop_max": 1}
     shared |= {"use_fire_reset": False, "episodic_life": True}

@@ -114,7 +114,7 @@ def test_episodes_after_a_restored_one_are_equal(env_id: str) -> None:
 
 
 def start_positions(env_id: str, fields: Any, count: int = 40) -> dict[str, np.ndarray]:
-    """By joint, (count,): the first position of each, after a reset with these fields.
+    """The first position of each joint, (count,), after a reset with these fields.
 
     `fields` are functions of MuJoCo's model and the value in the file.
     """

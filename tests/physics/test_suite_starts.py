@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where episodes of the DeepMind Control Suite begin on a device, and that they end."""
+"""Starts of the DeepMind Control Suite's episodes on a device, and their ends."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_native_actions_never_leave_the_bounds() -> None:
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "InvertedPendulum-v5"])
 def test_rollouts_of_a_torch_policy_with_that_head(env_id: str) -> None:
-    """In native code, with torch's densities, the same bits for any number of threads."""
+    """Native code gives torch's densities, and the same bits for any number of threads."""
     batches = []
     for num_threads in (1, 2, 4):
         with rollouts.make_vec(

@@ -16,7 +16,10 @@ from pathlib import Path
 from code_map import ROOT, module_at
 
 FOLDERS = ("rollouts", "integrations", "comparisons", "examples", "tests", "native", "docs")
-DOCSTRING = re.compile(r"(What|How|Which|Who|Whose|Has|Of|Does what)\b")
+DOCSTRING = re.compile(
+    r"(What|How|Which|Who|Whose|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
+    r"|At|By|For|From|In|Of|With|Without)\b"
+)
 COMMENT = re.compile(r"(of|which|whose)\b", re.IGNORECASE)
 ANYWHERE = re.compile(r"\b(whoever|for who)\b", re.IGNORECASE)
 HAS = re.compile(

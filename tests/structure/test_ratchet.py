@@ -67,8 +67,11 @@ def test_names_that_reach_each_other_are_a_circle() -> None:
     [
         ('"""What it is."""\n', [prose.DOCSTRING_BEGINS]),
         ('"""Of a row."""\n', [prose.DOCSTRING_BEGINS]),
+        ('"""Where rows lie."""\n', [prose.DOCSTRING_BEGINS]),
+        ('"""Without a row."""\n', [prose.DOCSTRING_BEGINS]),
         ('"""A row of numbers."""\n', []),
         ("x = 1  # of a row\n", [prose.COMMENT_BEGINS]),
+        ("x = 10    # of a row, aligned\n", [prose.COMMENT_BEGINS]),
         ("# A row\n# of numbers\n", []),
         ("# which waits\n", [prose.COMMENT_BEGINS]),
         ("# closed by whoever came last\n", [prose.WHOEVER]),

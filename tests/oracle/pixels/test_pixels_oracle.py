@@ -153,7 +153,7 @@ def test_pictures_are_those_of_dm_control(
 
 
 def test_a_camera_without_a_place_of_its_own_is_the_same_in_all_episodes() -> None:
-    """Where Gymnasium's looks at the middle of what each environment showed first."""
+    """Gymnasium's camera looks at the middle of what each environment showed first."""
     model = gymnasium.make("InvertedPendulum-v5").unwrapped.model
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
