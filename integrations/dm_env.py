@@ -88,7 +88,7 @@ class BatchedEnvironment:
 
         Args:
           env: An id for `rollouts.make_vec`, or its result.
-          num_envs, kwargs: For `rollouts.make_vec`, where `env` is an id.
+          num_envs, kwargs: Arguments of `rollouts.make_vec`, where `env` is an id.
 
         Raises:
           SpecError: Not next-step autoreset, or arguments for an environment that is made.

@@ -76,7 +76,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
         Args:
           env_id: One of `rollouts.env_ids()`.
-          seed: Of its random stream, until a reset has one.
+          seed: Seed of its random stream, until a reset has one.
           max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
           render_mode: "rgb_array" or None.
           flatten_observation: As for `rollouts.make_vec`.

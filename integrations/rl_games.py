@@ -77,7 +77,7 @@ class RolloutsVecEnv(IVecEnv):
 
     Attributes:
       env: The `rollouts.VectorEnv` within.
-      observation_space, action_space: Of one environment; rl_games' players read them.
+      observation_space, action_space: Spaces of one environment; rl_games' players read them.
     """
 
     env: VectorEnv

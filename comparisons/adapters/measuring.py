@@ -40,7 +40,7 @@ class Case:
       num_envs: Environments N of each contestant.
       num_threads: Threads of our pool, or processes of a peer that has those.
       rollout_length: Steps T of each environment that one `collect` takes.
-      seed: Of environments, networks and actions.
+      seed: Seed of environments, networks and actions.
     """
 
     env_id: str
@@ -75,10 +75,10 @@ class AdapterMeasurement:
     """The repeats of one contestant.
 
     Attributes:
-      library: Which library's adapter was measured.
+      library: The library whose adapter was measured.
       name: The contestant.
       case: What it did.
-      env_steps_per_s: Of each repeat.
+      env_steps_per_s: Speed in each repeat.
       note: Its own.
     """
 

@@ -44,7 +44,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
     """Runs a measure with those of its peers that are installed.
 
     Args:
-      measure: Of `plan`.
+      measure: A measure of `plan`.
       plot: File for the plot that the command draws itself; None: it draws none.
     """
     peers, problems = _installed(measure.peers)

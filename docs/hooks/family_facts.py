@@ -15,12 +15,12 @@ class Facts:
     """A family's page beside what is generated.
 
     Attributes:
-      title: Of the page.
+      title: Title of the page.
       about: What kind of environments these are.
       reference: The implementation that they are compared with.
       equal: How equal they are, in a sentence.
       oracles: Files of tests/oracle that compare them; none: those with the folder's name.
-      extra: That brings the engine.
+      extra: The extra that brings the engine.
       drawn: Id of the frame; "": the first one.
     """
 

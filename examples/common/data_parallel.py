@@ -18,7 +18,7 @@ class Processes:
     """Those that train together.
 
     Attributes:
-      rank, count: Which of how many this one is.
+      rank, count: This process's number, and the number of processes.
       device: Its own: of "cuda" the card of its number on this machine.
     """
 

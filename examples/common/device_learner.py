@@ -165,9 +165,9 @@ class Episodes:
         """Mean return of the last episodes; NaN before there are so many. Waits for the device.
 
         Args:
-          num_rollouts: Whose episodes count together at least: those of agents who leave early end
+          num_rollouts: Rollouts that count together at least: agents who leave early end theirs
             in other rollouts than those of agents who stay.
-          num_episodes: That there must be.
+          num_episodes: Episodes that there must be.
         """
         sums = torch.stack([*self._ended]).cpu()
         counted, total = sums.sum(0).tolist()

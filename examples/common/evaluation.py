@@ -42,11 +42,11 @@ def evaluate(
 
     Args:
       act: maps obs (B, *obs_shape) to actions (B, *action_shape), without exploration.
-      env_id: of the environments.
+      env_id: id of the environments.
       num_episodes: B.
-      seed: of the first states; the same seed always gives the same ones.
-      env_options: of the environments.
-      statistics: by which wrappers among these scale, see `RolloutCoordinator.statistics`.
+      seed: seed of the first states; the same seed always gives the same ones.
+      env_options: options of the environments.
+      statistics: statistics by which wrappers scale, see `RolloutCoordinator.statistics`.
     Returns:
       (B,) the returns.
     """

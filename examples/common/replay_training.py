@@ -162,12 +162,12 @@ def run(
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
     Args:
-      args: with the options of `run_parser` and `add_replay_arguments`.
+      args: arguments with the options of `run_parser` and `add_replay_arguments`.
       make_learner: called once.
       make_policy: called in each worker.
-      table: of the replay.
-      kind: of the checkpoint: which program, in which version.
-      title: of the picture.
+      table: table of the replay.
+      kind: kind of the checkpoint: the program and its version.
+      title: title of the picture.
       counts: (N,) of all environments, by env_id: whose episodes count; None: all.
       queue: see `rollouts.RolloutCoordinator`; credits_per_worker=1 collects with newer weights.
       training_type: makes the ReplayTraining, where a program needs more than that.

@@ -50,7 +50,7 @@ def score_spread(
     Args:
       policies: group -> the policy that its agents share.
       num_episodes: N.
-      seed: Of the environments.
+      seed: Seed of the environments.
       likeliest: Takes the likeliest action, else one that is drawn, as in training.
     """
     env = rollouts.make_multi_agent_vec(

@@ -62,7 +62,7 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     """Makes a parser of what `run` reads, beside num_envs, rollout_length and learning_rate.
 
     Args:
-      doc: of the program; its first paragraph says what it is.
+      doc: docstring of the program; its first paragraph says what it is.
     """
     parser = argparse.ArgumentParser(
         description=(doc or "").partition("\n\n")[0],
@@ -122,11 +122,11 @@ def run(
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
     Args:
-      args: with the options of `run_parser`.
+      args: arguments with the options of `run_parser`.
       make_learner: called once.
       make_policy: called in each worker.
-      kind: of the checkpoint: which program, in which version.
-      title: of the picture.
+      kind: kind of the checkpoint: the program and its version.
+      title: title of the picture.
       fragments_per_update: how many workers' rollouts make one batch.
       queue: how many rollouts a worker may have under way or waiting for the learner, and how old
         they may be.

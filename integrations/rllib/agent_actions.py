@@ -124,7 +124,7 @@ class AgentActions:
         Args:
           modules: The MultiRLModule.
           obs: group -> (N * A, ...).
-          device: Of the modules.
+          device: Device of the modules.
           explore: Whether actions are drawn.
           t: The time step that exploring modules are told.
 

@@ -32,7 +32,7 @@ class AgentsEnded:
     Attributes:
       length: Steps of the environment.
       duration_s: From its first to its last step.
-      returns, steps: Of each agent, by name.
+      returns, steps: Those of each agent, by name.
       module_returns: Sums over the agents of each module.
     """
 

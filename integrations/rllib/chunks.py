@@ -64,7 +64,7 @@ class ChunkFactory:
         """Makes a chunk; its arrays are `obs` and `columns` themselves.
 
         Args:
-          id_: Of the episode; all its chunks have the same.
+          id_: Id of the episode; all its chunks have the same.
           obs: (lookback + T + 1, ...).
           columns: name -> (lookback + T, ...): actions, rewards, and what the module said.
           infos: lookback + T + 1 dicts.

@@ -55,7 +55,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     Attributes:
       slow_reason: Why RLlib's own loop runs in place of the bulk one; "" where it does not.
-      rollout_engine: Who computes the module in the bulk loop. "native": the pool's own threads,
+      rollout_engine: Engine that computes the module in bulk. "native": the pool's own threads,
         between steps, without Python; "torch": the module itself, step by step; "auto": native
         where that is possible. Set it in a subclass.
       num_torch_threads: Threads that torch computes with while sampling, where InferenceThreads do

@@ -41,7 +41,7 @@ class NativeActor:
     The module stays the master: weights that are loaded into it hold from the next rollout on.
 
     Attributes:
-      module: Whose actor it is.
+      module: The module whose actor it is.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class NativeActor:
 
         Args:
           obs: (T + 1, N, ...); the first row is read, the others are written.
-          memory: Of these environments; left alone by a module that has none.
+          memory: States of these environments; left alone by a module that has none.
         Returns:
           The steps; or an error of the module's, which is no failure of the environments: these
           are somewhere in the rollout then.

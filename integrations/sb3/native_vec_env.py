@@ -159,7 +159,7 @@ class NativeVecEnv(BaseVecEnv):
         """The list of info dicts for a step that `recv` returned.
 
         Args:
-          step: Of this environment.
+          step: Step of this environment.
           done: (N,) terminated | truncated.
           last_obs: (N, ...) the observations that were acted on, for environments that failed.
         """

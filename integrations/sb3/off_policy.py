@@ -65,7 +65,7 @@ class OffPolicyRollouts:
         """Takes the algorithm's arguments and two more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`.
         """

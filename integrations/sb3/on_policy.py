@@ -88,7 +88,7 @@ class OnPolicyRollouts:
         """Takes the algorithm's arguments and three more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
           rollout_engine: "native": the pool's threads compute the policy; "torch": torch does;
             "auto": native where that is possible. See the class.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.

@@ -26,7 +26,7 @@ class KnownTransforms(NamedTuple):
     """The transforms between a collector and a RolloutsEnv.
 
     Attributes:
-      env: Whose steps are transformed.
+      env: The environment whose steps are transformed.
       sums: Whether "episode_reward" is there, of RewardSum().
       counts: Whether "step_count" is there, of StepCounter().
       casts: Whether observations of float64 become float32, by DoubleToFloat().

@@ -22,7 +22,7 @@ class Task:
 
     Attributes:
       settings: Environment, sizes and time; batch_size is num_envs.
-      spec: Of the environment with its options.
+      spec: Spec of the environment with its options.
       rollout_length: Steps T of each environment per rollout.
       policy: See `policies.make_policy`.
     """

@@ -37,7 +37,7 @@ class PhysicsRow:
       way: "rollouts": observation, reward, end and reset inside; "mujoco_warp": physics alone.
       frame_skip: Physics steps of an env-step.
       nconmax, njmax: Memory for contacts and rows of constraints of a world.
-      env_steps_per_s: Of each repeat; by a GPU's clock there.
+      env_steps_per_s: Speed in each repeat; by a GPU's clock there.
     """
 
     env_id: str
@@ -78,7 +78,7 @@ def measure_physics(
       env_id: One that mujoco_warp steps.
       num_envs: Environments N, and as many worlds.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
-      env_options: Of the environments; nconmax and njmax are of both.
+      env_options: Options of the environments; nconmax and njmax are of both.
       duration_s: About how long one repeat takes each.
       repeats: Repeats of each.
 

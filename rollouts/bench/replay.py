@@ -57,11 +57,11 @@ class Settings:
     """Settings that are the same for every library.
 
     Attributes:
-      num_threads: That insert, and then sample and update, at the same time.
+      num_threads: Threads that insert, and then sample and update, at the same time.
       batch_size: Items of a sample.
       num_batches: Samples of one repeat and thread.
-      repeats: Of which the median counts.
-      seed: Of the data and priorities.
+      repeats: Repeats, of which the median counts.
+      seed: Seed of the data and priorities.
       output: What a batch's values are made, without a copy.
     """
 

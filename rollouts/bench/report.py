@@ -33,7 +33,7 @@ class Machine:
       cpu_model: As the system names it.
       usable_cpus: CPUs this process may use.
       load_1min: Runnable processes, averaged over the minute before; None if unknown.
-      versions: Of the libraries measured, Python and NumPy.
+      versions: Versions of the libraries measured, Python and NumPy.
     """
 
     cpu_model: str

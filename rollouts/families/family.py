@@ -31,7 +31,7 @@ class Family:
     Attributes:
       headers: Folder of the environments' headers, such as "envs/atari/"; says which family an
         environment is of.
-      drawer: Who draws frames; None: nobody.
+      drawer: Name of what draws frames; None: nothing.
       ids: From the id of an entry in native/envs.cmake to those that `make_vec` takes of it now,
         with what is installed.
       prefix: What ids begin with that are no entries of their own; with `entry`.

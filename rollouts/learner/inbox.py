@@ -72,7 +72,7 @@ class FragmentInbox:
         """Keeps a fragment until it is settled.
 
         Args:
-          ticket: Of this attempt to hand it over.
+          ticket: Ticket of this attempt to hand it over.
           info: What it is.
           payload: Its arrays.
           copies: Whether their memory is the worker's, who writes it again soon.

@@ -32,7 +32,7 @@ class Head:
         the values (B, n), or any with probability `epsilon`.
       deterministic: Takes the likeliest action in place of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
-      damping: For "gaussian", from 0.01 to 1: the share of a step's noise that the next one
+      damping: Used by "gaussian", from 0.01 to 1: the share of a step's noise that the next one
         forgets, see `rollouts.policy.OrnsteinUhlenbeckHead`.
     """
 

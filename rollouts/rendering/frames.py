@@ -52,11 +52,11 @@ class FrameSource:
         """Checks the options.
 
         Args:
-          pool: Whose environments are drawn.
+          pool: The pool whose environments are drawn.
           runs: (id, number of environments that follow each other) in the pool's order.
           specs: What each id stands for.
-          first_env_id: Of the pool's first environment.
-          options: Of `rollouts.rendering.split_options`.
+          first_env_id: Id of the pool's first environment.
+          options: Options of `rollouts.rendering.split_options`.
 
         Raises:
           SpecError, DTypeError: An option that is not possible.

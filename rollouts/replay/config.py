@@ -184,15 +184,15 @@ class TableConfig:
     """One table of a buffer. Tables share the steps: a second one costs no second copy.
 
     Attributes:
-      name: Of the table.
+      name: Name of the table.
       items: What an item is.
       max_size: Items; one more removes one.
-      sampler: Which items are sampled.
-      remover: Which item makes room.
-      limiter: Who waits for whom. Queue and Stack bring sampler, remover and max_size with them.
+      sampler: Rule for the items that are sampled.
+      remover: Rule for the item that makes room.
+      limiter: Rule for waits. Queue and Stack bring sampler, remover and max_size with them.
       max_times_sampled: An item is removed after so many samples; 0: no limit.
-      exponent: Of the priorities, if the sampler is "prioritized".
-      remover_exponent: Of the priorities, if the remover is "prioritized".
+      exponent: Exponent of the priorities, if the sampler is "prioritized".
+      remover_exponent: Exponent of the priorities, if the remover is "prioritized".
     """
 
     name: str = "replay"

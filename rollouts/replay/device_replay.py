@@ -88,7 +88,7 @@ class DeviceReplay:
           capacity: Steps of all environments together; each has an equal, whole number of them.
           items: What is sampled; None: `NStep(1)`.
           device: Where the rollouts are.
-          seed: Of the sampling: the same seed and calls give the same samples.
+          seed: Seed of the sampling: the same seed and calls give the same samples.
 
         Raises:
           SpecError: capacity is below 1, or items are none of n steps.
@@ -124,8 +124,8 @@ class DeviceReplay:
         """Copies a rollout, which follows on the last one of the same environments.
 
         Args:
-          rollout: With final_obs: of a `DeviceCollector(..., keep_final_obs=True)`. Of agents one
-            group's.
+          rollout: One with final_obs, from a `DeviceCollector(..., keep_final_obs=True)`; with
+            groups of agents, that of one group.
 
         Raises:
           DTypeError: It has arrays and not tensors.

@@ -26,10 +26,10 @@ class Trial:
 
     Attributes:
       num_envs, rollout_length: Environments N and steps T.
-      engine: Who computed the policy: "native" or "torch".
-      env_steps_per_s: Of each repeat: steps of environments, however many agents they have.
-      memory_bytes: That the process had at most; of a GPU, that it took there.
-      usable_bytes: That were free before.
+      engine: Engine that computed the policy: "native" or "torch".
+      env_steps_per_s: Speed in each repeat: steps of environments, however many agents they have.
+      memory_bytes: Most that the process had; on a GPU, what it took there.
+      usable_bytes: Bytes that were free before.
       failure: Why there are no figures; "" where there are.
     """
 
@@ -111,7 +111,7 @@ def search(
       measure: (num_envs, rollout_length) -> its trial.
       rollout_lengths: Steps T, each tried by itself.
       first, most: The smallest and largest num_envs.
-      memory_bytes: That a trial may take; None for 80 % of what is free.
+      memory_bytes: Bytes that a trial may take; None for 80 % of what is free.
 
     Yields:
       Each trial, and after the last of a rollout length (rollout_length, why it was the last).

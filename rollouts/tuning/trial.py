@@ -30,7 +30,7 @@ class Request:
       policy: A name that `bench.policy_kinds.read_policy` knows.
       device: "cpu" for a C++ pool, or what `make_vec` takes.
       num_envs, rollout_length: The size.
-      num_threads: Of a C++ pool.
+      num_threads: Threads of a C++ pool.
       duration_s, repeats, seed: About how long one repeat takes, and how many there are.
     """
 

@@ -20,6 +20,10 @@ DOCSTRING = re.compile(
     r"(What|How|Which|Who|Whose|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
     r"|At|By|For|From|In|Of|With|Without)\b"
 )
+# an argument or attribute in a docstring: "path: Of the file."
+ENTRY = re.compile(
+    r"^\s+[\w*]+(?:, [\w*]+)*: (Of|That(?! of)|Which|Whose|Who|With|For)\b", re.IGNORECASE
+)
 COMMENT = re.compile(r"(of|which|whose)\b", re.IGNORECASE)
 ANYWHERE = re.compile(r"\b(whoever|for who)\b", re.IGNORECASE)
 HAS = re.compile(
@@ -31,6 +35,7 @@ HAS = re.compile(
 PYTHON_COMMENT = re.compile(r"^\s*# ?(?P<alone>.*)|\S {2,}# (?P<behind>.*)$")
 NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S {2,}// (?P<behind>.*)$")
 DOCSTRING_BEGINS = "docstrings begin with a noun or a verb in -s"
+ENTRY_BEGINS = "arguments and attributes in docstrings begin with a noun or a verb in -s"
 COMMENT_BEGINS = "comments do not begin with of, which or whose"
 WHOEVER = 'neither "whoever" nor "for who"'
 HAS_DO = 'not "has X do Y"'
@@ -57,6 +62,9 @@ def riddles(path: Path) -> Iterator[Place]:
         for number, text in module_at(path).docstrings():
             if DOCSTRING.match(text):
                 yield DOCSTRING_BEGINS, file, number, text.splitlines()[0]
+            for row, line in enumerate(text.splitlines()):
+                if row and ENTRY.match(line):
+                    yield ENTRY_BEGINS, file, number + row, line.strip()
     if path.suffix != ".md":
         for number, text in comments(path):
             if COMMENT.match(text):
@@ -79,7 +87,8 @@ def sources(*folders: str) -> list[Path]:
 
 def counts() -> dict[str, dict[str, int]]:
     """Counts, by rule and file, the places that break it."""
-    found = {rule: Counter() for rule in (DOCSTRING_BEGINS, COMMENT_BEGINS, WHOEVER, HAS_DO)}
+    rules = (DOCSTRING_BEGINS, ENTRY_BEGINS, COMMENT_BEGINS, WHOEVER, HAS_DO)
+    found: dict[str, Counter[str]] = {rule: Counter() for rule in rules}
     for path in sources():
         for rule, file, *_ in riddles(path):
             found[rule][file] += 1

@@ -70,6 +70,8 @@ def test_names_that_reach_each_other_are_a_circle() -> None:
         ('"""Where rows lie."""\n', [prose.DOCSTRING_BEGINS]),
         ('"""Without a row."""\n', [prose.DOCSTRING_BEGINS]),
         ('"""A row of numbers."""\n', []),
+        ('"""A row.\n\nArgs:\n  path: Of the file.\n"""\n', [prose.ENTRY_BEGINS]),
+        ('"""A row.\n\nArgs:\n  low, high: That of the file.\n"""\n', []),
         ("x = 1  # of a row\n", [prose.COMMENT_BEGINS]),
         ("x = 10    # of a row, aligned\n", [prose.COMMENT_BEGINS]),
         ("# A row\n# of numbers\n", []),

@@ -37,7 +37,7 @@ class EnvSpec:
       task, id: As given to `make`.
       config: Named tuple of all options, in EnvPool's words.
       gen_config: Its class.
-      gymnasium_observation_space, gymnasium_action_space: Of one environment.
+      gymnasium_observation_space, gymnasium_action_space: Spaces of one environment.
       own_infos: dtype and shape of what the environment itself reports in info, by name.
       reward_threshold: Mean return at which the task counts as solved, or None.
     """

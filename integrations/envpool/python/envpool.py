@@ -116,7 +116,7 @@ class EnvPoolMixin(abc.ABC):
 
         Args:
           reset: Shape it as the result of a reset.
-          return_info: With `reset`: whether info is part of it, where the face has a choice.
+          return_info: True makes `reset` return info, too, where the face has a choice.
         """
         return self._to(self._env.recv_batch(), reset=reset, return_info=return_info)
 
@@ -137,7 +137,7 @@ class EnvPoolMixin(abc.ABC):
 
         Args:
           env_ids: (n,) int or int; None: render_env_id of `make`.
-          camera_id: Of the MuJoCo model; None: render_camera_id of `make`, -1 the free one.
+          camera_id: Camera of the MuJoCo model; None: render_camera_id of `make`, -1 the free one.
 
         Returns:
           (n, height, width, 3) uint8. Only MuJoCo has the size that `make` was given.

@@ -50,7 +50,7 @@ class GymFace(EnvPoolMixin):
         Args:
           env_id: (n,) int: these environments alone, whose rows are returned in this order;
             synchronous mode only.
-          seed: Of the random streams that begin with it. EnvPool ignores it.
+          seed: Seed of the random streams that begin with it. EnvPool ignores it.
           options: {"reset_mask": (N,) bool} is another way to name environments.
 
         Returns:

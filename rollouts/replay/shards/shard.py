@@ -196,7 +196,7 @@ class ReplayShard:
         """Returns what there is of a sample, None where that is nothing.
 
         Args:
-          table: Which.
+          table: Its name.
           batch_size: Most items.
           policy_version: The newest in all shards.
         """

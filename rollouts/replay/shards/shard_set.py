@@ -98,7 +98,7 @@ class ShardSet:
           num_shards: How many.
           num_rows: Environments of a worker.
           admissions: The limiters' accounts by table, which this keeps up to date.
-          max_restarts: Of each shard in 10 minutes; one that dies more often ends the replay.
+          max_restarts: Those of each shard in 10 minutes; one that dies more often ends the replay.
           wake: Called on any thread when a call ended.
         """
         self._launch = launch
@@ -120,7 +120,7 @@ class ShardSet:
         """Sends a fragment to its worker's shard, the same for all the worker's incarnations.
 
         Args:
-          info: Of the fragment.
+          info: Info of the fragment.
           payload: Its arrays, or what ShardHandle.call makes them of.
         """
         shard = self.shards[info.worker_id % len(self.shards)]
