@@ -88,6 +88,7 @@ def _make(settings: Settings, name: str) -> dict[str, Any]:
     spec = env_spec(settings.env_id, max_episode_steps=limit, **options)
     before, started = resident_memory(), time.perf_counter()
     env = library.make(settings, spec)
+    env.check_is_called("memory")
     env.start()
     seconds = time.perf_counter() - started
     actions = actions_for(env, spec, settings.seed)

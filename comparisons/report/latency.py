@@ -45,6 +45,7 @@ def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int)
         for library in (Rollouts(), *peers):
             env = library.make(settings, spec)
             stack.callback(env.close)
+            env.check_is_called("latency")
             env.start()
             envs.append((env, actions_for(env, spec, settings.seed)))
         stack.enter_context(busy_loops(settings.busy_loops))

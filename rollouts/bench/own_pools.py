@@ -52,6 +52,14 @@ class OpenEnv:
         """True for contestants that recv and send drive."""
         return self.batch_size < self.num_envs
 
+    def check_is_called(self, what: str) -> None:
+        """Raises SpecError for a contestant that makes its calls by itself: `what` needs each."""
+        if self.run is not None:
+            raise SpecError(
+                f"peer {self.library!r} steps by itself, and {what} is measured around each call "
+                "in this process: leave this peer out"
+            )
+
 
 class Stepper(Protocol):
     """One way to step environments, which makes them."""

@@ -210,6 +210,20 @@ def _gelu_tanh(x: Floats) -> Array:
     return result
 
 
+# torch has functions of these names too, which are read as they are
+_OF_EACH: dict[str, Callable[[Floats], Array]] = {
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "softplus": lambda x: np.logaddexp(x, np.float32(0)),
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "square": np.square,
+}
 _FUNCTIONS: dict[str, Function] = {
     "linear": _linear,
     "embedding": lambda op, inputs, arrays: arrays[0][inputs[0][:, 0].astype(np.intp)],
@@ -236,16 +250,7 @@ _FUNCTIONS: dict[str, Function] = {
     "leaky_relu": lambda op, inputs, arrays: np.where(
         inputs[0] > 0, inputs[0], op.numbers[0] * inputs[0]
     ),
-    "tanh": _of_each(np.tanh),
-    "relu": _of_each(lambda x: np.maximum(x, 0)),
-    "sigmoid": _of_each(_sigmoid),
-    "silu": _of_each(lambda x: x * _sigmoid(x)),
-    "gelu": _of_each(_gelu),
-    "gelu_tanh": _of_each(_gelu_tanh),
-    "softplus": _of_each(lambda x: np.logaddexp(x, np.float32(0))),
-    "exp": _of_each(np.exp),
-    "log": _of_each(np.log),
-    "sqrt": _of_each(np.sqrt),
-    "square": _of_each(np.square),
+    **{kind: _of_each(function) for kind, function in _OF_EACH.items()},
 }
 KINDS = frozenset(_FUNCTIONS)
+KINDS_OF_EACH = frozenset(_OF_EACH)  # one feature in, one out, no numbers

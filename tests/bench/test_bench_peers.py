@@ -21,6 +21,7 @@ from comparisons.stepping.atari_options import (
 from rollouts import _native
 from rollouts.bench import Settings, compare, stepper
 from rollouts.bench.runner import action_batches
+from rollouts.cli.main import main
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import load_engine, rom_path
 from rollouts.mujoco import integration_state
@@ -342,3 +343,14 @@ def test_atari_options_without_an_equal_are_refused(translate: Any) -> None:
     refused = "continuous=True" if translate is envpool_atari_options else "noop_max=30"
     with pytest.raises(SpecError, match=f"no equal of {refused}"):
         translate({**ATARI_OPTIONS, "continuous": True})
+
+
+@pytest.mark.parametrize("subject", ["latency", "memory"])
+def test_a_peer_that_steps_by_itself_has_no_calls_to_measure(
+    subject: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ale_py", reason="needs ale-py")
+    given = ["--env-id", "ALE/Pong-v5", "--num-envs", "1", "--peer", "emulation-native"]
+    assert main(["bench", subject, *given]) == 2
+    said = capsys.readouterr().err
+    assert f"'emulation-native' steps by itself, and {subject} is measured around each call" in said

@@ -13,49 +13,30 @@ namespace {
 
 struct KindFact {
   OpKind kind;
-  std::int32_t inputs;  // -1: any number
+  std::int32_t inputs;   // -1: any number
+  std::int32_t numbers;  // likewise
+  bool elementwise;      // element i of the result needs no other element of the first input than i
 };
 
 // By the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
 const std::map<std::string, KindFact>& Kinds() {
+#define ROLLOUTS_EACH(Name, name, ...) {name, {OpKind::k##Name, 1, 0, true}},
+#define ROLLOUTS_WITH(Name, name, numbers, ...) {name, {OpKind::k##Name, 1, numbers, true}},
+#define ROLLOUTS_PAIR(Name, name, ...) {name, {OpKind::k##Name, 2, 0, true}},
+#define ROLLOUTS_LOOP(Name, name, inputs, numbers, elementwise) \
+  {name, {OpKind::k##Name, inputs, numbers, elementwise}},
   static const std::map<std::string, KindFact> kinds{
-      {"linear", {OpKind::kLinear, 1}},       {"layer_norm", {OpKind::kLayerNorm, 1}},
-      {"embedding", {OpKind::kEmbedding, 1}}, {"constant", {OpKind::kConstant, 0}},
-      {"literal", {OpKind::kLiteral, 0}},     {"sqrt", {OpKind::kSqrt, 1}},
-      {"tanh", {OpKind::kTanh, 1}},           {"relu", {OpKind::kRelu, 1}},
-      {"sigmoid", {OpKind::kSigmoid, 1}},     {"silu", {OpKind::kSilu, 1}},
-      {"gelu", {OpKind::kGelu, 1}},           {"gelu_tanh", {OpKind::kGeluTanh, 1}},
-      {"elu", {OpKind::kElu, 1}},             {"leaky_relu", {OpKind::kLeakyRelu, 1}},
-      {"softplus", {OpKind::kSoftplus, 1}},   {"exp", {OpKind::kExp, 1}},
-      {"log", {OpKind::kLog, 1}},             {"square", {OpKind::kSquare, 1}},
-      {"add", {OpKind::kAdd, 2}},             {"sub", {OpKind::kSub, 2}},
-      {"mul", {OpKind::kMul, 2}},             {"div", {OpKind::kDiv, 2}},
-      {"minimum", {OpKind::kMinimum, 2}},     {"maximum", {OpKind::kMaximum, 2}},
-      {"clamp", {OpKind::kClamp, 1}},         {"scale", {OpKind::kScale, 1}},
-      {"greater", {OpKind::kGreater, 2}},     {"equal", {OpKind::kEqual, 2}},
-      {"where", {OpKind::kWhere, 3}},         {"greater_equal", {OpKind::kGreaterEqual, 2}},
-      {"concat", {OpKind::kConcat, -1}},      {"slice", {OpKind::kSlice, 1}},
-  };
+      ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)};
+#undef ROLLOUTS_EACH
+#undef ROLLOUTS_WITH
+#undef ROLLOUTS_PAIR
+#undef ROLLOUTS_LOOP
   return kinds;
 }
 
 const std::pair<const std::string, KindFact>& FactOf(OpKind kind) {
   return *std::find_if(Kinds().begin(), Kinds().end(),
                        [&](const auto& entry) { return entry.second.kind == kind; });
-}
-
-// Whether element i of the result needs no other element of the first input than i.
-bool IsElementwise(OpKind kind) {
-  switch (kind) {
-    case OpKind::kLinear:
-    case OpKind::kLayerNorm:
-    case OpKind::kEmbedding:
-    case OpKind::kConstant:
-    case OpKind::kLiteral:
-    case OpKind::kConcat:
-    case OpKind::kSlice: return false;
-    default: return true;
-  }
 }
 
 }  // namespace
@@ -117,6 +98,12 @@ void Network::CheckOp(std::size_t index) const {
     refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " +
            std::to_string(fact.inputs));
   }
+  // a literal has one for each feature
+  const std::int32_t numbers = op.kind == OpKind::kLiteral ? op.size : fact.numbers;
+  if (static_cast<std::int32_t>(op.numbers.size()) != numbers) {
+    refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " +
+           std::to_string(numbers));
+  }
   for (const std::int32_t input : op.inputs) {
     if (input < 0 || input > static_cast<std::int32_t>(index)) {
       refuse("reads a register that is not yet written");
@@ -138,12 +125,6 @@ void Network::CheckSizes(std::size_t index) const {
   const auto param_is = [&](std::size_t i, std::int64_t size) {
     return program_.params[op.params[i]].size == size;
   };
-  const auto numbers = [&](std::size_t count) {
-    if (op.numbers.size() != count) {
-      refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " +
-             std::to_string(count));
-    }
-  };
   switch (op.kind) {
     case OpKind::kLinear:
       if (op.params.empty() || op.params.size() > 2 ||
@@ -153,7 +134,6 @@ void Network::CheckSizes(std::size_t index) const {
       }
       return;
     case OpKind::kLayerNorm:
-      numbers(1);
       if (input_size(0) != op.size) refuse("writes another size than it reads");
       if (op.params.size() > 2) refuse("has more than a gain and a bias");
       for (std::size_t i = 0; i < op.params.size(); ++i) {
@@ -170,7 +150,7 @@ void Network::CheckSizes(std::size_t index) const {
     case OpKind::kConstant:
       if (op.params.size() != 1 || !param_is(0, op.size)) refuse("has a parameter of another size");
       return;
-    case OpKind::kLiteral: numbers(static_cast<std::size_t>(op.size)); return;
+    case OpKind::kLiteral: return;
     case OpKind::kConcat: {
       std::int64_t size = 0;
       for (std::size_t i = 0; i < op.inputs.size(); ++i) size += input_size(i);
@@ -178,16 +158,11 @@ void Network::CheckSizes(std::size_t index) const {
       return;
     }
     case OpKind::kSlice:
-      numbers(1);
       if (op.numbers[0] < 0 ||
           op.numbers[0] + static_cast<float>(op.size) > static_cast<float>(input_size(0))) {
         refuse("reads beyond its input");
       }
       return;
-    case OpKind::kElu:
-    case OpKind::kLeakyRelu: numbers(1); break;
-    case OpKind::kClamp:
-    case OpKind::kScale: numbers(2); break;
     default: break;
   }
   // elementwise: equal sizes, or one feature of several inputs stands for all
@@ -202,7 +177,7 @@ void Network::CheckSizes(std::size_t index) const {
 bool Network::MayOverwrite(std::size_t index) const {
   const Op& op = program_.ops[index];
   // what was gathered stays as it is
-  if (!IsElementwise(op.kind) || op.inputs[0] == 0) return false;
+  if (!FactOf(op.kind).second.elementwise || op.inputs[0] == 0) return false;
   const std::int32_t input = op.inputs[0];
   // a slice is a view of what others may read
   const OpKind source = program_.ops[input - 1].kind;

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rollouts.policies.program import KINDS_OF_EACH
 from rollouts.policies.tracing import arithmetic as ops
 from rollouts.policies.tracing.cells import CELLS
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, truth
@@ -268,8 +269,7 @@ ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, ...]]] = {
     **CELLS,
     **TRUTHS,
     **CHOICES,
-    **{kind: _each(kind) for kind in ("tanh", "relu", "sigmoid", "silu", "exp", "log", "sqrt")},
-    "square": _each("square"),
+    **{kind: _each(kind) for kind in KINDS_OF_EACH},
     "special_expit": _each("sigmoid"),
     "add": _pair("add"),
     "sub": _pair("sub"),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "rollouts/core/platform.h"
+#include "rollouts/policy/operations.h"
 
 namespace rollouts::policy {
 
@@ -11,41 +12,13 @@ inline constexpr std::int32_t kColumns = 16;
 // Columns that one call computes: all of them, or of a GPU's thread its own.
 inline constexpr std::int32_t kSpan = kInKernel ? 1 : kColumns;
 
+// kCopy is a part of what a concat puts together, and has no name.
+#define ROLLOUTS_KIND(Name, ...) k##Name,
 enum class OpKind : std::int32_t {
-  kLinear,
-  kLayerNorm,
-  kEmbedding,
-  kConstant,
-  kLiteral,  // a constant that is no parameter
-  kCopy,  // a part of what kConcat puts together
-  kTanh,
-  kRelu,
-  kSigmoid,
-  kSilu,
-  kGelu,
-  kGeluTanh,
-  kElu,
-  kLeakyRelu,
-  kSoftplus,
-  kExp,
-  kLog,
-  kSqrt,
-  kSquare,
-  kAdd,
-  kSub,
-  kMul,
-  kDiv,
-  kMinimum,
-  kMaximum,
-  kGreater,
-  kGreaterEqual,
-  kEqual,
-  kWhere,
-  kClamp,
-  kScale,
-  kConcat,
-  kSlice,
+  kCopy,
+  ROLLOUTS_OPERATIONS(ROLLOUTS_KIND, ROLLOUTS_KIND, ROLLOUTS_KIND, ROLLOUTS_KIND)
 };
+#undef ROLLOUTS_KIND
 
 // One step of a laid-out program. Registers are given by their first row in the scratch memory,
 // weights by their offset in the packed parameters.

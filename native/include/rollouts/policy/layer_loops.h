@@ -127,40 +127,20 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   }
 }
 
-// Functions of one feature, of one and two numbers, and of two features. They are no lambdas: those
-// do not take on the instruction set of the file.
-Floats Same(Floats x) { return x; }
-Floats Relu(Floats x) { return AtLeast(x, Splat(0.0f)); }
-Floats Silu(Floats x) { return x * Sigmoid(x); }
-Floats SquareOf(Floats x) { return x * x; }
-// x times the share of a normal distribution below x; the factor is sqrt(1/2).
-Floats Gelu(Floats x) { return 0.5f * x * (1.0f + Erf(x * 0.707106781186547524f)); }
-// Its approximation (Hendrycks and Gimpel 2016); the first factor is sqrt(2 / pi).
-Floats GeluTanh(Floats x) {
-  const Floats inner = 0.797884560802865356f * Fma(x * x * x, Splat(0.044715f), x);
-  return 0.5f * x * (1.0f + Tanh(inner));
-}
-
-Floats Elu(Floats x, float alpha, float) {
-  return Select(x > 0.0f, x, alpha * Expm1OfNegative(x));
-}
-Floats LeakyRelu(Floats x, float slope, float) { return Select(x > 0.0f, x, slope * x); }
-Floats Clamp(Floats x, float low, float high) {
-  return AtMost(AtLeast(x, Splat(low)), Splat(high));
-}
-Floats Scale(Floats x, float factor, float offset) {
-  return Fma(x, Splat(factor), Splat(offset));
-}
-
-Floats Add(Floats a, Floats b) { return a + b; }
-Floats Subtract(Floats a, Floats b) { return a - b; }
-Floats Multiply(Floats a, Floats b) { return a * b; }
-Floats Divide(Floats a, Floats b) { return a / b; }
-Floats Minimum(Floats a, Floats b) { return Select(a < b, a, b); }
-Floats Maximum(Floats a, Floats b) { return Select(a > b, a, b); }
-Floats Greater(Floats a, Floats b) { return Select(a > b, Splat(1.0f), Splat(0.0f)); }
-Floats GreaterEqual(Floats a, Floats b) { return Select(a >= b, Splat(1.0f), Splat(0.0f)); }
-Floats Equal(Floats a, Floats b) { return Select(a == b, Splat(1.0f), Splat(0.0f)); }
+// Formulas of operations.h as functions. They are no lambdas: those do not take on the instruction
+// set of the file.
+Floats CopyOf(Floats x) { return x; }
+#define ROLLOUTS_EACH(Name, name, ...) \
+  Floats Name##Of(Floats x) { return __VA_ARGS__; }
+#define ROLLOUTS_WITH(Name, name, numbers, ...) \
+  Floats Name##Of(Floats x, float a, [[maybe_unused]] float b) { return __VA_ARGS__; }
+#define ROLLOUTS_PAIR(Name, name, ...) \
+  Floats Name##Of(Floats x, Floats y) { return __VA_ARGS__; }
+#define ROLLOUTS_LOOP(...)
+ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)
+#undef ROLLOUTS_EACH
+#undef ROLLOUTS_WITH
+#undef ROLLOUTS_PAIR
 
 template <int kUsed, Floats (*kFunction)(Floats)>
 void Map(const Instruction& step, const float* x, float* out) {
@@ -227,39 +207,26 @@ void RunOne(const Instruction& step, const float* params, float* rows) {
   const float* x = rows + step.a * kColumns;
   float* out = rows + step.out * kColumns;
   switch (step.kind) {
+    case OpKind::kCopy: return Map<kUsed, CopyOf>(step, x, out);
     case OpKind::kLinear: return Linear<kUsed>(step, params, x, out);
     case OpKind::kLayerNorm: return LayerNorm<kUsed>(step, params, x, out);
     case OpKind::kEmbedding: return Embedding<kUsed>(step, params, x, out);
     case OpKind::kConstant:
     case OpKind::kLiteral: return Constant<kUsed>(step, params, out);
-    case OpKind::kCopy: return Map<kUsed, Same>(step, x, out);
-    case OpKind::kTanh: return Map<kUsed, Tanh>(step, x, out);
-    case OpKind::kRelu: return Map<kUsed, Relu>(step, x, out);
-    case OpKind::kSigmoid: return Map<kUsed, Sigmoid>(step, x, out);
-    case OpKind::kSilu: return Map<kUsed, Silu>(step, x, out);
-    case OpKind::kGelu: return Map<kUsed, Gelu>(step, x, out);
-    case OpKind::kGeluTanh: return Map<kUsed, GeluTanh>(step, x, out);
-    case OpKind::kSoftplus: return Map<kUsed, Softplus>(step, x, out);
-    case OpKind::kExp: return Map<kUsed, Exp>(step, x, out);
-    case OpKind::kLog: return Map<kUsed, Log>(step, x, out);
-    case OpKind::kSqrt: return Map<kUsed, Sqrt>(step, x, out);
-    case OpKind::kSquare: return Map<kUsed, SquareOf>(step, x, out);
-    case OpKind::kElu: return MapWith<kUsed, Elu>(step, x, out);
-    case OpKind::kLeakyRelu: return MapWith<kUsed, LeakyRelu>(step, x, out);
-    case OpKind::kClamp: return MapWith<kUsed, Clamp>(step, x, out);
-    case OpKind::kScale: return MapWith<kUsed, Scale>(step, x, out);
-    case OpKind::kAdd: return Combine<kUsed, Add>(step, rows, out);
-    case OpKind::kSub: return Combine<kUsed, Subtract>(step, rows, out);
-    case OpKind::kMul: return Combine<kUsed, Multiply>(step, rows, out);
-    case OpKind::kDiv: return Combine<kUsed, Divide>(step, rows, out);
-    case OpKind::kMinimum: return Combine<kUsed, Minimum>(step, rows, out);
-    case OpKind::kMaximum: return Combine<kUsed, Maximum>(step, rows, out);
-    case OpKind::kGreater: return Combine<kUsed, Greater>(step, rows, out);
-    case OpKind::kGreaterEqual: return Combine<kUsed, GreaterEqual>(step, rows, out);
-    case OpKind::kEqual: return Combine<kUsed, Equal>(step, rows, out);
     case OpKind::kWhere: return Where<kUsed>(step, rows, out);
     case OpKind::kConcat:
     case OpKind::kSlice: return;  // laid out, never run
+#define ROLLOUTS_EACH(Name, ...) \
+  case OpKind::k##Name: return Map<kUsed, Name##Of>(step, x, out);
+#define ROLLOUTS_WITH(Name, ...) \
+  case OpKind::k##Name: return MapWith<kUsed, Name##Of>(step, x, out);
+#define ROLLOUTS_PAIR(Name, ...) \
+  case OpKind::k##Name: return Combine<kUsed, Name##Of>(step, rows, out);
+      ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)
+#undef ROLLOUTS_EACH
+#undef ROLLOUTS_WITH
+#undef ROLLOUTS_PAIR
+#undef ROLLOUTS_LOOP
   }
 }
 
