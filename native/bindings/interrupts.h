@@ -42,7 +42,7 @@ class PythonInCall {
   const std::uint64_t call_;
 };
 
-// While one exists, SIGINT has our handler wherever Python's default one was. Made, renewed and
+// SIGINT has our handler, while one exists, wherever Python's default one was. Made, renewed and
 // destroyed by threads that have the GIL.
 class InterruptWatch {
  public:

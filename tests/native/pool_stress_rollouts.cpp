@@ -287,7 +287,7 @@ void FailuresWhileCollecting() {
   }
 }
 
-// What the caller's thread throws, such as Ctrl-C, ends the rollout of all threads.
+// An exception of the caller's thread, such as Ctrl-C, ends the rollout of all threads.
 void PollsThatThrowEndRollouts() {
   struct Interrupt {};
   for (int round = 0; round < 10; ++round) {

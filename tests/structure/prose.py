@@ -16,10 +16,13 @@ from pathlib import Path
 from code_map import ROOT, module_at
 
 FOLDERS = ("rollouts", "integrations", "comparisons", "examples", "tests", "native", "docs")
-DOCSTRING = re.compile(
-    r"(What|How|Which|Who|Whose|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
-    r"|At|By|For|From|In|Of|With|Without)\b"
+CLAUSES = (
+    "What|How|Which|Who|Whose|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
+    "|At|By|For|From|In|Of|With|Without"
 )
+DOCSTRING = re.compile(rf"({CLAUSES})\b")
+# a declaration's comment in C++ is a sentence; one in a function begins with a small letter
+DECLARATION = re.compile(rf"({CLAUSES.replace('|For|', '|')})\b")
 # an argument or attribute in a docstring: "path: Of the file."
 ENTRY = re.compile(
     r"^\s+[\w*]+(?:, [\w*]+)*: (Of|That(?! of)|Which|Whose|Who|With|For)\b", re.IGNORECASE
@@ -37,6 +40,7 @@ NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S {2,}// (?P<behind>.*)$")
 DOCSTRING_BEGINS = "docstrings begin with a noun or a verb in -s"
 ENTRY_BEGINS = "arguments and attributes in docstrings begin with a noun or a verb in -s"
 COMMENT_BEGINS = "comments do not begin with of, which or whose"
+DECLARATION_BEGINS = "declarations in C++ begin with a noun or a verb in -s"
 WHOEVER = 'neither "whoever" nor "for who"'
 HAS_DO = 'not "has X do Y"'
 
@@ -69,6 +73,8 @@ def riddles(path: Path) -> Iterator[Place]:
         for number, text in comments(path):
             if COMMENT.match(text):
                 yield COMMENT_BEGINS, file, number, text
+            elif path.suffix != ".py" and DECLARATION.match(text):
+                yield DECLARATION_BEGINS, file, number, text
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if ANYWHERE.search(line):
             yield WHOEVER, file, number, line.strip()
@@ -87,7 +93,7 @@ def sources(*folders: str) -> list[Path]:
 
 def counts() -> dict[str, dict[str, int]]:
     """Counts, by rule and file, the places that break it."""
-    rules = (DOCSTRING_BEGINS, ENTRY_BEGINS, COMMENT_BEGINS, WHOEVER, HAS_DO)
+    rules = (DOCSTRING_BEGINS, ENTRY_BEGINS, COMMENT_BEGINS, DECLARATION_BEGINS, WHOEVER, HAS_DO)
     found: dict[str, Counter[str]] = {rule: Counter() for rule in rules}
     for path in sources():
         for rule, file, *_ in riddles(path):

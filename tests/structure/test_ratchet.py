@@ -76,6 +76,9 @@ def test_names_that_reach_each_other_are_a_circle() -> None:
         ("x = 10    # of a row, aligned\n", [prose.COMMENT_BEGINS]),
         ("# A row\n# of numbers\n", []),
         ("# which waits\n", [prose.COMMENT_BEGINS]),
+        ("// What a row has.\nint a;\n", [prose.DECLARATION_BEGINS]),
+        ("// what a row has is kept\na = b;\n", []),
+        ("// The parts of a row.\nint a;\n", []),
         ("# closed by whoever came last\n", [prose.WHOEVER]),
         ("# it has the workers go on\n", [prose.HAS_DO]),
         ("# it has to go on\n", []),
@@ -85,7 +88,7 @@ def test_habits_are_found(
     text: str, rules: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    path = tmp_path / "one.py"
+    path = tmp_path / ("one.h" if text.startswith("//") else "one.py")
     path.write_text(text)
     # a fresh module: those of the repository are parsed once
     monkeypatch.setattr(prose, "module_at", Module)

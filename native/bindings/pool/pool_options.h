@@ -38,7 +38,7 @@ PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
 // or None; low None: the file's values again.
 ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs);
 
-// With the field's dtype and shape.
+// An array with the field's dtype and shape.
 pybind11::array ModelToArray(const ModelArray& model);
 
 }  // namespace rollouts

@@ -303,7 +303,7 @@ void Call(const XlaArrays& arguments, const XlaArrays& results) {
   std::memcpy(results[0].data, arguments[0].data, sizeof(std::uint32_t));
 }
 
-// What XLA calls: a plain function, of which there is one for all pools.
+// The plain function that XLA calls, one for all pools.
 void* Handler(void* frame) { return AnswerXla(frame, Call); }
 
 }  // namespace

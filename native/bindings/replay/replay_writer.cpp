@@ -21,7 +21,7 @@ using replay::NewSteps;
 
 namespace {
 
-// Where a column is that the writer reads itself.
+// The index of a column that the writer reads itself.
 std::size_t IndexOf(const replay::ChunkLayout& layout, const char* name) {
   const auto is = [&](const replay::ColumnSpec& spec) { return spec.name == name; };
   const auto found = std::ranges::find_if(layout.specs, is);

@@ -65,7 +65,7 @@ std::vector<std::uint8_t> ReadMarks(const py::dict& state, const std::string& na
   return {marks.begin(), marks.end()};
 }
 
-// What State() wrote about streams.
+// Reads what State() wrote about streams.
 Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs) {
   Episodes::Saved saved;
   saved.env_id = Read<std::int64_t>(state, "streams.env_id");
@@ -103,7 +103,7 @@ Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs
   return saved;
 }
 
-// What State() wrote about one table's items that were not inserted yet.
+// Reads what State() wrote about one table's items that were not inserted yet.
 PendingItems ReadPending(const py::dict& state, std::size_t table) {
   const std::string prefix = "backlog." + std::to_string(table) + ".";
   PendingItems items;

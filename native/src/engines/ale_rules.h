@@ -19,7 +19,7 @@ class AleRules {
   // the versions that this was written for.
   static void Load(const std::string& so_path, const std::string& version);
 
-  // What each Step reads; borrowed.
+  // Memory that each Step reads; borrowed.
   struct Memory {
     const std::uint8_t* ram;        // 128 bytes
     const std::uint8_t* cartridge;  // 128 bytes, of the memory that few cartridges have
@@ -40,7 +40,7 @@ class AleRules {
   std::int32_t Lives() const;
   bool GameOver() const;
 
-  // What is remembered from frame to frame, such as the score. Load throws EngineError for bytes
+  // State from frame to frame, such as the score. Load throws EngineError for bytes
   // that ALE cannot read, and leaves this undefined then.
   std::string Save() const;
   void Restore(std::string saved);

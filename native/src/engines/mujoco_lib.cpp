@@ -34,7 +34,7 @@ struct Loaded {
 };
 std::atomic<const Loaded*> loaded{nullptr};  // set once, never freed
 
-// Where a fatal error in this thread goes on, and what was said.
+// The place to which a fatal error in this thread jumps, and its message.
 struct Trap {
   std::jmp_buf jump;
   char error[1024];

@@ -46,7 +46,7 @@ struct ModelField {
   const std::uint8_t* DataIn(const mjModel* model) const {
     return DataIn(const_cast<mjModel*>(model));
   }
-  // Where the values are behind a pointer.
+  // Sets the pointer where the values are behind one.
   void PointTo(mjModel* model, const std::uint8_t* data) const {
     *reinterpret_cast<const std::uint8_t**>(reinterpret_cast<std::uint8_t*>(model) + offset) =
         data;

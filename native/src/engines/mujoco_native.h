@@ -22,7 +22,7 @@ struct DeleteData {
   void operator()(mjData* data) const { Mujoco().delete_data(data); }
 };
 
-// What lanes make of a model.
+// A model as lanes read it.
 struct ModelInLanes {
   std::shared_ptr<const lanes::Model> model;  // null where they do not step it
   std::string why_not;

@@ -37,7 +37,7 @@ inline constexpr double kHuge = 1e10;     // mjMAXVAL
 // Below, C is double, or a vector of them where every simulation has a model of its own. Structs of C
 // alone, for a model's numbers are one array.
 
-// How stiff a constraint is: solref and solimp, after MuJoCo's corrections.
+// A constraint's stiffness: solref and solimp, after MuJoCo's corrections.
 template <typename C>
 struct Impedance {
   C least, most, width, middle, power;
@@ -75,7 +75,7 @@ struct OptionNumbers {
   C timestep, tolerance, ls_tolerance, density, viscosity, gravity[3], wind[3];
 };
 
-// What getimpedance's curve is.
+// Kinds of getimpedance's curve.
 enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
 
 enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kPlaneEllipsoid, kPlaneBox,
@@ -143,7 +143,7 @@ struct Structure {
   const std::int32_t *body_parentid, *body_rootid, *body_jntnum, *body_jntadr, *body_dofnum, *body_dofadr,
       *body_tree;  // body_tree: -1 where nothing moves it
   const std::uint8_t *body_heavy, *subtree_heavy;  // there is mass
-  // Where these are 0 something is not computed, as it would change nothing.
+  // Flags: 0 where the computation would change nothing, and is left out.
   const std::uint8_t *body_offset, *body_turned, *body_inertia_offset, *body_inertia_turned, *jnt_offset,
       *jnt_springs;
   const std::int32_t *jnt_type, *jnt_qposadr, *jnt_dofadr;

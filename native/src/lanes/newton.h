@@ -67,7 +67,7 @@ class NewtonSolver {
   }
 
  private:
-  // From where WarmStart said.
+  // Starts from where WarmStart said.
   void Start() {
     const Bits cold = w_.cold | ~island_.lanes;
     island_.ForDofs([&](int i) {

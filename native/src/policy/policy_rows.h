@@ -117,7 +117,7 @@ class PolicyRows {
   }
 
  private:
-  // What the pool wrote of a step, a row for each.
+  // Rows of a step as the pool wrote them.
   struct Seen {
     const double* reward;
     const std::uint8_t* terminated;
@@ -157,7 +157,7 @@ class PolicyRows {
     });
   }
 
-  // What the observations after a step allow: where an episode began, that one's infos say it.
+  // Takes masks of the observations after a step: where an episode began, its infos say it.
   void TakeMasks(const BatchView& view, std::span<const std::uint8_t> failed,
                  std::uint8_t* to) const {
     const auto* own = static_cast<const std::uint8_t*>(view.infos[rollout_.mask_info_]);
@@ -198,7 +198,7 @@ class PolicyRows {
     }
   }
 
-  // By episode and step, so that neither threads nor chunks change an action. No two agents of an
+  // Keys by episode and step: neither threads nor chunks change an action. No two agents of an
   // environment share a key, so that one policy may act for several groups.
   const NoiseKeys& KeysOf(std::int32_t first, std::int32_t count) {
     ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
@@ -230,7 +230,7 @@ class PolicyRows {
     for (std::int32_t i = 0; i < count; ++i) to[i] = value[i];
   }
 
-  // What the head read: logits, or mean and log_std, one after the other.
+  // Takes what the head read: logits, or mean and log_std, one after the other.
   void TakeInputs(std::int32_t count, std::int64_t at) {
     const HeadInputs inputs = HeadInputsOf(policy_, scratch_.data());
     float* to = arrays_.inputs + at * (inputs.size + inputs.second_size);

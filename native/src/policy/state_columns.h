@@ -86,7 +86,7 @@ class StateColumns {
   }
 
  private:
-  // They follow the observation.
+  // The rows of states, which follow the observation.
   float* StateRows(float* rows) const {
     return rows + std::int64_t{network_.program().obs_size} * kColumns;
   }

@@ -160,7 +160,7 @@ CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, s
   return received;
 }
 
-// How many rows from number `first` on are finished without a gap, up to `most`, which
+// The number of rows from `first` on that are finished without a gap, up to `most`, which
 // are all in flight.
 std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
   std::int32_t ready = 0;
@@ -239,7 +239,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   return true;
 }
 
-// By the thread that receives them.
+// Called by the thread that receives the rows.
 void CpuPool::FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count) {
   BatchFinisher* const finisher = envs_->Finisher();
   if (!finisher) return;

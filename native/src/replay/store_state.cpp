@@ -43,7 +43,7 @@ void PutSelector(StateWriter& writer, const SelectorSpec& spec) {
   writer.Put(spec.exponent);
 }
 
-// What a store must be made of to understand another one's state.
+// The parts that two stores share if they understand each other's states.
 std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
                                       const std::vector<std::unique_ptr<Table>>& tables) {
   std::vector<std::uint8_t> bytes;

@@ -12,7 +12,7 @@ namespace {
 constexpr char kMagic[8] = {'r', 'o', 'l', 'l', 'o', 'u', 't', 's'};
 constexpr std::uint32_t kVersion = 5;
 
-// What state.h describes, as it lies in memory.
+// The header that state.h describes, as it lies in memory.
 struct Header {
   char magic[8];
   std::uint32_t version;

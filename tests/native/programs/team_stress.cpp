@@ -228,7 +228,7 @@ const std::map<std::string, std::function<void()>>& Scenarios() {
 }  // namespace
 }  // namespace rollouts
 
-// Without an argument: lists the scenarios.
+// Lists the scenarios where there is no argument.
 int main(int argc, char** argv) {
   const auto& scenarios = rollouts::Scenarios();
   if (argc < 2) {

@@ -150,7 +150,7 @@ struct Cartridge {
   Dpc dpc;
 };
 
-// What a player's hands do, and the switches.
+// A player's inputs, and the switches.
 struct Inputs {
   U8 port_a = 0xff;      // joysticks, low where pushed
   U8 switches = 0x3f;    // the console's
@@ -159,7 +159,7 @@ struct Inputs {
   I32 paddles[4] = {kEmptyPaddle, kEmptyPaddle, kEmptyPaddle, kEmptyPaddle};
 };
 
-// What is the same in all frames of a game.
+// Facts that are the same in all frames of a game.
 struct Board {
   CartridgeKind kind = CartridgeKind::kPlain;
   U8 pal = 0;

@@ -8,7 +8,7 @@
 
 namespace rollouts::atari2600 {
 
-// What addressing leaves: an address, and the byte that was last on the data bus, which code among
+// Results of addressing: an address, and the byte that was last on the data bus, which code among
 // the chips' registers is made of.
 #define ROLLOUTS_ADDRESS_ZP address = b1, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPX address = (b1 + r.x) & 0xff, bus = b1, pc += 2

@@ -45,7 +45,7 @@ inline constexpr bool IsHot(CartridgeKind kind, I32 address) {
   return (address & 0xfff) >= 0xfe0 || (HasRam(kind) && (address & 0xfff) < 0x100);
 }
 
-// How an operand is addressed.
+// Ways to address an operand.
 enum class Mode : U8 { kNone, IMM, ZP, ZPX, ZPY, AB, ABX, ABY, IZX, IZY };
 
 struct Decoding {

@@ -143,7 +143,7 @@ inline ROLLOUTS_HD void RunFrames(GameConsole& g, I32 frames) {
   for (I32 i = 0; i < frames; ++i) RunFrame(g);
 }
 
-// What a sticky action becomes.
+// The action that a sticky one becomes.
 inline ROLLOUTS_HD I32 DrawAction(GameConsole& g, I32 action, float repeat_probability) {
   // a number for either player
   if (DrawUnit(g.sticky_random) < static_cast<double>(repeat_probability)) action = g.last_action;
@@ -217,7 +217,7 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
   SetHands(g, 0);
 }
 
-// What ale-py's loadROM does but for the reset it ends with. `random_seed` is that of the sticky
+// Does as ale-py's loadROM, but for the reset at its end. `random_seed` is that of the sticky
 // actions.
 inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom, U32 random_seed,
                                 const Decoded* decoded = nullptr) {

@@ -6,7 +6,7 @@
 
 namespace rollouts::atari2600 {
 
-// What a player's hands have to do with.
+// The controllers of players.
 enum class Controls : U8 { kJoystick, kRightJoystick, kPaddles, kSwappedPaddles };
 
 struct Game {

@@ -33,7 +33,7 @@ inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 
   return slices[0] % 4096 == 0 && slices[0] / 4096 < banks;
 }
 
-// Where the picture is drawn next: within the screen.
+// True where the next place to draw is within the screen.
 inline bool IsPicture(const Tia& tia, const Board& board) {
   const bool begun = tia.frame_start > -kLineClocks && tia.frame_start <= 0;
   if (!begun || tia.first_shown != tia.frame_start + kLineClocks * board.first_line ||

@@ -50,7 +50,7 @@ inline ROLLOUTS_HD void SetAlarm(Console& c) {
   tia.alarm = tia.hmove_blank ? tia.first_shown + 1 : tia.too_late;
 }
 
-// What an access does from the alarm's clock on: the first one that sees HMOVE's blank in the picture
+// Notices an access from the alarm's clock on: the first one that sees HMOVE's blank in the picture
 // is remembered, and a write ends a frame that is too long.
 inline ROLLOUTS_NOINLINE void Notice(Tia& tia, I32 reg, I32 clock) {
   if (tia.alarm < tia.too_late) {

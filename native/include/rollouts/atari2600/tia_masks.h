@@ -6,7 +6,7 @@
 
 namespace rollouts::atari2600 {
 
-// Where the copies of a player or missile are, by NUSIZ: 8 bits, of 16 pixels each, from the first.
+// Places of a player's or missile's copies, by NUSIZ: 8 bits, of 16 pixels each, from the first.
 inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
   static constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
   return kCopies[nusiz & 7];
@@ -136,7 +136,7 @@ inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   return mask;
 }
 
-// What is switched on, wherever it is.
+// True where the object is switched on, wherever it is.
 inline ROLLOUTS_HD bool ShowsPlayer(const Tia& tia, I32 i) {
   return tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
 }
@@ -177,7 +177,7 @@ inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
   tia.stale = 0;
 }
 
-// Where two objects meet. `m` has 64 pixels of each.
+// Records the objects that meet. `m` has 64 pixels of each.
 inline ROLLOUTS_NOINLINE void Meet(Tia& tia, const U64* m) {
   struct Pair {
     U8 a;

@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// Where the rows of one group of agents are written: (B, A) of each, row after row.
+// Arrays for the rows of one group of agents: (B, A) of each, row after row.
 struct GroupView {
   std::uint8_t* obs = nullptr;        // (B, A, obs_bytes)
   std::uint8_t* final_obs = nullptr;  // null unless autoreset is same-step

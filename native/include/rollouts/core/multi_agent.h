@@ -39,7 +39,7 @@
 
 namespace rollouts {
 
-// What every multi-agent environment has of its agents, in the order of `Agents`.
+// Arrays that every multi-agent environment has of its agents, in the order of `Agents`.
 struct AgentStatus {
   double* reward = nullptr;          // this step's; 0 before it
   double* episode_return = nullptr;  // sum of the rewards
@@ -85,7 +85,7 @@ concept TellsWorld = requires(typename Env::World& world, AnyVisitor& visit) {
   Env::VisitWorld(world, visit);
 };
 
-// What a multi-agent environment must have.
+// Members that a multi-agent environment must have.
 template <typename Env>
 concept MultiAgentEnvironment =
     requires(const typename Env::Config& config, const WorldRef<Env>& world, typename Env::Obs* obs,
@@ -123,7 +123,7 @@ ROLLOUTS_HD constexpr std::int32_t NumAgents(const EnvSpec& spec) {
 // The loops over agents; a team of threads has its own in their place.
 template <typename Env>
 struct AgentLoops {
-  // What follows a Reset.
+  // Work that follows a Reset.
   template <int kPhase = 0>
   static inline void ResetPhases(const WorldRef<Env>& world) {
     if constexpr (ResetsAgents<Env>) {
@@ -193,7 +193,7 @@ struct AgentOutcome {
   std::uint8_t terminated, truncated, active;
 };
 
-// Where nothing was `stepped`, nobody has a reward, and those who are gone are not active.
+// An agent's outcome. No step (`stepped`): no reward, and agents that are gone are not active.
 // `truncated`: the world was.
 ROLLOUTS_HD inline AgentOutcome OutcomeOf(const AgentStatus& status, std::int32_t agent,
                                           bool stepped, std::uint8_t truncated) {

@@ -82,7 +82,7 @@ struct EnvSpec {
   static constexpr std::int32_t kMaxInfoValues = 256;  // in all infos together
   static constexpr std::int32_t kMaxParts = 12;
 
-  // What a step of so many simulated ones costs: a second at most, which fits 32 bits.
+  // The cost of a step of so many simulated ones: a second at most, which fits 32 bits.
   static constexpr std::int32_t CostNs(std::int32_t one_ns, std::int32_t count) {
     const std::int64_t all = std::int64_t{one_ns} * count;
     return static_cast<std::int32_t>(all < 1'000'000'000 ? all : 1'000'000'000);

@@ -11,7 +11,7 @@ namespace rollouts {
 
 enum class AutoresetMode : std::int32_t { kNextStep, kSameStep, kDisabled };
 
-// What the pool asks of an environment.
+// Calls that the pool makes of an environment.
 enum class Command : std::uint8_t {
   kStep,
   kReset,    // start a new episode whatever the state
@@ -78,7 +78,7 @@ ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, Clock& clock, bool forced) {
   clock.ended = false;
 }
 
-// What a step came to, once time limits are counted in.
+// Result of a step, with time limits counted in.
 struct Outcome {
   double reward = 0;
   bool terminated = false;
@@ -110,7 +110,7 @@ ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row, con
   out.episode_length[row] = clock.elapsed_steps;
 }
 
-// Where a row goes; borrows the view. `take_row()` is called once, just before the first write, so
+// A row's place; borrows the view. `take_row()` is called once, just before the first write, so
 // that a slow environment does not hold a row while it computes.
 template <typename View>
 struct BasicRowRef {

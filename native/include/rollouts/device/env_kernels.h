@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// Where rows are written; an array that nobody asked for is null.
+// Arrays for rows; an array that nobody asked for is null.
 struct DeviceRows {
   std::uint8_t* obs;
   std::uint8_t* final_obs;  // (N, ...), valid where an episode ended; null unless same-step
@@ -30,7 +30,7 @@ struct NoRows {
   static constexpr std::uint8_t* final_obs = nullptr;
 };
 
-// What a launch does. The same bytes on host and device; rollouts/device/launch_args.py writes them.
+// A launch. The same bytes on host and device; rollouts/device/launch_args.py writes them.
 struct EnvLaunch {
   std::int64_t num_envs;
   const void* configs;

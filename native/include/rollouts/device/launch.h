@@ -41,7 +41,7 @@ struct ClockRef {
   std::uint32_t& stream_id;
 };
 
-// What episodes came to, of each environment since it was counted last.
+// Results of episodes, by environment since they were counted last.
 struct EpisodeTotals {
   std::int64_t* episodes;
   std::int64_t* lengths;

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// What a team's threads share. The world's arrays are here so that a phase loads the addresses that it
+// Memory of a team's threads. The world's arrays are here so that a phase loads the addresses it
 // uses, and none rests in registers from one phase to the next.
 template <typename Env>
 struct TeamState {

@@ -37,7 +37,7 @@ ROLLOUTS_HD constexpr void DescribeGroups(const EnvSpec& spec, DeviceGroup* grou
   }
 }
 
-// Where a group's rows are written: (N, A) of each.
+// Arrays for a group's rows: (N, A) of each.
 struct GroupRows {
   std::uint8_t* obs;
   std::uint8_t* final_obs;  // valid where an episode ended; null unless same-step
@@ -54,7 +54,7 @@ struct WorldRows {
   GroupRows groups[EnvSpec::kMaxGroups];
 };
 
-// What is where in a team's shared memory, in bytes from its beginning, where its own state is.
+// Layout of a team's shared memory, in bytes from its beginning, where its own state is.
 struct TeamMemory {
   std::int32_t bytes;
   std::int32_t actions;     // a world's; 0: they are in `action_memory`

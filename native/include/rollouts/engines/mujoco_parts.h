@@ -31,7 +31,7 @@ bool NeedContactForces(const std::vector<ModelPart>& parts);
 // The name in mjData of the array that a part is of.
 const char* PartArray(const ModelPart& part);
 
-// Where a part's numbers are, for as long as the simulation lives.
+// The place of a part's numbers, for as long as the simulation lives.
 const double* PartData(const Physics& physics, const ModelPart& part);
 
 inline constexpr std::int32_t kNoKeyframe = -1;

@@ -50,7 +50,7 @@ struct PixelConfig {
   }
 };
 
-// Where a camera is. Fields are those of MuJoCo's mjvCamera.
+// A camera's place. Fields are those of MuJoCo's mjvCamera.
 struct PixelCamera {
   std::int32_t type = 0;
   std::int32_t fixedcamid = 0;
@@ -64,7 +64,7 @@ struct PixelCamera {
 
 class PixelRenderers;
 
-// What one environment shows. Used by one thread at a time.
+// The view of one environment. Used by one thread at a time.
 class PixelView {
  public:
   // Null without from_pixels. Throws SpecError for a camera or a flag that there is not.

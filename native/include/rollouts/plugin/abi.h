@@ -29,7 +29,7 @@ struct PluginLayout {
   std::uint32_t real_bytes = sizeof(Real);
 };
 
-// What a call came to; but for kPluginOk its ErrorSink was told why.
+// Results of calls; but for kPluginOk its ErrorSink was told why.
 enum PluginResult : std::int32_t {
   kPluginOk = 0,
   kPluginSpecError = 1,   // an argument is wrong
@@ -108,7 +108,7 @@ struct PluginTable {
   // DTypes of what Observe writes and Step reads; kNoElement: none, or a type that has no DType.
   std::int32_t obs_element;
   std::int32_t action_element;
-  // What a GPU's pool must know (DeviceLayout).
+  // Facts for a GPU's pool (DeviceLayout).
   std::int32_t state_fields;
   std::int32_t real_state;
   std::int32_t config_bytes;

@@ -64,7 +64,7 @@ class TableRows final : public RowSource {
   const PluginRowSource calls_;
 };
 
-// What differs between environments with one agent and with several.
+// Differences between environments with one agent and with several.
 template <typename Env>
 struct BatchOf {
   using Type = LightEnvBatch<Env>;
@@ -144,7 +144,7 @@ struct BatchOf<Env> {
 template <typename Env>
 struct PluginOf {
   using Batch = typename BatchOf<Env>::Type;
-  // What Prepare returned, with nothing of the batch but through it.
+  // The function that Prepare returned, with nothing of the batch but through it.
   using Prepared = std::function<void()>;
 
   static Batch& At(void* batch) { return *static_cast<Batch*>(batch); }

@@ -26,7 +26,7 @@ struct Head {
   std::uint64_t seed = 0;
 };
 
-// How many of a network's outputs, the first ones, a head reads; one more is the value.
+// The number of a network's outputs, the first ones, that a head reads; one more is the value.
 ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
   return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
 }
@@ -41,7 +41,7 @@ struct NoiseKeys {
   std::uint32_t step[kSpan] = {};
 };
 
-// Where the outputs lie in the scratch memory, in floats.
+// Places of the outputs in the scratch memory, in floats.
 struct HeadInputs {
   const float* first = nullptr;   // logits, values or mean, (size, kColumns)
   const float* second = nullptr;  // log_std

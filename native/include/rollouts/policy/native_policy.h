@@ -34,7 +34,7 @@ struct NativePolicy {
 // Bounds as heads take them, of low and high (d) that are below each other and finite.
 std::vector<float> SquashingBounds(std::span<const float> low, std::span<const float> high);
 
-// What a head chose for rows of observations; one of index and box is null.
+// A head's choices for rows of observations; one of index and box is null.
 struct Actions {
   std::int64_t* index = nullptr;  // (rows,), or (rows, elements) of an action with several
   float* box = nullptr;           // (rows, d)

@@ -18,7 +18,7 @@ struct OutputPlace {
   std::int32_t size;
 };
 
-// What a policy is. All of it stays from launch to launch, but for the numbers that are pointed to.
+// A policy as a kernel reads it. All stays from launch to launch but the numbers pointed to.
 struct KernelPolicy {
   const Instruction* instructions;
   const float* params;     // as Network::Pack gives them
@@ -43,7 +43,7 @@ struct KernelAgents {
   std::int32_t all_agents;
 };
 
-// What the environments wrote of the last step, rows of it; null `terminated`: there was none.
+// Rows of the last step as environments wrote them; null `terminated`: there was none.
 struct SeenRows {
   const std::uint8_t* terminated;
   std::uint8_t* truncated;     // agents who left before are added where the episode ended
@@ -53,7 +53,7 @@ struct SeenRows {
   float* bootstrap_value;
 };
 
-// Where the choice of the next actions is written, rows of it; null `log_prob`: none is made.
+// Rows for the choice of the next actions; null `log_prob`: none is made.
 struct ChosenRows {
   void* action;       // int64 (rows,), int32 (rows, elements) or float (rows, d), as sampled
   float* env_action;  // (rows, d), clipped to the bounds; null: those of discrete actions
@@ -133,7 +133,7 @@ class PolicyKernel {
     }
   }
 
-  // What came of the last step.
+  // Takes the results of the last step.
   ROLLOUTS_HD void See() {
     const SeenRows& seen = launch_.seen;
     const bool terminated = seen.terminated[row_] != 0;

@@ -33,7 +33,7 @@ struct ReturnsRule {
   std::int64_t n = 0;  // n-step returns; 0: generalised advantage estimation
 };
 
-// Where a rollout is written; borrows C-contiguous arrays of T steps of B rows: environments with one
+// Arrays for a rollout; borrows C-contiguous arrays of T steps of B rows: environments with one
 // agent, or all agents of a group, environment by environment.
 struct RolloutArrays {
   std::int32_t steps = 0;
@@ -105,7 +105,7 @@ class Rollout {
   // With a finisher, takes them through one step.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
 
-  // With a finisher, when all environments have made a step: counts it. False at the end.
+  // Counts a step that all environments have made, with a finisher. False at the end.
   bool Next(std::span<const Command> commands);
 
   // Polls. By the thread that made the rollout.
@@ -171,7 +171,7 @@ struct CollectOptions {
   bool keep_final_obs = false;
   // Called about every 50 ms by the caller's thread; what it throws ends the rollout.
   std::function<void()> poll;
-  // What is done to the rows of each step together, beside the pool's own.
+  // Finishes the rows of each step together, after the pool's own.
   BatchFinisher* finisher = nullptr;
 };
 

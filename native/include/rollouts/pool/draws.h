@@ -9,7 +9,7 @@
 
 namespace rollouts {
 
-// What Env::Step takes for an Rng in a loop over a block: the next words of a stream, as far
+// Stands for an Rng in Env::Step's loop over a block: the next words of a stream, as far
 // as they were drawn. Gives the numbers that Rng gives while `valid()`.
 struct LaneRng {
   std::uint32_t word0, word1, word2, word3;

@@ -39,7 +39,7 @@ class RowSource {
   ~RowSource() = default;
 };
 
-// What to do and with which actions; arrays are indexed by environment.
+// Commands and actions; arrays are indexed by environment.
 struct Work {
   const Command* commands = nullptr;
   const std::uint8_t* actions = nullptr;
@@ -47,7 +47,7 @@ struct Work {
   StepRules rules;
 };
 
-// What environments get for the next episode and those after it: columns with one value, or one
+// Options for the next episode of environments and those after it: columns with one value, or one
 // for each environment of the pool.
 struct EnvChanges {
   OptionColumns options;
@@ -57,7 +57,7 @@ struct EnvChanges {
 // Kinds of running statistics of what environments told.
 enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
-// What is done to the rows of a step together, once all of them are there and before anybody sees
+// Work on the rows of a step together, once all of them are there and before anybody sees
 // them: statistics that are updated depend on the whole batch.
 class BatchFinisher {
  public:
@@ -94,7 +94,7 @@ class EnvBatch {
   virtual void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const = 0;
   virtual void LoadState(std::int32_t env, std::span<const std::uint8_t> state) = 0;
 
-  // What an engine shows of an environment. Throws SpecError where it shows nothing.
+  // A frame of an environment by its engine. Throws SpecError where it shows nothing.
   virtual Frame Render(std::int32_t /*env*/) const {
     throw SpecError("environments of this kind have no engine that draws them");
   }
@@ -129,7 +129,7 @@ class EnvBatch {
     throw SpecError(kNoModel);
   }
 
-  // What must have every row of a step, so that no environment goes ahead of its batch; null where
+  // Needs every row of a step, so that no environment goes ahead of its batch; null where
   // rows are finished one by one.
   virtual BatchFinisher* Finisher() { return nullptr; }
 

@@ -48,7 +48,7 @@ class EnvLedger {
   void MarkAllStarted();
   void MarkNotStarted(std::span<const std::int32_t> envs);
 
-  // What messages call it.
+  // The name of an environment in messages.
   std::string Describe(std::int32_t env) const;
 
  private:

@@ -313,7 +313,7 @@ class MultiAgentBatch final : public EnvBatch {
   }
 
  private:
-  // What follows from the options, of one environment or of all.
+  // Facts that follow from the options, of one environment or of all.
   struct Given {
     Config config;
     WorldLayout<Env> layout;

@@ -25,7 +25,7 @@ struct Chunk {
   bool whole_round = false;    // PushAll began the round
 };
 
-// What participants do; called by several at once, for different environments.
+// The participants' work; called by several at once, for different environments.
 class ChunkRunner {
  public:
   // Makes the environments that a participant will mostly step, on its thread.
@@ -75,7 +75,7 @@ class Scheduler {
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
   // Waits until they have ended; after Stop, by one thread at a time.
   void Join();
-  // In place of Join in a forked child, where there are no threads to join.
+  // Stands for Join in a forked child, where there are no threads to join.
   void Abandon();
 
   // Every index in order; pushing just this is cheaper than an equal list.
@@ -110,7 +110,7 @@ class Scheduler {
   void WorkerLoop(std::int32_t worker);
   void RunInline();
   bool RunOne(std::int32_t participant);
-  // What participants do to claimed ranges in place of stepping them.
+  // Work on claimed ranges in place of stepping them.
   struct SharedTask {
     std::function<bool(std::int32_t participant, EnvRange envs)> run;
     std::int32_t chunk;

@@ -152,7 +152,7 @@ class StepStats {
 
   void AddError() { errors_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Since construction or Reset. From any thread, at any time.
+  // Counts since construction or Reset. From any thread, at any time.
   StepStatsSnapshot Read() const;
   void Reset();
 

@@ -13,7 +13,7 @@
 
 namespace rollouts {
 
-// Not thread-safe. Its arrays are written again by every call.
+// A loop in C++. Not thread-safe. Its arrays are written again by every call.
 class PlainLoop {
  public:
   virtual ~PlainLoop() = default;

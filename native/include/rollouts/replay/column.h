@@ -10,7 +10,7 @@ namespace rollouts::replay {
 
 inline constexpr std::int64_t kCacheLine = 64;  // bytes; of x86-64 and of most ARM cores
 
-// What precedes the first frame of an episode where single frames are appended.
+// Padding before the first frame of an episode where single frames are appended.
 enum class Padding : std::uint8_t { kZero, kRepeat };
 
 // One column of the store. A row of a plain column is its whole value; of a stacked column
@@ -42,7 +42,7 @@ enum RowFlag : std::uint8_t {
   kFinalRow = 2,  // the observation after an episode's last step; no step starts here
 };
 
-// What lies where in a chunk's memory: records of all columns of a row first, one after the
+// Layout of a chunk's memory: records of all columns of a row first, one after the
 // other, then the frames of each stacked column. Who reads a row, or a few in turn, thus meets
 // one run of memory and not one cache miss per column.
 struct ChunkLayout {

@@ -70,7 +70,7 @@ class Episodes {
                    std::span<PendingItems> pending);
   // Ends the open episode at its last row, or at the final row `final_row` after it (-1: none).
   void Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending);
-  // How many items a cut takes away in each table, whose last row will be `end`.
+  // The number of items that a cut takes away in each table, whose last row will be `end`.
   void CountCutAway(std::int64_t stream, std::int64_t end, std::span<std::int64_t> counts) const;
 
   // Whether priorities by step were ever set; from then on they are set for each row.

@@ -134,7 +134,7 @@ class ReplayStore {
   class Claims;
 
   void CheckOpen(const char* call) const;
-  // With claims_mutex_ held. Throws SpecError for no stream, ProtocolError for a claimed one.
+  // Needs claims_mutex_ held. Throws SpecError for no stream, ProtocolError for a claimed one.
   Stream& Unclaimed(const char* call, std::int64_t id) const;
   void AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
                      std::span<std::int64_t> rows);

@@ -67,7 +67,7 @@ class LoadedChunks {
 };
 
 void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& index);
-// Without references on its chunks yet.
+// A stream without references on its chunks yet.
 Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_columns,
                         const LoadedChunks& chunks);
 

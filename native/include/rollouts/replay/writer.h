@@ -32,14 +32,14 @@ struct NewSteps {
   std::int64_t policy_version = 0;              // the newest
 };
 
-// What AddStep is told beside the arrays.
+// Arguments of AddStep besides the arrays.
 struct StepMarks {
   Autoreset mode = Autoreset::kSameStep;
   // (B,); null: none. Their episodes are cut before this step
   const std::uint8_t* failed = nullptr;
 };
 
-// Not thread-safe, but for policy_version, env_ids and num_streams: the owner locks.
+// Thread-safe in policy_version, env_ids and num_streams alone: for the rest, the owner locks.
 class Writer {
  public:
   // `kinds`: of the store's tables. Its first column is the observation.

@@ -34,7 +34,7 @@ StateKind MakeStateKind(const std::string& type, const Options& options);
 // Surrounds what CpuPool::SaveState returned.
 std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::uint8_t> state);
 
-// What SealState was given; borrows from `sealed`. Throws SpecError, whose message
+// The bytes that SealState was given; borrows from `sealed`. Throws SpecError, whose message
 // goes on after the name of the thing, when it is foreign, damaged or truncated.
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed);

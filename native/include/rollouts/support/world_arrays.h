@@ -24,7 +24,7 @@ struct WorldArray {
 
 using WorldArrays = std::vector<WorldArray>;
 
-// What a GPU's pool must know of worlds that only their types tell.
+// Facts for a GPU's pool that only the types of worlds tell.
 struct WorldFacts {
   std::int64_t world_bytes = 0;   // each world's
   std::int64_t agents_bytes = 0;  // for the addresses of its agents' arrays

@@ -36,7 +36,7 @@ class Frames {
   void Repeat(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed,
               std::uint8_t* out) const;
 
-  // What an environment's rows depend on beside what it shows; empty without a stack.
+  // The bytes on which an environment's rows depend besides what it shows; empty without a stack.
   std::span<const std::uint8_t> Kept(std::int32_t env) const {
     return {stacks_.data() + env * stack_bytes(), static_cast<std::size_t>(stack_bytes())};
   }

@@ -29,7 +29,7 @@ class Normalizer {
 
   // Notes the discounted return of an environment that was stepped.
   void AddReward(std::int32_t env, double reward, bool terminated);
-  // What AddReward keeps of an environment; null where rewards are not normalised.
+  // The return that AddReward keeps of an environment; null where rewards are not normalised.
   const double* Kept(std::int32_t env) const { return reward_ ? &returns_[env] : nullptr; }
   void SetKept(std::int32_t env, double sum) { returns_[env] = sum; }
   // Forgets the returns of episodes that ended, where those are of episodes.

@@ -17,7 +17,7 @@
 
 namespace rollouts {
 
-// What depends on a row alone is done by the thread that steps it, when the row is finished;
+// Wrapped environments. The thread that steps a row finishes what depends on it alone;
 // statistics that are updated wait for the whole batch.
 class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
  public:

@@ -49,7 +49,7 @@ struct NormalizeReward {
   bool scales = true;  // else rewards are counted alone
 };
 
-// In the order in which they are applied to what an environment gets, and to what it tells.
+// Wrappers in the order in which they change what an environment gets, and what it tells.
 struct Wrappers {
   std::optional<ClipAction> clip_action;
   std::optional<RescaleAction> rescale_action;

@@ -45,7 +45,7 @@ const IslandKernel* Kernel() {
   return kernel;
 }
 
-// What a thread needs to run turns.
+// A thread's state for running turns.
 class Turns {
  public:
   static Turns& OfThread() {
@@ -175,7 +175,7 @@ void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>&
 
 }  // namespace rollouts
 
-// In place of the loops in b2Island; false: they are to be run.
+// Stands for the loops in b2Island; false: they are to be run.
 bool RolloutsSolveVelocities(b2Island& island, b2ContactSolver& contacts,
                              const b2SolverData& data) {
   using namespace rollouts;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 64;  // one call of lanes takes so many
 
-// What the rows of an array belong to, and how many numbers each has.
+// The owners of an array's rows, each with so many numbers.
 enum class Of { kPosition, kVelocity, kActivation, kOne, kBody, kGeom, kSite, kSensor, kTendon, kMatrix };
 
 struct StepField {

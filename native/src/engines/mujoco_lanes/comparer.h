@@ -32,7 +32,7 @@ struct ComparedStates {
   const double* ctrl = nullptr;            // (count, nu)
 };
 
-// What becomes of the states, beside arrays.
+// Results of the states, besides arrays.
 struct ComparedRows {
   std::uint8_t* handed_back = nullptr;  // (count) left to MuJoCo by lanes
   std::uint8_t* warned = nullptr;       // (count) MuJoCo has warned of numbers, and reset itself
@@ -46,7 +46,7 @@ class LanesComparer {
   ~LanesComparer();
 
   const PhysicsModel& model() const { return *model_; }
-  // Empty where lanes cover the model.
+  // The reason; empty where lanes cover the model.
   const std::string& why_not() const { return read_.why_not; }
 
   // Whether lanes write each number of sensordata; those of other sensors they leave alone.

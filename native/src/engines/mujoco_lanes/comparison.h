@@ -20,7 +20,7 @@ struct LanesComparison {
   bool qacc_differs = false;      // no later step reads it; releases leave different ones
 };
 
-// What lanes make of a model, before any step of theirs is compared.
+// A model as lanes read it, before any step of theirs is compared.
 lanes::ModelOrReason ReadByLanes(const mjModel* model);
 
 // Compares 64 steps: from random positions, velocities and controls, and from where MuJoCo comes to

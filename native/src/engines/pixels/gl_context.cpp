@@ -48,7 +48,7 @@ std::atomic<bool> use_osmesa{false};
       "process starts");
 }
 
-// Apart from its callers, which are many: GCC 12 warns of what it inlines of strings there.
+// Throws; not inlined into its many callers, where GCC 12 would warn of inlined strings.
 [[noreturn, gnu::noinline]] void FailWithout(const char* name) {
   Fail("OpenGL's library has no " + std::string(name));
 }
@@ -174,7 +174,7 @@ class Egl {
     return nullptr;
   }
 
-  // What the mujoco package asks for: pictures are then the same.
+  // Asks for what the mujoco package does, so that pictures are the same.
   void ChooseConfig() {
     constexpr std::int32_t kAttributes[] = {
         kEglRedSize,         8,             kEglGreenSize,    8,

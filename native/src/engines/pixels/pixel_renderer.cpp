@@ -84,7 +84,7 @@ PixelRenderer::~PixelRenderer() {
   }
 }
 
-// In its context.
+// Frees its memory, in its context.
 void PixelRenderer::Free() {
   Guarded([&] {
     Mujoco().free_context(drawing_.As<mjrContext_>());

@@ -33,7 +33,7 @@ int CameraNamed(const mjModel* model, const std::string& name) {
   throw SpecError("the model " + model.xml_path() + " has no camera " + given + "; it has " + has);
 }
 
-// What is drawn without options: "track", else the free one as Gymnasium does, else the first.
+// The camera without options: "track", else the free one as Gymnasium does, else the first.
 std::int32_t UsualCamera(const mjModel* model, bool gymnasium) {
   const int track = CameraNamed(model, "track");
   if (track >= 0 || gymnasium || Release().model.ncam.In(model) == 0) return track;

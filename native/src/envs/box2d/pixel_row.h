@@ -25,7 +25,7 @@ inline Lanes Blend(Lanes below, Lanes above, std::uint32_t cover) {
   return (below * (256 - cover) + above * cover) >> 8 & kBytes;
 }
 
-// How rows of pixels are cut into columns.
+// The columns into which rows of pixels are cut.
 class PixelColumns {
  public:
   static constexpr std::int32_t kWidth = 1000;  // a row's
@@ -62,7 +62,7 @@ class PixelRow {
   static constexpr std::int32_t kWidth = PixelColumns::kWidth;
   static constexpr Lanes kMixed = ~Lanes{0};  // no colour
 
-  // What a column's pixels add up to: its first and last one count in part.
+  // Sums of a column's pixels: its first and last one count in part.
   struct Sums {
     Lanes first;
     Lanes whole;

@@ -68,7 +68,7 @@ const Glyph& GlyphOf(char character) {
   return character == '-' ? kMinus : kGlyphs[character - '0'];
 }
 
-// How far the next character is from the i-th.
+// The distance of the next character from the i-th.
 std::int32_t Advance(std::string_view text, std::size_t i) {
   if (text[i] == '-') return kFromMinus;
   return i + 1 < text.size() ? kNext[text[i] - '0'][text[i + 1] - '0'] : kLast;

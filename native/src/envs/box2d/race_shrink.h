@@ -12,7 +12,7 @@ namespace rollouts::race {
 
 class Shrink {
  public:
-  // From `rows` of PixelRow::kWidth to (height, width, 3); smaller in both.
+  // Shrinks `rows` of PixelRow::kWidth to (height, width, 3); smaller in both.
   Shrink(std::int32_t rows, std::int32_t width, std::int32_t height);
 
   std::int32_t width() const { return width_; }

@@ -21,7 +21,7 @@ inline Rgb Darkened(Rgb color, double factor) {
   return color;
 }
 
-// With its edges, as are the others.
+// A rectangle with its edges, as the shapes below.
 struct Rectangle {
   double left, right, top, bottom;
   bool Has(double x, double y) const { return x >= left && x <= right && y >= top && y <= bottom; }
@@ -34,7 +34,7 @@ struct Circle {
   }
 };
 
-// What is at most `radius` away from a line between two points, and not beyond the box around them.
+// Points at most `radius` away from a line between two points, in the box around these.
 class Line {
  public:
   Line(double x0, double y0, double x1, double y1, double radius)

@@ -34,7 +34,7 @@ class Tiles {
   }
 
   const std::size_t bytes_;  // a tile's
-  // What is no cell of a grid, such as one that is not seen, looks like an empty one: number 0.
+  // Values that are no cell of a grid, such as one not seen, look like an empty one: number 0.
   std::uint8_t number_[1 << kShownBits] = {};
   std::vector<std::uint8_t> pixels_;
 };

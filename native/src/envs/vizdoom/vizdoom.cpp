@@ -284,7 +284,7 @@ StepResult Vizdoom::Play(const Action* action) {
   }
 }
 
-// What the game shows now, into the stack where there is one.
+// Takes the game's present view, into the stack where there is one.
 void Vizdoom::TakeView() {
   Engine& engine = *engine_;
   engine.view = engine.game->View();

@@ -117,7 +117,7 @@ TEST(Kernels, PaddingOfALayerIsNotStored) {
   }
 }
 
-// What one operation on features (a) or (a, b) computes for column 0 of a group.
+// The result of one operation on features (a) or (a, b) for column 0 of a group.
 float Computed(OpKind kind, std::vector<float> numbers, float a, float b = 0) {
   const bool binary = kind >= OpKind::kAdd && kind <= OpKind::kEqual;
   Program program{.obs_size = 2,

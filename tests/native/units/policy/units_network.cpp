@@ -24,7 +24,7 @@ std::string Said(const Program& program) {
   return MessageOf<SpecError>([&] { Network{program}; });
 }
 
-// What is wrong with the only operation of a network.
+// The fault of the only operation of a network.
 std::string SaidOf(Op op, std::vector<Param> params = {}) {
   const std::string said = Said(ProgramOf({std::move(op)}, std::move(params)));
   CHECK(said.starts_with("operation 0 of a network ("));

@@ -34,7 +34,7 @@ struct Place {
   U8 scale_bits = 0;
 };
 
-// Where a jump's distance is, to be filled in.
+// The place of a jump's distance, to be filled in.
 using Distance = std::size_t;
 
 // Registers are of 32 bits where a name says no number.
@@ -117,7 +117,7 @@ class Assembler {
     Code(true, false, 0xc1, static_cast<Register>(how), what);
     code_.push_back(bits);
   }
-  // By one.
+  // Shifts by one.
   void Shift8(ShiftKind how, Register what) {
     Code(false, true, 0xd0, static_cast<Register>(how), what, true);
   }

@@ -68,7 +68,7 @@ class InstructionWriter : public StackWriter {
   }
 
  private:
-  // In the order of decoded.h.
+  // Operations in the order of decoded.h.
 #define ROLLOUTS_NAME(NAME) kOp##NAME,
   enum { ROLLOUTS_DECODED_READS(ROLLOUTS_NAME) };
   enum { ROLLOUTS_DECODED_WRITES(ROLLOUTS_NAME) };

@@ -10,7 +10,7 @@ class OperandWriter : public CodeWriter {
  protected:
   using CodeWriter::CodeWriter;
 
-  // In the order of handlers.inc.
+  // Handlers in the order of handlers.inc.
   enum {
     kOfValue, kOfConstant, kOfRam, kOfLowX, kOfLowY, kOfTia, kOfBus, kOfFarX, kOfFarY, kOfPointerX,
     kOfPointer, kReadForms
@@ -22,7 +22,7 @@ class OperandWriter : public CodeWriter {
   static_assert(kLDAPointer - kLDAValue == I32{kOfPointer});
   static_assert(kSTAPointer - kSTARam == I32{kToPointer});
 
-  // What an instruction reads: a number, a byte of memory, or AX.
+  // An operand that an instruction reads: a number, a byte of memory, or AX.
   struct Value {
     enum { kNumber, kMemory, kRegister } form = kRegister;
     U8 number = 0;
@@ -214,7 +214,7 @@ class OperandWriter : public CodeWriter {
     asm_.Bind(is_done);
   }
 
-  // At the address in SI, which is RAM or the TIA where it is `low`.
+  // Stores at the address in SI, which is RAM or the TIA where it is `low`.
   void Store(const Instruction& op, Register value, bool low) {
     if (low) {
       asm_.Test8(kSi);

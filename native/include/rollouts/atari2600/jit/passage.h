@@ -38,7 +38,7 @@ inline constexpr Place kAlarm = ROLLOUTS_FIELD(tia, Tia, alarm);
 inline constexpr Place kFrameDone = ROLLOUTS_FIELD(tia, Tia, frame_done);
 inline constexpr Place kSlices = ROLLOUTS_FIELD(cartridge, Cartridge, slices);
 
-// How compiled code is entered, and where it was left.
+// The state with which compiled code is entered and left.
 struct Passage {
   Console* console;
   const void* target;
@@ -49,7 +49,7 @@ struct Passage {
 };
 inline constexpr U32 kIsAddress = 0x80000000u;
 
-// On the stack of compiled code: the passage's address first, then what is read often.
+// Places on the stack of compiled code: the passage's address first, then what is read often.
 inline constexpr Place kPassage{kSp, 0};
 inline constexpr Place kLineStart{kSp, 8};
 inline constexpr Place kOrigin{kSp, 12};

@@ -21,7 +21,7 @@ inline constexpr float kMaxStrength = 1000;
 // A continuous action: (radius, theta, fire), the joystick in polar coordinates and its button.
 inline constexpr std::int32_t kJoystickAxes = 3;
 
-// What `axes`, kJoystickAxes numbers, presses: the directions in which x = radius cos(theta) and
+// The press of `axes`, kJoystickAxes numbers: the directions in which x = radius cos(theta) and
 // y = radius sin(theta) are beyond `threshold`, and FIRE where `fire` is above it. A paddle turns
 // by |radius|. Any numbers will do: a radius above 1 turns a paddle further than a button can,
 // a negative one points the other way, and no comparison holds for what is not a number.

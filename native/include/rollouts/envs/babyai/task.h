@@ -13,7 +13,7 @@ using minigrid::Grid;
 using minigrid::Rooms;
 using minigrid::Word;
 
-// Where an object is, seen from where the agent starts, in the agent's room.
+// An object's side, seen from where the agent starts, in the agent's room.
 enum Where : std::int32_t { kAnywhere, kOnLeft, kOnRight, kInFront, kBehind };
 
 // The objects that are meant.
@@ -194,7 +194,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::i
   return task.done[first] && task.done[first + 1] ? Verdict::kSuccess : Verdict::kGoesOn;
 }
 
-// What a step has come to.
+// The result of a step.
 inline ROLLOUTS_NOINLINE Verdict LookAt(const Grid& grid, Task& task, std::int32_t action) {
   if (task.order == kOne) return LookAtSide(grid, task, 0, action);
   const std::int32_t first = task.order == kBefore ? 0 : 1;

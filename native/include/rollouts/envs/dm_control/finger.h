@@ -11,7 +11,7 @@
 
 namespace rollouts::dmc {
 
-// What both tasks show: all of it comes from sensors.
+// The common part of both tasks: observations come from sensors.
 class Finger : public Task {
  public:
   explicit Finger(Physics& physics)

@@ -10,7 +10,7 @@
 
 namespace rollouts::dmc {
 
-// What the two models call things.
+// Names of the parts in the two models.
 struct HumanoidNames {
   const char* torso;
   std::int32_t up;  // the element of the torso's rotation that is 1 when it is upright

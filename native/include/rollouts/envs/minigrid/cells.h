@@ -38,7 +38,7 @@ ROLLOUTS_HD constexpr Cell WithState(Cell cell, std::uint32_t state) {
 ROLLOUTS_HD constexpr Cell BoxWithKey(std::uint32_t color, std::uint32_t key_color) {
   return MakeCell(kBox, color) | (key_color + 1) << 20;
 }
-// What a box leaves behind when it is opened.
+// The cell that an opened box leaves behind.
 inline constexpr Cell kEmpty = kNothing;
 ROLLOUTS_HD constexpr Cell ContentOf(Cell box) {
   const std::uint32_t held = box >> 20 & 7;

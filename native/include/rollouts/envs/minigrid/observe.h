@@ -63,7 +63,7 @@ ROLLOUTS_HD inline void WriteCell(Cell cell, std::uint8_t* to) {
   to[2] = static_cast<std::uint8_t>(cell >> 16);
 }
 
-// What the agent sees.
+// Writes what the agent sees.
 inline ROLLOUTS_NOINLINE void WriteView(const ShownConfig& config, const Grid& grid,
                                         const std::int32_t side, std::uint8_t* image) {
   View view;

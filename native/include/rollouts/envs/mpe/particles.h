@@ -76,7 +76,7 @@ struct Particles {
     return Sqrt(least);
   }
 
-  // What a move of a Discrete space pushes with.
+  // The push of a move of a Discrete space.
   ROLLOUTS_HD static Vec2 PushOf(std::int32_t move) {
     return {static_cast<double>((move == 2) - (move == 1)),
             static_cast<double>((move == 4) - (move == 3))};

@@ -54,7 +54,7 @@ struct InvertedDoublePendulumTask {
                           fate.terminated);
   }
 
-  // What the tip's place and the poles' speeds come to.
+  // Reward and end, by the tip's place and the poles' speeds.
   struct Fate {
     double distance_penalty;
     double velocity_penalty;

@@ -27,7 +27,7 @@ class OwnModel : public ModelOwner {
   using Action = float;
   using Obs = std::uint8_t;  // bytes: the dtype is an option
 
-  // What WriteInfo writes, as one array: these, then the parts that option `info` names.
+  // Numbers that WriteInfo writes, as one array: these, then the parts that option `info` names.
   enum RowValue : std::int32_t {
     kStepped,  // 1 after a step, 0 after a reset (and in the rows of failures)
     kDt,       // seconds of a step

@@ -27,7 +27,7 @@ struct EngineConfig : PixelConfig {
   }
 };
 
-// Why lanes do not step a simulation of which this is read; empty: they do. Throws SpecError where
+// The reason why lanes do not step a simulation; empty: they do. Throws SpecError where
 // the options ask for them and they cannot.
 std::string WhyNotLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads);
 
