@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ctrl-C does while the main thread is in native code.
+// The effect of Ctrl-C while the main thread is in native code.
 //
 // Python's handler of SIGINT only leaves a note, which is read when native code returns. A step of
 // a user's environment that does not end never returns, so nothing ends the process. While a pool

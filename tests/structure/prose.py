@@ -52,7 +52,7 @@ def comments(path: Path) -> Iterator[tuple[int, str]]:
     pattern = PYTHON_COMMENT if path.suffix == ".py" else NATIVE_COMMENT
     inside = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        found = pattern.search(line)
+        found = None if "SPDX-License-Identifier" in line else pattern.search(line)
         alone = found is not None and found["alone"] is not None
         if found is not None and not (alone and inside):
             yield number, found["alone"] or found["behind"] or ""

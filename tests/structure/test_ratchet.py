@@ -79,6 +79,7 @@ def test_names_that_reach_each_other_are_a_circle() -> None:
         ("// What a row has.\nint a;\n", [prose.DECLARATION_BEGINS]),
         ("// what a row has is kept\na = b;\n", []),
         ("// The parts of a row.\nint a;\n", []),
+        ("// SPDX-License-Identifier: Apache-2.0\n// What it is.\n", [prose.DECLARATION_BEGINS]),
         ("# closed by whoever came last\n", [prose.WHOEVER]),
         ("# it has the workers go on\n", [prose.HAS_DO]),
         ("# it has to go on\n", []),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which environments a pool is made of, their options and models, and its statistics, from and to
+// The environments of a pool, their options and models, and its statistics, from and to
 // Python.
 #pragma once
 

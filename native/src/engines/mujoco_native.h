@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PhysicsModel and Physics own of MuJoCo's. Only engines/mujoco_*.cpp and engines/pixels/ include this.
+// MuJoCo's objects that PhysicsModel and Physics own. For engines/mujoco_*.cpp and engines/pixels/.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the fields of MuJoCo's structs are: each supported release has its own table, which is
+// Places of the fields of MuJoCo's structs: each supported release has its own table, which is
 // chosen when the library is loaded. native/tools/mujoco_layout.py makes the tables from the
 // headers of a release.
 #pragma once

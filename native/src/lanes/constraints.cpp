@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may touch what, which joints have limits, and how stiff each constraint is: MuJoCo's rules of
+// Pairs that may touch, joints with limits, and the stiffness of each constraint: MuJoCo's rules of
 // mixing, applied once.
 #include <algorithm>
 #include <cmath>

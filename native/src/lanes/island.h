@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is solved together, and what rows of constraints cost.
+// Rows of constraints that are solved together, and their cost.
 
 // An island: trees that constraints couple, in lanes where they do so alike.
 template <typename D>

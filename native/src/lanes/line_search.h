@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far Newton's step goes: MuJoCo's search along a line, for the lanes of a vector.
+// The length of Newton's step: MuJoCo's search along a line, for the lanes of a vector.
 template <typename M, typename D>
 class LineSearch {
  public:

@@ -94,7 +94,7 @@ class NewtonSolver {
     });
   }
 
-  // Sets grad; its norm.
+  // Sets grad, and returns its norm.
   D Gradient() {
     Forces();
     D square = 0.0;

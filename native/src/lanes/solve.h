@@ -33,7 +33,7 @@ class Coupling {
     for (int lane = 0; lane < D::kWidth; ++lane) Find(w, lane);
   }
 
-  // Lanes whose trees are coupled like those of the first such lane.
+  // The lanes whose trees are coupled as the first lane's among them are.
   unsigned LanesLike(int first) const {
     unsigned alike = 0;
     for (int lane = 0; lane < D::kWidth; ++lane) {

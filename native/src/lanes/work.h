@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread computes with while it steps some simulations of a model: an array of each of MuJoCo's
+// A thread's memory while it steps some simulations of a model: an array of each of MuJoCo's
 // names, one vector for each number. Laid out in memory that the caller owns.
 
 // A contact of a pair of geoms, in the lanes where they touch.

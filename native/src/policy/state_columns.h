@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recurrent policy remembers of the environments that a thread has in hand.
+// States of a recurrent policy for the environments that a thread has in hand.
 #pragma once
 
 #include <algorithm>

@@ -116,7 +116,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   StepStats::RecvTimer timer(stats_);
   const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
   {
-    // not whole buffers: each finished chunk may be the one that was missing
+    // rows are awaited, not whole buffers: each finished chunk may bring the missing ones
     const EagerFlag eager(*this, at_row != 0 || rows.min != options_.batch_size);
     scheduler_.WorkUntil(deadline, enough);
     const bool ready =

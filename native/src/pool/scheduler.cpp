@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is sent and who claims it; scheduler_threads.cpp has the workers.
+// Work that is sent and claimed; scheduler_threads.cpp has the workers.
 #include "rollouts/pool/scheduler.h"
 
 #include <algorithm>

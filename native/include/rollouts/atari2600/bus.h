@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU sees behind an address. A 6507 has 13 address lines: the cartridge is where line 12
+// The chip behind an address. A 6507 has 13 address lines: the cartridge is where line 12
 // is high, else line 7 chooses RAM and RIOT or the TIA.
 #pragma once
 

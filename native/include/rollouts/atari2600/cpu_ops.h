@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the instructions of a 6507 do to its registers. Source: MOS MCS6500 data sheet; "Extra
+// The effect of a 6507's instructions on its registers. Source: MOS MCS6500 data sheet; "Extra
 // Instructions of the 65XX Series CPU" by Adam Vardy; decimal results that no data sheet tells:
 // ale-py.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an access to the TIA shows, and what a frame remembers of accesses: how ale-py draws where a
-// frame ends within the picture depends on it.
+// The clock at which an access to the TIA shows, and a frame's accesses: ale-py's way to draw
+// a frame that ends within the picture depends on it.
 #pragma once
 
 #include "rollouts/atari2600/tia_picture.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a line's 160 pixels an object of the TIA has, and which objects meet.
+// Pixels of an object of the TIA among a line's 160, and objects that meet.
 #pragma once
 
 #include "rollouts/atari2600/console.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a batch's rows are written: one array per field, shared by CPU slots
+// Arrays for a batch's rows: one array per field, shared by CPU slots
 // and GPU tensors.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between a host compiler and NVRTC, in one place. Environment
+// Differences between a host compiler and NVRTC, in one place. Environment
 // headers include this (through env.h) and contain no #ifdef of their own.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an environment declares about itself: spaces, limits, extra info columns.
+// Facts that an environment declares: spaces, limits, extra info columns.
 // Plain data, so that a `constexpr` EnvSpec can live in a host+device header.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launches of all kernels have in common: clocks, counts, faults, where actions come from.
+// The common part of all kernels' launches: clocks, counts, faults, sources of actions.
 #pragma once
 
 #include "rollouts/core/step.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch over worlds of agents is told. The same bytes on host and device;
+// Arguments of a launch over worlds of agents. The same bytes on host and device;
 // rollouts/device/launch_args.py writes them.
 #pragma once
 

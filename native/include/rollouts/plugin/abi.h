@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What crosses between us and an environment of the user's own, which the user's compiler made: plain
+// The boundary to an environment of the user's own, which the user's compiler made: plain
 // data and C functions. Compilers and standard libraries of the two sides need not match: no type of
 // the standard library, no virtual call and no exception crosses. Text is read before a call returns.
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What heads do as loops over columns, compiled once for each instruction set; the including file
+// Heads as loops over columns, compiled once for each instruction set; the including file
 // has chosen one.
 #pragma once
 

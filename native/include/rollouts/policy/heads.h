@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a policy does with its network's outputs: an action for each column, drawn by a random
+// The use of a network's outputs: an action for each column, drawn by a random
 // number that is a pure function of (policy seed, env_id, episode, step, element), and its
 // log-density.
 #pragma once

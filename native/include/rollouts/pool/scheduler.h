@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who steps what: threads, and the caller of Recv, claim chunks of the environments that were sent.
+// Shares out work: threads, and the caller of Recv, claim chunks of environments that were sent.
 #pragma once
 
 #include <atomic>

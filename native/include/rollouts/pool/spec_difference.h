@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two environments would have to agree in to share a pool's arrays.
+// The difference that keeps two environments from sharing a pool's arrays.
 #pragma once
 
 #include <algorithm>

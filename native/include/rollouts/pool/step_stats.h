@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pool's time goes into: counts and histograms that cost the steps nothing to speak of.
+// The uses of a pool's time: counts and histograms that cost the steps nothing to speak of.
 #pragma once
 
 #include <array>

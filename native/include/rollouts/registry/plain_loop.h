@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a simple program would do: N environments of one type, stepped one after the other
+// A simple program's loop: N environments of one type, stepped one after the other
 // by the caller, with no pool. `rollouts bench --peer loop` measures the pool against it.
 #pragma once
 

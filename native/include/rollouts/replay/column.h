@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replay store keeps of each step, and where it lies in a chunk of memory.
+// Columns that a replay store keeps of each step, and their places in a chunk of memory.
 #pragma once
 
 #include <cstdint>

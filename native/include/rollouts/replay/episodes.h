@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is open in each environment's stream of rows: its episode, where the next items begin, and
+// The open part of each environment's stream of rows: its episode, where the next items begin, and
 // what the next step has to begin with.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which items the rows of an episode give: the arithmetic of n-step, sequences and episodes.
+// The items that the rows of an episode give: the arithmetic of n-step, sequences and episodes.
 //
 // An episode of N steps is N + 1 rows: row t has obs_t and what the action there led to, the last
 // one only the final observation. An item is a run of rows; its last row serves its observation

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a table may be sampled from and inserted into: Reverb's rule (Cassirer et al.,
+// The rule for sampling from a table and inserting into it: Reverb's rule (Cassirer et al.,
 // "Reverb: a framework for experience replay", 2021).
 #pragma once
 

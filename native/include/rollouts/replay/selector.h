@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which item of a table is sampled, or removed, next.
+// Chooses the item of a table that is sampled, or removed, next.
 #pragma once
 
 #include <cstdint>

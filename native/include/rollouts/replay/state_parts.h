@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a saved state of a replay store consists of: chunks, streams and tables as bytes.
+// Parts of a saved state of a replay store: chunks, streams and tables as bytes.
 // Reading throws SpecError for what cannot be.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which lock guards what, as clang's -Wthread-safety reads it; nothing for other compilers.
+// Tells which lock guards what, as clang's -Wthread-safety reads it; nothing for other compilers.
 #pragma once
 
 #if defined(__clang__)

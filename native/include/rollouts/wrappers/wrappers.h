@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What surrounds the environments of a pool: changes to actions, observations and rewards that
+// Wrappers around the environments of a pool: changes to actions, observations and rewards that
 // Gymnasium has as wrappers. Python has checked them; rollouts/pool/wrappers.py has their meaning.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Box2D's solver of velocities reads and writes of up to 16 islands of one build, number by
+// Numbers of Box2D's solver of velocities, of up to 16 islands of one build, number by
 // number: each array has a lane for every island.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a game would ignore, or never come to an end with, found before it starts.
+// Finds settings that a game would ignore, or never end with, before it starts.
 #pragma once
 
 #include <string>

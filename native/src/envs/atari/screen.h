@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the emulator's screens to the stack of frames that a learner sees:
+// Makes the stack of frames that a learner sees from the emulator's screens:
 // palette, maximum of two screens, resize, stack.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What instructions read and write: RAM and ROM in line, the chips by functions.
+// Code for what instructions read and write: RAM and ROM in line, the chips by functions.
 #pragma once
 
 #include "rollouts/atari2600/jit/code_writer.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to an Atari joystick or paddle for a frame, and ale-py's reading of a continuous
+// Movements of an Atari joystick or paddle for a frame, and ale-py's reading of a continuous
 // action as that (ale_py/vector_env.py, AtariVectorEnv.send, 0.12.1).
 #pragma once
 

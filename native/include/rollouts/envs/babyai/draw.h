@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What levels of BabyAI put into their rooms, and sentences about it
+// The things that levels of BabyAI put into their rooms, and sentences about them
 // (minigrid/core/roomgrid.py, minigrid/envs/babyai/core/levelgen.py, roomgrid_level.py).
 //
 // Functions that draw return false, or -1, where what is wanted did not come about: then the level

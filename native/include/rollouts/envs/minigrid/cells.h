@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cell of a grid holds, after minigrid 3.2 (minigrid/core/constants.py, world_object.py):
+// The content of a grid's cell, after minigrid 3.2 (minigrid/core/constants.py, world_object.py):
 // one number, of which the low three bytes are what observations show.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which level is played, how large it is, and what is shown of it.
+// The level that is played, its size, and its observations.
 #pragma once
 
 #include "rollouts/core/env.h"

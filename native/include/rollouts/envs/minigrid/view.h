@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent sees: a square of cells in front of it, turned so that it looks up, with what
+// The agent's view: a square of cells in front of it, turned so that it looks up, with what
 // walls and closed doors hide left out (MiniGridEnv.gen_obs, Grid.process_vis).
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What MPE's scenarios have in common in which adversaries chase good agents around obstacles.
+// The common part of MPE's scenarios in which adversaries chase good agents around obstacles.
 #pragma once
 
 #include "rollouts/envs/mpe/particles.h"

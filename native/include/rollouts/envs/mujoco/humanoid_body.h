@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Humanoid and HumanoidStandup have in common: what they start from and what they show.
+// The common part of Humanoid and HumanoidStandup: starts and observations.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user has changed in the model of one environment.
+// Changes that a user has made to the model of one environment.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the MuJoCo tasks of Gymnasium have in common: the options that all take, the loop around
+// The common part of Gymnasium's MuJoCo tasks: the options that all take, the loop around
 // the simulation, observations of either precision, saved states. Each task is a header beside
 // this one and has
 //

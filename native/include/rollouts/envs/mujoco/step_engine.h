@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who steps a simulation: MuJoCo, or lanes, which step several at once (rollouts/lanes/step.h).
+// The engine of a simulation: MuJoCo, or lanes, which step several at once (rollouts/lanes/step.h).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows from the options of TagContinuous: who is a tagger, where agents start, and what their
+// Tables from the options of TagContinuous: which agents are taggers, their starts, and what their
 // actions do.
 #pragma once
 
