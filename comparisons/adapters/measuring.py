@@ -20,14 +20,14 @@ from rollouts.bench.report import digits
 from rollouts.errors import EngineError
 from rollouts.pool.unknown_option import did_you_mean
 
-# what has a module in comparisons.adapters
+# libraries that have a module in comparisons.adapters
 LIBRARIES = (
     "env_fns", "rllib", "rllib_multi_agent", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env",
     "rl_games", "jax",
 )  # fmt: skip
 # extras of pyproject.toml where they do not have a library's name
 _EXTRAS = {"cleanrl": "torch", "rllib_multi_agent": "rllib"}
-# what is measured where no id is given
+# ids that are measured where none is given
 _ENV_IDS = {"rllib_multi_agent": "simple_spread_v3"}
 
 

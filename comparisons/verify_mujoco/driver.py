@@ -99,7 +99,7 @@ class Driver:
         """Goes on from MuJoCo's next states, which `LanesComparer.step` has found."""
         for name in STATE:
             getattr(self.states, name)[:] = found[name][1]
-        # what MuJoCo has reset, or soon would
+        # rows that MuJoCo has reset, or soon would
         huge = found["warned"] | ~(np.abs(self.states.qvel).max(1, initial=0) < _HUGE)
         huge |= ~(np.abs(self.states.qpos).max(1, initial=0) < _HUGE)
         self._substep += 1

@@ -16,7 +16,7 @@ from .memory import nested
 
 Array = NDArray[Any]
 
-# what a chunk has of its own
+# attributes that each chunk has of its own
 _OWN = (
     *("id_", "observations", "infos", "actions", "rewards", "extra_model_outputs"),
     *("is_terminated", "is_truncated", "t_started", "t", "_custom_data"),

@@ -100,7 +100,7 @@ def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrapp
     wrappers = read_wrappers(given)
     if not wrappers.normalizes:
         return dict(options), None
-    # what VecNormalize does in place of the pool
+    # VecNormalize does this in place of the pool
     own = set(NORMALIZERS)
     if wrappers.normalize_reward is not None:
         # a reward is clipped after it was scaled

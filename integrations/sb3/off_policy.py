@@ -41,8 +41,8 @@ class OffPolicyRollouts:
     those of HER and of n-step returns. `num_torch_threads` is as in `OnPolicyRollouts`.
 
     Torch computes the policy here, also where native code could read it: that was measured and does
-    not pay. A step's actions are a small part of the gradient step that follows, of SAC, TD3 and
-    DDPG some 2 %, and DQN's `learn` was now faster, now slower with them.
+    not pay. For SAC, TD3 and DDPG, computing a step's actions takes some 2 % of the time of the
+    gradient step that follows. DQN's `learn` was faster in some runs and slower in others.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
 
-# what the adapter sets itself
+# options that the adapter sets itself
 _OURS = ("sync_mode", "merge", "queue", "rollout_length", "num_envs_per_worker")
 
 

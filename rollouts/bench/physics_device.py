@@ -114,7 +114,7 @@ def measure_physics(
                 steps += num_envs * _STEPS
             for name, each in seconds.items():
                 found[name].append(steps / each)
-            # what went wrong would make either faster
+            # a failure would make either faster
             env.synchronize()
         return [
             PhysicsRow(

@@ -341,7 +341,7 @@ def _error(measurement: Measurement) -> tuple[float, float]:
 
 
 def _scale_x(axes: Axes, values: Sequence[int]) -> None:
-    """Ticks at what was measured, as many as are readable; powers of two where it spans."""
+    """Sets ticks at measured values, as many as are readable; a wide span gets a log scale."""
     is_log = values[-1] >= 4 * values[0]
     if is_log:
         axes.set_xscale("log", base=2)

@@ -180,7 +180,7 @@ def _measure(
         insert_s = time.perf_counter() - begin
 
         for thread in range(settings.num_threads):
-            learn(thread, 2)  # what is made at the first samples only
+            learn(thread, 2)  # the first samples make memory for all
         counts = [settings.num_batches] * settings.num_threads
         begin = time.perf_counter()
         for _ in threads.map(learn, range(settings.num_threads), counts):

@@ -73,7 +73,7 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
       markdown: A Markdown table, to paste; otherwise aligned plain text.
 
     Returns:
-      Lines without a final newline; in plain text the settings of a sweep are set apart.
+      Lines without a final newline; in plain text blank lines part the settings of a sweep.
     """
     rows = [
         row

@@ -76,7 +76,7 @@ def find_or_make(folder: Path, key: str, name: str, make: Callable[[Path], None]
             make(made)
             (made / name).chmod(0o600)
             (made / "sha256").write_text(_sha256(made / name))
-            # what is there is damaged
+            # the file at this path is damaged
             shutil.rmtree(path.parent, ignore_errors=True)
             made.rename(path.parent)
         finally:

@@ -19,7 +19,7 @@ from rollouts.own_env.header_files import HeaderFiles
 from rollouts.support.include_dir import include_dir
 from rollouts.support.option_help import remember_header
 
-# what `EnvSpec.header` of an own environment begins with
+# the beginning of an own environment's `EnvSpec.header`
 HEADERS = "own/"
 
 
@@ -203,7 +203,7 @@ def env_source(env_id: str) -> EnvSource:
 
 
 def _arrive(own: OwnEnv) -> OwnEnvId:
-    # by name: what registers with Gymnasium too is above this module
+    # called by name: the function also registers with Gymnasium, and lies above this module
     import rollouts
 
     rollouts.register_env(

@@ -58,7 +58,7 @@ def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     if head.kind.endswith("gaussian"):
         fits, wanted = is_box, "a Box of floats"
     elif head.kind == "multi_categorical":
-        # what begins elsewhere has no native environment
+        # a space that begins elsewhere has no native environment
         fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
         wanted = "MultiDiscrete from 0 on"
     if not fits:

@@ -86,7 +86,7 @@ class ParticleRenderer:
             filling = [int(part * _BRIGHTEST) for part in color]
             pygame.draw.circle(surface, filling, center, radius)
             pygame.draw.circle(surface, "black", center, radius, 1)
-            # what comes later covers it
+            # later things cover it
             if number in scene.speakers:
                 self._write(surface, view, scene, scene.speakers.index(number))
         return pixels(surface)

@@ -206,7 +206,7 @@ class TableConfig:
     remover_exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        """Checks what the native store could not name in the user's words."""
+        """Checks fields whose faults the native store could not name in the user's words."""
         if not isinstance(self.name, str) or not self.name:
             raise SpecError(f"name of a table is {self.name!r}, expected a few letters")
         for name, kinds in (("items", ItemKind), ("limiter", Limiter)):

@@ -134,7 +134,7 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
     where, _ = read_device(device)
     if not torch.cuda.is_available():  # make_vec says so
         return 0, lambda: 0
-    torch.zeros(1, device=where)  # what a process takes anyway
+    torch.zeros(1, device=where)  # memory that a process takes anyway
     free = torch.cuda.mem_get_info(where)[0]
     return free, lambda: free - torch.cuda.mem_get_info(where)[0]
 
@@ -156,7 +156,7 @@ def main() -> None:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
-        # as a launch says of a card that torch's tensors fill
+        # words of a launch on a card that torch's tensors fill
         if str(error) == "CUDA: out of memory":
             answer = {"failure": "out of memory: a kernel could not be launched"}
     except MemoryError:

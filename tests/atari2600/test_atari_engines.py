@@ -69,7 +69,7 @@ def compare(env_id: str, steps: int, **options: Any) -> int:
             if over.any() and options.get("autoreset_mode") == "disabled":
                 mask = {"reset_mask": over}
                 equal_batches(ours.reset(options=mask), theirs.reset(options=mask), "masked reset")
-        # what is on the screen, in colour
+        # the screen, in colour
         np.testing.assert_array_equal(ours.render(), theirs.render())
     return ended
 

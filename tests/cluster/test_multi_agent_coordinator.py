@@ -199,7 +199,7 @@ def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
         assert coordinator.publish_weights(made[None].weights()) == 1
         (fragment,) = coordinator.get_fragments()
         assert fragment.batch.obs.shape == (STEPS, 6, 4)
-        # what only the workers can tell
+        # faults that only the workers can tell
         coordinator.publish_weights({"agent": made[None].weights()})
         with pytest.raises(WorkerError, match=r"policy 'agent', expected some of \[''"):
             coordinator.get_fragments()

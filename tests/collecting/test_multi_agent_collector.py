@@ -14,7 +14,7 @@ import rollouts
 from rollouts import Collector, PolicyOutput
 from rollouts.returns import gae, nstep, vtrace
 
-# what returns are computed from, step by step
+# columns that returns are computed from, step by step
 NAMES = ("reward", "value", "terminated", "truncated", "bootstrap_value")
 
 

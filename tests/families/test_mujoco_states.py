@@ -90,7 +90,7 @@ def words(state: bytes) -> int:
 
 
 def crafted(state: bytes, generator: np.random.Generator) -> bytes:
-    """A state with a few numbers that are others, and the checksum that belongs to it."""
+    """A copy of the state with a few numbers changed, and with a checksum that fits."""
     body = bytearray(state)
     for _ in range(int(generator.integers(1, 4))):
         at = len(body) - 8 * int(generator.integers(1, words(state) + 1))

@@ -80,7 +80,7 @@ class Model:
         self.pool = lone_pool(env_id, one, mode, limit)
         self.first_seed: int | None = seed  # that of the pool under test, until episode 0 begins
         self.started = self.ended = False
-        self.now = first_row(b"")  # what an observation without a step would show
+        self.now = first_row(b"")  # the row that an observation without a step would show
 
     def step(self, action: int) -> Row:
         self.pool.send([action])

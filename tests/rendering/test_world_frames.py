@@ -272,7 +272,7 @@ def test_agents_as_rows_are_drawn_by_environment() -> None:
     with make("TagGridWorld-v0", 2, render_mode="rgb_array", autoreset_mode="same_step") as env:
         rows = env.as_single_agent()
         rows.reset()
-        # what Gymnasium's wrappers ask for
+        # Gymnasium's wrappers ask for these
         assert rows.render_mode == "rgb_array" and rows.metadata["render_fps"] == 10
         np.testing.assert_array_equal(rows.render(), env.render())
 

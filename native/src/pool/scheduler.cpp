@@ -11,7 +11,7 @@
 namespace rollouts {
 namespace {
 
-// Most that one claim takes: the list of what was claimed lies on a stack.
+// Most environments of one claim: their list lies on a stack.
 constexpr std::int32_t kMaxChunk = 1024;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Rows of one-byte arrays that share a cache line.

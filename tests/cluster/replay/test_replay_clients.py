@@ -212,7 +212,7 @@ def test_ends_and_wrong_arguments_are_told(start: Start) -> None:
         client.update_priorities(np.zeros(1, np.int64), [-1.0])
     with pytest.raises(TimeoutError, match="within 0"):
         client.sample(24, timeout_s=0.0)
-    # what was asked then comes first
+    # samples asked for then come first
     before = client._numbers.__reduce__()
     assert len(client.sample(24, timeout_s=TIMEOUT_S).key) == 24
     assert client._numbers.__reduce__() == before

@@ -18,7 +18,7 @@ from rollouts.distributed.weights import WeightStore
 ENV_ID = "simple_tag_v3"
 GROUPS = {group.name: group for group in rollouts.env_spec(ENV_ID).groups}
 POLICIES = tuple(GROUPS)
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 
 
@@ -163,7 +163,7 @@ class AgentsWorld:
     def _acting(self, policy: str) -> rollouts.NativePolicy:
         state: Any = make_state(policy, self.steps[policy], self._size)
         if self.steps[policy]:
-            # what a store gives back, narrowed
+            # a store's arrays, narrowed
             plain = WeightStore(transport=WeightTransport(dtype=self.options.dtype))
             plain.publish(state)
             assert plain.latest is not None

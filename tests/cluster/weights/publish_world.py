@@ -15,7 +15,7 @@ from learner_actors import start_by_value
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator, WeightTransport
 from rollouts.distributed.weights import WeightStore
 
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 
 

@@ -22,7 +22,7 @@ pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transpo
 pytestmark = [pytest.mark.system, needs_nixl]
 
 EMULATION: Any = "cpu-emulation"
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 
 

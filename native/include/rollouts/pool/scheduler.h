@@ -41,7 +41,7 @@ class ChunkRunner {
 // caller of Recv steps light ones.
 //
 // Calls of a sender (Push, PushAll, ForAllRows) come one at a time, as do calls of a receiver
-// (WorkUntil); in synchronous mode none of the one while the other is under way. The pool's locks
+// (WorkUntil); in synchronous mode a sender and a receiver do not overlap either. The pool's locks
 // see to that. Nothing here takes a lock but to wake a thread.
 class Scheduler {
  public:

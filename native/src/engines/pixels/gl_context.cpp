@@ -136,7 +136,7 @@ class Egl {
     std::vector<void*> devices(static_cast<std::size_t>(count));
     if (!query(count, devices.data(), &count)) return {};
     devices.resize(static_cast<std::size_t>(count));
-    // a number of CUDA's where the driver knows it, else EGL's
+    // the number is CUDA's where the driver knows it, else EGL's
     const std::int64_t chosen = NumberOf("MUJOCO_EGL_DEVICE_ID");
     const std::int64_t cuda = chosen >= 0 ? chosen : NumberOf("CUDA_VISIBLE_DEVICES");
     const auto found = std::find_if(devices.begin(), devices.end(), [&](void* device) {

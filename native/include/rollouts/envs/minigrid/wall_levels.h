@@ -59,7 +59,7 @@ inline ROLLOUTS_NOINLINE EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng)
   return next;
 }
 
-// One attempt at a chain of rooms; how many came about.
+// Makes one attempt at a chain of rooms; returns how many came about.
 inline ROLLOUTS_NOINLINE std::int32_t DrawRooms(const MiniGridConfig& config, std::int32_t wanted,
                                                 EnteredRoom* rooms, Rng& rng) {
   std::int32_t count = 0;
