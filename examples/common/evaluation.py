@@ -21,7 +21,7 @@ FILE_NAME = "evaluations.csv"
 class Evaluation:
     """Returns of some episodes of one policy, and how far its training was."""
 
-    library: str  # that trained it
+    library: str  # the library that trained it
     env_steps: int
     updates: int  # gradient steps
     seconds: float  # time in training, evaluations included

@@ -26,7 +26,7 @@ class StepWriter:
         self._buffer = buffer
         self._save_next = bool(buffer._save_obs_next)
         self._last_only = bool(buffer._save_only_last_obs)
-        self._paths: frozenset[Path] | None = None  # that the buffer is known to have
+        self._paths: frozenset[Path] | None = None  # keys that the buffer is known to have
 
     def load(self) -> None:
         """Call before the first `write`; until `store`, nobody else may use the buffer."""

@@ -100,7 +100,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         # ended, and not yet reset by TorchRL
         self._ended = np.zeros(pool.num_envs, np.bool_)
         self._obs: Arrays = {}  # where the environments are now
-        # who acts in the next step
+        # agents that act in the next step
         self._acting = {
             name: np.ones((pool.num_envs, group.num_agents), np.bool_)
             for name, group in pool.groups.items()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# who draws frames: Gymnasium's own renderer, OpenGL with MuJoCo's scene, the engine in the pool, or
+# renderers: Gymnasium's own, OpenGL with MuJoCo's scene, the engine in the pool, or
 # particles.py, tag.py, box2d.py and grids.py of rollouts/rendering/
 Drawer = Literal["gymnasium", "mujoco", "engine", "particles", "tag", "box2d", "grids"]
 

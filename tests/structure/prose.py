@@ -27,7 +27,7 @@ DECLARATION = re.compile(rf"({CLAUSES.replace('|For|', '|')})\b")
 ENTRY = re.compile(
     r"^\s+[\w*]+(?:, [\w*]+)*: (Of|That(?! of)|Which|Whose|Who|With|For)\b", re.IGNORECASE
 )
-COMMENT = re.compile(r"(of|which|whose)\b", re.IGNORECASE)
+COMMENT = re.compile(r"(of|which|whose|who|than|that(?! of| is\b))\b", re.IGNORECASE)
 ANYWHERE = re.compile(r"\b(whoever|for who)\b", re.IGNORECASE)
 HAS = re.compile(
     r"\bhas (?:(?!(?:to|that|which|what|not|no|a|all|than|been)\b)[\w`'-]+ ){1,5}?"
@@ -39,7 +39,7 @@ PYTHON_COMMENT = re.compile(r"^\s*# ?(?P<alone>.*)|\S {2,}# (?P<behind>.*)$")
 NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S {2,}// (?P<behind>.*)$")
 DOCSTRING_BEGINS = "docstrings begin with a noun or a verb in -s"
 ENTRY_BEGINS = "arguments and attributes in docstrings begin with a noun or a verb in -s"
-COMMENT_BEGINS = "comments do not begin with of, which or whose"
+COMMENT_BEGINS = "comments do not begin with of, which, who, that or than"
 DECLARATION_BEGINS = "declarations in C++ begin with a noun or a verb in -s"
 WHOEVER = 'neither "whoever" nor "for who"'
 HAS_DO = 'not "has X do Y"'

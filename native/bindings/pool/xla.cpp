@@ -229,7 +229,7 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
     envs = ids;
   }
   const AcquireGil gil;
-  // also so that nobody else sends from here to the end
+  // the lock also ensures that nobody else sends from here to the end
   const SpaceSpec& space = pool.spec().observation;
   bool direct = results.size() > 1 && pool.synchronous() && pool.num_in_flight() == 0;
   // same number of elements and the same dtype: environments may write where XLA wants the result

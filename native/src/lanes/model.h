@@ -88,7 +88,7 @@ struct Pair {
   std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world
   std::int32_t plane;       // the first geom is a plane of the world
   std::int32_t dim;
-  std::int32_t num_dofs;    // that move one of the geoms against the other, highest first
+  std::int32_t num_dofs;    // dofs that move one of the geoms against the other, highest first
   std::int32_t branches;    // the dofs are not all on one path to the root
   std::int32_t turns;       // one of the dofs is of a joint that turns
   const std::int32_t* dofs;

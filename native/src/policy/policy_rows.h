@@ -95,7 +95,7 @@ class PolicyRows {
       const bool is_over = view.terminated[env] | view.truncated[env];
       // a failed environment has no final observation
       const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-      // who left before waits for the others
+      // an agent that left before waits for the others
       const bool active = !seen.active || seen.active[i];
       if (!terminated[i] && active && has_final) cut_.push_back(i);
       if (!rollout_.settings_.keep_final_obs) return;
@@ -150,7 +150,7 @@ class PolicyRows {
     }
     std::copy_n(seen.active, count, arrays_.active + at);
     ForRows(0, count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
-      // who left before is truncated where the others' episode ends
+      // an agent that left before is truncated where the others' episode ends
       const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
       arrays_.truncated[at + i] |= is_over & (seen.active[i] ^ 1);
       arrays_.episode_length[at + i] = view.episode_length[env];

@@ -136,8 +136,8 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   return received;
 }
 
-// `ready` rows from number `first` on, the next to be received: or fewer of them, but `min`, where
-// those lie in one buffer.
+// Hands out `ready` rows from number `first` on, the next to receive. It hands out fewer, but at
+// least `min`, where those lie in one buffer.
 CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, std::int32_t min) {
   const std::int32_t in_buffer = std::min(ready, options_.batch_size - recv_row_);
   // a view where one buffer has enough rows; else rows of two buffers, copied

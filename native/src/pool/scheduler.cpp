@@ -73,7 +73,8 @@ std::int32_t Scheduler::ChunkSize(std::int32_t sent) const {
 // True for rounds that the caller of Recv runs alone.
 bool Scheduler::IsCheap(std::int64_t count) const { return count * step_cost_ns_ < kInlineNs; }
 
-// Engines may take seconds to begin an episode: chunk by chunk, deadlines and signals are seen.
+// True for rounds in one piece. Chunks of engines, which may take seconds to begin an episode, let
+// deadlines and signals be seen.
 bool Scheduler::RunsInline(std::int64_t count) const {
   return IsCheap(count) || (num_workers_ == 0 && light_);
 }

@@ -115,7 +115,7 @@ class ShardReport:
     used_bytes: int = 0
     allocated_bytes: int = 0
     pid: int = 0
-    episodes: Episodes | None = None  # that ended in what an `add` inserted
+    episodes: Episodes | None = None  # episodes that ended in what an `add` inserted
 
 
 class ShardHandle(Protocol):

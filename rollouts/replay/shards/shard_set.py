@@ -108,7 +108,7 @@ class ShardSet:
         self._wake = wake
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
-        self.checkpoint: Checkpoint | None = None  # that shards which die start from
+        self.checkpoint: Checkpoint | None = None  # states from which shards start that have died
         # bounded, since nobody may read them any more
         self.episodes: deque[Episodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names

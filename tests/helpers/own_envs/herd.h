@@ -5,8 +5,8 @@
 
 struct Herd {
   struct Config {
-    std::int32_t num_dogs = 2;   // who drive
-    std::int32_t num_sheep = 4;  // who are driven
+    std::int32_t num_dogs = 2;   // the drivers
+    std::int32_t num_sheep = 4;  // the driven
     std::int32_t fields = 24;    // the ring's; the gate is at 0
     double panic = 0.05;         // probability that a sheep jumps anywhere
   };

@@ -143,7 +143,7 @@ ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool whi
     // DEX or DEY
     const bool is_x = code[-1] == 0xca;
     U8 counter = is_x ? r.x : r.y;
-    // who jumped to the branch may have come with other flags
+    // a jump to the branch may have come with other flags
     if (while_positive && counter > 0x7f) return;
     rounds = while_positive ? counter : counter - 1;
     if (rounds > most) rounds = most;

@@ -41,7 +41,7 @@ struct Points {
 struct Lives {
   U8 address = 0;  // 0: the table does not say
   Reading reading = Reading::kByte;
-  I32 more = 0;  // than the number in memory
+  I32 more = 0;  // by how much it is above the number in memory
 };
 
 // Whether a number in memory is as it says. Tests form groups: all of one group are enough.

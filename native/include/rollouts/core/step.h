@@ -148,7 +148,7 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
-// Writes what an environment shows, `final`: as that of the episode that ended. One whose rows are
+// Writes an observation; `final`: that of the episode that ended. An environment whose rows are
 // not an array of its numbers writes them itself: with agents it has a row for each.
 template <typename EnvRef, typename Out>
 ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const Out& out, bool final) {

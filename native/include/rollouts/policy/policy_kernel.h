@@ -141,7 +141,7 @@ class PolicyKernel {
     bool active = true;
     if (seen.active) {
       active = seen.active[row_] != 0;
-      // who left before waits for the others
+      // an agent that left before waits for the others
       truncated |= seen.ended[env_] != 0 && !active;
       seen.truncated[row_] = truncated;
     }

@@ -150,8 +150,8 @@ class Rollout {
   std::vector<Rows> rows_;
   const Settings settings_;
   const Kernels& kernels_;
-  const std::thread::id thread_;  // that polls
-  Clock::time_point next_poll_;   // that thread's
+  const std::thread::id thread_;  // the thread that polls
+  Clock::time_point next_poll_;   // the polling thread's
   std::atomic<bool> stopped_{false};
 
   // with a finisher: the step in hand, and what came of the one before

@@ -33,7 +33,7 @@ struct StoreOptions {
   std::int32_t chunk_rows = 64;
   std::int64_t history_rows = 256;  // behind the newest append, that new items may refer to
   std::int64_t max_bytes = 0;       // bound of column memory; 0: none
-  std::int32_t num_threads = 1;     // that gather, the caller included
+  std::int32_t num_threads = 1;     // threads that gather, the caller included
   std::string path = {};            // a file for the column memory; empty: RAM
 };
 

@@ -32,7 +32,7 @@ struct ChunkImage {
   explicit ChunkImage(Chunk& of)
       : chunk(&of), stream(of.stream), number(of.number), first_row(of.first_row),
         num_rows(of.num_rows), frames(of.frames) {}
-  std::int64_t bytes(const ChunkLayout& layout) const;  // that PutChunk appends
+  std::int64_t bytes(const ChunkLayout& layout) const;  // bytes that PutChunk appends
 };
 
 // Takes any thread: what an image has of a chunk does not change.

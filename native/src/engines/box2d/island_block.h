@@ -44,7 +44,7 @@ struct ContactPointLanes {
 };
 
 // More than these an island is solved alone.
-inline constexpr std::int32_t kMaxIslandBodies = 6;  // that move
+inline constexpr std::int32_t kMaxIslandBodies = 6;  // those that move
 inline constexpr std::int32_t kMaxIslandHinges = 4;
 inline constexpr std::int32_t kMaxIslandContacts = 6;
 

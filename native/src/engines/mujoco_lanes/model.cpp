@@ -18,7 +18,7 @@ namespace {
 
 std::mutex warnings_mutex;
 std::set<std::string> warned_of;  // models
-std::vector<std::string> warnings;  // that nobody has taken yet
+std::vector<std::string> warnings;  // warnings that nobody has taken yet
 
 void Warn(const std::string& xml_path, const std::string& warning) {
   const std::lock_guard lock(warnings_mutex);

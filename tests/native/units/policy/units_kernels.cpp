@@ -106,7 +106,7 @@ TEST(Kernels, PaddingOfALayerIsNotStored) {
                            .ops = {MakeOp(OpKind::kLinear, {0}, outputs, {0})},
                            .params = {{"w", 2 * std::int64_t{outputs}}},
                            .outputs = {1}});
-    // what lies behind the layer, where the padding would go
+    // numbers behind the layer, where the padding would go
     std::vector<float> rows(static_cast<std::size_t>(network.num_rows() + 20) * kColumns, 9.0f);
     const std::vector<float> params = Packed(network, {Numbers(3).Many(2 * outputs)});
     const auto steps = network.instructions();

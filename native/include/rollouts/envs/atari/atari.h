@@ -24,7 +24,7 @@ class Atari {
   struct Config {
     std::string rom_path;           // set by rollouts/families/atari.py from the id
     std::string game_engine = "ale";  // set there too: what "auto" is for this game
-    // who emulates: "native" (our own console), "ale" (ale-py's), "auto" (native, for the games in
+    // the emulator: "native" (our own console), "ale" (ale-py's), "auto" (native, for the games in
     // which it was compared with ale-py frame by frame and equal). All data are the same
     std::string engine = "auto";
     std::int32_t frameskip = 4;     // frames per step, 1 or more, all with the same action

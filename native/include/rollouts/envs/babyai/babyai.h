@@ -23,7 +23,7 @@ struct BabyAI {
   using Obs = std::uint8_t;  // int64 where observation is 'symbolic'
 
   static constexpr std::int32_t kNumWords = minigrid::kMaxWords;
-  static constexpr std::int32_t kMostGrids = 10'000;  // that are drawn until one comes about
+  static constexpr std::int32_t kMostGrids = 10'000;  // drawn until one comes about
 
   ROLLOUTS_HD static constexpr EnvSpec MakeSpec(const Config& config) {
     const std::int32_t side = config.room_size - 1;
