@@ -19,7 +19,7 @@ class Processes:
 
     Attributes:
       rank, count: This process's number, and the number of processes.
-      device: Its own: of "cuda" the card of its number on this machine.
+      device: This process's device; with "cuda" each process of a machine has a card of its own.
     """
 
     def __init__(self, device: str) -> None:
