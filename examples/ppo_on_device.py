@@ -166,7 +166,7 @@ class Trainer:
         self.num_rollouts = 1 if ALONE in self.learners else -(-longest // args.rollout_length)
 
     def make_learners(self, groups: dict[str, Any]) -> dict[str, Learner]:
-        """Who learns for each group."""
+        """Makes a learner for each group."""
         args, learners = self.args, {}
         spaces_of = {
             repr((x.single_observation_space, x.single_action_space)) for x in groups.values()

@@ -156,7 +156,7 @@ class Gym029(PoolStatistics, VectorWrapper):
 
 
 class SyncVectorEnv(Gym029):
-    """In place of Gymnasium 0.29's class of that name: environments of your own, in processes."""
+    """Replaces Gymnasium 0.29's class of that name: environments of your own, in processes."""
 
     def __init__(
         self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], **options: Any

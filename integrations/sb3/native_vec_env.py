@@ -100,7 +100,7 @@ class NativeVecEnv(BaseVecEnv):
 
     @property
     def info_names(self) -> tuple[str, ...]:
-        """What infos have of the environments' own, such as lives."""
+        """Names of the environments' own infos, such as lives."""
         return self.pool.info_names
 
     # -- stepping --------------------------------------------------------------------
@@ -160,7 +160,7 @@ class NativeVecEnv(BaseVecEnv):
         """The list of info dicts for a step that `recv` returned.
 
         Args:
-          step: Of this environment.
+          step: Step of this environment.
           done: (N,) terminated | truncated.
           last_obs: (N, ...) the observations that were acted on, for environments that failed.
         """
@@ -181,7 +181,7 @@ class NativeVecEnv(BaseVecEnv):
         return infos
 
     def ended_episodes(self, step: StepBatch, rows: NDArray[np.intp]) -> dict[int, Episode]:
-        """What a Monitor would say of the games that ended in these rows; {} without monitor."""
+        """A Monitor's words on the games that ended in these rows; {} without monitor."""
         if not self._monitor:
             return {}
         return self.episodes.ended(
@@ -314,7 +314,7 @@ def is_direct(env: Any) -> bool:
 
 
 def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:
-    """Where (N,) an episode was cut short and may be valued as if it went on.
+    """Marks rows (N,) whose episode was cut short and may be valued as if it went on.
 
     Not where the environment failed: nobody knows what would have followed.
     """

@@ -41,8 +41,8 @@ class OffPolicyRollouts:
     those of HER and of n-step returns. `num_torch_threads` is as in `OnPolicyRollouts`.
 
     Torch computes the policy here, also where native code could read it: that was measured and does
-    not pay. A step's actions are a small part of the gradient step that follows, of SAC, TD3 and
-    DDPG some 2 %, and DQN's `learn` was now faster, now slower with them.
+    not pay. For SAC, TD3 and DDPG, computing a step's actions takes some 2 % of the time of the
+    gradient step that follows. DQN's `learn` was faster in some runs and slower in others.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should
@@ -52,7 +52,7 @@ class OffPolicyRollouts:
 
     num_torch_threads: int | None = None
 
-    # of the algorithm that this is mixed into
+    # attributes of the algorithm that this is mixed into
     policy: Any
     action_space: Any
     use_sde: bool
@@ -66,7 +66,7 @@ class OffPolicyRollouts:
         """Takes the algorithm's arguments and two more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`.
         """
@@ -146,7 +146,7 @@ class OffPolicyRollouts:
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[Array, Array]:
-        """Does what the algorithm does, with random actions drawn for all environments at once."""
+        """Samples as the algorithm does, with random actions drawn for all environments at once."""
         is_random = self.num_timesteps < learning_starts
         if not is_random and is_plain_dqn(self):
             # the generator that DQN.predict draws from

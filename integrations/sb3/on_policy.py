@@ -62,7 +62,7 @@ class OnPolicyRollouts:
 
     num_torch_threads: int | None = None
 
-    # of the algorithm that this is mixed into
+    # attributes of the algorithm that this is mixed into
     env: Any
     policy: Any
     rollout_buffer: Any
@@ -88,7 +88,7 @@ class OnPolicyRollouts:
         """Takes the algorithm's arguments and three more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
           rollout_engine: "native": the pool's threads compute the policy; "torch": torch does;
             "auto": native where that is possible. See the class.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
@@ -134,12 +134,12 @@ class OnPolicyRollouts:
 
     @property
     def engine(self) -> str:
-        """Who computes the policy: "native", or "torch"."""
+        """The engine that computes the policy: "native", or "torch"."""
         return "torch" if self._engine_choice()[0] is None else "native"
 
     @property
     def why_not_native(self) -> str:
-        """What kept the policy with torch; "" where nothing did."""
+        """The reason why torch computes the policy; "" where it does not."""
         return self._engine_choice()[1]
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
 
-# what the adapter sets itself
+# options that the adapter sets itself
 _OURS = ("sync_mode", "merge", "queue", "rollout_length", "num_envs_per_worker")
 
 
@@ -45,10 +45,10 @@ class MakeActor:
     """Makes the policy of a worker; pickles.
 
     Attributes:
-      policy_class: Of Stable-Baselines3's actor-critic policies.
-      spaces: Of the model: observation, action.
+      policy_class: One of Stable-Baselines3's actor-critic policies.
+      spaces: Spaces of the model: observation, action.
       policy_kwargs: As the model got them.
-      engine: Who computes it, as rollout_engine; "auto" where native code can.
+      engine: Engine that computes it, as rollout_engine; "auto" where native code can.
     """
 
     policy_class: Callable[..., Any]
@@ -210,7 +210,7 @@ def side_by_side(arrays: list[Array]) -> Array:
 
 
 def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[Episode]:
-    """What a Monitor says of the episodes that ended, by time and then by environment."""
+    """A Monitor's words on the episodes that ended, by time and then by environment."""
     ended = side_by_side([b.terminated | b.truncated for b in batches])
     returns = side_by_side([b.episode_return for b in batches])[ended]
     lengths = side_by_side([b.episode_length for b in batches])[ended]
@@ -229,11 +229,11 @@ def start_coordinator(
     """Starts the workers of a model, each with its share of the environments.
 
     Args:
-      model: Whose num_workers, worker_options and seed count.
-      env: Which the workers make again.
+      model: Has the num_workers, worker_options and seed that count.
+      env: The environments that the workers make again.
       num_steps: Steps T of a rollout.
-      make_policy: Of `rollouts.RolloutCoordinator`.
-      keep_final_obs: Of `rollouts.distributed.CollectOptions`.
+      make_policy: That of `rollouts.RolloutCoordinator`.
+      keep_final_obs: That of `rollouts.distributed.CollectOptions`.
       options: Wrappers that workers put around what they make.
     """
     from rollouts import RolloutCoordinator

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class Pool(Protocol):
-    """What is needed of a `rollouts.VectorEnv` or of anything that steps like one."""
+    """The part of a `rollouts.VectorEnv` that is needed, from anything that steps like one."""
 
     num_envs: int
     batch_size: int
@@ -323,7 +323,7 @@ def as_rows(obs: Any) -> Array:
     columns = [as_rows(part) for part in parts]
     rows = np.empty(len(columns[0]), dtype=object)
     for i in range(len(rows)):
-        # of arrays that the pool may write again
+        # copies, as the pool may write these arrays again
         row = [copy.deepcopy(column[i]) for column in columns]
         rows[i] = dict(zip(obs, row, strict=True)) if isinstance(obs, Mapping) else tuple(row)
     return rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What environments with one agent and with several share: pools, specs and actions."""
+"""Parts that environments with one agent and with several share: pools, specs and actions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def open_pool(envs: Any, made: dict[str, Any]) -> Any:
 
 
 def stepping_rows(tensordict: TensorDictBase, ended: npt.NDArray[np.bool_]) -> Array | None:
-    """Which environments step: those marked by "_step" (N, 1) bool; None for all.
+    """The environments that step: those marked by "_step" (N, 1) bool; None for all.
 
     Raises:
       ProtocolError: An episode of one of these has ended.
@@ -81,7 +81,7 @@ def stepping_rows(tensordict: TensorDictBase, ended: npt.NDArray[np.bool_]) -> A
 
 
 def with_skipped(env: EnvBase, tensordict: TensorDictBase, rows: Any, part: TensorDictBase) -> Any:
-    """What some environments answered, and of the others what they were before."""
+    """The answer of some environments, and the earlier one of the others."""
     whole = env._skip_tensordict(tensordict).select(*part.keys(True, True))
     whole[torch.from_numpy(np.array(rows)).to(whole.device or "cpu").long()] = part
     return whole

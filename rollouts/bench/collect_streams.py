@@ -173,7 +173,7 @@ class PlainLoop:
         """Every step is over when `collect` returns."""
 
     def close(self) -> None:
-        """It has nothing but memory."""
+        """Does nothing: it has nothing but memory."""
 
 
 class Coordinated:

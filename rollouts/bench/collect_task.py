@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all contestants of `rollouts bench collect` collect, and what they have to offer."""
+"""The task of all contestants of `rollouts bench collect`, and what each has to offer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every stream collects.
+    """The task of every stream.
 
     Attributes:
       settings: Environment, sizes and time; batch_size is num_envs.
-      spec: Of the environment with its options.
+      spec: Spec of the environment with its options.
       rollout_length: Steps T of each environment per rollout.
       policy: See `policies.make_policy`.
     """
@@ -67,7 +67,7 @@ class Stream(Protocol):
     num_threads: int
 
     def version(self) -> str:
-        """Of the library."""
+        """The version of the library."""
         ...
 
     def resume(self) -> None:

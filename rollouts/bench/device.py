@@ -16,18 +16,18 @@ from rollouts.checks import whole_number
 from rollouts.device.arguments import EMULATION
 from rollouts.errors import SpecError
 
-_GRAPH_STEPS = 20  # of one graph: what starting it costs is shared out
+_GRAPH_STEPS = 20  # steps of one graph: the cost of starting it is shared out
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """What one way of stepping came to.
+    """The result of one way of stepping.
 
     Attributes:
       env_id, num_envs, device: What was stepped.
-      num_agents: Of an environment.
+      num_agents: Number in an environment.
       way: "C++ pool", "launched", "graph" or "K steps a launch".
-      env_steps_per_s: Of each repeat, by the wall clock, resets included.
+      env_steps_per_s: Speed in each repeat, by the wall clock, resets included.
     """
 
     env_id: str
@@ -59,7 +59,7 @@ def measure_device(
       env_id: One that `env_spec(id).runs_on_gpu`.
       num_envs: Environments N, in both.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
-      env_options: Of the environments.
+      env_options: Options of the environments.
       num_steps: K of one launch.
       duration_s: About how long one repeat takes each.
       repeats: Repeats of each.

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from rollouts.physics.bare import BarePhysics
 
 OURS, BARE = "rollouts", "mujoco_warp"
-_STEPS = 20  # of each between two looks at the clock; as many actions are drawn once
+_STEPS = 20  # steps of each between two looks at the clock; as many actions are drawn once
 _WARM_UP = 5  # times so many, after which episodes are at different ages
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicsRow:
-    """What one of the two came to.
+    """The result of one of the two.
 
     Attributes:
       env_id, num_envs, device: What was stepped.
       way: "rollouts": observation, reward, end and reset inside; "mujoco_warp": physics alone.
       frame_skip: Physics steps of an env-step.
       nconmax, njmax: Memory for contacts and rows of constraints of a world.
-      env_steps_per_s: Of each repeat; by a GPU's clock there.
+      env_steps_per_s: Speed in each repeat; by a GPU's clock there.
     """
 
     env_id: str
@@ -78,7 +78,7 @@ def measure_physics(
       env_id: One that mujoco_warp steps.
       num_envs: Environments N, and as many worlds.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
-      env_options: Of the environments; nconmax and njmax are of both.
+      env_options: Options of the environments; nconmax and njmax are of both.
       duration_s: About how long one repeat takes each.
       repeats: Repeats of each.
 
@@ -115,7 +115,7 @@ def measure_physics(
                 steps += num_envs * _STEPS
             for name, each in seconds.items():
                 found[name].append(steps / each)
-            # what went wrong would make either faster
+            # a failure would make either faster
             env.synchronize()
         return [
             PhysicsRow(

@@ -53,11 +53,11 @@ class FrameSource:
         """Checks the options.
 
         Args:
-          pool: Whose environments are drawn.
+          pool: The pool whose environments are drawn.
           runs: (id, number of environments that follow each other) in the pool's order.
           specs: What each id stands for.
-          first_env_id: Of the pool's first environment.
-          options: Of `rollouts.rendering.split_options`.
+          first_env_id: Id of the pool's first environment.
+          options: Options of `rollouts.rendering.split_options`.
 
         Raises:
           SpecError, DTypeError: An option that is not possible.
@@ -229,7 +229,7 @@ class FrameSource:
     def _draw_states(
         self, envs: Sequence[int], states: Sequence[bytes], camera: int | str | None
     ) -> list[Array]:
-        """In OpenGL's thread."""
+        """Draws in OpenGL's thread."""
         frames = []
         for env, state in zip(envs, states, strict=True):
             model = self._models[self._paths[env]]
@@ -268,6 +268,6 @@ def _free(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
 
 
 def _free_later(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
-    """For a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
+    """Frees a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
     if scenes:
         gl_thread.post(functools.partial(_free, scenes))

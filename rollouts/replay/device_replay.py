@@ -92,7 +92,7 @@ class DeviceReplay:
           capacity: Steps of all environments together; each has an equal, whole number of them.
           items: What is sampled; None: `NStep(1)`.
           device: Where the rollouts are.
-          seed: Of the sampling: the same seed and calls give the same samples.
+          seed: Seed of the sampling: the same seed and calls give the same samples.
 
         Raises:
           SpecError: capacity is below 1, or items are none of n steps.
@@ -306,7 +306,7 @@ class DeviceReplay:
         return max(0, self._size - self.items.n + 1) * len(self._env_id)
 
     def _index(self, ages: Tensor) -> Tensor:
-        """Where steps lie that are numbered from the oldest on, environment by environment."""
+        """Places of steps that are numbered from the oldest on, environment by environment."""
         length, width = self._rows["reward"].shape
         return (ages + (self._next - self._size) % length * width) % (length * width)
 

@@ -101,7 +101,7 @@ class ReplayService(SampledReplay):
         Args:
           coordinator: Made with CollectOptions(keep_final_obs=True). Nobody else may `get` from it,
             and it is to be closed after the service.
-          single_observation_space, single_action_space: Of one environment.
+          single_observation_space, single_action_space: Spaces of one environment.
           tables: As ReplayBuffer, of all shards together; limiters are MinSize or
             SampleToInsertRatio.
           num_shards: Ray actors; 0 for one shard in this process, without Ray.

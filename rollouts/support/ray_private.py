@@ -85,7 +85,7 @@ def calling(actor: Any, *, beside_its_calls: bool = False, **options: Any) -> An
       actor: Handle.
       beside_its_calls: Not in its turn, but on a thread of Ray's, which is there where the actor
         `has_transports`.
-      options: Of the call, as of `ray.method`.
+      options: Options of the call, as of `ray.method`.
     """
     if beside_its_calls:
         options["concurrency_group"] = "_ray_system"

@@ -23,14 +23,14 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to collect.
+    """A request to collect.
 
     Attributes:
       env_id, env_options: The environments; one's own is registered where the id is unpickled.
       policy: A name that `bench.policy_kinds.read_policy` knows.
       device: "cpu" for a C++ pool, or what `make_vec` takes.
       num_envs, rollout_length: The size.
-      num_threads: Of a C++ pool.
+      num_threads: Threads of a C++ pool.
       duration_s, repeats, seed: About how long one repeat takes, and how many there are.
     """
 
@@ -131,13 +131,13 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
     where, _ = read_device(device)
     if not torch.cuda.is_available():  # make_vec says so
         return 0, lambda: 0
-    torch.zeros(1, device=where)  # what a process takes anyway
+    torch.zeros(1, device=where)  # memory that a process takes anyway
     free = torch.cuda.mem_get_info(where)[0]
     return free, lambda: free - torch.cuda.mem_get_info(where)[0]
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
+    """True for errors of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
     words = str(error)
     return (
         type(error).__name__ == "OutOfMemoryError"
@@ -153,7 +153,7 @@ def main() -> None:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
-        # as a launch says of a card that torch's tensors fill
+        # words of a launch on a card that torch's tensors fill
         if str(error) == "CUDA: out of memory":
             answer = {"failure": "out of memory: a kernel could not be launched"}
     except MemoryError:

@@ -26,7 +26,7 @@ from rollouts.returns import Gae
 pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300.0
-STEP_S = 0.02  # of CartPole
+STEP_S = 0.02  # time of a step of CartPole
 GAE = Gae(gamma=0.97, gae_lambda=0.9)
 
 

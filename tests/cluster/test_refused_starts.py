@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot work is refused in the driver, with the reason, before any worker starts."""
+"""Settings that cannot work are refused in the driver, with the reason, before a worker starts."""
 
 from __future__ import annotations
 

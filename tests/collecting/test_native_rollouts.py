@@ -262,7 +262,7 @@ def test_a_failing_environment_is_an_error_with_its_id_and_the_next_rollout_star
             collect.collect()
         env.reset(options={"gravity": 9.8})
         batch = collect.collect()
-        assert np.abs(batch.obs[0]).max() <= 0.05  # of episodes that begin
+        assert np.abs(batch.obs[0]).max() <= 0.05  # episodes begin
 
 
 def test_a_failing_environment_is_cut_off_and_the_others_go_on() -> None:

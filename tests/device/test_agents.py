@@ -265,7 +265,7 @@ def test_options_may_differ_and_change() -> None:
     for step in range(50):
         actions = cpu.action_space.sample()
         assert_equal(cpu.step(actions), device.step(actions), step)
-    # of some environments alone: the others go on
+    # options of some environments alone: the others go on
     mask = np.array([True, False, True, False, False, False])
     options = {"max_speed": [0.2, 0.3, 0.4, 0.5, 0.6, 0.7], "edge_hit_penalty": -5.0}
     both = (one.reset(options={**options, "reset_mask": mask}) for one in (cpu, device))

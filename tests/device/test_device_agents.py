@@ -42,7 +42,7 @@ def make_policy(spec: Any) -> rollouts.TorchPolicy:
 
 
 def alone(num_rollouts: int) -> list[rollouts.MultiAgentRollout]:
-    """What worker 0 collects, collected in this process."""
+    """The rollouts of worker 0, collected in this process."""
     config = WorkerConfig(
         env_id=ENV_ID,
         num_envs=NUM_ENVS,

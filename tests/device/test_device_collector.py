@@ -103,7 +103,7 @@ def assert_equal(found: RolloutBatch[Tensor], expected: Any, name: str = "") -> 
     for mine, theirs in zip(found.policy_state, expected.policy_state, strict=True):
         np.testing.assert_array_equal(mine.numpy(), theirs)
     ended = found.terminated | found.truncated
-    # of agents a C++ pool tells what those had who took part to the end
+    # a C++ pool tells the returns of agents who took part to the end
     if "active" not in found.extras:
         np.testing.assert_array_equal(found.episode_return[ended], expected.episode_return[ended])
         np.testing.assert_array_equal(found.episode_length[ended], expected.episode_length[ended])

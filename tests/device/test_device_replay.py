@@ -82,7 +82,7 @@ def test_transitions_are_those_of_the_cpu_replay(
     theirs = ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=kind))
     mine = DeviceReplay(rows * envs + envs - 1, kind, device="cpu", seed=1)
     num_steps = 0
-    starts: list[Any] = []  # of each row that was added, what it observed
+    starts: list[Any] = []  # the first observations of each row that was added
     for i, length in enumerate(lengths):
         batch = world.rollout(length)
         if i == lost:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.system
 
 ENV_ID, NUM_ENVS, LENGTH = "CartPole-v1", 6, 8
 EMULATION: Any = "cpu-emulation"
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 NUM_KILLS = 4
 

@@ -20,7 +20,7 @@ LIGHT = [
     for one in without_equal_kinds(rollouts.env_ids())
     if "/" not in one and rollouts.env_spec(one).runs_on_gpu
 ]
-# whose states are Reals: 32 bits in kernels, 64 in the C++ pool
+# ids whose states are Reals: 32 bits in kernels, 64 in the C++ pool
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 WHOLE = [one for one in LIGHT if one not in REAL]
 MODES = ("next_step", "same_step", "disabled")
@@ -269,7 +269,7 @@ def test_seeds_and_masks_are_the_pool_s() -> None:
 
 
 def test_options_of_some_environments_change_as_in_the_pool() -> None:
-    # of whole numbers, so that all is equal
+    # rewards are whole numbers, so that all is equal
     cpu, device = make_both("FrozenLake-v1", success_rate=0.5)
     rng = np.random.default_rng(0)
     assert_equal(cpu.reset(), device.reset())

@@ -59,7 +59,7 @@ def test_tensors_that_somebody_holds_stay_as_they_are() -> None:
     for _ in range(5):
         obs, reward, *_ = env.step(actions)
         kept.append(reward)
-        views.append(obs[1:3, ::2])  # of its memory, not the tensor itself
+        views.append(obs[1:3, ::2])  # a view of its memory, not the tensor itself
         copies.append((obs.clone(), reward.clone()))
         del obs, reward
     for _ in range(5):
@@ -78,7 +78,7 @@ def test_memory_is_used_again(env_id: str) -> None:
 
 
 def test_rows_of_captured_steps_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    # a replay writes them, whoever holds them; there is no graph on the host
+    # a replay writes them, even while they are held; there is no graph on the host
     env = make()
     env.reset()
     actions = torch.tensor([0, 1, 0, 1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not fit together of workers with a GPU's pool is refused before anything starts."""
+"""Options of workers with a GPU's pool that do not fit are refused before anything starts."""
 
 from __future__ import annotations
 

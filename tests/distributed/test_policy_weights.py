@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights a store takes, of one policy and of several, and what refused ones leave."""
+"""Weights that a store takes, of one policy and of several, and what refused ones leave."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner takes: how long it waited, how old that was, and the account after an error."""
+"""A learner's takes: how long it waited, how old they were, and the account after an error."""
 
 from __future__ import annotations
 

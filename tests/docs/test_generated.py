@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hooks make of docstrings, and of families that nobody wrote about."""
+"""Pages that the hooks make of docstrings, and of families that nobody wrote about."""
 
 from __future__ import annotations
 

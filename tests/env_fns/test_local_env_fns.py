@@ -19,7 +19,7 @@ INTERRUPT = 80
 
 
 class Interrupted(Counter):
-    """What Ctrl-C does while an environment computes."""
+    """Raises what Ctrl-C raises while an environment computes."""
 
     def act(self, action: int) -> None:
         if action == INTERRUPT:

@@ -17,7 +17,7 @@ from rollouts.distributed.worker_failure import WorkerFailure
 
 
 def worker_config() -> WorkerConfig:
-    """What a fleet of acted workers is made from."""
+    """The settings of a fleet of acted workers."""
     return WorkerConfig(
         env_id="Counter",
         num_envs=2,

@@ -251,7 +251,7 @@ def check(stats: dict[str, Any], checker: StepChecker, kills: Counter[str]) -> N
     # the only fragments that were complete and did not arrive died with their node
     assert set(fragments["discarded"]) <= {"lost"}
     assert checker.num_missing <= fragments["discarded"].get("lost", 0)
-    # of a killed node a worker may see the store break before it dies itself
+    # a worker may see the store of a killed node break before it dies itself
     reasons = {"worker_died"} | ({"worker_error"} if kills["node"] else set())
     assert set(fragments["interrupted"]) <= reasons, stats
     assert stats["failures"].get("worker_error", 0) <= NUM_WORKERS * kills["node"], stats

@@ -67,7 +67,7 @@ def assert_whole_transitions(batch: Any) -> None:
     """Checks that n-step items have the steps that their observations say, of one episode."""
     assert isinstance(batch, TransitionBatch)
     obs, following, steps = batch.obs, batch.next_obs, batch.num_steps
-    # of one environment, one life and one episode
+    # an item is of one environment, one life and one episode
     assert (obs[:, :T] == following[:, :T]).all()
     assert (following[:, T] - obs[:, T] == steps).all()
     assert (following[:, STEP] - obs[:, STEP] == steps).all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads torch has while a policy acts beside a pool, and afterwards."""
+"""The number of torch's threads while a policy acts beside a pool, and afterwards."""
 
 from __future__ import annotations
 

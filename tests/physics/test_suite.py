@@ -38,12 +38,12 @@ def states(env: Any, pool: Any) -> list[np.ndarray]:
 
 
 def take_over(env: Any, pool: Any) -> None:
-    """Has the device's worlds go on from where the pool's are."""
+    """Makes the device's worlds go on from where the pool's are."""
     put_states(env, *states(env, pool))
 
 
 def comparable(env: Any, pool: Any) -> np.ndarray:
-    """Which of the pool's environments have contacts that mujoco_warp finds alike, (N,)."""
+    """Marks the pool's environments whose contacts mujoco_warp finds alike, (N,)."""
     if not env.env_spec.id.startswith("Dog"):
         return np.ones(NUM_ENVS, np.bool_)
     return are_exact(env.engine.steps.pool._worlds.host, states(env, pool)[0])

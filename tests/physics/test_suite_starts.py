@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where episodes of the DeepMind Control Suite begin on a device, and that they end."""
+"""Starts of the DeepMind Control Suite's episodes on a device, and their ends."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def make(env_id: str, num_envs: int = NUM_STARTS, **options: Any) -> Any:
 
 
 def positions(pool: Any, size: int) -> np.ndarray:
-    """Of the C++ pool's environments, (N, size)."""
+    """Positions of the C++ pool's environments, (N, size)."""
     numbers = np.stack([integration_state(one) for one in pool.get_state()])
     # time comes first
     return numbers[:, 1 : 1 + size]
 
 
-# whose heights the last bit decides
+# the last bit decides the heights of QuadrupedFetch's starts
 @pytest.mark.parametrize("env_id", sorted({*DRAWN} - {"QuadrupedFetch-v1"}))
 def test_starts_are_spread_as_those_of_the_pool_of_threads(env_id: str) -> None:
     env, pool = make(env_id), rollouts.make_vec(env_id, NUM_STARTS, seed=2)

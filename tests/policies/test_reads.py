@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward reads beside its weights is followed; what cannot be seen is found out."""
+"""Reads of a forward besides its weights are followed; those that cannot be seen are found out."""
 
 from __future__ import annotations
 

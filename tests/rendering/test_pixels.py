@@ -26,7 +26,7 @@ def actions(env: rollouts.VectorEnv, steps: int) -> np.ndarray:
 
 
 def play(env: rollouts.VectorEnv, steps: int) -> list[np.ndarray]:
-    """What is seen of a reset and these steps."""
+    """Frames after a reset and these steps."""
     return [env.reset()[0], *(env.step(action)[0] for action in actions(env, steps))]
 
 

@@ -18,7 +18,7 @@ struct KindFact {
   bool elementwise;      // element i of the result needs no other element of the first input than i
 };
 
-// By the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
+// Kinds by the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
 const std::map<std::string, KindFact>& Kinds() {
 #define ROLLOUTS_EACH(Name, name, ...) {name, {OpKind::k##Name, 1, 0, true}},
 #define ROLLOUTS_WITH(Name, name, numbers, ...) {name, {OpKind::k##Name, 1, numbers, true}},

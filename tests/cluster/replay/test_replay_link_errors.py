@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of an error that a replay's shard raised; needs no Ray that runs."""
+"""Words on an error that a replay's shard raised; needs no Ray that runs."""
 
 from __future__ import annotations
 

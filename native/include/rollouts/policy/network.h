@@ -23,7 +23,7 @@ class Network {
 
   const Program& program() const { return program_; }
   std::span<const Instruction> instructions() const { return instructions_; }
-  std::int32_t num_rows() const { return num_rows_; }  // of the scratch memory
+  std::int32_t num_rows() const { return num_rows_; }  // in the scratch memory
   std::int64_t num_packed() const { return num_packed_; }
   // Features of register 0, and those of them that are states.
   std::int32_t input_size() const { return sizes_[0]; }
@@ -48,8 +48,8 @@ class Network {
   bool MayOverwrite(std::size_t index) const;
 
   const Program program_;
-  std::vector<std::int32_t> sizes_;  // of registers
-  std::vector<std::int32_t> rows_;   // of registers
+  std::vector<std::int32_t> sizes_;  // registers'
+  std::vector<std::int32_t> rows_;   // registers'
   std::vector<Instruction> instructions_;
   // where the packed form of each parameter goes, by the operation that reads it
   struct Placed {
