@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.asked import Asked
-from rollouts.collecting.batched_env import cell_of, is_async
+from rollouts.collecting.batched_env import is_async
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.engine import choose_engine, still_computes
 from rollouts.collecting.in_pool import InPool
