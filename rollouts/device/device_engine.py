@@ -44,7 +44,7 @@ _FINAL_OBS = STEP_ARRAYS.index("final_obs")
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetting:
-    """Where and how environments are stepped.
+    """The place of environments and the launches that step them.
 
     Attributes:
       num_envs: Environments N.
@@ -127,7 +127,7 @@ class Steps(Protocol):
         """Steps all environments into the rows that a launch names.
 
         Args:
-          launch: Of `open_rows`.
+          launch: What `open_rows` returned.
           actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
             `DeviceEngine.count_steps` counts such steps.
         """

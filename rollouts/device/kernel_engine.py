@@ -73,7 +73,7 @@ class KernelEngine(DeviceEngine):
         """Kernel, launch and memory traffic of a step of all environments.
 
         Args:
-          most_shared_bytes: That a block of that GPU may have; None: of this one.
+          most_shared_bytes: Shared memory that a block of that GPU may have; None: this GPU's.
 
         Raises:
           ClosedError: The environment was closed.

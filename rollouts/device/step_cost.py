@@ -15,7 +15,7 @@ class StepCost:
 
     Attributes:
       source: The kernel's text.
-      block: Of its launch.
+      block: Threads of a block of its launch.
       env_bytes: Moved to and from the GPU's memory for each environment: rows written, actions
         read, state read and written.
     """

@@ -51,18 +51,18 @@ class CollectOptions:
         same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
         name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
-      engine: Who computes the policy, see `Collector`: "auto", "native" or "torch".
+      engine: "auto", "native" or "torch", what computes the policy: see `Collector`.
       outputs: Names of what `extras` have of each step, see `Collector`; not with `inference`.
       returns: Adds advantages and targets, made of the values that the policy had, to fragments;
         see `Collector`.
       mask_actions: Makes policies choose among what info["action_mask"] allows, see `Collector`;
         not with `inference`.
-      policies: Of environments with several agents: group -> name of the policy that acts for it.
+      policies: Group -> name of the policy that acts for it, with several agents.
         A group that is not there has a policy of its own name; groups with one name share it.
       device: "cuda" makes each worker step its environments on a GPU, next to the policy, as
         `make_vec` does; fragments are then of tensors. "cpu-emulation" runs the same
         kernels as loops, for tests. None for a pool of C++ threads.
-      tensor_transport: Of a `device`: how fragments go to a learner's actor, see
+      tensor_transport: With a `device`, how fragments go to a learner's actor, see
         `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
         completed outlives it. The others go from worker to learner and are lost with the worker:
         "cuda_ipc" within one GPU, "nixl" between GPUs and machines. "auto" for NIXL where

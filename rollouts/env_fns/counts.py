@@ -25,7 +25,7 @@ class Counts:
 
     Attributes:
       num_steps, num_recvs, num_errors: Since construction or `reset`.
-      waits: Of those who receive.
+      waits: Time that callers waited in `recv`.
     """
 
     def __init__(self, host: Host) -> None:

@@ -215,7 +215,7 @@ class PoolFace(Generic[A]):
 
     @property
     def why_not_lanes(self) -> str:
-        """Why lanes do not step all of the environments: reasons, or "" where they do.
+        """Reasons why lanes do not step all of the environments; "" where they do.
 
         Raises:
           ClosedError: The environment was closed.
@@ -227,7 +227,7 @@ class PoolFace(Generic[A]):
         """Closes the engine; wakes those who wait in `recv`. May be called twice.
 
         Args:
-          kwargs: Of environments in Python: timeout, the seconds that they may take before their
+          kwargs: With environments in Python, timeout: the seconds that they may take before their
             process is killed; or terminate=True for none.
         """
         if not self.closed:

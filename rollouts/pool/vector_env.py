@@ -314,7 +314,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
           actions: "random": uniform over the space (a Box must be bounded), a function of
             (action_seed, env_id, step). A tensor (N, *action_shape): the same in each step.
             (K, N, *action_shape): one for each.
-          action_seed: Of random actions.
+          action_seed: Seed of random actions.
           record: Return all K rows, (K, N, ...), new tensors each time, and with random actions
             info["action"] (K, N, *action_shape). Same-step mode doubles the observations. Else
             those of the last step, (N, ...).

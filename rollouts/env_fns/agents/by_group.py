@@ -21,7 +21,7 @@ class AgentColumns:
     """Reads what `ParallelEnvAsOne` puts into observations, as engines show groups of agents.
 
     Attributes:
-      groups: Of agents, in order.
+      groups: Groups of agents, in order.
     """
 
     def __init__(self, of_envs: Sequence[Sequence[AgentGroup]], *, reports_errors: bool) -> None:

@@ -30,8 +30,8 @@ class RayShards:
         """Connects; starts no shard yet.
 
         Args:
-          config: Of every shard, but for shard_id.
-          bundles: Of the shards, one each.
+          config: Options of every shard, but for shard_id.
+          bundles: Reserved room of the shards, one each.
           ray_address: See RaySession.
         """
         self._config = config
