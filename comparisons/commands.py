@@ -238,7 +238,7 @@ _MEASURES: dict[str, Callable[[argparse.Namespace], list[Any]]] = {
 
 def _settings(args: argparse.Namespace) -> bench.Settings:
     return bench.Settings(
-        env_id=args.env_id,
+        id=args.env_id,
         num_envs=args.num_envs,
         batch_size=args.num_envs,
         num_threads=args.num_threads or min(usable_cpus(), args.num_envs),

@@ -185,9 +185,9 @@ class Environment(dm_env.Environment):
           step = env.step(1)
     """
 
-    def __init__(self, env_id: str, **kwargs: Any) -> None:
+    def __init__(self, id: str, **kwargs: Any) -> None:
         """Makes it; arguments as of `rollouts.make_vec`, without num_envs."""
-        self._batch = BatchedEnvironment(env_id, 1, **kwargs)
+        self._batch = BatchedEnvironment(id, 1, **kwargs)
         self.env = self._batch.env
         self._started = False
 

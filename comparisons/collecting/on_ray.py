@@ -249,7 +249,7 @@ def _rllib_runner(task: Task, num_envs: int) -> tuple[Any, Any]:
     space = task.spec.single_observation_space
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         raise SpecError(
-            f"RLlib is measured with vector observations, got env_id {task.spec.id!r} "
+            f"RLlib is measured with vector observations, got id {task.spec.id!r} "
             f"with {space}: leave this peer out"
         )
     gymnasium_maker(task.settings, task.spec)

@@ -46,7 +46,7 @@ class InProcess:
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads
         self.notes: tuple[str, ...] = ()
         config = WorkerConfig(
-            env_id=settings.env_id,
+            id=settings.id,
             num_envs=settings.num_envs,
             rollout_length=task.rollout_length,
             num_threads=settings.num_threads,
@@ -108,7 +108,7 @@ class EnvAlone:
         self._actions = drawn_actions(task)
         options: dict[str, Any] = dict(settings.env_options)
         self._env = make_vec(
-            settings.env_id,
+            settings.id,
             settings.num_envs,
             num_threads=settings.num_threads,
             seed=settings.seed,
@@ -196,7 +196,7 @@ class Coordinated:
         weights = task.local_policy(settings.num_envs).weights()
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads
         self._coordinator: RolloutCoordinator = RolloutCoordinator(
-            settings.env_id,
+            settings.id,
             task.make_policy,
             num_workers=1,
             num_envs_per_worker=settings.num_envs,

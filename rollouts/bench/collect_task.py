@@ -45,7 +45,7 @@ class Task:
 
         return self.make_policy(
             PolicySpec(
-                env_id=self.spec.id,
+                id=self.spec.id,
                 single_observation_space=self.spec.single_observation_space,
                 single_action_space=self.spec.single_action_space,
                 num_envs=num_envs,

@@ -85,7 +85,7 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
     policy = None if args.policy is None else read_policy(args.policy)
     points = [
         bench.Settings(
-            env_id=env_id,
+            id=env_id,
             num_envs=num_envs,
             batch_size=num_envs,
             num_threads=args.num_threads,
@@ -223,7 +223,7 @@ def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
         )
     points = [
         bench.Settings(
-            env_id=env_id,
+            id=env_id,
             num_envs=num_envs,
             batch_size=batch_size,
             num_threads=num_threads,

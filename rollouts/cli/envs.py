@@ -162,10 +162,10 @@ def _rules(spec: EnvSpec) -> str:
     return f"rollouts/include/rollouts/{spec.header}" if own is None else f"{own.folder}/{own.name}"
 
 
-def _try_spec(env_id: str, missing: Counter[str]) -> EnvSpec | None:
+def _try_spec(id: str, missing: Counter[str]) -> EnvSpec | None:
     """The spec, or None where the engine is missing; then counts by what the error says."""
     try:
-        return env_spec(env_id)
+        return env_spec(id)
     except EngineError as error:
         missing[str(error)] += 1
         return None

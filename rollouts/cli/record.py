@@ -92,7 +92,7 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
     policy, options = _policy(args), _options(args)
     env_id = args.env_id
     if policy is not None:
-        env_id, options = policy.checkpoint.env_id, policy.options
+        env_id, options = policy.checkpoint.id, policy.options
     with make_pool(
         env_id,
         1,

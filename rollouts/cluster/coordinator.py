@@ -60,7 +60,7 @@ class RolloutCoordinator(Generic[Rollout]):
     Type checkers are told by `RolloutCoordinator[MultiAgentRollout](...)`.
 
     Args:
-      env_id: Any of `rollouts.env_ids()`.
+      id: Any of `rollouts.env_ids()`.
       make_policy: Called with a `PolicySpec` in each worker; must pickle. If the policy has a
         method `seed`, it is then called with PolicySpec.seed. Where workers use `make_vec` and no
         GPU, it is first called once in this process, and the policy tried on empty observations;
@@ -89,7 +89,7 @@ class RolloutCoordinator(Generic[Rollout]):
       inference: See `Inference`: the actor in which one policy acts for all workers; None for a
         policy in each.
     Raises:
-      SpecError: an argument is out of range, env_id or an option unknown, the policy's network
+      SpecError: an argument is out of range, id or an option unknown, the policy's network
         does not fit or it returns a wrong shape, ray_address is not that of a Ray, or has fewer
         GPUs than the inference server and one worker need.
     Example:
@@ -102,7 +102,7 @@ class RolloutCoordinator(Generic[Rollout]):
     @explains_keywords("RolloutCoordinator")
     def __init__(
         self,
-        env_id: str,
+        id: str,
         make_policy: MakePolicy,
         *,
         num_workers: int,
@@ -134,7 +134,7 @@ class RolloutCoordinator(Generic[Rollout]):
         checks.check_options(num_workers, options)
         checks.check_env_options(env_options)
         self._config = WorkerConfig(
-            env_id=travelling(env_id),
+            id=travelling(id),
             num_envs=num_envs_per_worker,
             rollout_length=rollout_length,
             num_threads=num_threads_per_worker,

@@ -134,11 +134,11 @@ def _shared_spec(config: WorkerConfig, max_workers: int) -> PolicySpec:
     """Describes the environments of all workers that there may ever be, together."""
     import rollouts
 
-    env = rollouts.env_spec(config.env_id, **config.env_options)
+    env = rollouts.env_spec(config.id, **config.env_options)
     # no worker ever has this number, so none has its seed
     nobody = replace(config, worker_id=max_workers)
     return PolicySpec(
-        env_id=config.env_id,
+        id=config.id,
         single_observation_space=env.single_observation_space,
         single_action_space=env.single_action_space,
         num_envs=config.num_envs * max_workers,

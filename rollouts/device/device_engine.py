@@ -157,7 +157,7 @@ class DeviceEngine(ABC):
 
     def __init__(
         self,
-        env_id: str | Sequence[str],
+        id: str | Sequence[str],
         num_envs: int | None = None,
         *,
         device: str | torch.device = "cuda",
@@ -169,7 +169,7 @@ class DeviceEngine(ABC):
     ) -> None:
         """Compiles the kernels, or takes them from a cache; see `make_vec`."""
         self.closed = True  # until there is something to close
-        ids, num_envs = read_ids(env_id, num_envs)
+        ids, num_envs = read_ids(id, num_envs)
         if len({*ids}) > 1:
             raise SpecError("a pool of a GPU has environments of one id: leave device out to mix")
         given = dict(env_options or {})
@@ -216,7 +216,7 @@ class DeviceEngine(ABC):
 
     @abstractmethod
     def _read_options(
-        self, env_id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
+        self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
         """Options of the environments; what no engine of this kind takes is refused."""
 

@@ -32,7 +32,7 @@ class KernelCost:
     """One entry of an environment's kernel.
 
     Attributes:
-      env_id, arch: Of what.
+      id, arch: Of what.
       entry: The kernel's function: rollouts_step, or rollouts_steps for many of a launch.
       num_agents: Of an environment.
       registers, stack_bytes, spill_bytes: Of a thread, as the compiler says.
@@ -43,7 +43,7 @@ class KernelCost:
         faster, and whoever computes much is slower.
     """
 
-    env_id: str
+    id: str
     arch: str
     entry: str
     num_agents: int
@@ -59,7 +59,7 @@ class KernelCost:
 
 
 def kernel_costs(
-    env_id: str,
+    id: str,
     arch: str,
     *,
     env_options: Mapping[str, Any] | None = None,
@@ -68,7 +68,7 @@ def kernel_costs(
     """Compiles an environment's kernel and reads what the compiler says of it.
 
     Args:
-      env_id: One that `env_spec(id).runs_on_gpu`.
+      id: One that `env_spec(id).runs_on_gpu`.
       arch: "sm_80", "sm_86", "sm_89", "sm_90", "sm_100" or "sm_120".
       env_options: Of the environment.
       bandwidth: Of that GPU's memory, bytes per second.
@@ -80,7 +80,7 @@ def kernel_costs(
         raise SpecError(f"arch is {arch!r}, expected one of {', '.join(_LIMITS)}")
     most_of_block, shared_kib, most_threads, most_blocks = _LIMITS[arch]
     engine = KernelEngine(
-        env_id, _ENVS, device=EMULATION, autoreset_mode="same_step", env_options=env_options
+        id, _ENVS, device=EMULATION, autoreset_mode="same_step", env_options=env_options
     )
     with closing(engine):
         cost = engine.step_cost(1024 * most_of_block)
@@ -97,7 +97,7 @@ def kernel_costs(
         )
         costs.append(
             KernelCost(
-                env_id=env_id,
+                id=id,
                 arch=arch,
                 entry=entry,
                 num_agents=sum(group.num_agents for group in engine.env_spec.groups) or 1,
@@ -124,7 +124,7 @@ def as_table(costs: list[KernelCost]) -> str:
     for one in costs:
         agents = f" ({one.num_agents} agents)" if one.num_agents > 1 else ""
         lines.append(
-            f"{f'{one.env_id}{agents} {one.entry}':<40}{one.registers:>10}{one.stack_bytes:>8}"
+            f"{f'{one.id}{agents} {one.entry}':<40}{one.registers:>10}{one.stack_bytes:>8}"
             f"{one.spill_bytes:>8}{one.num_threads:>9}{one.shared_bytes:>9}{one.envs_of_block:>6}"
             f"{one.resident_envs:>10}{one.env_bytes:>12.0f}{one.env_steps_per_s:>12.2g}"
         )

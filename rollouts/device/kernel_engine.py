@@ -44,11 +44,11 @@ class KernelEngine(DeviceEngine):
     steps: KernelSteps
 
     def _read_options(
-        self, env_id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
+        self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
         options = read_options(given, num_envs, own_model=False)
         if options.model is not None:
-            raise SpecError(f"model: {env_id} has no model of MuJoCo's")
+            raise SpecError(f"model: {id} has no model of MuJoCo's")
         return options
 
     def _make_steps(

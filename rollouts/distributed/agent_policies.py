@@ -74,7 +74,7 @@ def policy_specs(config: WorkerConfig, groups: Groups) -> dict[str, PolicySpec]:
         if name in specs:
             continue
         specs[name] = PolicySpec(
-            env_id=config.env_id,
+            id=config.id,
             single_observation_space=groups[group].single_observation_space,
             single_action_space=groups[group].single_action_space,
             num_envs=config.num_envs,

@@ -99,9 +99,9 @@ def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptio
     collect = options.collect
     spec = _spec_of(config)
     has_agents = None if spec is None else bool(spec.groups)
-    kind = "hosted" if collect.make_env else cell_of_id(config.env_id, None).engine
+    kind = "hosted" if collect.make_env else cell_of_id(config.id, None).engine
     if collect.device is not None:
-        kind = cell_of_id(config.env_id, collect.device).engine
+        kind = cell_of_id(config.id, collect.device).engine
     cell = Cell(kind, has_agents)
     asked = ["inference"] if options.inference is not None else []
     asked += ["num_workers=0"] if num_workers == 0 else []
@@ -119,7 +119,7 @@ def _spec_of(config: WorkerConfig) -> EnvSpec | None:
 
     # the engine may be missing here and present where the workers are
     try:
-        return rollouts.env_spec(config.env_id, **config.env_options)
+        return rollouts.env_spec(config.id, **config.env_options)
     except EngineError:
         return None
 
@@ -164,7 +164,7 @@ def check_env(config: WorkerConfig) -> tuple[str, ...] | None:
     space = spec.single_observation_space
     if collect.pack_frame_stacks and not space.shape:
         raise SpecError(
-            f"collect.pack_frame_stacks=True, and {config.env_id} has observations of {space}, "
+            f"collect.pack_frame_stacks=True, and {config.id} has observations of {space}, "
             "expected arrays with an axis of frames: leave pack_frame_stacks out"
         )
     return (ONLY,)

@@ -53,7 +53,7 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shape
 
     # the engine may be missing here and present where the workers are
     try:
-        env = rollouts.env_spec(config.env_id, **config.env_options)
+        env = rollouts.env_spec(config.id, **config.env_options)
     except EngineError:
         return {}
     if _may_open_a_gpu():

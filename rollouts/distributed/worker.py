@@ -231,7 +231,7 @@ def _build_env(config: WorkerConfig) -> BatchedEnv:
             if config.own_pin_threads is not None:
                 options["pin_threads"] = config.own_pin_threads
         pool: Any = rollouts.make_vec(
-            config.env_id,
+            config.id,
             config.num_envs,
             seed=config.env_seed,
             autoreset_mode="same_step",
@@ -266,6 +266,6 @@ def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:
 def _stacks_frames(config: WorkerConfig) -> bool:
     import rollouts
 
-    options = rollouts.env_spec(config.env_id, **config.env_options).options
+    options = rollouts.env_spec(config.id, **config.env_options).options
     stack_num = options.get("stack_num", 1)
     return isinstance(stack_num, int) and stack_num > 1

@@ -130,7 +130,7 @@ class CollectOptions:
 class WorkerConfig:
     """Everything that makes one incarnation of one worker."""
 
-    env_id: str
+    id: str
     num_envs: int
     rollout_length: int
     num_threads: int
@@ -184,7 +184,7 @@ class PolicySpec:
     several agents they are those of a group, and it is called for each `policy`.
     """
 
-    env_id: str
+    id: str
     single_observation_space: gymnasium.Space[Any]
     single_action_space: gymnasium.Space[Any]
     num_envs: int

@@ -46,12 +46,11 @@ class PhysicsEngine(DeviceEngine):
     steps: PhysicsSteps
 
     def _read_options(
-        self, env_id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
+        self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
-        if env_id not in PHYSICS_IDS:
+        if id not in PHYSICS_IDS:
             raise SpecError(
-                f"mujoco_warp steps no {env_id} here, expected one of "
-                f"{', '.join(sorted(PHYSICS_IDS))}"
+                f"mujoco_warp steps no {id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"
             )
         load_library()
         if obs_dtype != "float32":
@@ -63,7 +62,7 @@ class PhysicsEngine(DeviceEngine):
         }
         for name in MEMORY_OPTIONS:
             given.pop(name, None)
-        is_own = env_id == ENV_ID
+        is_own = id == ENV_ID
         return read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=is_own)
 
     def _make_steps(

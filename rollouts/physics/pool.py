@@ -37,7 +37,7 @@ _PATHS = frozenset({"assets", "xml_file", "suite_model"})
 
 
 def make_pool(
-    env_id: str,
+    id: str,
     model_file: str,
     options: Mapping[str, Any],
     num_envs: int,
@@ -66,10 +66,10 @@ def make_pool(
     """
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
         host = read_model(model_file)
-        if env_id == OWN_MODEL:
+        if id == OWN_MODEL:
             task = own_task(model_file, host, options)
         else:
-            task = TASKS[env_id] if env_id in TASKS else suite_task(env_id, host)
+            task = TASKS[id] if id in TASKS else suite_task(id, host)
         if task.suite is not None:
             given = {name: size for name, size in memory.items() if size is not None}
             memory = {**task.suite.memory, **given}
@@ -91,7 +91,7 @@ def make_pool(
             arrays,
             columns,
             {**options, **shared},
-            _kind(env_id, worlds, shared),
+            _kind(id, worlds, shared),
             ModelFields(worlds, model_file, device),
             functions=functions,
             autoreset=autoreset,
@@ -99,10 +99,10 @@ def make_pool(
         )
 
 
-def _kind(env_id: str, worlds: Worlds, shared: Mapping[str, Any]) -> str:
+def _kind(id: str, worlds: Worlds, shared: Mapping[str, Any]) -> str:
     """Says which environments these are, wherever their model's file lies."""
     options = {name: value for name, value in shared.items() if name not in _PATHS}
-    return repr((env_id, worlds.digest(), sorted(options.items())))
+    return repr((id, worlds.digest(), sorted(options.items())))
 
 
 class PhysicsPool:

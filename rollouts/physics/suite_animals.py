@@ -54,7 +54,7 @@ def _site(host: Any, name: str) -> int:
     return number_of(host, OBJECTS.mjOBJ_SITE, name)
 
 
-def quadruped(env_id: str, host: Any) -> Task:
+def quadruped(id: str, host: Any) -> Task:
     """Walks, runs, or fetches a ball."""
     torso, velocity = body(host, "torso"), sensor(host, "velocimeter")
     forces = sensor(host, "force_toe_front_left")
@@ -67,12 +67,12 @@ def quadruped(env_id: str, host: Any) -> Task:
         Part("sensordata", sensor(host, "imu_accel"), 6),
         Part("sensordata", forces, 24, kind=observing.ASINH),
     ]
-    if env_id != "QuadrupedFetch-v1":
+    if id != "QuadrupedFetch-v1":
         return make_task(
             suite_animals.quadruped_move,
             parts,
             start=suite_starts.JOINTS,
-            goal=_QUADRUPED_SPEEDS[env_id],
+            goal=_QUADRUPED_SPEEDS[id],
             places=(torso, velocity),
             begin=suite_animal_starts.turn_quadruped,
             draw=suite_animal_starts.lift,
@@ -98,7 +98,7 @@ def quadruped(env_id: str, host: Any) -> Task:
     )
 
 
-def dog(env_id: str, host: Any) -> Task:
+def dog(id: str, host: Any) -> Task:
     """Stands, walks, trots, runs, or fetches a ball."""
     torso, pelvis, skull = (body(host, name) for name in ("torso", "pelvis", "skull"))
     touch = sensor(host, "palm_L")
@@ -119,12 +119,12 @@ def dog(env_id: str, host: Any) -> Task:
     weight = -host.opt.gravity[2] * host.body_subtreemass[torso]
     sizes = [float(one) for one in (weight, *(0.9 * data.xpos[[torso, pelvis], 2]))]
     places = [torso, pelvis, skull, sensor(host, "torso_linvel"), touch]
-    if env_id != "DogFetch-v1":
+    if id != "DogFetch-v1":
         return make_task(
             suite_animals.dog,
             parts,
             start=suite_starts.JOINTS,
-            goal=_DOG_SPEEDS[env_id],
+            goal=_DOG_SPEEDS[id],
             places=tuple(places),
             sizes=tuple(sizes),
             num_shown=3,

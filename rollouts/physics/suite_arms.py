@@ -27,12 +27,12 @@ def _pose(one: int) -> list[Part]:
     return [*places, *(Part("xquat", 4 * one + axis, 1) for axis in (0, 2))]
 
 
-def manipulator(env_id: str, host: Any) -> Task:
+def manipulator(id: str, host: Any) -> Task:
     """Brings a ball or a peg to a target, or inserts it there."""
-    is_peg = env_id.endswith("Peg-v1")
+    is_peg = id.endswith("Peg-v1")
     name = "peg" if is_peg else "ball"
     receptacle = -1
-    if "Insert" in env_id:
+    if "Insert" in id:
         receptacle = body(host, "slot" if is_peg else "cup")
 
     def joint(of: str) -> int:

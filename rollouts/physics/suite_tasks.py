@@ -41,7 +41,7 @@ _HOPPER_SPEEDS = {"HopperStand-v1": 0.0, "HopperHop-v1": 2.0}  # m/s
 _HUMANOID_SPEEDS = {"Stand": 0.0, "Walk": 1.0, "Run": 10.0}  # m/s
 
 
-def _acrobot(env_id: str, host: Any) -> Task:
+def _acrobot(id: str, host: Any) -> Task:
     arms = [body(host, name) for name in ("upper_arm", "lower_arm")]
     # what is horizontal of their z axes, then what is vertical
     rotations = [part for element in (2, 8) for arm in arms for part in turned(arm, (element,))]
@@ -51,11 +51,11 @@ def _acrobot(env_id: str, host: Any) -> Task:
         [*rotations, Part("qvel")],
         start=suite_starts.ANY_ANGLES,
         goal=float(host.site_size[target, 0]),
-        places=(target, tip, int("Sparse" in env_id)),
+        places=(target, tip, int("Sparse" in id)),
     )
 
 
-def _point_mass(env_id: str, host: Any) -> Task:
+def _point_mass(id: str, host: Any) -> Task:
     target, mass = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "pointmass"))
     return make_task(
         suite.point_mass,
@@ -66,26 +66,26 @@ def _point_mass(env_id: str, host: Any) -> Task:
     )
 
 
-def _cartpole(env_id: str, host: Any) -> Task:
+def _cartpole(id: str, host: Any) -> Task:
     poles = range(2, host.nbody)
     parts = [Part("qpos", 0, 1), *(part for body in poles for part in turned(body, (8, 2)))]
-    is_balanced = env_id.startswith("CartpoleBalance")
+    is_balanced = id.startswith("CartpoleBalance")
     return make_task(
-        suite.cartpole_sparse if "Sparse" in env_id else suite.cartpole,
+        suite.cartpole_sparse if "Sparse" in id else suite.cartpole,
         [*parts, Part("qvel")],
         start=suite_starts.BALANCED if is_balanced else suite_starts.HANGING,
     )
 
 
-def _pendulum(env_id: str, host: Any) -> Task:
+def _pendulum(id: str, host: Any) -> Task:
     pole = body(host, "pole")
     parts = [*turned(pole, (8, 2)), Part("qvel")]
     return make_task(suite.pendulum, parts, start=suite_starts.ANY_ANGLES, places=(pole,))
 
 
-def _reacher(env_id: str, host: Any) -> Task:
+def _reacher(id: str, host: Any) -> Task:
     target, finger = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "finger"))
-    host.geom_size[target, 0] = _RADII[env_id]
+    host.geom_size[target, 0] = _RADII[id]
     to_target = Part("geom_xpos", 3 * target, 2, kind=observing.DIFFERENCE, other=3 * finger)
     return make_task(
         suite.suite_reacher,
@@ -98,19 +98,19 @@ def _reacher(env_id: str, host: Any) -> Task:
     )
 
 
-def _walker(env_id: str, host: Any) -> Task:
+def _walker(id: str, host: Any) -> Task:
     torso = body(host, "torso")
     rotations = [part for body in range(1, host.nbody) for part in turned(body, (0, 2))]
     return make_task(
         suite.walker,
         [*rotations, Part("xpos", 3 * torso + 2, 1), Part("qvel")],
         start=suite_starts.JOINTS,
-        goal=_WALKER_SPEEDS[env_id],
+        goal=_WALKER_SPEEDS[id],
         places=(torso, sensor(host, "torso_subtreelinvel")),
     )
 
 
-def _hopper(env_id: str, host: Any) -> Task:
+def _hopper(id: str, host: Any) -> Task:
     touches = [
         Part("sensordata", sensor(host, name), 1, kind=observing.LOG_1_PLUS)
         for name in ("touch_toe", "touch_heel")
@@ -120,16 +120,16 @@ def _hopper(env_id: str, host: Any) -> Task:
         suite.suite_hopper,
         [Part("qpos", 1), Part("qvel"), *touches],
         start=suite_starts.JOINTS,
-        goal=_HOPPER_SPEEDS[env_id],
+        goal=_HOPPER_SPEEDS[id],
         places=places,
     )
 
 
-def _fish(env_id: str, host: Any) -> Task:
+def _fish(id: str, host: Any) -> Task:
     torso = body(host, "torso")
     # of the root the quaternion is not shown, and what follows are all other joints
     parts = [Part("qpos", 7), *turned(torso, (8,))]
-    if env_id == "FishUpright-v1":
+    if id == "FishUpright-v1":
         start, places = suite_starts.FISH, (torso,)
         return make_task(
             suite_swimmers.fish_upright, [*parts, Part("qvel")], start=start, places=places
@@ -147,7 +147,7 @@ def _fish(env_id: str, host: Any) -> Task:
     )
 
 
-def _swimmer(env_id: str, host: Any) -> Task:
+def _swimmer(id: str, host: Any) -> Task:
     target, nose = (number_of(host, OBJECTS.mjOBJ_GEOM, name) for name in ("target", "nose"))
     first = sensor(host, "head_vel")
     return make_task(
@@ -162,7 +162,7 @@ def _swimmer(env_id: str, host: Any) -> Task:
     )
 
 
-def _cheetah(env_id: str, host: Any) -> Task:
+def _cheetah(id: str, host: Any) -> Task:
     return make_task(
         suite.cheetah,
         [Part("qpos", 1), Part("qvel")],
@@ -174,7 +174,7 @@ def _cheetah(env_id: str, host: Any) -> Task:
     )
 
 
-def _ball_in_cup(env_id: str, host: Any) -> Task:
+def _ball_in_cup(id: str, host: Any) -> Task:
     target = number_of(host, OBJECTS.mjOBJ_SITE, "target")
     ball = number_of(host, OBJECTS.mjOBJ_GEOM, "ball")
     room = host.site_size[target] - host.geom_size[ball, 0]
@@ -190,7 +190,7 @@ def _ball_in_cup(env_id: str, host: Any) -> Task:
     )
 
 
-def _finger(env_id: str, host: Any) -> Task:
+def _finger(id: str, host: Any) -> Task:
     def sensed(name: str, kind: int = observing.COPY) -> Part:
         return Part("sensordata", sensor(host, name), 1, kind=kind)
 
@@ -208,7 +208,7 @@ def _finger(env_id: str, host: Any) -> Task:
         *(sensed(name) for name in velocities),
         *(sensed(name, observing.LOG_1_PLUS) for name in ("touchtop", "touchbottom")),
     ]
-    if env_id == "FingerSpin-v1":
+    if id == "FingerSpin-v1":
         hinge = number_of(host, OBJECTS.mjOBJ_JOINT, "hinge")
         host.dof_damping[host.jnt_dofadr[hinge]] = 0.03
         return make_task(
@@ -219,12 +219,12 @@ def _finger(env_id: str, host: Any) -> Task:
             is_apart=True,
         )
     target = number_of(host, OBJECTS.mjOBJ_SITE, "target")
-    host.site_size[target, 0] = _RADII[env_id]
+    host.site_size[target, 0] = _RADII[id]
     return make_task(
         suite_hands.finger_turn,
         [*parts, *from_spinner("target"), Part("shown")],
         start=suite_starts.ON_CIRCLE,
-        goal=_RADII[env_id],
+        goal=_RADII[id],
         places=(sensor(host, "target"), sensor(host, "tip")),
         target=target,
         num_shown=1,
@@ -235,8 +235,8 @@ def _finger(env_id: str, host: Any) -> Task:
     )
 
 
-def _humanoid(env_id: str, host: Any) -> Task:
-    is_cmu = env_id.startswith("HumanoidCMU")
+def _humanoid(id: str, host: Any) -> Task:
+    is_cmu = id.startswith("HumanoidCMU")
     torso, up = ("thorax", 1) if is_cmu else ("torso", 2)
     sides = ("l", "r") if is_cmu else ("left_", "right_")
     limbs = [body(host, side + limb) for side in sides for limb in ("hand", "foot")]
@@ -248,13 +248,13 @@ def _humanoid(env_id: str, host: Any) -> Task:
         Part("xmat", 9 * body(host, torso) + 6, 3),
         Part("sensordata", velocity, 3),
     ]
-    if env_id == "HumanoidRunPureState-v1":
+    if id == "HumanoidRunPureState-v1":
         parts = [Part("qpos")]
     return make_task(
         suite_humanoids.suite_humanoid,
         [*parts, Part("qvel")],
         start=suite_starts.JOINTS,
-        goal=next(speed for name, speed in _HUMANOID_SPEEDS.items() if name in env_id),
+        goal=next(speed for name, speed in _HUMANOID_SPEEDS.items() if name in id),
         places=(body(host, torso), head, velocity, *limbs, up),
         num_shown=3 * len(limbs),
         is_apart=True,
@@ -263,7 +263,7 @@ def _humanoid(env_id: str, host: Any) -> Task:
     )
 
 
-def _lqr(env_id: str, host: Any) -> Task:
+def _lqr(id: str, host: Any) -> Task:
     return make_task(
         suite_swimmers.lqr,
         [Part("qpos"), Part("qvel")],
@@ -295,10 +295,10 @@ _DOMAINS: dict[str, tuple[str, Callable[[str, Any], Task]]] = {
 }
 
 
-def suite_task(env_id: str, host: Any) -> Task:
+def suite_task(id: str, host: Any) -> Task:
     """A task, which may write its own sizes into MuJoCo's model before it is put on a device."""
-    module, make = next(one for name, one in _DOMAINS.items() if env_id.startswith(name))
+    module, make = next(one for name, one in _DOMAINS.items() if id.startswith(name))
     seconds = control_timestep(f"{module}.h")
     # a task without its own: one step of physics
     substeps = 1 if seconds is None else round(seconds / host.opt.timestep)
-    return replace(make(env_id, host), frame_skip=substeps)
+    return replace(make(id, host), frame_skip=substeps)

@@ -19,13 +19,13 @@ _SINGLE = "rollouts.integrations.gymnasium:NativeEnv"
 _VECTOR = "rollouts.integrations.gymnasium:make_vector_env"
 
 
-def gymnasium_id(env_id: str) -> str:
+def gymnasium_id(id: str) -> str:
     """The id under which Gymnasium knows one of `rollouts.env_ids()`.
 
     "CartPole-v1" is "rollouts/CartPole-v1". Gymnasium allows one namespace, so "ALE/Pong-v5" is
     "rollouts/ALE-Pong-v5"; without the ALE Atari's Blackjack would be a version of the card game.
     """
-    return f"{NAMESPACE}/{env_id.replace('/', '-')}"
+    return f"{NAMESPACE}/{id.replace('/', '-')}"
 
 
 def register_ids(*, only: str | None = None) -> None:
@@ -41,13 +41,14 @@ def register_ids(*, only: str | None = None) -> None:
         family = family_of(entry["header"])
         ids = family.ids(entry["id"]) if family.entry else [entry["id"]]
         threshold = entry["reward_threshold"]
-        for env_id in ids:
+        for each in ids:
             spec = EnvSpec(
-                id=gymnasium_id(env_id),
+                id=gymnasium_id(each),
                 entry_point=_SINGLE,
                 vector_entry_point=_VECTOR,
                 reward_threshold=None if math.isnan(threshold) else threshold,
                 max_episode_steps=entry["max_episode_steps"] or None,
-                kwargs={"env_id": travelling(env_id)},
+                # not "id": `gymnasium.make` has an argument of that name beside these
+                kwargs={"env_id": travelling(each)},
             )
             gymnasium.registry[spec.id] = spec

@@ -43,7 +43,7 @@ MultiAgentId = Literal[
 
 @overload
 def make_vec(  # type: ignore[overload-overlap]  # an id of several agents is a str, too
-    env_id: MultiAgentId,
+    id: MultiAgentId,
     num_envs: int | None = None,
     *,
     device: str | None = None,
@@ -51,7 +51,7 @@ def make_vec(  # type: ignore[overload-overlap]  # an id of several agents is a 
 ) -> MultiAgentVectorEnv: ...
 @overload
 def make_vec(
-    env_id: str | Sequence[str],
+    id: str | Sequence[str],
     num_envs: int | None = None,
     *,
     device: None = None,
@@ -59,7 +59,7 @@ def make_vec(
 ) -> VectorEnv: ...
 @overload
 def make_vec(
-    env_id: str | Sequence[str],
+    id: str | Sequence[str],
     num_envs: int | None = None,
     *,
     device: str,
@@ -67,14 +67,14 @@ def make_vec(
 ) -> VectorEnv[Tensor]: ...
 @overload
 def make_vec(
-    env_id: str | Sequence[str],
+    id: str | Sequence[str],
     num_envs: int | None = None,
     *,
     device: str | None,
     **options: Unpack[PoolOptions],
 ) -> VectorEnv[Any]: ...
 def make_vec(
-    env_id: str | Sequence[str],
+    id: str | Sequence[str],
     num_envs: int | None = None,
     *,
     batch_size: int | None = None,
@@ -93,7 +93,7 @@ def make_vec(
     """Makes a batch of environments that C++ threads step, or a GPU.
 
     Args:
-      env_id: One of `rollouts.env_ids()`, such as "CartPole-v1" or "ALE/Pong-v5", or a
+      id: One of `rollouts.env_ids()`, such as "CartPole-v1" or "ALE/Pong-v5", or a
         sequence of N ids whose spaces and info columns are equal: a mixed pool. Each
         environment has its own id's time limit and defaults. Pools step fastest where
         equal ids are neighbours.
@@ -132,7 +132,7 @@ def make_vec(
         options nconmax and njmax: memory for contacts and rows of constraints of an environment.
         "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
         option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
-      env_options: Options of the environments; `rollouts.env_spec(env_id).options`
+      env_options: Options of the environments; `rollouts.env_spec(id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
         written as Gymnasium writes them: healthy_z_range=(0.2, 1.0) is healthy_z_min=0.2
@@ -189,7 +189,7 @@ def make_vec(
         "max_episode_steps": max_episode_steps,
         "env_options": env_options,
     }
-    ids, _ = read_ids(env_id, num_envs)
+    ids, _ = read_ids(id, num_envs)
     cell = cell_of_id(ids[0], device)
     _check_cell(cell, ids, {**pool_arguments, "env_options": env_options}, num_envs)
     make_engine: Any = NativeEngine
@@ -197,16 +197,16 @@ def make_vec(
         arguments |= pool_arguments
     else:
         make_engine, arguments["device"] = _device_engine(cell), device
-    return _face_of(make_engine(env_id, num_envs, **arguments))
+    return _face_of(make_engine(id, num_envs, **arguments))
 
 
-def cell_of_id(env_id: str, device: str | None) -> Cell:
+def cell_of_id(id: str, device: str | None) -> Cell:
     """Returns the kind of environments that `make_vec` makes of an id."""
     if device is None:
-        return Cell("native", is_multi_agent(env_id))
-    if env_id in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
+        return Cell("native", is_multi_agent(id))
+    if id in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
         return Cell("physics")
-    return Cell("kernel", is_multi_agent(env_id))
+    return Cell("kernel", is_multi_agent(id))
 
 
 def _check_cell(
@@ -244,7 +244,7 @@ def _face_of(engine: Engine) -> VectorEnv[Any] | MultiAgentVectorEnv:
 
 
 def make_pool(
-    env_id: str | Sequence[str],
+    id: str | Sequence[str],
     num_envs: int | None,
     *,
     env_options: Mapping[str, Any],
@@ -253,7 +253,7 @@ def make_pool(
     """Makes a pool of threads whose options come from a file or a command line.
 
     Args:
-      env_id, num_envs, arguments: As `make_vec`.
+      id, num_envs, arguments: As `make_vec`.
       env_options: Of the environment and of wrappers alone. No name in it is an argument of
         `make_vec`.
 
@@ -263,21 +263,21 @@ def make_pool(
     Raises:
       SpecError: As `make_vec`.
     """
-    return _face_of(NativeEngine(env_id, num_envs, env_options=env_options, **arguments))
+    return _face_of(NativeEngine(id, num_envs, env_options=env_options, **arguments))
 
 
 def make_multi_agent_vec(
-    env_id: str | Sequence[str], num_envs: int | None = None, **arguments: Any
+    id: str | Sequence[str], num_envs: int | None = None, **arguments: Any
 ) -> MultiAgentVectorEnv:
     """Makes a batch of environments with several agents: `make_vec`, to type checkers.
 
     Args:
-      env_id, num_envs, arguments: As `make_vec`.
+      id, num_envs, arguments: As `make_vec`.
 
     Raises:
       SpecError: As `make_vec`; or environments with one agent.
     """
-    env: VectorEnv[Any] | MultiAgentVectorEnv = make_vec(env_id, num_envs, **arguments)
+    env: VectorEnv[Any] | MultiAgentVectorEnv = make_vec(id, num_envs, **arguments)
     if isinstance(env, MultiAgentVectorEnv):
         return env
     env.close()

@@ -72,7 +72,7 @@ class NativeEngine:
 
     def __init__(
         self,
-        env_id: str | Sequence[str],
+        id: str | Sequence[str],
         num_envs: int | None = None,
         *,
         batch_size: int | None = None,
@@ -88,7 +88,7 @@ class NativeEngine:
         env_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks the arguments and starts the threads; see `make_vec`."""
-        ids, num_envs = read_ids(env_id, num_envs)
+        ids, num_envs = read_ids(id, num_envs)
         options = read_options(env_options or {}, num_envs, own_model=is_own_model(ids))
         self.num_envs = num_envs
         rows = num_envs if batch_size is None else batch_size

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of all environments' options, for type checkers.
 
-Which id takes which of them, with which default, says `rollouts.env_spec(env_id).options`, and
+Which id takes which of them, with which default, says `rollouts.env_spec(id).options`, and
 `.option_help` what they mean.
 """
 

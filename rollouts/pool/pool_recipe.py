@@ -63,30 +63,30 @@ class PoolRecipe:
         return replace(self, specs=specs)
 
 
-def read_ids(env_id: str | Sequence[str], num_envs: int | None) -> tuple[list[str], int]:
+def read_ids(id: str | Sequence[str], num_envs: int | None) -> tuple[list[str], int]:
     """The ids as a list, of one or one for each environment, and the number of environments.
 
     Raises:
       SpecError: No ids, not as many as num_envs, or one that is no str.
     """
-    if isinstance(env_id, np.ndarray):
-        env_id = env_id.tolist()
-    if isinstance(env_id, str) or not isinstance(env_id, Sequence):
-        ids = [_checked_id(env_id)]
+    if isinstance(id, np.ndarray):
+        id = id.tolist()
+    if isinstance(id, str) or not isinstance(id, Sequence):
+        ids = [_checked_id(id)]
         return ids, whole_number("num_envs", 1 if num_envs is None else num_envs, 1, 2**24)
-    ids = [_checked_id(each) for each in env_id]
+    ids = [_checked_id(each) for each in id]
     if not ids or (num_envs is not None and num_envs != len(ids)):
         raise SpecError(
-            f"env_id has {len(ids)} ids, expected one for each environment"
+            f"id has {len(ids)} ids, expected one for each environment"
             + (f" (num_envs is {num_envs})" if num_envs is not None else "")
         )
     return ids, len(ids)
 
 
-def _checked_id(env_id: object) -> str:
-    if isinstance(env_id, str):
-        return env_id
-    raise SpecError(f"env_id must be a str such as 'CartPole-v1', got {env_id!r}")
+def _checked_id(id: object) -> str:
+    if isinstance(id, str):
+        return id
+    raise SpecError(f"id must be a str such as 'CartPole-v1', got {id!r}")
 
 
 def resolve_pool(

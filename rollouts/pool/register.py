@@ -22,7 +22,7 @@ _TYPE = re.compile(r"(::)?[A-Za-z_]\w*(::[A-Za-z_]\w*)*(<[\w:<>, ]*>)?")
 
 
 def register_env(
-    env_id: str,
+    id: str,
     *,
     header: str | os.PathLike[str] | HeaderFiles,
     type: str,
@@ -41,7 +41,7 @@ def register_env(
     the header; whatever else pickles ids takes what this function returns, or calls it again.
 
     Args:
-      env_id: Letters, digits, `_`, `.` and `-`, such as "MyEnv-v0".
+      id: Letters, digits, `_`, `.` and `-`, such as "MyEnv-v0".
       header: A file that follows the contract in rollouts/core/env.h or rollouts/core/multi_agent.h
         of `include_dir()`; `rollouts new-env` writes one, `rollouts check-env` tries it.
       type: The struct in it; those inside namespace rollouts need no prefix.
@@ -61,14 +61,12 @@ def register_env(
       rollouts.register_env("MyEnv-v0", header="my_env.h", type="MyEnv", max_episode_steps=200)
       envs = rollouts.make_vec("MyEnv-v0", 1024)
     """
-    if not isinstance(env_id, str) or not _ID.fullmatch(env_id):
-        raise SpecError(
-            f"env_id must be letters, digits, _, . and -, as 'MyEnv-v0', got {env_id!r}"
-        )
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise SpecError(f"id must be letters, digits, _, . and -, as 'MyEnv-v0', got {id!r}")
     if not isinstance(type, str) or not _TYPE.fullmatch(type):
         raise SpecError(f"type must name a struct in C++, as 'MyEnv', got {type!r}")
     own = OwnEnv(
-        env_id=str(env_id),
+        id=str(id),
         files=header if isinstance(header, HeaderFiles) else read_header(_path(header)),
         type=type,
         max_episode_steps=_limit(max_episode_steps),
@@ -76,8 +74,8 @@ def register_env(
     )
     if add(own, first_reserved):
         registry.forget_entries()
-        register_ids(only=env_id)
-    return travelling(env_id)
+        register_ids(only=id)
+    return travelling(id)
 
 
 def _path(header: object) -> str | os.PathLike[str]:

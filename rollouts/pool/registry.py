@@ -96,12 +96,12 @@ def is_env_id(env_id: object) -> bool:
 
 
 def env_spec(
-    env_id: str, *, max_episode_steps: int | None = None, **env_options: OptionColumn
+    id: str, *, max_episode_steps: int | None = None, **env_options: OptionColumn
 ) -> EnvSpec:
     """Describes an environment without making one.
 
     Args:
-      env_id: One of `env_ids()`.
+      id: One of `env_ids()`.
       max_episode_steps: Time limit in place of the id's own; 0 means none.
       env_options: As for `make_vec`; of a sequence the first value counts. Those of frames
         say nothing about a spec without from_pixels, `model` never does, and wrappers such as
@@ -114,19 +114,19 @@ def env_spec(
       SpecError: Unknown id or option. EngineError: the engine behind it is missing.
     """
     wrappers, others = split_wrappers(env_options)
-    options, frames = first_options(others, own_model=env_id == OWN_MODEL)
-    spec = describe(env_id, resolve(env_id, max_episode_steps, options, frames=frames))
+    options, frames = first_options(others, own_model=id == OWN_MODEL)
+    spec = describe(id, resolve(id, max_episode_steps, options, frames=frames))
     return read_wrappers(wrappers).wrap(spec)
 
 
-def describe(env_id: str, recipe: Recipe) -> EnvSpec:
+def describe(id: str, recipe: Recipe) -> EnvSpec:
     """The public description of an id that was resolved to `recipe`."""
     native = recipe.native_spec()
     threshold = recipe.entry["reward_threshold"]
     options = {**recipe.entry["options"], **recipe.options}
     groups = groups_from_native(native["groups"])
     return EnvSpec(
-        id=env_id,
+        id=id,
         single_observation_space=_agents_space(groups, "single_observation_space")
         if groups
         else space_from_native(native["observation"]),
@@ -149,7 +149,7 @@ def _agents_space(groups: tuple[AgentGroup, ...], attribute: str) -> spaces.Dict
 
 
 def resolve(
-    env_id: str,
+    id: str,
     max_episode_steps: int | None,
     env_options: Mapping[str, OptionValue],
     *,
@@ -164,25 +164,25 @@ def resolve(
     Raises:
       SpecError: Unknown id or option, or a negative time limit.
     """
-    if not isinstance(env_id, str):
-        raise SpecError(f"env_id must be a str such as 'CartPole-v1', got {env_id!r}")
-    entry = _entries().get(entry_id(env_id))
+    if not isinstance(id, str):
+        raise SpecError(f"id must be a str such as 'CartPole-v1', got {id!r}")
+    entry = _entries().get(entry_id(id))
     if entry is None:
-        raise SpecError(f"unknown env_id {env_id!r}.{_suggestion(env_id)}")
+        raise SpecError(f"unknown id {id!r}.{_suggestion(id)}")
     options = dict(env_options)
 
     # an option that does not exist is named before anything expensive happens
     known = set(entry["options"]) - INTERNAL_OPTIONS
     for name in options:
         if name not in known:
-            raise unknown_option(env_id, entry["header"], name, known)
+            raise unknown_option(id, entry["header"], name, known)
     check_halves(options, entry["options"])
     family = family_of(entry["header"])
-    internal: dict[str, str | int | bool] = {**family.load(env_id, entry["header"])}
+    internal: dict[str, str | int | bool] = {**family.load(id, entry["header"])}
     if parts and family.parts_option is not None:
         internal[family.parts_option] = True
     if asks_for_pixels(options):
-        internal |= native_options(env_id, frames or {})
+        internal |= native_options(id, frames or {})
     limit = entry["max_episode_steps"] if max_episode_steps is None else max_episode_steps
     return Recipe(entry["id"], options, internal, _time_limit(limit), entry)
 
@@ -208,14 +208,12 @@ def _time_limit(limit: object) -> int:
     return steps
 
 
-def _suggestion(env_id: str) -> str:
-    hint = did_you_mean(close_ids(env_id))
+def _suggestion(id: str) -> str:
+    hint = did_you_mean(close_ids(id))
     return f"{hint} `rollouts.env_ids()` or the command `rollouts envs` lists all of them."
 
 
-def close_ids(env_id: str) -> list[str]:
+def close_ids(id: str) -> list[str]:
     """Ids that may have been meant, the likeliest first, at most 3."""
     known = [*env_ids(), OWN_MODEL, *multi_agent_ids()]
-    return atari.same_game(env_id, known) or difflib.get_close_matches(
-        env_id, known, n=3, cutoff=0.6
-    )
+    return atari.same_game(id, known) or difflib.get_close_matches(id, known, n=3, cutoff=0.6)

@@ -17,17 +17,17 @@ _OTHER_NAMES = {"max_cycles": "max_episode_steps", "episode_length": "max_episod
 _STARTS = frozenset(("low", "high", "x_init", "y_init"))
 
 
-def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) -> SpecError:
+def unknown_option(id: str, header: str, name: str, known: Iterable[str]) -> SpecError:
     """Returns the error for an option that an id does not have.
 
     Args:
-      env_id: The id.
+      id: The id.
       header: `EnvSpec.header`.
       name: The option.
       known: Those there are.
     """
     options = sorted(known)
-    text = f"{env_id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
+    text = f"{id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
     arguments = arguments_of_make_vec()
     close = difflib.get_close_matches(name, [*options, *arguments, *WRAPPERS], n=1)
     if name in _OTHER_NAMES:
@@ -39,7 +39,7 @@ def unknown_option(env_id: str, header: str, name: str, known: Iterable[str]) ->
     return SpecError(
         f"{text}{hint} make_vec itself takes {', '.join(arguments)}, and the wrappers "
         f"{', '.join(WRAPPERS)}; "
-        f"`rollouts envs {env_id}` says what each option means."
+        f"`rollouts envs {id}` says what each option means."
     )
 
 
@@ -49,13 +49,13 @@ def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
     return f" Did you mean {' or '.join(close)}{said}?" if close else ""
 
 
-def start_hint(unknown: Iterable[str], env_id: str) -> str:
+def start_hint(unknown: Iterable[str], id: str) -> str:
     """What to do where reset options are Gymnasium's for starts, with a space before; else ""."""
     if not _STARTS.intersection(unknown):
         return ""
     return (
         " Gymnasium's low, high, x_init and y_init are not options here: where episodes start is "
-        f"the environment's own. rollouts.from_env_fns([lambda: gymnasium.make({env_id!r})] * N) "
+        f"the environment's own. rollouts.from_env_fns([lambda: gymnasium.make({id!r})] * N) "
         "steps Gymnasium's environments, which take them."
     )
 
@@ -63,4 +63,4 @@ def start_hint(unknown: Iterable[str], env_id: str) -> str:
 def arguments_of_make_vec() -> list[str]:
     """Names of its arguments; those of environments' options aside."""
     own = [name for name in PoolOptions.__annotations__ if name not in EnvOptions.__annotations__]
-    return ["env_id", "num_envs", *own, "device"]
+    return ["id", "num_envs", *own, "device"]

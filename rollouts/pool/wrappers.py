@@ -139,15 +139,15 @@ class Wrappers:
                 f"expected numbers or arrays of the actions' shape {shape}"
             ) from None
 
-    def _check_clipped(self, env_id: str, space: spaces.Space[Any]) -> None:
+    def _check_clipped(self, id: str, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box) or space.dtype != np.float32:
             raise SpecError(
-                f"clip_action is for Box actions of float32, those of {env_id} are {space}: leave "
+                f"clip_action is for Box actions of float32, those of {id} are {space}: leave "
                 "it out"
             )
         if math.prod(space.shape) > _MAX_BOUNDS:
             raise SpecError(
-                f"clip_action is for {_MAX_BOUNDS} elements at most, actions of {env_id} have "
+                f"clip_action is for {_MAX_BOUNDS} elements at most, actions of {id} have "
                 f"{math.prod(space.shape)}"
             )
 
@@ -333,18 +333,16 @@ def _numbers(name: str, value: Any, **defaults: float) -> tuple[float, float] | 
     return first, second
 
 
-def _check_box(name: str, env_id: str, space: spaces.Space[Any]) -> None:
+def _check_box(name: str, id: str, space: spaces.Space[Any]) -> None:
     if not isinstance(space, spaces.Box):
-        raise SpecError(
-            f"{name} is for Box observations, those of {env_id} are {space}: leave it out"
-        )
+        raise SpecError(f"{name} is for Box observations, those of {id} are {space}: leave it out")
 
 
-def check_floats(name: str, env_id: str, space: spaces.Space[Any]) -> None:
+def check_floats(name: str, id: str, space: spaces.Space[Any]) -> None:
     """Raises SpecError where observations are no Box of floats, which alone are scaled."""
-    _check_box(name, env_id, space)
+    _check_box(name, id, space)
     if space.dtype not in (np.float32, np.float64):
         raise SpecError(
-            f"{name} is for observations of float32 or float64, those of {env_id} are "
+            f"{name} is for observations of float32 or float64, those of {id} are "
             f"{space.dtype}: leave it out, and divide pixels by 255 in the network"
         )

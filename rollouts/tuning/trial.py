@@ -26,7 +26,7 @@ class Request:
     """A request to collect.
 
     Attributes:
-      env_id, env_options: The environments; one's own is registered where the id is unpickled.
+      id, env_options: The environments; one's own is registered where the id is unpickled.
       policy: A name that `bench.policy_kinds.read_policy` knows.
       device: "cpu" for a C++ pool, or what `make_vec` takes.
       num_envs, rollout_length: The size.
@@ -34,7 +34,7 @@ class Request:
       duration_s, repeats, seed: About how long one repeat takes, and how many there are.
     """
 
-    env_id: str
+    id: str
     env_options: dict[str, Any]
     policy: str
     device: str
@@ -60,7 +60,7 @@ def collect(request: Request) -> dict[str, Any]:
         arguments["num_threads"] = min(request.num_threads, request.num_envs)
     else:
         arguments["device"] = request.device
-    with make_vec(request.env_id, request.num_envs, **arguments, **request.env_options) as env:
+    with make_vec(request.id, request.num_envs, **arguments, **request.env_options) as env:
         collector, wait = _collector(env, request)
         # a learner holds one rollout while the next is collected
         held = [collector.collect(), collector.collect()]
@@ -96,7 +96,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
 
     def policy_of(one: Any, num_rows: int) -> Any:
         spec = PolicySpec(
-            env_id=request.env_id,
+            id=request.id,
             single_observation_space=one.single_observation_space,
             single_action_space=one.single_action_space,
             num_envs=num_rows,

@@ -91,7 +91,7 @@ assert not ray.is_initialized()
 
 
 def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
-    config = replace(worker_config(), env_id="CartPole-v1", num_envs=8, rollout_length=16, seed=5)
+    config = replace(worker_config(), id="CartPole-v1", num_envs=8, rollout_length=16, seed=5)
     shared = _shared_spec(config, max_workers=3)
     assert (shared.worker_id, shared.num_envs, shared.env_id_offset) == (3, 24, 0)
     workers = [replace(config, worker_id=i) for i in range(3)]

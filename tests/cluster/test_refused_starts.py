@@ -66,7 +66,7 @@ class Recurrent(nn.Module):
 
 def config(**changes: Any) -> WorkerConfig:
     settings: dict[str, Any] = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "num_envs": 4,
         "rollout_length": 8,
         "num_threads": 1,
@@ -111,7 +111,7 @@ def test_every_kind_of_observation_can_be_tried() -> None:
 
     for env_id in ("FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"):
         space = rollouts.env_spec(env_id).single_observation_space
-        try_policy(Looking, config(env_id=env_id))
+        try_policy(Looking, config(id=env_id))
         assert seen.pop() == ((4, *space.shape), space.dtype)
 
 
@@ -152,7 +152,7 @@ def test_an_action_that_there_is_not_is_refused() -> None:
     with pytest.raises(SpecError, match=r"returned action 5, expected one of Discrete\(2\)"):
         try_policy(lambda spec: Five(), config())
     with pytest.raises(SpecError, match=r"actions of shape \(4,\), expected \(4, 1\)"):
-        try_policy(lambda spec: Five(), config(env_id="Pendulum-v1"))
+        try_policy(lambda spec: Five(), config(id="Pendulum-v1"))
 
 
 class NeedsWeights:

@@ -373,7 +373,7 @@ def test_what_a_workers_own_environments_do_not_have_is_refused(
     make: Any, options: dict[str, Any], what: str
 ) -> None:
     config = WorkerConfig(
-        env_id="mine",
+        id="mine",
         num_envs=4,
         rollout_length=5,
         num_threads=1,

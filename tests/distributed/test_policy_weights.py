@@ -173,7 +173,7 @@ def test_a_tried_policy_says_which_weights_it_takes(policy_class: type[TorchPoli
         return policy_class(net, spec.single_action_space)
 
     def config(env_id: str) -> WorkerConfig:
-        return replace(worker_config(), env_id=env_id)
+        return replace(worker_config(), id=env_id)
 
     def shapes(width: int, num_actions: int) -> dict[str, tuple[int, ...]]:
         return {

@@ -19,7 +19,7 @@ from rollouts.distributed.worker_failure import WorkerFailure
 def worker_config() -> WorkerConfig:
     """The settings of a fleet of acted workers."""
     return WorkerConfig(
-        env_id="Counter",
+        id="Counter",
         num_envs=2,
         rollout_length=4,
         num_threads=1,

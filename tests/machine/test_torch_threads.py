@@ -178,7 +178,7 @@ def test_no_threads_are_refused() -> None:
 
 def worker(width: int = 64, **changes: Any) -> RolloutWorker:
     settings: dict[str, Any] = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "num_envs": 4,
         "rollout_length": 3,
         "num_threads": 2,

@@ -117,7 +117,7 @@ def advantages(function: Any = gae, **options: Any) -> Any:
 # what is called -> what the message has to say
 Case = tuple[str, Callable[[], Any], str]
 MAKE: list[Case] = [
-    ("id that is a number", lambda: make(5), "env_id must be a str"),
+    ("id that is a number", lambda: make(5), "id must be a str"),
     ("id with a typing error", lambda: make("CartPol-v1"), "Did you mean CartPole-v1"),
     ("no ids", lambda: make([]), "env_id"),
     ("num_envs 0", lambda: make(num_envs=0), "num_envs is 0"),

@@ -40,7 +40,7 @@ class EnvPoolMixin(abc.ABC):
         seed, self._first_seeds = first_seeds(config)
         limit = config["max_episode_steps"]
         engine = NativeEngine(
-            spec.task.env_id,
+            spec.task.id,
             config["num_envs"],
             batch_size=config["batch_size"],
             num_threads=num_threads(config),
