@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 import rollouts
 from rollouts.batch import StepBatch
+from rollouts.envs.face import check_on_host, on_host
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.face import check_on_host, on_host
-from rollouts.pool.vector_env import VectorEnv
 
 from .shared.episodes import Episode, EpisodeStatistics
 from .shared.info_rows import info_rows

@@ -32,10 +32,10 @@ from rollouts.integrations.shared.missing import needs
 
 from rollouts import make_vec
 from rollouts.batch import StepBatch
+from rollouts.envs.face import check_on_host
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
-from rollouts.pool.face import check_on_host
-from rollouts.pool.vector_env import VectorEnv
 
 try:
     import dm_env

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from rollouts.envs.statistics import RunningStatistics, checked
 from rollouts.errors import EngineError, SpecError
-from rollouts.pool.statistics import RunningStatistics, checked
 from rollouts.support.extras import needs
 from rollouts.support.plain_values import (
     as_tensor,
@@ -33,7 +33,7 @@ from rollouts.support.whole_file import replace_whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rollouts.pool.vector_env import VectorEnv
+    from rollouts.envs.vector_env import VectorEnv
 
 FILE_NAME = "checkpoint.pt"  # in the directory of a run
 FORMAT = "rollouts checkpoint"

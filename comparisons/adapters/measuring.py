@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rollouts.bench.report import digits
+from rollouts.envs.unknown_option import did_you_mean
 from rollouts.errors import EngineError
-from rollouts.pool.unknown_option import did_you_mean
 
 # libraries that have a module in comparisons.adapters
 LIBRARIES = (

@@ -13,9 +13,9 @@ import numpy as np
 
 from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.collect_task import Task
-from rollouts.cluster.ray_session import check_connected
 from rollouts.errors import EngineError, SpecError
 from rollouts.support.extras import needs
+from rollouts.workers.on_ray.ray_session import check_connected
 
 with needs("ray", "a peer of `rollouts bench collect`"):
     import ray as _typed_ray

@@ -19,9 +19,9 @@ from comparisons import environment
 from comparisons.report.rows import Row, row_of
 from rollouts.bench import Rollouts, Settings, stepper
 from rollouts.bench.runner import actions_for, run_calls
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError
 from rollouts.machine.memory import resident_memory
-from rollouts.pool.registry import env_spec
 
 _CALLS = 20  # behind the first observations, so that what is made late is there
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from comparisons.report.rows import Row, row_of
 from rollouts.bench import OpenEnv, Rollouts, Settings, Stepper
 from rollouts.bench.runner import actions_for
+from rollouts.envs.registry import env_spec
 from rollouts.machine.busy_loops import busy_loops
-from rollouts.pool.registry import env_spec
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from comparisons.report.rows import Row, row_of
+from rollouts.envs.make import make_vec
+from rollouts.envs.registry import env_spec
 from rollouts.families.atari import PREFIX, rom_path
-from rollouts.pool.make import make_vec
-from rollouts.pool.registry import env_spec
 
 _STEPS_BEFORE = 50
 _CALLS = 200  # calls of one turn

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from rollouts import mujoco
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv, notes_without_recv
+from rollouts.envs.make import make_vec
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
 from rollouts.families.table import family_of
-from rollouts.pool.make import make_vec
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]

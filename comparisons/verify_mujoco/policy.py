@@ -16,8 +16,8 @@ from rollouts.checkpoint import load_checkpoint
 from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import load_program, options_of
 from rollouts.collecting.evaluation import evaluate
+from rollouts.envs.make import make_pool
 from rollouts.mujoco import integration_state
-from rollouts.pool.make import make_pool
 
 
 class Trained:

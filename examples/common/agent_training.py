@@ -24,7 +24,7 @@ from common.checkpoint import program_of, read_training
 from common.plotting import save_group_curves
 from common.training import stop_on_interrupt
 from rollouts.checkpoint import Checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
+from rollouts.workers import PolicySpec
 
 
 class Group(Protocol):

@@ -27,8 +27,8 @@ from common.plotting import save_training_curves
 from common.progress import Progress, report
 from common.sinks import add_sink_arguments, make_sinks
 from rollouts.checkpoint import Checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec, QueueLimits, WeightTransport
 from rollouts.metrics import MetricsReporter
+from rollouts.workers import PolicySpec, QueueLimits, WeightTransport
 
 R = TypeVar("R", bound="Run")
 

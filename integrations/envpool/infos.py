@@ -13,7 +13,7 @@ from rollouts.integrations.envpool.mission_ids import mission_id, tells_missions
 from rollouts.integrations.envpool.options import Task
 
 from rollouts.batch import StepBatch
-from rollouts.pool.registry import resolve
+from rollouts.envs.registry import resolve
 
 # entries of our info that EnvPool names otherwise, or lacks
 _LEFT_OUT = {"raw_reward", "lives", "frame_number", "episode_frame_number"}

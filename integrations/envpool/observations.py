@@ -14,9 +14,9 @@ from rollouts.integrations.envpool.arrays import library
 from rollouts.integrations.envpool.options import Task, is_mujoco
 
 import rollouts
+from rollouts.envs.observation_parts import ObservationParts
 from rollouts.errors import SpecError
 from rollouts.families.minigrid import mission_words
-from rollouts.pool.observation_parts import ObservationParts
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]

@@ -10,10 +10,10 @@ from typing import Any
 
 from rollouts import env_ids, env_spec
 from rollouts.checks import flag, whole_number
+from rollouts.envs.registry import close_ids
+from rollouts.envs.unknown_option import did_you_mean
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
-from rollouts.pool.registry import close_ids
-from rollouts.pool.unknown_option import did_you_mean
 
 PREFIX = "ALE/"
 NO_LIMIT = 2**31 - 1  # what EnvPool calls an episode without a time limit

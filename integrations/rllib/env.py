@@ -15,11 +15,11 @@ from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 import rollouts
 from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import to_autoreset_mode
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.registry import is_env_id, is_multi_agent
+from rollouts.envs.wrappers import NORMALIZERS
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.registry import is_env_id, is_multi_agent
-from rollouts.pool.wrappers import NORMALIZERS
 
 from .masks import WithActionMasks
 

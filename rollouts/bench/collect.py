@@ -26,10 +26,10 @@ from rollouts.bench.measurement import (
 )
 from rollouts.bench.peer import Peer
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError
 from rollouts.machine.busy_loops import busy_loops
 from rollouts.machine.torch_threads import beside_a_pool
-from rollouts.pool.registry import env_spec
 
 _log = logging.getLogger(__name__)
 

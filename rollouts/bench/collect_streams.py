@@ -16,11 +16,11 @@ from rollouts import _native
 from rollouts.bench.collect_task import Task
 from rollouts.bench.own_pools import OneEngine, Rollouts
 from rollouts.collecting.collector import Collector
+from rollouts.envs.make import make_vec
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_vec
 
 if TYPE_CHECKING:
-    from rollouts.cluster.coordinator import RolloutCoordinator
+    from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 Array = NDArray[Any]
 
@@ -39,8 +39,8 @@ class InProcess:
         Raises:
           SpecError: engine is "native", and native code does not compute such a policy.
         """
-        from rollouts.distributed.worker import build_collector
-        from rollouts.distributed.worker_config import WorkerConfig
+        from rollouts.workers.worker import build_collector
+        from rollouts.workers.worker_config import WorkerConfig
 
         settings = task.settings
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads

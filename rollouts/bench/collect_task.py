@@ -12,8 +12,8 @@ from rollouts.bench.policy_kinds import PolicyKind
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
-    from rollouts.distributed.worker_config import MakePolicy
     from rollouts.policy import Policy
+    from rollouts.workers.worker_config import MakePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Task:
 
     def local_policy(self, num_envs: int) -> Policy:
         """The policy of `num_envs` environments, in this process."""
-        from rollouts.distributed.worker_config import PolicySpec
+        from rollouts.workers.worker_config import PolicySpec
 
         return self.make_policy(
             PolicySpec(

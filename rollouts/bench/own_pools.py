@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from rollouts import _native
 from rollouts.bench.measurement import Settings
+from rollouts.envs.make import make_vec
+from rollouts.envs.registry import env_spec
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_vec
-from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 
 

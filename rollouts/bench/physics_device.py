@@ -15,13 +15,13 @@ from torch import Tensor
 
 import rollouts
 from rollouts.checks import whole_number
-from rollouts.device.arguments import EMULATION
+from rollouts.envs.kernel.arguments import EMULATION
+from rollouts.envs.physics.physics_engine import PhysicsEngine
+from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.errors import SpecError
-from rollouts.physics.physics_engine import PhysicsEngine
-from rollouts.physics.supported import PHYSICS_IDS
 
 if TYPE_CHECKING:
-    from rollouts.physics.bare import BarePhysics
+    from rollouts.envs.physics.bare import BarePhysics
 
 OURS, BARE = "rollouts", "mujoco_warp"
 _STEPS = 20  # steps of each between two looks at the clock; as many actions are drawn once

@@ -23,8 +23,8 @@ from rollouts.bench.measurement import (
     Settings,
 )
 from rollouts.bench.own_pools import OpenEnv, Rollouts, Stepper
+from rollouts.envs.registry import env_spec
 from rollouts.machine.busy_loops import busy_loops
-from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]

@@ -21,11 +21,11 @@ from rollouts.bench.own_pools import OtherId
 from rollouts.bench.peer import Measure
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli.check_env import find_type
+from rollouts.envs.register import register_env
+from rollouts.envs.registry import env_spec
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.own_env.header_files import read_header
-from rollouts.pool.register import register_env
-from rollouts.pool.registry import env_spec
 
 NUM_ENVS = 64  # where no number is given
 

@@ -130,7 +130,7 @@ def _to_numpy(weight: Tensor) -> Array:
 
 
 def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) -> Any:
-    from rollouts.distributed import PolicySpec
+    from rollouts.workers import PolicySpec
 
     asked = PolicySpec(
         id=spec.id,

@@ -13,13 +13,13 @@ from typing import Any
 
 from gymnasium import spaces
 
+from rollouts.envs.make import make_vec
+from rollouts.envs.physics.supported import PHYSICS_IDS
+from rollouts.envs.registry import close_ids, env_ids, env_spec, multi_agent_ids
+from rollouts.envs.unknown_option import did_you_mean
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.table import family_of
 from rollouts.own_env.registrations import HEADERS, env_source
-from rollouts.physics.supported import PHYSICS_IDS
-from rollouts.pool.make import make_vec
-from rollouts.pool.registry import close_ids, env_ids, env_spec, multi_agent_ids
-from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
 
 

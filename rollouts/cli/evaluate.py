@@ -15,8 +15,8 @@ from rollouts.cli import record as cli_record
 from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
+from rollouts.envs.make import make_pool
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_pool
 from rollouts.rendering.video import check_path
 
 _NUM_ENVS = 16

@@ -23,10 +23,10 @@ from rollouts.cli.record_actors import (
     RandomActor,
     RandomAgents,
 )
+from rollouts.envs.make import make_pool
+from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_pool
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.video import VideoWriter, check_path
 
 RANDOM = "random"

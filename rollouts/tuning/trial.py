@@ -52,7 +52,7 @@ def collect(request: Request) -> dict[str, Any]:
     Raises:
       SpecError, EngineError: As `make_vec` and the collectors.
     """
-    from rollouts.pool.make import make_vec
+    from rollouts.envs.make import make_vec
 
     usable, used = _memory(request.device)
     arguments: dict[str, Any] = {"seed": request.seed, "autoreset_mode": "same_step"}
@@ -92,7 +92,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.worker_config import PolicySpec
+    from rollouts.workers.worker_config import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
         spec = PolicySpec(
@@ -126,7 +126,7 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
         return usable_memory(), peak_memory
     import torch
 
-    from rollouts.device.arguments import read_device
+    from rollouts.envs.kernel.arguments import read_device
 
     where, _ = read_device(device)
     if not torch.cuda.is_available():  # make_vec says so

@@ -13,11 +13,11 @@ from typing import Any
 import rollouts.errors
 from rollouts.bench.policy_kinds import default_policy, read_policy
 from rollouts.checks import whole_number
+from rollouts.envs.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS, installed
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EnvError, SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.own_env.registrations import travelling
-from rollouts.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS, installed
-from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 from rollouts.support.extras import needs
 from rollouts.tuning.search import BatchTuning, Trial, most_trials, search

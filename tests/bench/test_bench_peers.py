@@ -22,10 +22,10 @@ from rollouts import _native
 from rollouts.bench import Settings, compare, stepper
 from rollouts.bench.runner import action_batches
 from rollouts.cli.main import main
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import load_engine, rom_path
 from rollouts.mujoco import integration_state
-from rollouts.pool.registry import env_spec
 
 ATARI_OPTIONS = {
     "frameskip": 4,

@@ -19,7 +19,7 @@ from warm_python import run_script
 
 import rollouts
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
+from rollouts.workers import PolicySpec
 
 ROOT = Path(__file__).parents[2]
 

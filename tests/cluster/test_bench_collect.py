@@ -23,8 +23,8 @@ from rollouts.bench.collect_streams import Coordinated, InProcess
 from rollouts.bench.collect_task import Task
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli import main as cli
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError, WorkerError
-from rollouts.pool.registry import env_spec
 
 pytestmark = pytest.mark.system
 

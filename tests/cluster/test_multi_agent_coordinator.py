@@ -26,10 +26,10 @@ from rollouts import (
     PolicyOutput,
     RolloutCoordinator,
 )
-from rollouts.distributed import Fragment, PolicySpec
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae
+from rollouts.workers import Fragment, PolicySpec
 
 TIMEOUT_S = 300.0
 STEPS = 12

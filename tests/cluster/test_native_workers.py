@@ -17,11 +17,11 @@ from counter_world import assert_balanced
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, Fragment, PolicySpec, QueueLimits
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
 from rollouts.returns import Gae
+from rollouts.workers import CollectOptions, Fragment, PolicySpec, QueueLimits
 
 pytestmark = pytest.mark.system
 

@@ -20,10 +20,10 @@ from processes import environ_with_path
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
-from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.workers import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
+from rollouts.workers.on_ray.ray_address import check_address
+from rollouts.workers.trial import try_policy
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -207,8 +207,8 @@ def test_nothing_is_tried_where_that_could_open_a_gpu(monkeypatch: pytest.Monkey
 def test_torch_that_the_policy_imports_first_does_not_keep_the_policys_seed() -> None:
     script = f"""
 import sys
-from rollouts.distributed.trial import try_policy
-from rollouts.distributed import CollectOptions, WorkerConfig
+from rollouts.workers.trial import try_policy
+from rollouts.workers import CollectOptions, WorkerConfig
 def make_policy(spec):
     import torch
     torch.manual_seed(7)
@@ -373,7 +373,7 @@ def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
     script = f"""
 from counter_world import CounterCollector, make_policy
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions
+from rollouts.workers import CollectOptions
 from rollouts.errors import SpecError
 collect = CollectOptions(make_collector=CounterCollector)
 try:

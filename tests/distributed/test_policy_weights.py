@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from acted_worker import worker_config
 
-from rollouts.distributed.trial import try_policy
-from rollouts.distributed.weight_transport import ONLY, WeightTransport
-from rollouts.distributed.weights import Snapshot, WeightStore
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import SpecError
+from rollouts.workers.trial import try_policy
+from rollouts.workers.weight_transport import ONLY, WeightTransport
+from rollouts.workers.weights import Snapshot, WeightStore
+from rollouts.workers.worker_config import WorkerConfig
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from warm_python import run_in_new_python, run_script
 
 import rollouts
 from rollouts.checkpoint import load_checkpoint
-from rollouts.distributed import PolicySpec
+from rollouts.workers import PolicySpec
 
 pytestmark = pytest.mark.system
 

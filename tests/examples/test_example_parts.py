@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rollouts.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
 from rollouts.replay import Sequences, Transitions
+from rollouts.workers import PolicySpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from rollouts.distributed import PolicySpec
 from rollouts.policy import PolicyOutput, TorchPolicy
+from rollouts.workers import PolicySpec
 
 
 class SumPolicy:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts.envs.pool_recipe import read_ids, resolve_pool
 from rollouts.errors import SpecError
-from rollouts.pool.pool_recipe import read_ids, resolve_pool
 
 BALANCE, LONGER = "CartPole-v0", "CartPole-v1"
 

@@ -18,15 +18,6 @@ from torch import nn
 
 import rollouts
 from rollouts import Collector, RolloutsError, TorchPolicy
-from rollouts.cluster.coordinator import RolloutCoordinator
-from rollouts.distributed import (
-    CollectOptions,
-    FaultPolicy,
-    Inference,
-    Placement,
-    QueueLimits,
-    WeightTransport,
-)
 from rollouts.mujoco import Scaled, Uniform
 from rollouts.policies.native import Head, NativePolicy
 from rollouts.replay import ReplayBuffer, TableConfig
@@ -40,6 +31,15 @@ from rollouts.replay.config import (
     Stack,
 )
 from rollouts.returns import Gae, Nstep, gae, nstep
+from rollouts.workers import (
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    QueueLimits,
+    WeightTransport,
+)
+from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 BOX = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
 TWO = gymnasium.spaces.Discrete(2)

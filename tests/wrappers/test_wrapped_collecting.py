@@ -20,11 +20,11 @@ from rollouts import (
     SpecError,
 )
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
-from rollouts.distributed.statistics import SharedStatistics
-from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.policy import TorchPolicy
+from rollouts.workers import PolicySpec
+from rollouts.workers.statistics import SharedStatistics
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
 
 NORMALIZED: dict[str, Any] = {"normalize_observation": {"clip": 10.0}, "normalize_reward": True}
 FRAMES: dict[str, Any] = {"time_aware": "fraction", "frame_stack": 3, "rescale_action": True}

@@ -17,9 +17,9 @@ from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
 
 from rollouts.batch import StepBatch
 from rollouts.checks import seed_list
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.vector_env import VectorEnv
 
 Array = npt.NDArray[Any]
 

@@ -29,8 +29,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecMonitor
 
 import rollouts
-from rollouts.distributed import PolicySpec
 from rollouts.errors import SpecError
+from rollouts.workers import PolicySpec
 
 
 class Rows(RolloutBuffer):

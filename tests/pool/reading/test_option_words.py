@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollouts.envs.options import first_options, read_options
+from rollouts.envs.registry import close_ids, env_spec, is_env_id, resolve
+from rollouts.envs.unknown_option import did_you_mean, unknown_option
 from rollouts.errors import DTypeError, SpecError
 from rollouts.own_model.options import PortableFunction, is_own_model, split_functions
-from rollouts.pool.options import first_options, read_options
-from rollouts.pool.registry import close_ids, env_spec, is_env_id, resolve
-from rollouts.pool.unknown_option import did_you_mean, unknown_option
 
 HEADER = "envs/classic/cart_pole.h"
 
