@@ -16,12 +16,7 @@
 namespace py = pybind11;
 
 namespace rollouts {
-namespace {
 
-using Floats = py::array_t<float, py::array::c_style>;
-
-// Params are (name, size), operations (kind, inputs, params, numbers, size), as in
-// rollouts/policies/native.py. Network checks what they say.
 policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py::list& params,
                             std::vector<std::int32_t> outputs,
                             std::vector<std::int32_t> states) {
@@ -44,6 +39,10 @@ policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py
   }
   return program;
 }
+
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style>;
 
 policy::HeadKind HeadKindOf(const std::string& name) {
   if (name == "categorical") return policy::HeadKind::kCategorical;
@@ -289,6 +288,7 @@ py::array_t<float> PyPolicy::Pack(const py::list& params) const {
 }
 
 void BindPolicy(py::module_& module) {
+  BindGradients(module);
   py::class_<PyPolicy, std::shared_ptr<PyPolicy>>(module, "NativePolicy")
       .def(py::init<std::int32_t, const py::list&, const py::list&, std::vector<std::int32_t>,
                     const py::dict&, std::vector<std::int32_t>>(),

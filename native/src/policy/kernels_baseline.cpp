@@ -2,6 +2,7 @@
 // The kernels for what every machine of this architecture has; on x86-64 that is no fused
 // multiply-add, which is then emulated, exactly and slowly.
 #include "kernels_of.h"
+#include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
 
@@ -9,9 +10,9 @@ namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Act};
 #endif
   return &kKernels;
 }

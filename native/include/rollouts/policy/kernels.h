@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rollouts/policy/backward.h"
 #include "rollouts/policy/heads.h"
 #include "rollouts/policy/network.h"
 
@@ -17,6 +18,10 @@ struct Kernels {
   // lies in the first rows of `rows`, which has room for all registers and lies on a 64-byte border.
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
                   float* rows, std::int32_t columns);
+  // Adds the gradients of a chunk's parameters to `sums`, and leaves those of registers in the chunk.
+  // `params` are packed as for forward, `matrices` are the linear layers' weights by output.
+  void (*backward)(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
+                   const float* params, const float* matrices, const Chunk& chunk, float* sums);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };
