@@ -44,6 +44,8 @@ namespace {
 
 using Floats = py::array_t<float, py::array::c_style>;
 
+}  // namespace
+
 policy::HeadKind HeadKindOf(const std::string& name) {
   if (name == "categorical") return policy::HeadKind::kCategorical;
   if (name == "gaussian") return policy::HeadKind::kGaussian;
@@ -54,6 +56,8 @@ policy::HeadKind HeadKindOf(const std::string& name) {
                   "', expected categorical, multi_categorical, gaussian, tanh_gaussian or "
                   "epsilon_greedy");
 }
+
+namespace {
 
 // What a head reads of the network's first output, which kernels do not look at.
 void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nvec,

@@ -19,6 +19,8 @@ policy::Program ReadProgram(std::int32_t obs_size, const pybind11::list& ops,
                             const pybind11::list& params, std::vector<std::int32_t> outputs,
                             std::vector<std::int32_t> states);
 
+policy::HeadKind HeadKindOf(const std::string& name);
+
 void BindGradients(pybind11::module_& module);
 
 // Methods hold the GIL. New weights make a new NativePolicy: who computes with the old one goes

@@ -17,11 +17,13 @@
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/loss_loops.h"
+#include "rollouts/policy/optimizer_loops.h"
 
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, Adam, Act};
   return &kKernels;
 }
 

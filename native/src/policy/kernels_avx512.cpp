@@ -17,6 +17,8 @@
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/loss_loops.h"
+#include "rollouts/policy/optimizer_loops.h"
 
 namespace rollouts::policy {
 namespace {
@@ -31,7 +33,7 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, Adam, Act};
   return &kKernels;
 }
 

@@ -5,14 +5,16 @@
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/loss_loops.h"
+#include "rollouts/policy/optimizer_loops.h"
 
 namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, Adam, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, Adam, Act};
 #endif
   return &kKernels;
 }

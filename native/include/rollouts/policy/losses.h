@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses of groups of columns, and their gradients: plain data that kernels read.
+#pragma once
+
+#include "rollouts/policy/heads.h"
+
+namespace rollouts::policy {
+
+// What a batch holds of one group of columns. A column that does not count has weight 0.
+struct ActedColumns {
+  const std::int32_t* index = nullptr;  // (elements, kColumns): of a discrete action
+  const float* box = nullptr;           // (size, kColumns): of a continuous one
+  float log_prob[kSpan] = {};           // as it was drawn
+  float advantage[kSpan] = {};
+  float target[kSpan] = {};  // of the value
+  float value[kSpan] = {};   // as it was when the action was drawn
+  float weight[kSpan] = {};  // 1 over the rows of the minibatch, or 0
+};
+
+// Where the gradients of a head's inputs and of the value go; null: the network has none.
+struct HeadGradients {
+  float* first = nullptr;
+  float* second = nullptr;
+  float* value = nullptr;
+};
+
+// Of PPO (Schulman et al. 2017). A limit below 0 is none.
+struct PpoRule {
+  float clip = 0.2f;        // of the ratio of probabilities
+  float value_clip = -1;    // of the value's distance from what it was
+  float value_weight = 0.5f;  // of its squared error
+  float entropy_weight = 0;
+};
+
+// Sums over the columns of a minibatch, each times its weight.
+enum LossSum {
+  kPolicyLoss,
+  kValueLoss,
+  kEntropy,
+  kApproxKl,     // (ratio - 1) - log ratio (Schulman 2020)
+  kClipped,      // share of ratios beyond the limit
+  kNumLossSums,
+};
+
+}  // namespace rollouts::policy
