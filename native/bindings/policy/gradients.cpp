@@ -112,7 +112,8 @@ class PyPpoLearner {
 
   // `sources`: (weights, means, squares) of each array of the module, the last two None where it is
   // not trained.
-  py::array_t<float> Update(const py::list& sources, const py::dict& rows, const Longs& order,
+  // Reports (minibatches, kNumLossSums + 1), and how many gradient steps were made.
+  py::tuple Update(const py::list& sources, const py::dict& rows, const Longs& order,
                             std::int64_t minibatch, const py::dict& settings) {
     std::vector<policy::Source> read;
     for (const py::handle item : sources) {
@@ -157,7 +158,7 @@ class PyPpoLearner {
       to = std::copy(std::begin(report.sums), std::end(report.sums), to);
       *to++ = report.norm;
     }
-    return found;
+    return py::make_tuple(found, learner_.num_steps());
   }
 
  private:
@@ -177,6 +178,7 @@ class PyPpoLearner {
     policy::PpoSettings read;
     read.rule = {.clip = static_cast<float>(number("clip")),
                  .value_clip = static_cast<float>(number("value_clip")),
+                 .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
                  .entropy_weight = static_cast<float>(number("entropy_weight"))};
     read.adam = {.lr = static_cast<float>(number("lr")),

@@ -216,6 +216,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
   of_sources_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
   std::vector<PpoReport> reports;
+  num_steps_ = 0;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     const auto count = static_cast<std::int64_t>(rows.size());
@@ -243,9 +244,11 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
                       "and observations, or lower the learning rate");
     }
     report.norm = static_cast<float>(norm);
-    const bool clips = settings.max_norm >= 0 && norm > settings.max_norm;
+    // as torch.nn.utils.clip_grad_norm_
+    const double scale = settings.max_norm < 0 ? 1 : std::min(1.0, settings.max_norm / (norm + 1e-6));
     ++settings.steps;
-    Step(sources, settings, clips ? static_cast<float>(settings.max_norm / (norm + 1e-6)) : 1.0f);
+    ++num_steps_;
+    Step(sources, settings, static_cast<float>(scale));
     reports.push_back(report);
   }
   return reports;

@@ -120,7 +120,7 @@ void GiveDensity(const Head& head, const HeadInputs& in, const ActedColumns& act
   }
 }
 
-// The value's loss, and its gradient. Clipped as the ratio is, the worse of two errors counts.
+// The value's loss, and its gradient.
 Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* value, int v,
                  Floats weight, float* to) {
   const Floats now = Load(value + v), target = Load(acted.target + v);
@@ -134,9 +134,10 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
     const Floats other = bounded * bounded;
     const Mask inside = (moved >= -limit) & (moved <= limit);
     const Floats other_slope = Select(inside, 2.0f * bounded, Splat(0.0f));
-    slope = Select(other > loss, other_slope,
-                   Select(other == loss, 0.5f * (slope + other_slope), slope));
-    loss = Select(other > loss, other, loss);
+    const Mask takes = rule.value_worse ? other > loss : Mask{} == 0;
+    const Mask equal = rule.value_worse ? other == loss : Mask{};
+    slope = Select(takes, other_slope, Select(equal, 0.5f * (slope + other_slope), slope));
+    loss = Select(takes, other, loss);
   }
   Give(to + v, weight * rule.value_weight * slope, true);
   return loss;

@@ -28,7 +28,8 @@ struct HeadGradients {
 struct PpoRule {
   float clip = 0.2f;        // of the ratio of probabilities
   float value_clip = -1;    // of the value's distance from what it was
-  float value_weight = 0.5f;  // of its squared error
+  bool value_worse = true;    // of the errors with and without that limit, the worse one counts
+  float value_weight = 0.5f;  // of the squared error
   float entropy_weight = 0;
 };
 

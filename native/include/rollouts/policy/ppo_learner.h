@@ -75,6 +75,8 @@ class PpoLearner {
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 PpoSettings settings);
+  // Of the last update; one less than its reports where target_kl ended it.
+  std::int64_t num_steps() const { return num_steps_; }
 
  private:
   struct Part;
@@ -107,6 +109,7 @@ class PpoLearner {
   std::vector<std::vector<float>> of_params_;   // of params that are no whole array
   std::vector<float> advantages_;               // of the minibatch
   std::vector<Part> parts_;
+  std::int64_t num_steps_ = 0;
 };
 
 }  // namespace rollouts::policy
