@@ -98,7 +98,7 @@ def make_policy(spec: PolicySpec, *, hidden: int) -> TorchPolicy:
 
 
 class Group(Checkpointed):
-    """What is learned for one group: a policy that its agents share, and their critic."""
+    """The learner of one group: a policy that its agents share, and their critic."""
 
     saved = ("actor", "critic", "optimizer", "mean", "std")
 
@@ -238,7 +238,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     if args.gif and args.env:
         parser.error("--gif films ids of this library: leave it out with --env")
     if args.weights and args.resume:
-        parser.error("--resume has the weights of its run: leave --weights out")
+        parser.error("--resume brings the weights of its run: leave --weights out")
     if args.run_dir is None:
         resumed = args.resume and (args.resume if args.resume.is_dir() else args.resume.parent)
         args.run_dir = resumed or Path("runs/mappo")

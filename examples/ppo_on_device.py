@@ -151,7 +151,7 @@ class Trainer:
                 f"--train {' '.join(args.train)}: groups of {args.env_id} are {known}"
             )
         policies = {name: learner.policy for name, learner in self.learners.items()}
-        self.collector = rollouts.DeviceCollector(
+        self.collector = rollouts.Collector(
             env,
             policies.get(ALONE, policies),
             args.rollout_length,
@@ -166,7 +166,7 @@ class Trainer:
         self.num_rollouts = 1 if ALONE in self.learners else -(-longest // args.rollout_length)
 
     def make_learners(self, groups: dict[str, Any]) -> dict[str, Learner]:
-        """Who learns for each group."""
+        """Makes a learner for each group."""
         args, learners = self.args, {}
         spaces_of = {
             repr((x.single_observation_space, x.single_action_space)) for x in groups.values()

@@ -93,7 +93,7 @@ class QNetwork(nn.Module):
         self.advantage, self.value = layer(size, int(action_space.n), 0.01), layer(size, 1, 1.0)
 
     def initial_state(self) -> State:
-        """What an episode begins with."""
+        """The state with which an episode begins."""
         return (self.scale.new_zeros(self.size),)
 
     def forward(self, obs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
@@ -115,7 +115,7 @@ class QNetwork(nn.Module):
 
 
 def network_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What a QNetwork is told by the command line."""
+    """Options of a QNetwork from the command line."""
     return {"visible": args.visible, "scale": args.scale, "has_memory": not args.no_memory}
 
 
@@ -213,7 +213,7 @@ class Learner(Checkpointed):
         return root(total) if args.rescale else total
 
 
-EPSILON = 1e-3  # of Pohlen et al. 2018: keeps `root` invertible
+EPSILON = 1e-3  # that of Pohlen et al. 2018: keeps `root` invertible
 
 
 def root(value: Tensor) -> Tensor:

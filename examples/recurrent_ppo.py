@@ -85,7 +85,7 @@ class Agent(nn.Module):
         self.actor, self.critic = layer(size, int(action_space.n), 0.01), layer(size, 1, 1.0)
 
     def initial_state(self) -> State:
-        """What an episode begins with."""
+        """The state with which an episode begins."""
         return (self.cell.weight_hh.new_zeros(self.size),)
 
     def forward(self, obs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
@@ -117,7 +117,7 @@ class Agent(nn.Module):
 
 
 def agent_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What an Agent is told by the command line."""
+    """Options of an Agent from the command line."""
     return {"visible": args.visible, "scale": args.scale, "has_memory": not args.no_memory}
 
 

@@ -148,7 +148,7 @@ def head_of(space: gymnasium.Space[Any], device: str = "cpu") -> SquashedGaussia
 
 
 def sizes(*spaces: gymnasium.Space[Any]) -> tuple[int, ...]:
-    """How many numbers an element of each space has."""
+    """The number of elements in a value of each space."""
     return tuple(prod(space.shape or ()) for space in spaces)
 
 

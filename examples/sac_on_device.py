@@ -226,7 +226,7 @@ class DeviceTraining(EvaluatedRun):
             ).generate_state(2)
             self.env.reset(seed=int(of_env))
             self.learner.policy.seed(int(of_noise))
-        self.collector = rollouts.DeviceCollector(
+        self.collector = rollouts.Collector(
             self.env,
             self.learner.policy,
             args.rollout_length,

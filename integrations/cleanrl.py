@@ -107,7 +107,9 @@ class Gym029(PoolStatistics, VectorWrapper):
             raise SpecError(f"{env!r} is asynchronous, expected batch_size == num_envs")
         super().__init__(env)
         self.pool = env
-        self._pool = env if isinstance(env, VectorEnv) else None
+        engine: Any = getattr(env, "engine", None)
+        is_apart = engine is not None and ("python" in engine.can or engine.device is not None)
+        self._pool = env if isinstance(env, VectorEnv) and not is_apart else None
         self._episodes = None if self._pool is None else EpisodeStatistics(self._pool)
 
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -154,7 +156,7 @@ class Gym029(PoolStatistics, VectorWrapper):
 
 
 class SyncVectorEnv(Gym029):
-    """In place of Gymnasium 0.29's class of that name: environments of your own, in processes."""
+    """Replaces Gymnasium 0.29's class of that name: environments of your own, in processes."""
 
     def __init__(
         self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], **options: Any

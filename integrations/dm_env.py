@@ -34,6 +34,7 @@ from rollouts import make_vec
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
+from rollouts.pool.face import check_on_host
 from rollouts.pool.vector_env import VectorEnv
 
 try:
@@ -88,7 +89,7 @@ class BatchedEnvironment:
 
         Args:
           env: An id for `rollouts.make_vec`, or its result.
-          num_envs, kwargs: For `rollouts.make_vec`, where `env` is an id.
+          num_envs, kwargs: Arguments of `rollouts.make_vec`, where `env` is an id.
 
         Raises:
           SpecError: Not next-step autoreset, or arguments for an environment that is made.
@@ -98,6 +99,7 @@ class BatchedEnvironment:
             env = make_vec(env, num_envs, **kwargs)
         elif kwargs or num_envs != 1:
             raise SpecError("num_envs and options are for environments made here: give an id")
+        check_on_host(env)
         if env.autoreset_mode is not AutoresetMode.NEXT_STEP:
             raise SpecError(
                 f"the environment has autoreset_mode {env.autoreset_mode.name}, expected "
@@ -106,19 +108,19 @@ class BatchedEnvironment:
         self.env = env
 
     def observation_spec(self) -> Any:
-        """Of one environment: `BoundedArray` or `DiscreteArray`, or a dict of them by name."""
+        """One environment's spec: `BoundedArray` or `DiscreteArray`, or a dict of them by name."""
         return spec_of_space(self.env.single_observation_space, "observation")
 
     def action_spec(self) -> Any:
-        """Of one environment."""
+        """The spec of one environment's action."""
         return spec_of_space(self.env.single_action_space, "action")
 
     def reward_spec(self) -> Any:
-        """Of one environment: a float64."""
+        """The spec of one environment's reward: a float64."""
         return dm_env.specs.Array((), np.float64, "reward")
 
     def discount_spec(self) -> Any:
-        """Of one environment: a float64 from 0 to 1."""
+        """The spec of one environment's discount: a float64 from 0 to 1."""
         return dm_env.specs.BoundedArray((), np.float64, 0.0, 1.0, "discount")
 
     def reset(self) -> Any:
@@ -201,11 +203,11 @@ class Environment(dm_env.Environment):
         return self._single(self._batch.step(np.asarray(action)[None]))
 
     def observation_spec(self) -> Any:
-        """Of an observation."""
+        """The spec of an observation."""
         return self._batch.observation_spec()
 
     def action_spec(self) -> Any:
-        """Of an action."""
+        """The spec of an action."""
         return self._batch.action_spec()
 
     def reward_spec(self) -> Any:

@@ -38,7 +38,7 @@ from rollouts.rendering.options import MODES
 
 __all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]
 
-# of the pool, not of the environment
+# infos of the pool, not of the environment
 _NOT_IN_INFO = frozenset({"env_id"})
 
 
@@ -76,7 +76,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
         Args:
           env_id: One of `rollouts.env_ids()`.
-          seed: Of its random stream, until a reset has one.
+          seed: Seed of its random stream, until a reset has one.
           max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
           render_mode: "rgb_array" or None.
           flatten_observation: As for `rollouts.make_vec`.

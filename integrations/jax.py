@@ -149,7 +149,7 @@ class _Layout:
         ]
 
     def results(self, rows: int) -> tuple[Any, ...]:
-        """What a call returns after the handle, for `rows` environments."""
+        """The results of a call after the handle, for `rows` environments."""
         return tuple(
             _shape((rows, *shape), jax.dtypes.canonicalize_dtype(dtype))
             for shape, dtype in self._columns
@@ -223,4 +223,4 @@ def _shared(array: Any) -> Any:
     try:
         return jax.dlpack.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError):
-        return jnp.asarray(array)  # of a dtype or an alignment that JAX does not share
+        return jnp.asarray(array)  # its dtype or alignment is one that JAX does not share

@@ -96,7 +96,7 @@ class RolloutsParallelEnv(ParallelEnv):
         """Begins an episode with all agents.
 
         Args:
-          seed: Of the random stream, whose first episode begins then; None: the next one does.
+          seed: Seed of the random stream, whose first episode begins then; None: the next one does.
           options: Options of the environment by name, as `MultiAgentVectorEnv.reset`; names that it
             does not have are other wrappers' and ignored, as everywhere in PettingZoo.
 

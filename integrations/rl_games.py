@@ -77,7 +77,7 @@ class RolloutsVecEnv(IVecEnv):
 
     Attributes:
       env: The `rollouts.VectorEnv` within.
-      observation_space, action_space: Of one environment; rl_games' players read them.
+      observation_space, action_space: Spaces of one environment; rl_games' players read them.
     """
 
     env: VectorEnv
@@ -181,7 +181,7 @@ class RolloutsVecEnv(IVecEnv):
         return "action_mask" in getattr(self.env, "info_names", ())
 
     def get_action_masks(self) -> Array:
-        """Which actions (N, A) the last observations allow, for use_action_masks of a config."""
+        """The actions (N, A) that the last observations allow, for use_action_masks of a config."""
         masks: Array = self.env.action_masks()
         return masks
 

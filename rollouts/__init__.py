@@ -32,6 +32,7 @@ from rollouts.errors import (
     EnvError,
     FileError,
     LearnerError,
+    MissingFeatureError,
     NoCallPendingError,
     ProtocolError,
     ReplayWarning,
@@ -47,7 +48,7 @@ from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.register import register_env
 from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
 from rollouts.pool.statistics import RunningStatistics
-from rollouts.pool.stats import PoolStats
+from rollouts.pool.stats import DeviceStats, PoolStats
 from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import AgentGroup, EnvSpec
 from rollouts.support.include_dir import include_dir
@@ -55,25 +56,14 @@ from rollouts.support.include_dir import include_dir
 if TYPE_CHECKING:
     from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
-    from rollouts.collecting.device_collector import DeviceCollector
-    from rollouts.device.multi_agent_env import MultiAgentDeviceVectorEnv
-    from rollouts.device.stats import DeviceStats
-    from rollouts.device.vector_env import DeviceVectorEnv
-    from rollouts.distributed.options import (
-        CollectOptions,
-        FaultPolicy,
-        Inference,
-        Placement,
-        QueueLimits,
-    )
+    from rollouts.distributed.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.distributed.policy_requests import BatchRule
     from rollouts.distributed.weight_transport import WeightTransport
     from rollouts.distributed.worker import RolloutWorker
-    from rollouts.env_fns import EnvFnsVectorEnv, from_env_fns
-    from rollouts.env_fns.agents import ParallelEnvsVectorEnv, from_parallel_env_fns
+    from rollouts.distributed.worker_config import CollectOptions
+    from rollouts.env_fns import from_env_fns, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
-    from rollouts.physics.vector_env import PhysicsVectorEnv
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
@@ -86,20 +76,13 @@ _register_ids()
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
     "BatchRule": "rollouts.distributed.policy_requests",
-    "CollectOptions": "rollouts.distributed.options",
+    "CollectOptions": "rollouts.distributed.worker_config",
     "Collector": "rollouts.collecting.collector",
-    "DeviceCollector": "rollouts.collecting.device_collector",
-    "DeviceStats": "rollouts.device.stats",
-    "DeviceVectorEnv": "rollouts.device.vector_env",
-    "MultiAgentDeviceVectorEnv": "rollouts.device.multi_agent_env",
-    "EnvFnsVectorEnv": "rollouts.env_fns",
     "FaultPolicy": "rollouts.distributed.options",
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.distributed.options",
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
-    "ParallelEnvsVectorEnv": "rollouts.env_fns.agents",
-    "PhysicsVectorEnv": "rollouts.physics.vector_env",
     "Placement": "rollouts.distributed.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
@@ -111,7 +94,7 @@ _LAZY = {
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.distributed.weight_transport",
     "from_env_fns": "rollouts.env_fns",
-    "from_parallel_env_fns": "rollouts.env_fns.agents",
+    "from_parallel_env_fns": "rollouts.env_fns",
 }
 
 __all__ = [
@@ -123,13 +106,10 @@ __all__ = [
     "CollectOptions",
     "Collector",
     "DTypeError",
-    "DeviceCollector",
     "DeviceStats",
-    "DeviceVectorEnv",
     "EngineError",
     "EnvAttributeError",
     "EnvError",
-    "EnvFnsVectorEnv",
     "EnvSpec",
     "FaultPolicy",
     "FileError",
@@ -137,14 +117,12 @@ __all__ = [
     "Inference",
     "LearnerError",
     "LearnerQueue",
+    "MissingFeatureError",
     "MultiAgentBatch",
-    "MultiAgentDeviceVectorEnv",
     "MultiAgentRollout",
     "MultiAgentVectorEnv",
     "NativePolicy",
     "NoCallPendingError",
-    "ParallelEnvsVectorEnv",
-    "PhysicsVectorEnv",
     "Placement",
     "Policy",
     "PolicyOutput",

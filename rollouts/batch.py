@@ -84,6 +84,8 @@ PER_ENV = ("last_obs", "last_value", "env_id")
 class Episodes(NamedTuple):
     """The E episodes that ended inside a rollout, by time and then by column.
 
+    An agent's episode ends once, in the last step that it takes part in.
+
     Attributes:
       env_id     (E,) int32
       returns    (E,) float64   of the rewards as the environment gave them
@@ -128,9 +130,9 @@ class RolloutBatch(Generic[A]):
       extras            name -> (T, B, ...)   whatever else the policy returned; of agents
                                               "active" bool: who took part in the step
       policy_state      tuple of (B, ...)     of a recurrent policy, before row 0
-      final_obs         what episodes ended with, None unless the collector keeps it: an array
-                        (E, *obs_shape) in the order of `episodes`, or a device's tensor
-                        (T, B, *obs_shape), valid where terminated | truncated
+      final_obs         what episodes ended with, None unless the collector keeps it: an array with
+                        one observation for each cell that is terminated | truncated, in C order,
+                        or a device's tensor (T, B, *obs_shape), valid there
       counted           the `Episodes` that `episodes` returns; None makes it count them
     """
 
@@ -192,21 +194,34 @@ class RolloutBatch(Generic[A]):
         arrays += [*self.extras.values(), *self.policy_state, self.final_obs]
         return sum(array.nbytes for array in arrays if array is not None)
 
+    @property
+    def active(self) -> A | None:
+        """(T, B) bool: the agents that took part in each step; None where all rows always do."""
+        found: Any = self.extras.get("active")
+        if found is None or found.ndim != 2 or str(found.dtype) not in ("bool", "torch.bool"):
+            return None
+        return found  # type: ignore[no-any-return]
+
     def episodes(self) -> Episodes:
         """Returns the episodes that ended, one row each; of tensors it waits for the device."""
         if self.counted is not None:
             known: Episodes = self.counted
             return known
-        ended: Any = _ended(self)
-        arrays: Any = self
-        columns, final_obs = ended.nonzero(), arrays.final_obs
+        batch: Any = self
+        ended, active, final_obs = _ended(self), batch.active, batch.final_obs
+        # the rest of an environment's episode is none of an agent's that left before
+        if active is not None:
+            if isinstance(final_obs, np.ndarray):
+                final_obs = final_obs[active[ended]]
+            ended = ended & active
         if isinstance(ended, np.ndarray):
-            env_id = arrays.env_id[columns[1]]
+            at = ended.nonzero()
         else:
-            env_id = arrays.env_id[columns[:, 1]]
-            final_obs = None if final_obs is None else final_obs[ended]
-        returns, lengths = arrays.episode_return[ended], arrays.episode_length[ended]
-        return Episodes(env_id, returns, lengths, final_obs)
+            # the only wait for the device: sizes of what is read by these indices are known
+            at = ended.nonzero(as_tuple=True)
+            final_obs = None if final_obs is None else final_obs[at]
+        env_id, returns = batch.env_id[at[1]], batch.episode_return[at]
+        return Episodes(env_id, returns, batch.episode_length[at], final_obs)
 
     def on_host(self) -> RolloutBatch[A]:
         """Returns the same in the host's memory, each tensor contiguous; itself if it is so."""

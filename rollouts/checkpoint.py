@@ -53,9 +53,9 @@ class Checkpoint:
         to the directory that its users run commands in, such as "examples/ppo.py".
       program_options: What `make_policy` is given beside the spec; as env_options.
       weights: The state_dict of the policy's module; of several agents "<group>/<name>" -> tensor.
-      policy_version: Of the weights; 1 before any training.
-      env_steps: That it was trained with.
-      seed: Of the training; None: it had none.
+      policy_version: Version of the weights; 1 before any training.
+      env_steps: Steps that it was trained with.
+      seed: Seed of the training; None: it had none.
       training: What the program needs to go on: tensors, bytes, tuples and sets too.
     """
 

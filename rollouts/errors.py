@@ -16,6 +16,10 @@ class SpecError(RolloutsError, ValueError):
     """An argument is wrong: an unknown id or option, a wrong shape, a value out of range."""
 
 
+class MissingFeatureError(SpecError, AttributeError):
+    """These environments have no such method; the message says which environments have it."""
+
+
 class DTypeError(RolloutsError, TypeError):
     """An argument has the wrong type or dtype."""
 

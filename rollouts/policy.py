@@ -261,7 +261,7 @@ class MultiCategoricalHead:
 
     Attributes:
       nvec: How many actions each element has, which is as many logits.
-      shape: Of an action.
+      shape: Shape of an action.
     """
 
     nvec: tuple[int, ...]

@@ -57,8 +57,8 @@ class EnvSpec:
         an environment that `register_env` added.
       observation_parts: (name, shape) of the parts that a flat observation consists of, in
         order; `make_vec(flatten_observation=False)` hands them out as a dict. Empty: none.
-      observation_part_dtypes: Of each part; where a flat observation is of bytes, parts of other
-        dtypes lie in it at multiples of their elements' size. Empty: all are the observation's.
+      observation_part_dtypes: Dtypes of the parts. In a flat observation of bytes, parts of other
+        dtypes lie at multiples of their elements' size. Empty: all are the observation's.
       groups: Groups of agents of a multi-agent environment, whose spaces above are a
         `spaces.Dict` of each agent's. Empty: there is one agent.
     """

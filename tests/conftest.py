@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all tests."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ from rollouts.bench.report import digits
 from rollouts.errors import EngineError
 from rollouts.pool.unknown_option import did_you_mean
 
-# what has a module in comparisons.adapters
+# libraries that have a module in comparisons.adapters
 LIBRARIES = (
     "env_fns", "rllib", "rllib_multi_agent", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env",
     "rl_games", "jax",
 )  # fmt: skip
 # extras of pyproject.toml where they do not have a library's name
 _EXTRAS = {"cleanrl": "torch", "rllib_multi_agent": "rllib"}
-# what is measured where no id is given
+# ids that are measured where none is given
 _ENV_IDS = {"rllib_multi_agent": "simple_spread_v3"}
 
 
@@ -40,7 +40,7 @@ class Case:
       num_envs: Environments N of each contestant.
       num_threads: Threads of our pool, or processes of a peer that has those.
       rollout_length: Steps T of each environment that one `collect` takes.
-      seed: Of environments, networks and actions.
+      seed: Seed of environments, networks and actions.
     """
 
     env_id: str
@@ -75,10 +75,10 @@ class AdapterMeasurement:
     """The repeats of one contestant.
 
     Attributes:
-      library: Which library's adapter was measured.
+      library: The library whose adapter was measured.
       name: The contestant.
       case: What it did.
-      env_steps_per_s: Of each repeat.
+      env_steps_per_s: Speed in each repeat.
       note: Its own.
     """
 
@@ -152,7 +152,7 @@ def compare(
 
 
 def _contestants(library: str) -> Contestants:
-    """By name, because nothing in this package depends on an adapter."""
+    """Imports by name, because nothing in this package depends on an adapter."""
     try:
         module = importlib.import_module(f"comparisons.adapters.{library}")
     except ImportError as error:

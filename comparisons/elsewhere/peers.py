@@ -128,7 +128,7 @@ class SampleFactory:
         return int(answer["env_steps"])
 
     def pause(self) -> None:
-        """It is stopped whenever nobody waits for its answer."""
+        """Does nothing: it is stopped whenever nobody waits for its answer."""
 
     def close(self) -> None:
         self._child.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # text that libraries print is no answer
     made: Any = None
     for line in sys.stdin:
         request = json.loads(line)

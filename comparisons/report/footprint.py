@@ -32,7 +32,7 @@ def measure_footprint(settings: Settings, peers: Sequence[str], *, timeout_s: fl
     Args:
       settings: The environments.
       peers: Names of `rollouts.bench.names("step")`, next to ours.
-      timeout_s: For one process.
+      timeout_s: Limit for one process.
 
     Returns:
       Rows of seconds until the first observations, and of MB that the process grew by.

@@ -27,7 +27,7 @@ def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int)
     Args:
       settings: The environments; `repeats` turns of each library.
       peers: Beside ours.
-      calls: Of one turn.
+      calls: Calls of one turn.
 
     Returns:
       A row for each percentile and library: median, lowest and highest of the turns, in us.

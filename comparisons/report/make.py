@@ -37,7 +37,7 @@ def make_report(
     """Measures everything in the plan, one command after the other.
 
     Args:
-      folder: For report.md, report.html, report.json and the plots; made where it is missing.
+      folder: Gets report.md, report.html, report.json and the plots; made where it is missing.
       quick: The short measures alone, fewer and shorter turns.
       only: Names of sections; empty: all.
       soak: File that `rollouts soak --out` wrote, to show its curves.

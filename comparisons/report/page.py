@@ -29,8 +29,8 @@ class Part:
     """A section as it was measured.
 
     Attributes:
-      section: Of the plan.
-      outcomes: Of its measures.
+      section: A section of the plan.
+      outcomes: Outcomes of its measures.
       plots: Names of its pictures' files, relative to the page.
     """
 

@@ -40,7 +40,7 @@ class Section:
     """One question, what answers it, and how far the answer can be trusted.
 
     Attributes:
-      name: Of its files and of --only.
+      name: Name of its files and of --only.
       title: Its heading.
       question: What the figures say.
       fair, unfair: What is the same for all, and what is not.

@@ -20,8 +20,8 @@ def draw_ratios(rows: Sequence[Row], path: Path, *, title: str) -> bool:
     """Draws a bar per peer and case: how many times as good ours was, on a logarithmic axis.
 
     Args:
-      rows: Of one section.
-      path: Of the picture.
+      rows: Rows of one section.
+      path: Path of the picture.
       title: Above it.
 
     Returns:
@@ -60,8 +60,8 @@ def draw_soak(samples: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draws what a soak sampled: a panel for each quantity, over minutes.
 
     Args:
-      samples: Of `soak`: "seconds" and the quantities.
-      path: Of the picture.
+      samples: Samples of `soak`: "seconds" and the quantities.
+      path: Path of the picture.
     """
     from matplotlib.figure import Figure
 

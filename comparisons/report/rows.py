@@ -32,8 +32,8 @@ class Row:
 
     Attributes:
       case: What was measured, the same words for all that can be compared.
-      library, version: Whose it is.
-      median, low, high: Of the repeats; all equal where there was one.
+      library, version: Those that were measured.
+      median, low, high: Values of the repeats; all equal where there was one.
       unit: Such as "env-steps/s".
       higher_is_better: Whether more is better.
       x: Where it lies on the axis of a line, such as num_envs; None: nothing is swept.

@@ -44,7 +44,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
     """Runs a measure with those of its peers that are installed.
 
     Args:
-      measure: Of `plan`.
+      measure: A measure of `plan`.
       plot: File for the plot that the command draws itself; None: it draws none.
     """
     peers, problems = _installed(measure.peers)
@@ -107,7 +107,7 @@ def _run(arguments: Sequence[str], timeout_s: float) -> tuple[Any, str]:
 
 
 def _begin(out: str) -> int:
-    """Where the JSON begins: the first line that is only a bracket."""
+    """The start of the JSON: the first line that is only a bracket."""
     at = 0
     for line in out.splitlines(keepends=True):
         if line.strip() in ("{", "["):

@@ -46,7 +46,7 @@ class Soak:
 
     Attributes:
       values: A dict for each round: "seconds" and the quantities of `Held`.
-      outcome: Of the command.
+      outcome: Outcome of the command.
     """
 
     values: list[dict[str, Any]]
@@ -77,7 +77,7 @@ def run_soak(
 
     Args:
       seconds: How long; at least one round is made.
-      seed: Of environments and of who is killed.
+      seed: Seed of environments and of who is killed.
       on_round: Called with each sample.
 
     Returns:
@@ -106,7 +106,7 @@ class _Everything(contextlib.ExitStack):
     def __init__(self, seed: int) -> None:
         super().__init__()
         from rollouts.cluster.coordinator import RolloutCoordinator
-        from rollouts.distributed.options import CollectOptions, FaultPolicy
+        from rollouts.distributed import CollectOptions, FaultPolicy
         from rollouts.env_fns import from_env_fns
         from rollouts.pool.make import make_vec
         from rollouts.pool.registry import env_spec
@@ -144,7 +144,7 @@ class _Everything(contextlib.ExitStack):
             env.reset(seed=seed)
 
     def round(self) -> None:
-        """Some seconds of all."""
+        """Runs all of it for some seconds."""
         self._rounds += 1
         for env in (self._pool, self._hosted):
             for _ in range(_ROUND_STEPS):
@@ -200,9 +200,9 @@ def held(proc: Path = Path("/proc")) -> dict[str, float]:
     """Memory, files and threads that this process and its descendants hold now; Linux only.
 
     Returns:
-      own_memory_mb, memory_mb: Of this process, of all: resident and not shared.
-      open_files, threads, processes: Of all.
-      shared_memory_mb: Of files in /dev/shm that any of them has open or mapped.
+      own_memory_mb, memory_mb: Memory of this process, of all: resident and not shared.
+      open_files, threads, processes: Counts of all.
+      shared_memory_mb: Size of files in /dev/shm that any of them has open or mapped.
     """
     totals = {"memory_mb": 0.0, "open_files": 0.0, "threads": 0.0, "processes": 0.0}
     own, shared = 0.0, dict[str, int]()

@@ -21,9 +21,9 @@ def measure_states(env_id: str, *, repeats: int, seed: int) -> list[Row]:
     """Saves and restores one environment of a pool; ale-py's or MuJoCo's own calls beside it.
 
     Args:
-      env_id: Of an environment that can be saved.
+      env_id: Id of an environment that can be saved.
       repeats: Turns of `_CALLS` calls.
-      seed: Of the environment and its actions.
+      seed: Seed of the environment and its actions.
 
     Returns:
       Rows "save" and "restore", in us.

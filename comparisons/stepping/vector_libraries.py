@@ -26,7 +26,7 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import PREFIX, rom_path
 from rollouts.specs import EnvSpec, OptionValue
 
-# who computes a step, and not what it computes
+# options that choose who computes a step, and not what it computes
 _OURS_ALONE = frozenset({"engine"})
 
 

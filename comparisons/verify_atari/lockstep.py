@@ -12,7 +12,7 @@ import numpy.typing as npt
 from comparisons.verify_atari.players import AlePlayer, ConsolePlayer, Frame, Player, Setting
 
 ACTIONS = ("random", "human-like")
-_RANDOM_FRAMES = 4  # that each random action is held for
+_RANDOM_FRAMES = 4  # frames that each random action is held for
 _HUMAN_FRAMES = 12  # in the mean
 _IDLE = 0.2  # part of a human-like player's actions that press nothing
 _RESTART_FRAMES = 3000  # in the mean, between restarts of a game that goes on

@@ -83,7 +83,7 @@ def verify(args: argparse.Namespace) -> bool:
         )
     ids = args.env_id or (models.verified_ids() if trained is None else [trained.env_id])
     subjects = (subject_of(env_id) for env_id in ids)
-    # no shortcut: each is compared
+    # a list: each is compared, also after one that differs
     return all([_verify_one(subject, args, trained) for subject in subjects])
 
 

@@ -44,10 +44,10 @@ class Comparison:
         of sensors that they do not cover.
       unseen_warnings: Substeps in which MuJoCo warned and lanes stepped.
       beyond: Substeps whose next state differs by more than the bound.
-      of_rounding: Of the kinds above, substeps in which MuJoCo differs from itself as much when the
+      of_rounding: Substeps of the kinds above in which MuJoCo differs from itself as much when the
         state moves by its last digits.
       unexplained: The others.
-      errors: By name of a stage, "next qpos" and so on, and of outputs.
+      errors: Errors by name of a stage, "next qpos" and so on, and of outputs.
       first, first_of_rounding: The first such substep.
     """
 
@@ -95,7 +95,7 @@ def compare(
     """Compares about `steps` substeps.
 
     Args:
-      comparer: Of the model.
+      comparer: Comparer of the model.
       model: As the mujoco package has it.
       driver: Makes the states, and is moved on.
       steps: Substeps of all rows together.

@@ -34,7 +34,7 @@ class States:
     ctrl: Array
 
     def arrays(self) -> tuple[Array, Array, Array, Array, Array]:
-        """In the order of `_native.LanesComparer`."""
+        """The arrays in the order of `_native.LanesComparer`."""
         return self.qpos, self.qvel, self.act, self.qacc_warmstart, self.ctrl
 
     def rows(self, chosen: Any) -> States:
@@ -99,7 +99,7 @@ class Driver:
         """Goes on from MuJoCo's next states, which `LanesComparer.step` has found."""
         for name in STATE:
             getattr(self.states, name)[:] = found[name][1]
-        # what MuJoCo has reset, or soon would
+        # rows that MuJoCo has reset, or soon would
         huge = found["warned"] | ~(np.abs(self.states.qvel).max(1, initial=0) < _HUGE)
         huge |= ~(np.abs(self.states.qpos).max(1, initial=0) < _HUGE)
         self._substep += 1

@@ -20,7 +20,7 @@ class Errors:
     """Quantiles and maximum of many numbers that are not negative."""
 
     def __init__(self) -> None:
-        """Without a number yet."""
+        """Starts without a number."""
         self._counts = np.zeros(_BINS, np.int64)
         self.max = 0.0
 

@@ -75,7 +75,7 @@ class Player:
         self._obs, _ = env.reset()
 
     def __call__(self, driver: Driver) -> None:
-        """At an env-step's first substep, gives the rows the states of the pool's next step."""
+        """Gives rows the states of the pool's next step, at an env-step's first substep."""
         if not driver.at_env_step:
             return
         action = self._policy.act(self._obs).action

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no registry knows of a family: its title, and a sentence or two.
+"""Facts of a family that no registry knows: its title, and a sentence or two.
 
 A family without a row has a page all the same: its title is its folder's name, and its oracle tests
 are those with the folder's name in theirs.
@@ -15,12 +15,12 @@ class Facts:
     """A family's page beside what is generated.
 
     Attributes:
-      title: Of the page.
+      title: Title of the page.
       about: What kind of environments these are.
       reference: The implementation that they are compared with.
       equal: How equal they are, in a sentence.
       oracles: Files of tests/oracle that compare them; none: those with the folder's name.
-      extra: That brings the engine.
+      extra: The extra that brings the engine.
       drawn: Id of the frame; "": the first one.
     """
 

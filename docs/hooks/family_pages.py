@@ -46,7 +46,7 @@ def family_pages() -> Iterator[tuple[str, str, bytes | None]]:
 
 
 def facts_of(family: Family) -> Facts:
-    """What a person wrote of a family; of a new one, what its folder's name says."""
+    """Facts that a person wrote of a family; a new family has its folder's name."""
     name = family.headers.split("/")[1]
     return FACTS.get(name) or Facts(name.replace("_", " ").capitalize())
 
@@ -97,8 +97,8 @@ def _id_table(specs: Sequence[EnvSpec]) -> str:
             )
             for group in spec.groups
         ] or [("", spec.single_observation_space, spec.single_action_space)]
-        observations = "<br>".join(f"{who}{_plain(space_text(obs))}" for who, obs, _ in groups)
-        actions = "<br>".join(f"{who}{_plain(space_text(action))}" for who, _, action in groups)
+        observations = "<br>".join(f"{name}{_plain(space_text(obs))}" for name, obs, _ in groups)
+        actions = "<br>".join(f"{name}{_plain(space_text(action))}" for name, _, action in groups)
         limit = "none" if spec.max_episode_steps is None else f"{spec.max_episode_steps}"
         solved = "" if spec.reward_threshold is None else f"{spec.reward_threshold:g}"
         gpu = "yes" if spec.runs_on_gpu or spec.id in PHYSICS_IDS else "no"
@@ -153,7 +153,7 @@ def _rules(header: str) -> str:
 
 
 def _infos(env_id: str) -> str:
-    """What `info` has after a step beside what every pool says."""
+    """Names in `info` after a step, besides those that every pool has."""
     try:
         with rollouts.make_vec(env_id, 1, seed=1) as env:
             env.reset()
@@ -198,7 +198,7 @@ def _frame(env_id: str) -> tuple[bytes | None, str]:
 
 
 def _oracles(name: str, facts: Facts) -> Iterator[str]:
-    """What the tests say that compare the family with its reference."""
+    """Sentences of the tests that compare the family with its reference."""
     yield facts.equal
     folder = ROOT / "tests" / "oracle"
     files = [folder / file for file in facts.oracles] or sorted(folder.glob(f"test_{name}*.py"))

@@ -23,7 +23,7 @@ class FigurePlot:
     """A picture of one table.
 
     Attributes:
-      name: Of its file.
+      name: Name of its file.
       table: As the page has it.
       png: The picture.
     """

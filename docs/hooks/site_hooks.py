@@ -14,16 +14,18 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
 from family_pages import facts_of, family_pages
+from feature_page import feature_page
 from figure_plots import FigurePlot, figure_plots
 
 from rollouts.families.table import FAMILIES
 
-_SECTION = "Environments"
+_SECTION, _REFERENCE = "Environments", "Reference"
+_FEATURES = "reference/features.md"
 _FIGURES = "benchmarks.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds a page per family to the navigation."""
+    """Adds a page per family, and that of features, to the navigation."""
     pages = [
         {facts_of(family).title: f"environments/{family.headers.split('/')[1]}.md"}
         for family in FAMILIES
@@ -32,11 +34,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for section in config.nav or []:
         if _SECTION in section:
             section[_SECTION] = [*section[_SECTION], *pages]
+        if _REFERENCE in section:
+            section[_REFERENCE] = [{"What works where": _FEATURES}, *section[_REFERENCE]]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the families' pages and frames."""
+    """Adds the families' pages and frames, and the page of features."""
+    files.append(File.generated(config, _FEATURES, content=feature_page()))
     for name, text, frame in family_pages():
         files.append(File.generated(config, f"environments/{name}.md", content=text))
         if frame is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs of this folder share: runs, checkpoints, the replay loop, evaluation, pictures."""
+"""Code that the programs of this folder share: runs, checkpoints, the replay loop, evaluation."""
 
 from importlib.util import find_spec
 

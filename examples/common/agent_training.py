@@ -74,11 +74,11 @@ class AgentTraining:
         """Takes up the run that args.resume names, or begins.
 
         Args:
-          args: of examples/mappo.py.
+          args: arguments of examples/mappo.py.
           envs: what is stepped.
           groups: what is learned, by the agents' group.
           make_policy: a functools.partial of the program's function, called in each worker.
-          kind: of the checkpoint: which program, in which version.
+          kind: kind of the checkpoint: the program and its version.
 
         Raises:
           ValueError: the checkpoint is of another run, or damaged. FileNotFoundError: as named.

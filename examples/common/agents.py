@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 import rollouts
 from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 
 # what an update learns from: group -> the batch of its agents
 Batches = Mapping[str, rollouts.RolloutBatch]
@@ -29,7 +29,7 @@ class AgentEnvs:
 
     Attributes:
       name: an id of ours, or what the user called the function.
-      options: of the id, or keyword arguments of the function.
+      options: options of the id, or keyword arguments of the function.
       function: makes one PettingZoo ParallelEnv; None: `name` is an id.
     """
 
@@ -121,12 +121,12 @@ def collecting(
     """Yields what returns the next rollouts, of all workers together.
 
     Args:
-      envs: which environments.
+      envs: numbers of the environments.
       args: num_workers, num_envs of each worker, rollout_length, num_threads, ray_address.
       policies: group -> the policy that is trained. Without workers it acts itself; workers are
         given its weights as they are when they begin a rollout.
       make_policy: called in each worker.
-      seed: of the environments.
+      seed: seed of the environments.
     """
     if not args.num_workers:
         with envs.make(args.num_envs, num_threads=args.num_threads, seed=seed) as env:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What examples keep in a checkpoint (`rollouts.checkpoint`) beside the policy, to go on with."""
+"""A checkpoint's contents besides the policy, with which a run goes on (`rollouts.checkpoint`)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:
 
     Args:
       path: the checkpoint, or the directory of its run.
-      kind: which program, in which version.
+      kind: the program and its version.
       expected: attributes that the checkpoint must have, such as env_id.
     Raises:
       SpecError, a ValueError: there is none, it is damaged, of another program or environment.
@@ -76,7 +76,7 @@ def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:
 
 
 def program_of(make_policy: Callable[..., Any]) -> dict[str, Any]:
-    """What a checkpoint says of how its policy is made: `program` and `program_options`.
+    """Describes how a policy is made, for a checkpoint: `program` and `program_options`.
 
     Args:
       make_policy: a function of a program, or a functools.partial of one.

@@ -18,8 +18,8 @@ class Processes:
     """Those that train together.
 
     Attributes:
-      rank, count: Which of how many this one is.
-      device: Its own: of "cuda" the card of its number on this machine.
+      rank, count: This process's number, and the number of processes.
+      device: This process's device; with "cuda" each process of a machine has a card of its own.
     """
 
     def __init__(self, device: str) -> None:

@@ -38,7 +38,7 @@ class Learner:
         self.args, self.obs_space, self.action_space = args, obs_space, action_space
         self.policy = self.make_policy(device)
         self.model = self.policy.module
-        # whose gradients are the mean of all processes'
+        # its gradients are the mean of all processes'
         self.wrapped = processes.wrap(self.model)
         self.compute_loss = torch.compile(self.loss) if args.compile else self.loss
         self.generator = torch.Generator(device).manual_seed(args.seed)
@@ -120,7 +120,7 @@ class RecurrentLearner(Learner):
         )
 
     def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
-        """What was remembered before the first step, whose, and the steps (T, B, ...)."""
+        """The states before the first step, their agents, and the steps (T, B, ...)."""
         state = [torch.cat(parts) for parts in zip(*(x.policy_state for x in found), strict=True)]
         of_each = [(x.terminated | x.truncated, active(x), *arrays(x)) for x in found]
         return state, [torch.cat(column, 1) for column in zip(*of_each, strict=True)]
@@ -151,7 +151,7 @@ class Episodes:
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
-        # of each rollout: how many episodes of agents ended there, and the sum of their returns
+        # for each rollout: how many episodes of agents ended there, and the sum of their returns
         self._ended: deque[Tensor] = deque()
 
     def count(self, rollout: RolloutBatch[Tensor]) -> None:
@@ -162,12 +162,12 @@ class Episodes:
         self._ended.append(self.processes.add_up(sums))
 
     def mean_return(self, num_rollouts: int, num_episodes: int = 100) -> float:
-        """Of the last episodes; NaN before there are so many. Waits for the device.
+        """Mean return of the last episodes; NaN before there are so many. Waits for the device.
 
         Args:
-          num_rollouts: Whose episodes count together at least: those of agents who leave early end
+          num_rollouts: Rollouts that count together at least: agents who leave early end theirs
             in other rollouts than those of agents who stay.
-          num_episodes: That there must be.
+          num_episodes: Episodes that there must be.
         """
         sums = torch.stack([*self._ended]).cpu()
         counted, total = sums.sum(0).tolist()

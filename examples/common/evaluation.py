@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good a policy is without exploration, measured now and then while it is trained."""
+"""Evaluations of a policy without exploration, made now and then while it is trained."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FILE_NAME = "evaluations.csv"
 class Evaluation:
     """Returns of some episodes of one policy, and how far its training was."""
 
-    library: str  # that trained it
+    library: str  # the library that trained it
     env_steps: int
     updates: int  # gradient steps
-    seconds: float  # of training, evaluations included
+    seconds: float  # time in training, evaluations included
     mean_return: float
     std_return: float
 
@@ -42,11 +42,11 @@ def evaluate(
 
     Args:
       act: maps obs (B, *obs_shape) to actions (B, *action_shape), without exploration.
-      env_id: of the environments.
+      env_id: id of the environments.
       num_episodes: B.
-      seed: of the first states; the same seed always gives the same ones.
-      env_options: of the environments.
-      statistics: by which wrappers among these scale, see `RolloutCoordinator.statistics`.
+      seed: seed of the first states; the same seed always gives the same ones.
+      env_options: options of the environments.
+      statistics: statistics by which wrappers scale, see `RolloutCoordinator.statistics`.
     Returns:
       (B,) the returns.
     """

@@ -24,9 +24,9 @@ def film(
 
     Args:
       path: Ends in .gif or .mp4.
-      env_id, options: Of the environment.
+      env_id, options: Id and options of the environment.
       policies: group -> the policy that its agents share.
-      seed: Of the environment.
+      seed: Seed of the environment.
 
     Returns:
       Frames written: a step each, and the first.

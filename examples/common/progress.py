@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a training run is, and how it is shown while it goes on."""
+"""Progress of a training run, and its display while the run goes on."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EPISODES_IN_MEAN = 100
 
 @dataclass
 class Progress:
-    """How far the training is; numbers and lists only, for the checkpoint."""
+    """Counts of a training run; numbers and lists only, for the checkpoint."""
 
     env_steps: int = 0
     updates: int = 0
     seconds: float = 0.0
-    returns: list[float] = field(default_factory=list)  # of the last 100 episodes
+    returns: list[float] = field(default_factory=list)  # the last 100 episodes'
     history: list[dict[str, float]] = field(default_factory=list)  # one row per update
 
     @property

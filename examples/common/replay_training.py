@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training from a replay has in common: workers that explore, shards, the loop, outputs."""
+"""The common part of training from a replay: workers that explore, shards, the loop, outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rollouts.replay.sampling import ReplayBatch
 
 
 class ReplayLearner(Trained, Protocol):
-    """What learns from samples of a replay."""
+    """A learner from samples of a replay."""
 
     @property
     def policy_state(self) -> tuple[NDArray[Any], ...]:
@@ -51,7 +51,7 @@ class EpsilonGreedy:
     """The action of the highest value or, as often as the environment's epsilon says, any."""
 
     epsilon: Tensor  # (num_envs,) of one worker
-    start: int  # of the action space
+    start: int  # the action space's
     dtype: Any
 
     def sample(self, params: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -162,12 +162,12 @@ def run(
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
     Args:
-      args: with the options of `run_parser` and `add_replay_arguments`.
+      args: arguments with the options of `run_parser` and `add_replay_arguments`.
       make_learner: called once.
       make_policy: called in each worker.
-      table: of the replay.
-      kind: of the checkpoint: which program, in which version.
-      title: of the picture.
+      table: table of the replay.
+      kind: kind of the checkpoint: the program and its version.
+      title: title of the picture.
       counts: (N,) of all environments, by env_id: whose episodes count; None: all.
       queue: see `rollouts.RolloutCoordinator`; credits_per_worker=1 collects with newer weights.
       training_type: makes the ReplayTraining, where a program needs more than that.
@@ -230,11 +230,11 @@ class ReplayTraining(Run):
     ) -> None:
         super().__init__(args, learner, make_policy, kind=kind)
         self.learner = learner
-        self.num_updates = 0  # of this process
+        self.num_updates = 0  # in this process
         self.began_at = replace(self.progress)
-        self.first_stats: dict[str, Any] = {}  # of the replay, when this process began
+        self.first_stats: dict[str, Any] = {}  # those of the replay, when this process began
         self.replay_dir: Path = self.dir / "replay"
-        # of an environment that mostly explores the return says little about the policy
+        # the return of an environment that mostly explores says little about the policy
         self._counts = counts
 
     def loop(

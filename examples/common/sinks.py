@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the metrics of a training go, beside the terminal."""
+"""Sinks of a training's metrics, besides the terminal."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def make_sinks(
     """Returns the sinks that the options name, and those that every run has.
 
     Args:
-      args: with the options of `add_sink_arguments`.
-      directory: of the run.
+      args: arguments with the options of `add_sink_arguments`.
+      directory: directory of the run.
       writer: TensorBoard's.
       first_step: env-steps of the runs that this one resumes.
     """

@@ -26,16 +26,16 @@ from rollouts.policies.native import Head
 from rollouts.policy import TorchPolicy
 
 NUM_AGENTS, NUM_STEPS = 3, 25
-# of an observation: two of velocity, then the agent's own position, then landmarks from there
+# an observation: two numbers of velocity, the agent's own position, then landmarks from there
 POSITION, LANDMARKS = slice(2, 4), slice(4, 10)
 REACH = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadScore:
-    """What policies come to in simple_spread_v3 with its defaults."""
+    """Score of policies in simple_spread_v3 with its defaults."""
 
-    mean_return: float  # of an agent, all episodes
+    mean_return: float  # an agent's, all episodes
     num_episodes: int
     authors_return: float  # in the authors' units, episodes that they would have
     authors_error: float  # its standard error
@@ -50,7 +50,7 @@ def score_spread(
     Args:
       policies: group -> the policy that its agents share.
       num_episodes: N.
-      seed: Of the environments.
+      seed: Seed of the environments.
       likeliest: Takes the likeliest action, else one that is drawn, as in training.
     """
     env = rollouts.make_multi_agent_vec(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    # of WarpDrive's tag_continuous.yaml, with rewards of 1 in place of 10
+    # options of WarpDrive's tag_continuous.yaml, with rewards of 1 in place of 10
     "TagContinuous-v0": {
         "num_taggers": 5,
         "num_runners": 100,

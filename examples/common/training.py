@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training runs have in common: arguments, the loop around the learner, resuming, outputs."""
+"""The common part of training runs: arguments, the loop around the learner, resuming, outputs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ R = TypeVar("R", bound="Run")
 
 
 class Trained(Protocol):
-    """What is trained, whatever it learns from."""
+    """A thing that is trained, from any kind of data."""
 
     @property
     def policy(self) -> rollouts.TorchPolicy:
-        """Whose weights the workers get."""
+        """The policy whose weights the workers get."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Trained(Protocol):
 
 
 class Learner(Trained, Protocol):
-    """What learns from rollouts."""
+    """A learner from rollouts."""
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Learns from one batch; returns what to log."""
@@ -62,7 +62,7 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     """Makes a parser of what `run` reads, beside num_envs, rollout_length and learning_rate.
 
     Args:
-      doc: of the program; its first paragraph says what it is.
+      doc: docstring of the program; its first paragraph says what it is.
     """
     parser = argparse.ArgumentParser(
         description=(doc or "").partition("\n\n")[0],
@@ -122,11 +122,11 @@ def run(
     """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
 
     Args:
-      args: with the options of `run_parser`.
+      args: arguments with the options of `run_parser`.
       make_learner: called once.
       make_policy: called in each worker.
-      kind: of the checkpoint: which program, in which version.
-      title: of the picture.
+      kind: kind of the checkpoint: the program and its version.
+      title: title of the picture.
       fragments_per_update: how many workers' rollouts make one batch.
       queue: how many rollouts a worker may have under way or waiting for the learner, and how old
         they may be.
@@ -171,7 +171,7 @@ def make_run(args: argparse.Namespace, make: Callable[[], R]) -> R:
 
 
 class Run:
-    """How far a training is, what a checkpoint of it has, and the directory of its outputs."""
+    """A training run: its progress, its checkpoint, and the directory of its outputs."""
 
     def __init__(
         self,
@@ -184,8 +184,8 @@ class Run:
         self.args, self.trained, self.kind = args, trained, kind
         self.made_by = program_of(make_policy)
         self.progress = Progress()
-        self.statistics: dict[str, rollouts.RunningStatistics] = {}  # of wrappers that normalise
-        self.stats: dict[str, Any] = {}  # of the coordinator, at the end of this process's training
+        self.statistics: dict[str, rollouts.RunningStatistics] = {}  # wrappers that normalise
+        self.stats: dict[str, Any] = {}  # the coordinator's, at the end of this process's training
         if args.resume:
             state = read_training(
                 args.resume, kind, env_id=args.env_id, env_options=dict(args.option)
@@ -209,7 +209,7 @@ class Run:
         return 130 if stop.is_set() else self.exit_status()
 
     def summary(self) -> str:
-        """What is printed at the end."""
+        """The lines that are printed at the end."""
         raise NotImplementedError
 
     def make_writer(self) -> SummaryWriter:
@@ -261,7 +261,7 @@ class Run:
         save_checkpoint(self.dir, checkpoint)
 
     def share_statistics(self, coordinator: rollouts.RolloutCoordinator) -> None:
-        """Has workers that normalise go on from what a resumed run had counted."""
+        """Makes workers that normalise go on from the counts of a resumed run."""
         if self.statistics:
             coordinator.statistics = self.statistics
 
@@ -358,7 +358,7 @@ class Training(Run):
         )
 
     def lag_summary(self) -> str:
-        """How many versions old the policy was that chose the steps of this process."""
+        """Age, in versions, of the policy that chose the steps of this process."""
         total = self.lags.total()
         if not total:
             return "no env-steps"
@@ -372,7 +372,7 @@ class Training(Run):
 
 
 def run_dir(args: argparse.Namespace) -> Path:
-    """Where the outputs go: as told, else where the resumed run has them, else a new directory."""
+    """The directory of the outputs: as told, else the resumed run's, else a new one."""
     if args.run_dir:
         return Path(args.run_dir)
     if args.resume:

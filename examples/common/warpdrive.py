@@ -105,7 +105,7 @@ def _sizes(trainer: Mapping[str, Any], episode_length: int) -> dict[str, Any]:
 
 
 def _learning(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What learners are told; all who learn are told the same here."""
+    """Settings of the learners, which are the same for all here."""
     trained = {tag: one for tag, one in policies.items() if one["to_train"]}
     if not trained:
         raise SpecError("policy has none with to_train: True, expected one that learns")

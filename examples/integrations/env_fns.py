@@ -82,7 +82,7 @@ def make_policy(spec: Any) -> TorchPolicy:
     return TorchPolicy(Network(), Corridor.action_space)
 
 
-def make_env(config: Any) -> rollouts.EnvFnsVectorEnv:
+def make_env(config: Any) -> rollouts.VectorEnv:
     """Makes the environments of one worker."""
     return rollouts.from_env_fns(
         [Corridor] * config.num_envs,

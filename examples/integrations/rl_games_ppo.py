@@ -33,7 +33,7 @@ with needs("rl-games", "this example"):
 
 
 def params(epochs: int, train_dir: str) -> dict[str, Any]:
-    """What rl_games reads from a yaml file."""
+    """The settings that rl_games reads from a yaml file."""
     mlp = {
         "units": [32, 32],
         "activation": "relu",

@@ -61,7 +61,7 @@ from rollouts.errors import ProtocolError, SpecError
 
 __version__ = rollouts.__version__
 
-# what annotations call any of them
+# the name of any of them in annotations
 EnvPool = EnvPoolMixin
 
 __all__ = [

@@ -54,7 +54,7 @@ def own_info_specs(task: Task, obs: spaces.Space[Any]) -> dict[str, tuple[Any, t
     """dtype and shape of each of `own_infos`, without the axis of the batch.
 
     Args:
-      obs: Of one environment of the pool.
+      obs: Observation of one environment of the pool.
     """
     options = {name: value for name, value in task.env_options.items() if name != "frame_stack"}
     reported = resolve(task.env_id, None, options).native_spec()["infos"]

@@ -94,7 +94,7 @@ class DictObservations:
     """Rows of named parts as EnvPool's dicts of arrays.
 
     Attributes:
-      space: Of one environment; its keys are in EnvPool's order.
+      space: Space of one environment; its keys are in EnvPool's order.
     """
 
     def __init__(self, native: rollouts.EnvSpec, stack: int, mission_bytes: int) -> None:
@@ -103,7 +103,7 @@ class DictObservations:
         Args:
           native: Its observations have parts.
           stack: Observations in a row; 0: it is one, without an axis of them.
-          mission_bytes: Of MiniGrid and BabyAI.
+          mission_bytes: Bytes of missions of MiniGrid and BabyAI.
         """
         self._parts = ObservationParts.of_pool({native.id: native})
         self._stack = (stack,) if stack else ()

@@ -44,7 +44,7 @@ _COMMON: dict[str, Any] = {
     "max_episode_steps": NO_LIMIT,
     "reward_threshold": None,
 }
-# of EnvPool's wrappers; not part of its config
+# keywords of EnvPool's wrappers; not part of its config
 _RENDERING: dict[str, Any] = {
     "render_mode": None,
     "render_env_id": 0,
@@ -59,7 +59,7 @@ _FLATTEN = "flatten_observation"
 
 @dataclass(slots=True)
 class GymDefault:
-    """What env_type="gym" means: `install` sets it, for callers whose code nobody changes."""
+    """Meaning of env_type="gym": `install` sets it, for callers whose code nobody changes."""
 
     returns_info: bool = False
 
@@ -69,7 +69,7 @@ gym_default = GymDefault()
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What `make` was asked for, in EnvPool's words and in ours.
+    """A task as `make` was asked for it, in EnvPool's words and in ours.
 
     Attributes:
       task_id: As given.

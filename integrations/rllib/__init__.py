@@ -18,7 +18,7 @@ What to change, the weakest and the strongest:
     config.multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **_: "shared")
     config.env_runners(env_runner_cls=rllib.RolloutsMultiAgentEnvRunner)
 
-    # who computes the module of RolloutsEnvRunner: the pool's threads where they can ("auto";
+    # the engine of RolloutsEnvRunner's module: the pool's threads where they can ("auto";
     # native_reason says why not), nothing else ("native"), or torch
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From observations to actions in whole batches: what RLlib's default connectors do row by row."""
+"""Actions from observations in whole batches; RLlib's default connectors do it row by row."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def forwards(module: TorchRLModule) -> tuple[Forward, Forward]:
 
 
 class ActionScaling:
-    """What an action becomes on its way to the environment: see RLlib's normalize_actions."""
+    """Scales actions on their way to the environment: see RLlib's normalize_actions."""
 
     def __init__(self, space: spaces.Space[Any], *, normalize: bool, clip: bool) -> None:
-        """For single actions in `space`."""
+        """Takes the `space` of single actions."""
         self._box = space if isinstance(space, spaces.Box) else None
         self._normalize, self._clip = normalize, clip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which module acts for which agents, and their actions: one forward pass per module."""
+"""Actions of agents by the modules that act for them: one forward pass per module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class Acted(NamedTuple):
-    """What all modules said of one step.
+    """The outputs of all modules in one step.
 
     Attributes:
       actions: group -> (N * A, ...) as the modules chose them.
@@ -45,7 +45,7 @@ class _Share(NamedTuple):
 
 
 class AgentActions:
-    """Has the modules act for all agents of all environments.
+    """Calls the modules for all agents of all environments.
 
     Agents that left get the action 0, which is ignored.
 
@@ -58,7 +58,7 @@ class AgentActions:
     def __init__(
         self, groups: Mapping[str, AgentGroup], num_envs: int, *, normalize: bool, clip: bool
     ) -> None:
-        """For N environments with these groups; `normalize` and `clip` as RLlib's config."""
+        """Acts for N environments with these groups; `normalize` and `clip` as RLlib's config."""
         self._groups, self._num_envs = groups, num_envs
         self._scale = {
             name: ActionScaling(group.single_action_space, normalize=normalize, clip=clip)
@@ -124,7 +124,7 @@ class AgentActions:
         Args:
           modules: The MultiRLModule.
           obs: group -> (N * A, ...).
-          device: Of the modules.
+          device: Device of the modules.
           explore: Whether actions are drawn.
           t: The time step that exploring modules are told.
 
@@ -196,7 +196,7 @@ class AgentCheck:
     """Checks whom policy_mapping_fn has act for the agents; what was found right is remembered."""
 
     def __init__(self, groups: Mapping[str, AgentGroup]) -> None:
-        """For agents of these groups."""
+        """Takes agents of these groups."""
         self._places = {
             agent: (name, group) for name, group in groups.items() for agent in group.agents
         }
@@ -253,7 +253,7 @@ def in_eval_mode(modules: Any) -> Iterator[None]:
 def _run(
     module: Any, obs: Array, device: torch.device | str | None, *, explore: bool, t: int
 ) -> dict[str, Array]:
-    """What a module says of (B, ...) observations, with actions."""
+    """A module's outputs for (B, ...) observations, with actions."""
     exploring, exploiting = forwards(module)
     batch = {Columns.OBS: to_tensor(obs, device)}
     with torch.no_grad():

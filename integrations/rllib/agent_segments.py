@@ -32,7 +32,7 @@ class AgentsEnded:
     Attributes:
       length: Steps of the environment.
       duration_s: From its first to its last step.
-      returns, steps: Of each agent, by name.
+      returns, steps: Those of each agent, by name.
       module_returns: Sums over the agents of each module.
     """
 
@@ -76,7 +76,7 @@ class AgentSegments:
         *,
         lookback: int,
     ) -> None:
-        """Without steps; `begin` comes next. `new_episode` returns one without data."""
+        """Starts without steps; `begin` comes next. `new_episode` returns one without data."""
         self._num_envs, self._new_episode = num_envs, new_episode
         self._groups = groups
         self._segments = {
@@ -265,7 +265,7 @@ class AgentSegments:
         return left
 
     def _successor(self, episode: MultiAgentEpisode) -> MultiAgentEpisode:
-        """What goes on with an episode, without data."""
+        """The chunk that goes on with an episode, without data."""
         return MultiAgentEpisode(
             episode.id_,
             observation_space=episode.observation_space,

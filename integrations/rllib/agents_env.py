@@ -147,7 +147,7 @@ class AgentDictsEnv(AgentsEnv):
 
 
 class _OneEnv(MultiAgentEnv):
-    """What RLlib's runner asks a single environment for."""
+    """The face of a single environment that RLlib's runner asks."""
 
     def __init__(self, whole: AgentsEnv) -> None:
         super().__init__()

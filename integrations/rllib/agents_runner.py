@@ -220,7 +220,7 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
         if random_actions:
             acted = agents.random(env.by_group(env.pool.action_space.sample()))
         else:
-            # of all runners together, roughly, as RLlib counts them
+            # the steps of all runners together, roughly, as RLlib counts them
             runners = self.config.num_env_runners or 1
             lifetime = (self.num_env_steps_sampled_lifetime // runners + steps) * runners
             with self.metrics.log_time(RLMODULE_INFERENCE_TIMER):

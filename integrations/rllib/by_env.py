@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class Ends(NamedTuple):
-    """Where episodes ended: in arena rows t (E,) of the environments `row` (E,)."""
+    """Ends of episodes: in arena rows t (E,) of the environments `row` (E,)."""
 
     t: Array
     row: Array

@@ -16,7 +16,7 @@ from .memory import nested
 
 Array = NDArray[Any]
 
-# what a chunk has of its own
+# attributes that each chunk has of its own
 _OWN = (
     *("id_", "observations", "infos", "actions", "rewards", "extra_model_outputs"),
     *("is_terminated", "is_truncated", "t_started", "t", "_custom_data"),
@@ -32,7 +32,7 @@ class ChunkFactory:
     """
 
     def __init__(self, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-        """Of these spaces of one environment."""
+        """Makes chunks of these spaces of one environment."""
         empty = SingleAgentEpisode(
             "empty", observation_space=obs_space, action_space=action_space, len_lookback_buffer=0
         )
@@ -64,7 +64,7 @@ class ChunkFactory:
         """Makes a chunk; its arrays are `obs` and `columns` themselves.
 
         Args:
-          id_: Of the episode; all its chunks have the same.
+          id_: Id of the episode; all its chunks have the same.
           obs: (lookback + T + 1, ...).
           columns: name -> (lookback + T, ...): actions, rewards, and what the module said.
           infos: lookback + T + 1 dicts.

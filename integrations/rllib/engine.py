@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes a runner's module in the bulk loop: the pool's own threads, or torch."""
+"""Choice of the engine that computes a runner's module in the bulk loop: native, or torch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ModuleEngine:
         self._to_seed = set(self._read)
 
     def forget(self) -> None:
-        """Has the module read again: the pool is another one."""
+        """Makes the next use read the module again: the pool is another one."""
         self._read.clear()
 
     def _check(self, env: RolloutsVectorEnv, *, keep_infos: bool) -> None:

@@ -75,7 +75,7 @@ class BatchSteps(VectorWrapper):
 
 @dataclass(frozen=True)
 class EnvCreator:
-    """What RLlib calls, in every worker, with its env_config; picklable.
+    """A picklable function that RLlib calls with its env_config in every worker.
 
     Attributes:
       env_id: As for `rollouts.make_vec`.

@@ -55,7 +55,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     Attributes:
       slow_reason: Why RLlib's own loop runs in place of the bulk one; "" where it does not.
-      rollout_engine: Who computes the module in the bulk loop. "native": the pool's own threads,
+      rollout_engine: Engine that computes the module in bulk. "native": the pool's own threads,
         between steps, without Python; "torch": the module itself, step by step; "auto": native
         where that is possible. Set it in a subclass.
       num_torch_threads: Threads that torch computes with while sampling, where InferenceThreads do
@@ -93,7 +93,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     @property
     def native_reason(self) -> str:
-        """Why torch computes the module in the bulk loop; "" where the pool's threads do."""
+        """The reason why torch computes the module in the bulk loop; "" where native code does."""
         return self._engine.reason
 
     # -- what RLlib calls ----------------------------------------------------------
@@ -269,7 +269,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
     def _step_natively(
         self, actor: NativeActor, num_steps: int, num_ended: int | None = None
     ) -> int:
-        """Has the pool act and step; fewer steps where `num_ended` episodes end in fewer.
+        """Lets the pool act and step; fewer steps where `num_ended` episodes end in fewer.
 
         Returns:
           Steps of all environments; 0 where these were made anew.
@@ -307,7 +307,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         with torch.no_grad():
             with self.metrics.log_time(RLMODULE_INFERENCE_TIMER):
                 if explore:
-                    # of all runners together, roughly, as RLlib counts them
+                    # the steps of all runners together, roughly, as RLlib counts them
                     runners = self.config.num_env_runners or 1
                     lifetime = (self.num_env_steps_sampled_lifetime // runners + steps) * runners
                     explorer = functools.partial(self._explore, t=lifetime)

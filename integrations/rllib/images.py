@@ -48,7 +48,7 @@ class ByteCNNEncoder(TorchCNNEncoder):
     """RLlib's CNN, of the same weights, on images of bytes."""
 
     def __init__(self, config: ByteCNNEncoderConfig) -> None:
-        """Of what RLlib's CNN is made of."""
+        """Builds the parts of which RLlib's CNN is made."""
         super().__init__(config)
         self._channels_first = config.channels_first
         # the same numbers in an order in memory that convolutions of CPUs take half the time with
@@ -88,15 +88,15 @@ class ByteImages:
 
 
 class BytePPOCatalog(ByteImages, PPOCatalog):
-    """For PPO, APPO and IMPALA."""
+    """The catalog of PPO, APPO and IMPALA."""
 
 
 class ByteDQNCatalog(ByteImages, DQNCatalog):
-    """For DQN."""
+    """The catalog of DQN."""
 
 
 class ByteSACCatalog(ByteImages, SACCatalog):
-    """For SAC."""
+    """The catalog of SAC."""
 
 
 _CATALOGS = {

@@ -85,7 +85,7 @@ class InferenceThreads:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Has the caller compute alone, too, while it waits for steps and inferences."""
+        """Makes the caller compute alone, too, while it waits for steps and inferences."""
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which actions are allowed, where RLlib's modules look for it: in the observation."""
+"""Masks of allowed actions where RLlib's modules look for them: in the observation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASK, OBS = "action_mask", "observations"
 
 
 class WithActionMasks(VectorWrapper):
-    """Has observations of "action_mask" (N, A) float32, 1 for what is allowed, and "observations".
+    """Gives observations "action_mask" (N, A) float32, 1 for what is allowed, and "observations".
 
     A is the number of actions; of MultiDiscrete actions, the sum over all parts. The masks are
     those of `VectorEnv.action_masks`.

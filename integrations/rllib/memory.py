@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stateful RLModule remembers of each environment, as the pool's threads carry it on."""
+"""States of a stateful RLModule by environment, as the pool's threads carry them on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def states_after(
     """Returns the states (T, N, size) that each of T steps left, those that ended an episode too.
 
     Args:
-      arrays: Of `VectorEnv.collect`: what each step met, and how the rollout goes on.
+      arrays: Arrays of `VectorEnv.collect`: what each step met, and how the rollout goes on.
       compute: Maps observations with the states behind them (B, ...) to the module's outputs,
         whose last ones are the new states: for steps whose state nobody went on with.
     """

@@ -36,12 +36,12 @@ _SAID = {Columns.ACTIONS, Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS}
 
 
 class NativeActor:
-    """What chooses actions inside a pool as an RLModule does, exploring or not.
+    """Chooses actions inside a pool as an RLModule does, exploring or not.
 
     The module stays the master: weights that are loaded into it hold from the next rollout on.
 
     Attributes:
-      module: Whose actor it is.
+      module: The module whose actor it is.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class NativeActor:
 
         Args:
           obs: (T + 1, N, ...); the first row is read, the others are written.
-          memory: Of these environments; left alone by a module that has none.
+          memory: States of these environments; left alone by a module that has none.
         Returns:
           The steps; or an error of the module's, which is no failure of the environments: these
           are somewhere in the rollout then.
@@ -134,7 +134,7 @@ class NativeActor:
     # -- helpers -------------------------------------------------------------------
 
     def _columns(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """What an episode has of the steps, in the dtypes that torch's answer has."""
+        """The columns of an episode's steps, in the dtypes that torch's answer has."""
         action, log_prob, inputs = arrays["action"], arrays["log_prob"], arrays["inputs"]
         if self._factor is not None:
             # back to what the module says, whose actions are normalised
@@ -214,7 +214,7 @@ def _answer(
     *,
     explore: bool,
 ) -> dict[str, Array]:
-    """What the module says of two observations, by torch; SpecError where it says too much."""
+    """The module's outputs for two observations, by torch; SpecError where there are too many."""
     space = env.single_observation_space
     obs = np.zeros((2, *(space.shape or ())), space.dtype)
     try:

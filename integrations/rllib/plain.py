@@ -52,7 +52,7 @@ _OF_SEVERAL_AGENTS = (AgentToModuleMapping, ModuleToAgentUnmapping)
 
 
 def config_reason(runner: Any) -> str:
-    """What in a runner's config or callbacks asks for single steps; "" where nothing does."""
+    """The part of a runner's config or callbacks that asks for single steps; "" for none."""
     config = runner.config
     for name in _PER_STEP:
         if force_list(getattr(config, f"callbacks_{name}")):
@@ -95,7 +95,7 @@ def _has_action_masks(runner: Any) -> bool:
 
 
 def connector_reason(runner: Any) -> str:
-    """What in a runner's pipelines is not RLlib's default; "" where nothing is, or none is made."""
+    """The part of a runner's pipelines that is not RLlib's default; "" for none."""
     has_agents = runner.config.is_multi_agent
     for name, pieces_of_all in (
         ("_env_to_module", _ENV_TO_MODULE),

@@ -98,10 +98,10 @@ class Segment:
         lookback: int,
         keep_infos: bool,
     ) -> None:
-        """Without steps; `begin` comes next."""
+        """Starts without steps; `begin` comes next."""
         self._num_envs, self._lookback, self._keep_infos = num_envs, lookback, keep_infos
         self._make_chunk = ChunkFactory(obs_space, action_space)
-        # of a stateful module
+        # states of a stateful module
         self.memory = Memory(num_envs)
         self._capacity = 0
         self._columns: dict[str, Array] = {}
@@ -127,7 +127,7 @@ class Segment:
         self._obs[0] = obs
         self._write_infos(0, info)
         self._ids = _new_ids(self._num_envs)
-        # of the episodes that go on, before this call
+        # counts before this call, for the episodes that go on
         self._length = np.zeros(self._num_envs, np.int64)
         self._return = np.zeros(self._num_envs, np.float64)
         self._seconds = np.zeros(self._num_envs, np.float64)
@@ -241,7 +241,7 @@ class Segment:
         )
 
     def _times(self) -> Array:
-        """When this call began, and when each of its steps was done."""
+        """Times at which this call began and each of its steps was done."""
         return np.concatenate([[self._started], self._clock[self._first : self._next]])
 
     def _cut(self, steps: ByEnv, chunks: Chunks, ends: Ends | None) -> list[SingleAgentEpisode]:

@@ -70,6 +70,6 @@ class BaseVecEnv(VecEnv):
         raise NotImplementedError
 
     def _numbers(self, indices: Indices) -> list[int]:
-        """Which environments VecEnv's `indices` stand for."""
+        """The environments that VecEnv's `indices` stand for."""
         everything = range(self.num_envs)
         return [everything[index] for index in self._get_indices(indices)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which callbacks look at the local variables of a rollout, and have to be given them."""
+"""Callbacks that look at the local variables of a rollout, and have to be given them."""
 
 from __future__ import annotations
 

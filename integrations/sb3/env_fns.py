@@ -78,7 +78,7 @@ class EnvFnsVecEnv(BaseVecEnv):
         infos = _infos(told, self.num_envs)
         ended = _infos(final_info, self.num_envs) if done.any() else []
         for row in np.flatnonzero(done).tolist():
-            # what came beside the next episode's first observation
+            # infos of the next episode's first observation
             self.reset_infos[row] = infos[row]
             infos[row] = ended[row] | {"terminal_observation": final_obs[row]}
         for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class FinishedRollout:
-    """What came of T steps of N environments, beside what is in the RolloutBuffer.
+    """Results of T steps of N environments, besides what is in the RolloutBuffer.
 
     Attributes:
       last_obs    (N, *obs_shape)   observations after the last row
@@ -46,7 +46,7 @@ class FinishedRollout:
     final_obs: Array | None = None
 
     def finish(self, model: Any, env: Any, callback: Any, buffer: Any) -> bool:
-        """Does what an algorithm does beside stepping; False where a callback says stop.
+        """Runs the rest of an algorithm's rollout, but no step; False where a callback says stop.
 
         The buffer has rewards without what is bootstrapped. After a stop the model goes on where
         the environments are, behind the whole rollout.

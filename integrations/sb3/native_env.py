@@ -36,17 +36,17 @@ class NativeEnv:
 
     @property
     def spec(self) -> EnvSpec:
-        """What its id stands for."""
+        """The spec of its id."""
         return self._pool.env_specs[self._index]
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """Of this environment."""
+        """The space of this environment."""
         return self._pool.single_observation_space
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """Of this environment."""
+        """The space of this environment."""
         return self._pool.single_action_space
 
     @property

@@ -95,7 +95,7 @@ class PolicyReader:
                 self._native = NativePolicy.from_torch(
                     policy, pool.single_action_space, pool.single_observation_space
                 )
-                # of torch's random numbers, so that a model's seed decides it
+                # drawn from torch's random numbers, so that a model's seed decides it
                 self._native.seed(int(torch.randint(2**63 - 1, ()).item()))
             except SpecError as error:
                 self._why_not = str(error)
@@ -188,7 +188,7 @@ def _arrays(buffer: Any, obs: Array) -> dict[str, Array]:
 
 
 def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str:
-    """What of model and environments native code does not have; "" for nothing."""
+    """The part of model and environments that native code does not have; "" for none."""
     direct, normalizer = parted(env)
     if direct is None:
         return (
@@ -214,7 +214,7 @@ def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str
 
 
 def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
-    """What a callback may want to know that nobody knows after a rollout; "" for nothing."""
+    """A thing that a callback may ask and that nobody knows after a rollout; "" for none."""
     if callback is None or not reads_locals(callback):
         return ""
     direct, _ = parted(env)
@@ -231,7 +231,7 @@ def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
 
 
 def _why_not_from_a_gpu(model: Any, env: Any) -> str:
-    """Why a policy on a GPU stays there: it is worth one."""
+    """The reason to leave a policy on a GPU: it is large; "" for none."""
     if model.device.type == "cpu":
         return ""
     multiply_adds = sum(p.numel() for p in model.policy.parameters()) * env.num_envs

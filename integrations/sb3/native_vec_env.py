@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.pool.face import check_on_host
 from rollouts.pool.make import make_vec
 from rollouts.pool.vector_env import VectorEnv
 
@@ -99,7 +100,7 @@ class NativeVecEnv(BaseVecEnv):
 
     @property
     def info_names(self) -> tuple[str, ...]:
-        """What infos have of the environments' own, such as lives."""
+        """Names of the environments' own infos, such as lives."""
         return self.pool.info_names
 
     # -- stepping --------------------------------------------------------------------
@@ -159,7 +160,7 @@ class NativeVecEnv(BaseVecEnv):
         """The list of info dicts for a step that `recv` returned.
 
         Args:
-          step: Of this environment.
+          step: Step of this environment.
           done: (N,) terminated | truncated.
           last_obs: (N, ...) the observations that were acted on, for environments that failed.
         """
@@ -180,7 +181,7 @@ class NativeVecEnv(BaseVecEnv):
         return infos
 
     def ended_episodes(self, step: StepBatch, rows: NDArray[np.intp]) -> dict[int, Episode]:
-        """What a Monitor would say of the games that ended in these rows; {} without monitor."""
+        """A Monitor's words on the games that ended in these rows; {} without monitor."""
         if not self._monitor:
             return {}
         return self.episodes.ended(
@@ -272,6 +273,12 @@ def open_pool(
         if num_envs is not None or options:
             given = [*(["num_envs"] if num_envs is not None else []), *options]
             raise SpecError(f"{given} were given beside {env!r}: give them to rollouts.make_vec")
+        check_on_host(env)
+        if "python" in env.engine.can:
+            raise SpecError(
+                f"{env!r} hosts environments in Python: give RolloutsVecEnv the functions that "
+                "make them"
+            )
         pool = env
     else:
         for name in ("autoreset_mode", "batch_size"):
@@ -307,7 +314,7 @@ def is_direct(env: Any) -> bool:
 
 
 def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:
-    """Where (N,) an episode was cut short and may be valued as if it went on.
+    """Marks rows (N,) whose episode was cut short and may be valued as if it went on.
 
     Not where the environment failed: nobody knows what would have followed.
     """

@@ -100,7 +100,7 @@ def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrapp
     wrappers = read_wrappers(given)
     if not wrappers.normalizes:
         return dict(options), None
-    # what VecNormalize does in place of the pool
+    # VecNormalize does this in place of the pool
     own = set(NORMALIZERS)
     if wrappers.normalize_reward is not None:
         # a reward is clipped after it was scaled
@@ -160,7 +160,7 @@ def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
 
 
 def to_native(env: VecNormalize) -> dict[str, Any]:
-    """What `rollouts.VectorEnv.collect` takes to count and scale as a VecNormalize does."""
+    """The arguments with which `rollouts.VectorEnv.collect` counts and scales as a VecNormalize."""
     given = {
         "epsilon": env.epsilon,
         "clip_obs": env.clip_obs,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -16,7 +16,7 @@ from ..shared.missing import needs
 from .callbacks import reads_locals
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .random_actions import can_sample_rows, sample_rows
-from .remote import WorkerOptions
+from .remote import WorkerOptions, closed_by_errors
 from .remote_replay import RemoteReplay
 
 try:
@@ -41,17 +41,18 @@ class OffPolicyRollouts:
     those of HER and of n-step returns. `num_torch_threads` is as in `OnPolicyRollouts`.
 
     Torch computes the policy here, also where native code could read it: that was measured and does
-    not pay. A step's actions are a small part of the gradient step that follows, of SAC, TD3 and
-    DDPG some 2 %, and DQN's `learn` was now faster, now slower with them.
+    not pay. For SAC, TD3 and DDPG, computing a step's actions takes some 2 % of the time of the
+    gradient step that follows. DQN's `learn` was faster in some runs and slower in others.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should
-    be such that it has 10 ms of work. `close` stops the actors.
+    be such that it has 10 ms of work. `close` stops the actors, and so does an error that
+    ends `learn`.
     """
 
     num_torch_threads: int | None = None
 
-    # of the algorithm that this is mixed into
+    # attributes of the algorithm that this is mixed into
     policy: Any
     action_space: Any
     use_sde: bool
@@ -65,7 +66,7 @@ class OffPolicyRollouts:
         """Takes the algorithm's arguments and two more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`.
         """
@@ -74,6 +75,11 @@ class OffPolicyRollouts:
         self.worker_options = worker_options
         self._remote: RemoteReplay | None = None
         super().__init__(*args, **kwargs)
+
+    def learn(self, *args: Any, **kwargs: Any) -> Self:
+        """Runs the algorithm's own `learn`; an error also stops the Ray actors."""
+        with closed_by_errors(self):
+            return super().learn(*args, **kwargs)  # type: ignore[misc, no-any-return]
 
     def collect_rollouts(
         self,
@@ -140,7 +146,7 @@ class OffPolicyRollouts:
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[Array, Array]:
-        """Does what the algorithm does, with random actions drawn for all environments at once."""
+        """Samples as the algorithm does, with random actions drawn for all environments at once."""
         is_random = self.num_timesteps < learning_starts
         if not is_random and is_plain_dqn(self):
             # the generator that DQN.predict draws from

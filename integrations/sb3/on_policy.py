@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from .native_rollouts import PolicyReader, check_engine, collect, fits
 from .native_train import TrainReader, train
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .policy_forward import ActorCriticForward, env_actions
-from .remote import RemoteRollouts, WorkerOptions
+from .remote import RemoteRollouts, WorkerOptions, closed_by_errors
 
 try:
     from stable_baselines3 import A2C, PPO
@@ -58,12 +58,12 @@ class OnPolicyRollouts:
     policy. A worker collects its columns of the buffer, with the newest weights, while the others
     do: on-policy, as many steps per update as without. Callbacks are called as with the native
     engine, and infos have what a Monitor says alone; actions are drawn from other random streams.
-    `close` stops the actors.
+    `close` stops the actors, and so does an error that ends `learn`.
     """
 
     num_torch_threads: int | None = None
 
-    # of the algorithm that this is mixed into
+    # attributes of the algorithm that this is mixed into
     env: Any
     policy: Any
     rollout_buffer: Any
@@ -89,7 +89,7 @@ class OnPolicyRollouts:
         """Takes the algorithm's arguments and three more.
 
         Args:
-          args, kwargs: Of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
           rollout_engine: "native": the pool's threads compute the policy; "torch": torch does;
             "auto": native where that is possible. See the class.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
@@ -106,6 +106,11 @@ class OnPolicyRollouts:
         self.worker_options = worker_options
         self._remote: RemoteRollouts | None = None
         super().__init__(*args, **kwargs)
+
+    def learn(self, *args: Any, **kwargs: Any) -> Self:
+        """Runs the algorithm's own `learn`; an error also stops the Ray actors."""
+        with closed_by_errors(self):
+            return super().learn(*args, **kwargs)  # type: ignore[misc, no-any-return]
 
     def collect_rollouts(
         self, env: Any, callback: Any, rollout_buffer: Any, n_rollout_steps: int
@@ -130,12 +135,12 @@ class OnPolicyRollouts:
 
     @property
     def engine(self) -> str:
-        """Who computes the policy: "native", or "torch"."""
+        """The engine that computes the policy: "native", or "torch"."""
         return "torch" if self._engine_choice()[0] is None else "native"
 
     @property
     def why_not_native(self) -> str:
-        """What kept the policy with torch; "" where nothing did."""
+        """The reason why torch computes the policy; "" where it does not."""
         return self._engine_choice()[1]
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class ActorCriticForward:
 
 
 def env_actions(model: Any, actions: Array) -> Array:
-    """What the environments get for what the policy chose: inside the bounds of a Box."""
+    """The actions that environments get for the policy's: inside the bounds of a Box."""
     space = model.action_space
     if not isinstance(space, spaces.Box):
         return actions
@@ -107,7 +107,7 @@ def env_actions(model: Any, actions: Array) -> Array:
 
 
 def _sampler(policy: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
-    """What draws actions from the actor's outputs; None where the policy is called as it is."""
+    """A function that draws actions from the actor's outputs; None to call the policy as it is."""
     if not isinstance(policy, ActorCriticPolicy) or isinstance(
         policy.observation_space, spaces.Dict
     ):

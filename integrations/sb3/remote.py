@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,14 @@ from .policy_forward import ActorCriticForward
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from rollouts.distributed import Fragment, PolicySpec, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import Fragment, PolicySpec
     from rollouts.policy import Policy
 
 Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
 
-# what the adapter sets itself
+# options that the adapter sets itself
 _OURS = ("sync_mode", "merge", "queue", "rollout_length", "num_envs_per_worker")
 
 
@@ -43,10 +45,10 @@ class MakeActor:
     """Makes the policy of a worker; pickles.
 
     Attributes:
-      policy_class: Of Stable-Baselines3's actor-critic policies.
-      spaces: Of the model: observation, action.
+      policy_class: One of Stable-Baselines3's actor-critic policies.
+      spaces: Spaces of the model: observation, action.
       policy_kwargs: As the model got them.
-      engine: Who computes it, as rollout_engine; "auto" where native code can.
+      engine: Engine that computes it, as rollout_engine; "auto" where native code can.
     """
 
     policy_class: Callable[..., Any]
@@ -187,13 +189,28 @@ class RemoteRollouts:
             self._incarnations[fragment.worker_id] = fragment.incarnation
 
 
+@contextmanager
+def closed_by_errors(model: Any) -> Iterator[None]:
+    """Closes a model's workers where an error ends its training.
+
+    Left alone they would keep their CPUs for as long as anybody has the error's traceback, and what
+    starts next in the same Ray would wait for these. Nor could they go on: fragments may be on
+    their way that belong to a rollout that nobody takes any more.
+    """
+    try:
+        yield
+    except BaseException:
+        model.close()
+        raise
+
+
 def side_by_side(arrays: list[Array]) -> Array:
     """Joins (T, B, ...) arrays of several workers."""
     return np.concatenate(arrays, axis=1)
 
 
 def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[Episode]:
-    """What a Monitor says of the episodes that ended, by time and then by environment."""
+    """A Monitor's words on the episodes that ended, by time and then by environment."""
     ended = side_by_side([b.terminated | b.truncated for b in batches])
     returns = side_by_side([b.episode_return for b in batches])[ended]
     lengths = side_by_side([b.episode_length for b in batches])[ended]
@@ -212,14 +229,15 @@ def start_coordinator(
     """Starts the workers of a model, each with its share of the environments.
 
     Args:
-      model: Whose num_workers, worker_options and seed count.
-      env: Which the workers make again.
+      model: Has the num_workers, worker_options and seed that count.
+      env: The environments that the workers make again.
       num_steps: Steps T of a rollout.
-      make_policy: Of `rollouts.RolloutCoordinator`.
-      keep_final_obs: Of `rollouts.distributed.CollectOptions`.
+      make_policy: That of `rollouts.RolloutCoordinator`.
+      keep_final_obs: That of `rollouts.distributed.CollectOptions`.
       options: Wrappers that workers put around what they make.
     """
-    from rollouts.distributed import CollectOptions, QueueLimits, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import CollectOptions, QueueLimits
 
     env_id, num_envs, recipe = env.pool.engine.recipe
     assert isinstance(env_id, str)  # lists were refused before

@@ -33,11 +33,12 @@ except ImportError as error:
     raise needs("sb3", error) from error
 
 if TYPE_CHECKING:
-    from rollouts.distributed import PolicySpec, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import PolicySpec
 
 Array = NDArray[Any]
 
-# of a policy's weights, what acts
+# parts of a policy's weights that act
 _ACTING = ("q_net.", "actor.")
 # travels with them: [1.0 where actions are all random, DQN's exploration rate]
 _EXPLORATION = "rollouts.exploration"
@@ -241,7 +242,7 @@ class _Rollout:
         )
 
     def next_obs(self, t: int) -> Array:
-        """What followed step t, the last observation where an episode ended."""
+        """The observation that followed step t, the last one where an episode ended."""
         following = np.array(self.obs[t + 1])
         for row in np.flatnonzero(self.ended[t]).tolist():
             following[row] = self.final_obs[t, row]

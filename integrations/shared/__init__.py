@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several adapters need: episodes, infos by row, environments in processes, extras."""
+"""Parts that several adapters need: episodes, infos by row, environments in processes, extras."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rollouts.pool.vector_env import VectorEnv
 
 Array = NDArray[Any]
-# of one game: {"r": return, "l": length in steps, "t": seconds since the statistics began}
+# one game: {"r": return, "l": length in steps, "t": seconds since the statistics began}
 Episode = dict[str, float]
 
 
@@ -27,7 +27,7 @@ class EpisodeStatistics:
 
     def __init__(self, env: VectorEnv) -> None:
         self._start_s = time.time()
-        # of these, returns and lengths begin anew with a life; of those marked, they go on
+        # returns and lengths of the first begin anew with a life; those of the marked go on
         self._by_life = _where(env, "episodic_life", (True, "continue"))
         self._marked = _where(env, "life_loss_info", (True,)) & ~_where(
             env, "episodic_life", (True, "continue", "restart")
@@ -42,7 +42,7 @@ class EpisodeStatistics:
         self._lengths = np.zeros(len(self._by_life), np.int64)
 
     def seconds(self) -> float:
-        """Since the statistics began."""
+        """Seconds since the statistics began."""
         return round(time.time() - self._start_s, 6)
 
     def ended(

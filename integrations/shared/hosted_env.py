@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an adapter puts around an environment that runs in another process, to reach it alone.
+"""A wrapper around an environment of another process, by which an adapter reaches it alone.
 
 Imports nothing but Gymnasium: processes that are not forked load it anew.
 """
@@ -46,7 +46,7 @@ class MakeHosted:
 
 
 class HostedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Does what it is told if it is meant; calls go to all environments of a host."""
+    """Obeys calls that are meant for it; each call goes to all environments of a process."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an adapter says when its library is not installed."""
+"""Errors of adapters whose library is not installed."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from rollouts.pool.statistics import RunningStatistics
 
 
 class PoolStatistics:
-    """What an adapter whose `pool` normalises offers of it; see `rollouts.VectorEnv`."""
+    """Statistics of an adapter whose `pool` normalises; see `rollouts.VectorEnv`."""
 
     pool: Any
 
     @property
     def observation_statistics(self) -> RunningStatistics:
-        """By which observations are scaled; SpecError where nothing is."""
+        """The statistics that scale observations; SpecError for none."""
         statistics: RunningStatistics = self.pool.observation_statistics
         return statistics
 
@@ -25,7 +25,7 @@ class PoolStatistics:
 
     @property
     def reward_statistics(self) -> RunningStatistics:
-        """By which rewards are scaled; SpecError where nothing is."""
+        """The statistics that scale rewards; SpecError for none."""
         statistics: RunningStatistics = self.pool.reward_statistics
         return statistics
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Tianshou policy says about a step, and the spread of what it chose from."""
+"""A Tianshou policy's outputs for a step, and the distribution that its actions come from."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class BlockWriter:
             if column is not None:
                 stored[index] = _join(column)
             else:
-                # what a hook has added to earlier episodes
+                # a hook has added this column in earlier episodes: empty here
                 stored[index] = None if _is_object(stored) else 0
         if self._prioritized:
             self.buffer.init_weight(index)

@@ -64,12 +64,12 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
 
     @property
     def engine(self) -> str:
-        """Who computed the policy in the last collect of n_step: "native", or "torch"."""
+        """The engine of the last collect of n_step: "native", or "torch"."""
         return "torch" if self.why_not_native else "native"
 
     @property
     def why_not_native(self) -> str:
-        """What kept the policy with torch; "" where nothing did."""
+        """The reason why torch computes the policy; "" where it does not."""
         return self._policy_reader.why_not
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
     def _native_actor(
         self, n_step: int, render: float | None, gym_reset_kwargs: dict[str, Any] | None
     ) -> NativeActor | None:
-        """What acts in the pool's threads; None where torch does."""
+        """The actor in the pool's threads; None where torch acts."""
         why_not = ""
         if render or gym_reset_kwargs or not self._writes_blocks():
             why_not = "Tianshou's own loop is needed, see rollouts.integrations.tianshou"
@@ -187,7 +187,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         self._kept_info = self._pre_collect_info_R, loop.info
 
     def _first_info(self, ids: Array) -> Any:
-        """What the policy sees as info at the start of a collect."""
+        """The info that the policy gets at the start of a collect."""
         dicts_of, batch = getattr(self, "_kept_info", (None, None))
         if dicts_of is self._pre_collect_info_R and len(ids) == self.env_num:
             return batch
@@ -211,7 +211,7 @@ class _BlockLoop:
         self._returns: list[Array] = []
         self._lengths: list[Array] = []
         self.num_steps = self.num_episodes = 0
-        # of the R environments: where they are
+        # state of the R environments
         self.ids = np.arange(rows)
         self.obs: Array = collector._pre_collect_obs_RO[self.ids]
         self.info = collector._first_info(self.ids)

@@ -48,7 +48,7 @@ class Scaling(NamedTuple):
 
 
 class NativeActor:
-    """What chooses actions inside a pool as a ProbabilisticActorPolicy does.
+    """Chooses actions inside a pool as a ProbabilisticActorPolicy does.
 
     The policy stays the master: weights that it learns hold from the next collect on.
 
@@ -76,7 +76,7 @@ class NativeActor:
             self._space,
             env.single_observation_space,
             head=Head(kind, deterministic=deterministic),
-            # of torch's random numbers, so that its seed decides it
+            # drawn from torch's random numbers, so that its seed decides it
             seed=int(torch.randint(2**63 - 1, ()).item()),
         )
         size = int(self._space.n) if kind == "categorical" else 2 * int(np.prod(self._space.shape))
@@ -113,7 +113,7 @@ class PolicyReader:
     """
 
     def __init__(self) -> None:
-        """Has read nothing yet."""
+        """Starts without a policy."""
         self.why_not = "nothing was collected yet"
         self._seen: tuple[Any, ...] = ()
         self._read: NativeActor | str = ""
@@ -187,7 +187,7 @@ class _Actor(Wrapped):
             )
 
     def scale(self, scaling: Scaling | None) -> None:
-        """Has the means and log stds be those of what the environment gets."""
+        """Scales means and log stds to those of the actions that the environment gets."""
         if scaling is not None:
             self._scaling = torch.from_numpy(scaling.middle), torch.from_numpy(scaling.half)
 
@@ -229,7 +229,7 @@ def _some_outputs(like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _distribution(policy: Any, outputs: tuple[Tensor, ...]) -> Any:
-    """What dist_fn makes of an actor's outputs: a Categorical or a Normal."""
+    """The distribution that dist_fn makes of an actor's outputs: a Categorical or a Normal."""
     try:
         dist = policy.dist_fn(outputs[0] if len(outputs) == 1 else outputs)
     except Exception as error:
@@ -292,7 +292,7 @@ def _check_space(space: gym.Space[Any], policy: Any, kind: HeadName) -> None:
 
 
 def _scaling(policy: Any) -> Scaling | None:
-    """What map_action comes to, beside the clipping to the space's bounds; None for nothing."""
+    """The scaling of map_action, without the clipping to the space's bounds; None for none."""
     space, method = policy.action_space, policy.action_bound_method
     low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     is_unit = bool((low == -1).all() and (high == 1).all())

@@ -16,7 +16,7 @@ from .vector_env import RolloutsVectorEnv, Step, dicts
 
 Array = npt.NDArray[Any]
 
-# of a part's observations: a collect may be longer than memory is large
+# bound of a part's observations: a collect may be longer than memory is large
 _MAX_BYTES = 1 << 24
 
 

@@ -16,12 +16,13 @@ from tianshou.data import to_numpy
 import rollouts
 from rollouts.batch import StepBatch
 from rollouts.errors import DTypeError, ProtocolError, SpecError
+from rollouts.pool.face import check_on_host
 
 Array = npt.NDArray[Any]
 
 
 class Pool(Protocol):
-    """What is needed of a `rollouts.VectorEnv` or of anything that steps like one."""
+    """The part of a `rollouts.VectorEnv` that is needed, from anything that steps like one."""
 
     num_envs: int
     batch_size: int
@@ -61,6 +62,7 @@ def open_pool(
             f"num_envs={num_envs} and {given} are for ids; a pool that exists has its own, "
             f"got {envs!r}"
         )
+    check_on_host(envs)
     if not hasattr(envs, "recv_batch"):
         raise SpecError(
             f"envs is {envs!r}, expected an id of rollouts.env_ids(), a sequence of ids or of "
@@ -270,7 +272,9 @@ class Rows:
         """Options by name, one value per environment; those that wait for a reset count."""
         count = self._pool.num_envs
         columns: dict[str, list[Any]] = {}
-        for name, value in getattr(self._pool, "env_options", {}).items():
+        engine: Any = getattr(self._pool, "engine", None)
+        has_options = engine is not None and "options" in engine.can
+        for name, value in engine.env_options().items() if has_options else ():
             columns[name] = np.broadcast_to(np.asarray(value), count).tolist()
         for name, waiting in self._due.items():
             for i, value in waiting.items():
@@ -319,7 +323,7 @@ def as_rows(obs: Any) -> Array:
     columns = [as_rows(part) for part in parts]
     rows = np.empty(len(columns[0]), dtype=object)
     for i in range(len(rows)):
-        # of arrays that the pool may write again
+        # copies, as the pool may write these arrays again
         row = [copy.deepcopy(column[i]) for column in columns]
         rows[i] = dict(zip(obs, row, strict=True)) if isinstance(obs, Mapping) else tuple(row)
     return rows

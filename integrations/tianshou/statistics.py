@@ -14,7 +14,7 @@ from ..shared.pool_statistics import PoolStatistics
 
 
 class ObsRms:
-    """What `get_obs_rms` returns: the statistics of an environment as they are at any time.
+    """The result of `get_obs_rms`: the statistics of an environment as they are at any time.
 
     Pickled, for a checkpoint, it is the `rollouts.RunningStatistics` of that moment.
     """
@@ -39,7 +39,7 @@ class ObsRms:
 
     @property
     def count(self) -> float:
-        """How many rows."""
+        """The number of rows."""
         return self.statistics.count
 
     def __reduce__(self) -> Any:

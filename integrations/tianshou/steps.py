@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a step of the environments came to, to the columns of a replay buffer."""
+"""Columns of a replay buffer from the results of a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StepWriter:
         self._buffer = buffer
         self._save_next = bool(buffer._save_obs_next)
         self._last_only = bool(buffer._save_only_last_obs)
-        self._paths: frozenset[Path] | None = None  # that the buffer is known to have
+        self._paths: frozenset[Path] | None = None  # keys that the buffer is known to have
 
     def load(self) -> None:
         """Call before the first `write`; until `store`, nobody else may use the buffer."""
@@ -154,5 +154,5 @@ def numbers(info: dict[str, Array]) -> dict[str, Array]:
 
 
 def wide(values: Array) -> Array:
-    """With the dtype that Python's own numbers have in an array."""
+    """Converts to the dtype that Python's own numbers have in an array."""
     return values.astype({"i": np.int64, "u": np.int64, "f": np.float64}.get(values.dtype.kind))

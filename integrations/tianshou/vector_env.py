@@ -24,7 +24,7 @@ Ids = int | Sequence[int] | Array | None
 
 
 class Step(NamedTuple):
-    """What stepping R environments came to; row i belongs to environment `env_id[i]`.
+    """Results of stepping R environments; row i belongs to environment `env_id[i]`.
 
     Attributes:
       obs                    (R, *obs_shape)   after the step; of an ended episode its last
@@ -226,7 +226,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
             self._attributes[i][key] = value
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """What the pool draws; native environments draw nothing: NotImplementedError."""
+        """Frames of the pool; native environments draw nothing: NotImplementedError."""
         self._assert_is_not_closed()
         return list(self.pool.render(**kwargs) or ())
 
@@ -323,7 +323,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
 
 
 class PythonVectorEnv(RolloutsVectorEnv):
-    """What `RolloutsVectorEnv(env_fns)` makes: any Python environments, a process each."""
+    """The class behind `RolloutsVectorEnv(env_fns)`: any Python environments, a process each."""
 
     def __init__(
         self,

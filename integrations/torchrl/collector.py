@@ -52,12 +52,12 @@ class RolloutsCollector(Collector):
 
     @property
     def engine(self) -> str:
-        """Who computed the policy for the last batch: "native", or "torch"."""
+        """The engine that computed the policy for the last batch: "native", or "torch"."""
         return "torch" if self.why_not_native else "native"
 
     @property
     def why_not_native(self) -> str:
-        """What kept the policy with torch; "" where nothing did."""
+        """The reason why torch computes the policy; "" where it does not."""
         return self._reading.why_not
 
     def rollout(self) -> Any:

@@ -32,7 +32,7 @@ from .specs import (
 
 Array = npt.NDArray[Any]
 
-_PARTS = ("mean", "var", "count")  # of statistics
+_PARTS = ("mean", "var", "count")  # parts of statistics
 
 
 class RolloutsEnv(PoolStatistics, EnvBase):
@@ -161,7 +161,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         return with_skipped(self, tensordict, batch.env_id, part)
 
     def _outcome(self, batch: StepBatch, rows: Any, size: torch.Size) -> TensorDictBase:
-        """What the environments of `rows` answered, as a tensordict of `size`."""
+        """The answer of the environments of `rows`, as a tensordict of `size`."""
         ended = batch.terminated | batch.truncated
         obs = batch.obs
         if len(obs) == len(self._ended):
@@ -176,7 +176,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
             self._ended[rows] = ended
         masks = {}
         if self.has_action_mask:
-            # of an ended episode its last, as the observation is
+            # an ended episode's last one, as the observation is
             masks["action_mask"] = self._tensor(batch.info["action_mask"] != 0)
         return self._dict(
             size,

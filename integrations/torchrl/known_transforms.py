@@ -23,10 +23,10 @@ _RETURN, _STEPS = "episode_reward", "step_count"
 
 
 class KnownTransforms(NamedTuple):
-    """What stands between a collector and a RolloutsEnv.
+    """The transforms between a collector and a RolloutsEnv.
 
     Attributes:
-      env: Whose steps are transformed.
+      env: The environment whose steps are transformed.
       sums: Whether "episode_reward" is there, of RewardSum().
       counts: Whether "step_count" is there, of StepCounter().
       casts: Whether observations of float64 become float32, by DoubleToFloat().

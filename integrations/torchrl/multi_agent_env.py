@@ -100,7 +100,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         # ended, and not yet reset by TorchRL
         self._ended = np.zeros(pool.num_envs, np.bool_)
         self._obs: Arrays = {}  # where the environments are now
-        # who acts in the next step
+        # agents that act in the next step
         self._acting = {
             name: np.ones((pool.num_envs, group.num_agents), np.bool_)
             for name, group in pool.groups.items()
@@ -188,7 +188,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         return with_skipped(self, tensordict, batch.env_id, part)
 
     def _outcome(self, batch: MultiAgentBatch, rows: Any, size: torch.Size) -> TensorDictBase:
-        """What the environments of `rows` answered, as a tensordict of `size`."""
+        """The answer of the environments of `rows`, as a tensordict of `size`."""
         ended = batch.ended.copy()
         obs, final_obs = self._by_group(batch.obs), self._by_group(batch.final_obs)
         cut = np.zeros_like(ended)
@@ -241,7 +241,7 @@ class RolloutsMultiAgentEnv(EnvBase):
     def _group(
         self, name: str, obs: Array, acting: Array, ends: Mapping[str, torch.Tensor]
     ) -> TensorDictBase:
-        """What a group's agents see and are."""
+        """The part of a tensordict for one group's agents."""
         seen = {"observation": self._tensor(obs), "mask": self._tensor(acting), **ends}
         return TensorDict(seen, batch_size=acting.shape, device=self.device)
 

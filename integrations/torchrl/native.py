@@ -39,7 +39,7 @@ Values = dict[str, Tensor]
 _OBS, _ACTION, _VALUE = "observation", "action", "state_value"
 _INDICES = (distributions.Categorical,)
 _ONE_HOT = (OneHotCategorical, distributions.OneHotCategorical)
-# whose forward does nothing but run the parts one after the other
+# modules whose forward only runs the parts one after the other
 _SEQUENCES = (
     TensorDictSequential,
     SafeSequential,
@@ -49,12 +49,12 @@ _SEQUENCES = (
 _DRAWS = (ProbabilisticTensorDictModule, SafeProbabilisticModule)
 _COMPUTES = (TensorDictModule, SafeModule)
 _COMPARED_ROWS = 12
-# of log-densities that are found through the inverse of tanh
+# a bound for log-densities that are found through the inverse of tanh
 _TOLERANCE = 1e-3
 
 
 class NativeActor:
-    """What chooses actions inside a pool as a TensorDict policy does.
+    """Chooses actions inside a pool as a TensorDict policy does.
 
     The policy stays the master: weights that it learns hold from the next rollout on.
 
@@ -84,7 +84,7 @@ class NativeActor:
             self._space,
             pool.single_observation_space,
             head=Head(kind, deterministic=deterministic),
-            # of torch's random numbers, so that its seed decides it
+            # drawn from torch's random numbers, so that its seed decides it
             seed=int(torch.randint(2**63 - 1, ()).item()),
         )
         self._kind = kind
@@ -92,7 +92,7 @@ class NativeActor:
         self.num_inputs = int(self._space.n) if is_discrete else 2 * int(np.prod(self._space.shape))
 
     def outputs(self, obs: Tensor, arrays: Mapping[str, Array]) -> dict[Any, Tensor]:
-        """What the policy writes, by its keys.
+        """The policy's outputs, by its keys.
 
         Args:
           obs: (N, T, *obs_shape)
@@ -193,7 +193,7 @@ class _Parts:
         return values
 
     def params(self, values: Values) -> dict[str, Tensor]:
-        """What the distribution is made of: logits, or loc and scale."""
+        """Parameters of the distribution: logits, or loc and scale."""
         keys = zip(self.draw.dist_keys, self.draw.in_keys, strict=True)
         params = {name: values[key] for name, key in keys}
         if set(params) not in ({"logits"}, {"loc", "scale"}):
@@ -240,7 +240,7 @@ def _is_of(part: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def _kind_of(parts: _Parts, pool: Any, *, one_hot: bool) -> HeadName:
-    """Which head draws as the policy's distribution does; asks it of some observations."""
+    """The head that draws as the policy's distribution does; tries it on some observations."""
     space = pool.single_observation_space
     if not isinstance(space, spaces.Box):
         raise SpecError(f"observations are of {space}, expected a Box")

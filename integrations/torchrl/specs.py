@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What environments with one agent and with several share: pools, specs and actions."""
+"""Parts that environments with one agent and with several share: pools, specs and actions."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from torchrl.envs import EnvBase
 
 import rollouts
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.pool.face import check_on_host
 
 Array = npt.NDArray[Any]
 
@@ -43,6 +44,7 @@ def open_pool(envs: Any, made: dict[str, Any]) -> Any:
     given = {name: value for name, value in made.items() if value is not None}
     if given:
         raise SpecError(f"{given} are for ids; a pool that exists has its own, got {envs!r}")
+    check_on_host(envs)
     if not hasattr(envs, "recv_batch"):
         raise SpecError(f"envs is {envs!r}, expected ids or a rollouts.VectorEnv")
     if envs.autoreset_mode is not AutoresetMode.SAME_STEP:
@@ -60,7 +62,7 @@ def open_pool(envs: Any, made: dict[str, Any]) -> Any:
 
 
 def stepping_rows(tensordict: TensorDictBase, ended: npt.NDArray[np.bool_]) -> Array | None:
-    """Which environments step: those marked by "_step" (N, 1) bool; None for all.
+    """The environments that step: those marked by "_step" (N, 1) bool; None for all.
 
     Raises:
       ProtocolError: An episode of one of these has ended.
@@ -79,7 +81,7 @@ def stepping_rows(tensordict: TensorDictBase, ended: npt.NDArray[np.bool_]) -> A
 
 
 def with_skipped(env: EnvBase, tensordict: TensorDictBase, rows: Any, part: TensorDictBase) -> Any:
-    """What some environments answered, and of the others what they were before."""
+    """The answer of some environments, and the earlier one of the others."""
     whole = env._skip_tensordict(tensordict).select(*part.keys(True, True))
     whole[torch.from_numpy(np.array(rows)).to(whole.device or "cpu").long()] = part
     return whole

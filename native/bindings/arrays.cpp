@@ -225,7 +225,7 @@ OutArrays& OutArrays::operator=(OutArrays&& other) noexcept {
   groups_ = std::move(other.groups_);
   num_groups_ = other.num_groups_;
   view_ = other.view_;
-  // which points to its own groups
+  // this view points to its own groups
   view_.groups = groups_.views().data();
   return *this;
 }

@@ -36,7 +36,7 @@ pybind11::array FrameArray(const Frame& frame);
 // name -> array.
 pybind11::dict WorldDict(const WorldArrays& arrays);
 
-// Of the info columns, in the order of MakeArrays.
+// Names of the info columns, in the order of MakeArrays.
 pybind11::tuple InfoNames(const EnvSpec& spec);
 
 // A caller's arrays of one call, no two of which may share memory: each would be written into.

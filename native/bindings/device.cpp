@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pools of a GPU ask of the native core: bytes of options, and saved states as columns.
+// The native core's answers to pools of a GPU: bytes of options, and saved states as columns.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

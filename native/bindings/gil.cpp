@@ -7,7 +7,7 @@
 namespace rollouts {
 namespace {
 
-// What the innermost ReleaseGil of this thread has given away; null while it has the GIL or never
+// State that this thread's innermost ReleaseGil gave away; null while it has the GIL or never
 // had it.
 thread_local PyThreadState* t_released = nullptr;
 

@@ -28,7 +28,7 @@ class ReleaseGil {
   PyThreadState* const state_;
 };
 
-// Has the GIL for a scope: of any thread, be it inside ReleaseGil, in Python or unknown to it.
+// Takes the GIL for a scope: of any thread, be it inside ReleaseGil, in Python or unknown to it.
 class AcquireGil {
  public:
   AcquireGil() noexcept;

@@ -39,7 +39,7 @@ std::atomic<std::int64_t> g_heard_ns{0};
 // Python's own, which ours calls.
 std::atomic<SignalHandler> g_pythons{nullptr};
 
-// With the GIL alone.
+// Read and written with the GIL alone.
 int g_num_watches = 0;
 InterruptWatch::Clock::time_point g_next_renewal;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ctrl-C does while the main thread is in native code.
+// The effect of Ctrl-C while the main thread is in native code.
 //
 // Python's handler of SIGINT only leaves a note, which is read when native code returns. A step of
 // a user's environment that does not end never returns, so nothing ends the process. While a pool
@@ -42,7 +42,7 @@ class PythonInCall {
   const std::uint64_t call_;
 };
 
-// While one exists, SIGINT has our handler wherever Python's default one was. Made, renewed and
+// SIGINT has our handler, while one exists, wherever Python's default one was. Made, renewed and
 // destroyed by threads that have the GIL.
 class InterruptWatch {
  public:

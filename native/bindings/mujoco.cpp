@@ -86,7 +86,7 @@ void BindMujoco(py::module_& module) {
   module.def("physics_fields", &ReadState<PhysicsFields>, py::arg("state"),
              "{name: bytes} of the fields of a model in which a saved environment differs.");
   module.def("learn_mujoco_timer", &LearnPackageTimer, py::arg("folder"),
-             "Has our steps do without the timer of the mujoco package in this folder.");
+             "Makes our steps do without the timer of the mujoco package in this folder.");
   module.def("take_lanes_warnings", &TakeLanesWarnings,
              "Sentences on models that lanes were found to step otherwise than MuJoCo, each once.");
   module.def("choose_opengl", &GlContext::Choose, py::arg("library"),

@@ -46,7 +46,7 @@ py::dict EntryToDict(const RegistryEntry& entry) {
   return result;
 }
 
-// With these options, on which spaces may depend.
+// The spec with these options, on which spaces may depend.
 py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
   // a model may be read for that, if an option names it
   const EnvSpec spec = FindEntry(id).make_spec(OptionColumnsFromDict(options));

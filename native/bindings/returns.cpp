@@ -31,7 +31,7 @@ void CheckSameShape(const py::array& array, const py::array& reward) {
   }
 }
 
-// What all estimators take, and the arrays they return.
+// Arguments of all estimators, and the arrays that they return.
 template <typename Float>
 class Call {
  public:

@@ -12,7 +12,7 @@ namespace rollouts {
 
 struct StepArray {
   const char* name;
-  DType dtype;          // of observations: that of their space
+  DType dtype;          // that of the space, for observations
   bool is_obs = false;  // a row is an observation, else a number
   bool is_flag = false;
 };

@@ -84,7 +84,7 @@ void RemoveFolder(const char* folder) {
   rmdir(folder);
 }
 
-// For who waits for the game: a SIGTERM to this process ends both.
+// Writes this process's id for the one that waits for the game: a SIGTERM to it ends both.
 void WriteId(const char* folder) {
   char path[PATH_MAX];
   snprintf(path, sizeof(path), "%s/pid", folder);

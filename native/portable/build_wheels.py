@@ -73,7 +73,7 @@ def interpreters(named: list[str]) -> dict[str, str]:
 
 
 def environment(arch: str, version: str) -> dict[str, str]:
-    """What the build sees: this environment's packages and tools, whichever interpreter runs."""
+    """Variables that show the build this environment's packages and tools, in any interpreter."""
     result = os.environ | {
         "PYTHONPATH": sysconfig.get_path("purelib"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -94,7 +94,7 @@ def build(python: str, version: str, arch: str, raw: Path) -> Path:
     """The wheel of one interpreter and architecture as the compiler leaves it."""
     settings = {
         "build-dir": str(ROOT / "build" / f"portable-{arch}"),
-        "cmake.args": "--fresh",  # of the configuration only: what is compiled stays
+        "cmake.args": "--fresh",  # a fresh configuration alone: what is compiled stays
         "cmake.define.ROLLOUTS_PORTABLE": "ON",
         "cmake.define.ROLLOUTS_BOX2D": "ON",
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an extension may take from the system's libraries if it is to run on older systems.
+"""Lists what an extension may take from the system's libraries to run on older systems.
 
 `write` makes, for each library of the compiler, a stand-in of the same name that has the symbols
 of the old release alone, each with the newest version that the release had. A linker that finds

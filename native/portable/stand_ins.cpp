@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What glibc got after 2.28 and the module or libstdc++'s static library asks for.
+// Functions newer than glibc 2.28 that the module or libstdc++'s static library asks for.
 // Part of portable wheels only (portable.cmake); hidden, so that nobody else sees them.
 #include <dlfcn.h>
 #include <fcntl.h>

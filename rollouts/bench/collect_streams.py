@@ -39,18 +39,16 @@ class InProcess:
         Raises:
           SpecError: engine is "native", and native code does not compute such a policy.
         """
-        from rollouts.distributed.worker import WorkerConfig, build_collector
+        from rollouts.distributed.worker import build_collector
+        from rollouts.distributed.worker_config import WorkerConfig
 
         settings = task.settings
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads
         self.notes: tuple[str, ...] = ()
         config = WorkerConfig(
             env_id=settings.env_id,
-            worker_id=0,
-            incarnation=0,
             num_envs=settings.num_envs,
             rollout_length=task.rollout_length,
-            batch_size=None,
             num_threads=settings.num_threads,
             seed=settings.seed,
             env_options=settings.env_options,
@@ -175,7 +173,7 @@ class PlainLoop:
         """Every step is over when `collect` returns."""
 
     def close(self) -> None:
-        """It has nothing but memory."""
+        """Does nothing: it has nothing but memory."""
 
 
 class Coordinated:
@@ -191,7 +189,7 @@ class Coordinated:
 
     def __init__(self, task: Task) -> None:
         """Starts the worker, and Ray if there is none."""
-        from rollouts.distributed import RolloutCoordinator
+        from rollouts import RolloutCoordinator
 
         settings = task.settings
         # first, because what is wrong with the policy must not leave a coordinator behind

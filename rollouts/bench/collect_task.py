@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all contestants of `rollouts bench collect` collect, and what they have to offer."""
+"""The task of all contestants of `rollouts bench collect`, and what each has to offer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rollouts.bench.policy_kinds import PolicyKind
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
-    from rollouts.distributed.worker import MakePolicy
+    from rollouts.distributed.worker_config import MakePolicy
     from rollouts.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every stream collects.
+    """The task of every stream.
 
     Attributes:
       settings: Environment, sizes and time; batch_size is num_envs.
-      spec: Of the environment with its options.
+      spec: Spec of the environment with its options.
       rollout_length: Steps T of each environment per rollout.
       policy: See `policies.make_policy`.
     """
@@ -41,7 +41,7 @@ class Task:
 
     def local_policy(self, num_envs: int) -> Policy:
         """The policy of `num_envs` environments, in this process."""
-        from rollouts.distributed.worker import PolicySpec
+        from rollouts.distributed.worker_config import PolicySpec
 
         return self.make_policy(
             PolicySpec(
@@ -67,7 +67,7 @@ class Stream(Protocol):
     num_threads: int
 
     def version(self) -> str:
-        """Of the library."""
+        """The version of the library."""
         ...
 
     def resume(self) -> None:

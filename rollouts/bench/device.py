@@ -14,21 +14,20 @@ import torch
 import rollouts
 from rollouts.checks import whole_number
 from rollouts.device.arguments import EMULATION
-from rollouts.device.stepping import DeviceStepping
 from rollouts.errors import SpecError
 
-_GRAPH_STEPS = 20  # of one graph: what starting it costs is shared out
+_GRAPH_STEPS = 20  # steps of one graph: the cost of starting it is shared out
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """What one way of stepping came to.
+    """The result of one way of stepping.
 
     Attributes:
       env_id, num_envs, device: What was stepped.
-      num_agents: Of an environment.
+      num_agents: Number in an environment.
       way: "C++ pool", "launched", "graph" or "K steps a launch".
-      env_steps_per_s: Of each repeat, by the wall clock, resets included.
+      env_steps_per_s: Speed in each repeat, by the wall clock, resets included.
     """
 
     env_id: str
@@ -60,7 +59,7 @@ def measure_device(
       env_id: One that `env_spec(id).runs_on_gpu`.
       num_envs: Environments N, in both.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
-      env_options: Of the environments.
+      env_options: Options of the environments.
       num_steps: K of one launch.
       duration_s: About how long one repeat takes each.
       repeats: Repeats of each.
@@ -76,8 +75,7 @@ def measure_device(
             f"{env_id} hosts an engine of the CPU, which no GPU steps: `rollouts bench` measures it"
         )
     arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
-    env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
-    assert isinstance(env, DeviceStepping)
+    env = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
     num_agents = sum(group.num_agents for group in env.env_spec.groups) or 1
     pool = rollouts.make_vec(env_id, num_envs, **arguments)
     with env, pool:
@@ -98,7 +96,9 @@ def measure_device(
 _Way = tuple[Callable[[int], None], int]
 
 
-def _ways(env: DeviceStepping, pool: rollouts.VectorEnv, num_steps: int) -> dict[str, _Way]:
+def _ways(
+    env: rollouts.VectorEnv[torch.Tensor], pool: rollouts.VectorEnv, num_steps: int
+) -> dict[str, _Way]:
     env.reset()
     pool.reset()
     actions: Any = env.rollout(1, record=True)[4]["action"]
@@ -134,7 +134,7 @@ def _ways(env: DeviceStepping, pool: rollouts.VectorEnv, num_steps: int) -> dict
     return ways
 
 
-def _graph(env: DeviceStepping, actions: Any) -> Callable[[int], None]:
+def _graph(env: rollouts.VectorEnv[torch.Tensor], actions: Any) -> Callable[[int], None]:
     env.step(actions)
     env.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import rollouts
 from rollouts.distributed import CollectOptions, QueueLimits, WeightTransport
-from rollouts.distributed.device_options import TensorTransport
+from rollouts.distributed.tensor_transport import TensorTransport
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark is asked for and what it found: plain data."""
+"""Request and result of a benchmark: plain data."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ class Comparison:
         return None if frameskip is None else int(frameskip)
 
     def ratio(self, measurement: Measurement) -> float:
-        """How many times the median of `measurement` ours is."""
+        """Our median over that of `measurement`."""
         return self.measurements[0].median / measurement.median
 
     def share(self, measurement: Measurement, column: str) -> float | None:
-        """Which part of the column's median `measurement` has; None for itself or without it."""
+        """The share of the column's median in `measurement`; None for itself or without it."""
         for other in self.measurements:
             if other.library == self.shares.get(column) and other is not measurement:
                 return measurement.median / other.median
@@ -150,7 +150,7 @@ class Comparison:
 
 
 def geometric_means(comparisons: Sequence[Comparison]) -> dict[str, tuple[float, int]]:
-    """How many times each peer's median ours is, over all comparisons that have the peer.
+    """The geometric mean of our speed over each peer's, over all comparisons that have the peer.
 
     Returns:
       Geometric mean of the ratios, and their number, by the peer's name; those alone that were

@@ -21,7 +21,7 @@ class OpenEnv:
     """An environment of some library, ready to be driven.
 
     Attributes:
-      library, version: Whose it is.
+      library, version: Those of the pool.
       env: Has `step(actions)` or, where batch_size < num_envs, `recv()` and
         `send(actions, env_id)`, with results as of `rollouts.VectorEnv`.
       num_envs, batch_size, num_threads: What it was made with, whatever was asked for.

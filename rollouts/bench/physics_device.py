@@ -17,27 +17,27 @@ import rollouts
 from rollouts.checks import whole_number
 from rollouts.device.arguments import EMULATION
 from rollouts.errors import SpecError
+from rollouts.physics.physics_engine import PhysicsEngine
 from rollouts.physics.supported import PHYSICS_IDS
-from rollouts.physics.vector_env import PhysicsVectorEnv
 
 if TYPE_CHECKING:
     from rollouts.physics.bare import BarePhysics
 
 OURS, BARE = "rollouts", "mujoco_warp"
-_STEPS = 20  # of each between two looks at the clock; as many actions are drawn once
+_STEPS = 20  # steps of each between two looks at the clock; as many actions are drawn once
 _WARM_UP = 5  # times so many, after which episodes are at different ages
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicsRow:
-    """What one of the two came to.
+    """The result of one of the two.
 
     Attributes:
       env_id, num_envs, device: What was stepped.
       way: "rollouts": observation, reward, end and reset inside; "mujoco_warp": physics alone.
       frame_skip: Physics steps of an env-step.
       nconmax, njmax: Memory for contacts and rows of constraints of a world.
-      env_steps_per_s: Of each repeat; by a GPU's clock there.
+      env_steps_per_s: Speed in each repeat; by a GPU's clock there.
     """
 
     env_id: str
@@ -78,7 +78,7 @@ def measure_physics(
       env_id: One that mujoco_warp steps.
       num_envs: Environments N, and as many worlds.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
-      env_options: Of the environments; nconmax and njmax are of both.
+      env_options: Options of the environments; nconmax and njmax are of both.
       duration_s: About how long one repeat takes each.
       repeats: Repeats of each.
 
@@ -96,12 +96,13 @@ def measure_physics(
         raise SpecError(
             f"mujoco_warp steps no {env_id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"
         )
-    arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
-    env: Any = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
+    engine = PhysicsEngine(
+        env_id, num_envs, device=device, seed=0, autoreset_mode="same_step", env_options=env_options
+    )
+    env: rollouts.VectorEnv[Tensor] = rollouts.VectorEnv(engine)
     with env:
-        assert isinstance(env, PhysicsVectorEnv)
         env.reset()
-        bare = env.bare_physics()
+        bare = engine.bare_physics()
         pairs = _Pairs(env, bare)
         for _ in range(_WARM_UP):
             pairs.take()
@@ -114,7 +115,7 @@ def measure_physics(
                 steps += num_envs * _STEPS
             for name, each in seconds.items():
                 found[name].append(steps / each)
-            # what went wrong would make either faster
+            # a failure would make either faster
             env.synchronize()
         return [
             PhysicsRow(
@@ -129,7 +130,7 @@ def measure_physics(
 class _Pairs:
     """Steps of one and of the other, from the same states by the same actions."""
 
-    def __init__(self, env: PhysicsVectorEnv, bare: BarePhysics) -> None:
+    def __init__(self, env: rollouts.VectorEnv[Tensor], bare: BarePhysics) -> None:
         self._env, self._bare, self._actions = env, bare, _draw(env)
         self._is_gpu = env.device.type == "cuda"
 
@@ -165,7 +166,7 @@ def _seconds(begun: Any, ended: Any) -> float:
     return float(begun.elapsed_time(ended)) / 1e3
 
 
-def _draw(env: PhysicsVectorEnv) -> Tensor:
+def _draw(env: rollouts.VectorEnv[Tensor]) -> Tensor:
     """(_STEPS, N, size) actions on the device."""
     space = env.action_space
     space.seed(0)

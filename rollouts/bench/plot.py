@@ -152,7 +152,7 @@ def _swept(points: Sequence[Settings]) -> str | None:
 
 
 def _panels(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
-    """By title: environment id and mode, the modes of one id beside each other."""
+    """Comparisons by title: environment id and mode, the modes of one id next to each other."""
     panels: dict[str, list[Comparison]] = {}
     ids = list(dict.fromkeys(each.settings.env_id for each in comparisons))
     by_mode = sorted(comparisons, key=lambda each: each.settings.is_async)
@@ -163,7 +163,7 @@ def _panels(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
 
 
 def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
-    """What is drawn in one style, over all panels; in the order of the legend."""
+    """The lines to draw, each in one style over all panels; in the order of the legend."""
     points = [each.settings for each in comparisons]
     names_threads = x != "num_threads" and _differs(points, "num_threads", x)
     names_batch = x != "batch_size" and _differs(points, "batch_size", x)
@@ -200,7 +200,7 @@ def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
 
 
 def _of(comparisons: Sequence[Comparison], library: str) -> list[tuple[Comparison, Measurement]]:
-    """What a library reached, wherever it was measured."""
+    """The results of a library, from all comparisons."""
     return [(c, found) for c in comparisons for found in c.measurements if found.library == library]
 
 
@@ -341,7 +341,7 @@ def _error(measurement: Measurement) -> tuple[float, float]:
 
 
 def _scale_x(axes: Axes, values: Sequence[int]) -> None:
-    """Ticks at what was measured, as many as are readable; powers of two where it spans."""
+    """Sets ticks at measured values, as many as are readable; a wide span gets a log scale."""
     is_log = values[-1] >= 4 * values[0]
     if is_log:
         axes.set_xscale("log", base=2)

@@ -54,14 +54,14 @@ class ReplayMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How every library is measured.
+    """Settings that are the same for every library.
 
     Attributes:
-      num_threads: That insert, and then sample and update, at the same time.
+      num_threads: Threads that insert, and then sample and update, at the same time.
       batch_size: Items of a sample.
       num_batches: Samples of one repeat and thread.
-      repeats: Of which the median counts.
-      seed: Of the data and priorities.
+      repeats: Repeats, of which the median counts.
+      seed: Seed of the data and priorities.
       output: What a batch's values are made, without a copy.
     """
 
@@ -180,7 +180,7 @@ def _measure(
         insert_s = time.perf_counter() - begin
 
         for thread in range(settings.num_threads):
-            learn(thread, 2)  # what is made at the first samples only
+            learn(thread, 2)  # the first samples make memory for all
         counts = [settings.num_batches] * settings.num_threads
         begin = time.perf_counter()
         for _ in threads.map(learn, range(settings.num_threads), counts):

@@ -69,9 +69,9 @@ def compare(
       num_envs: Environments B.
       peers: Names of `all_peers.names("add_step")`.
       batch_size: Items of a sample.
-      num_calls: Of each kind in one repeat.
-      repeats: Of which the median counts.
-      seed: Of the data.
+      num_calls: Calls of each kind in one repeat.
+      repeats: Repeats, of which the median counts.
+      seed: Seed of the data.
 
     Returns:
       The measurements, and a sentence for each peer that cannot be used here.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts bench replay` has every library store, and what it makes of their batches."""
+"""The steps that `rollouts bench replay` lets every library store, and checks of their batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is stored: `num_envs` environments for `num_steps` steps, in rollouts of `length`."""
+    """Steps to store: `num_envs` environments for `num_steps` steps, in rollouts of `length`."""
 
     name: str
     obs_shape: tuple[int, ...]

@@ -27,13 +27,13 @@ COUNTING = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a benchmark ran.
+    """The machine of a benchmark.
 
     Attributes:
       cpu_model: As the system names it.
       usable_cpus: CPUs this process may use.
       load_1min: Runnable processes, averaged over the minute before; None if unknown.
-      versions: Of the libraries measured, Python and NumPy.
+      versions: Versions of the libraries measured, Python and NumPy.
     """
 
     cpu_model: str
@@ -73,7 +73,7 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
       markdown: A Markdown table, to paste; otherwise aligned plain text.
 
     Returns:
-      Lines without a final newline; in plain text the settings of a sweep are set apart.
+      Lines without a final newline; in plain text blank lines part the settings of a sweep.
     """
     rows = [
         row
@@ -112,7 +112,7 @@ def footer(
     counting: str = COUNTING,
     skipped: Sequence[str] = (),
 ) -> str:
-    """What the table's figures are and how to get them again.
+    """Explains the table's figures, and how to get them again.
 
     Args:
       comparisons: What was measured.

@@ -117,7 +117,7 @@ def measure(
 
     Args:
       envs: Environments of equal content.
-      actions: For each of them the batches of actions to send, over and over.
+      actions: Batches of actions to send, over and over, for each of them.
       duration_s: About how long one repeat of one environment takes.
       repeats: Turns of each environment.
       on_progress: Called with a short line before each turn.

@@ -40,7 +40,7 @@ _WIDTH = 1 << 16  # elements of one array
 
 @dataclass(slots=True)
 class Row:
-    """What one way of sending a model took: medians over the repeats."""
+    """The time of one way of sending a model: medians over the repeats."""
 
     name: str
     publish_s: list[float] = field(default_factory=list)
@@ -148,7 +148,7 @@ def _ways() -> dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[], 
 
 
 def _xor(state: dict[str, Tensor]) -> Row:
-    """What a compressed exclusive or with the version before would take, on up to 8 arrays."""
+    """The time of a compressed exclusive or with the version before, on up to 8 arrays."""
     names = [name for name in state if name.startswith("trained")][:8]
     before = {name: state[name].numpy().copy() for name in names}
     _train(state)

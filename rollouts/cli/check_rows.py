@@ -25,7 +25,7 @@ class GuardedRows:
     """Memory of observations, full of a pattern, with as much of it around."""
 
     def __init__(self, what: str, count: int, space: spaces.Space[Any], pattern: int) -> None:
-        """For `count` observations of a space, each of which messages call `what`."""
+        """Makes room for `count` observations of a space, which messages call `what`."""
         shape, dtype = space.shape or (), np.dtype(space.dtype)
         self._what, self._size, self._pattern = what, math.prod(shape), pattern
         self._width = dtype.itemsize

@@ -26,7 +26,7 @@ def read_policy(path: Path, env_id: str | None) -> Checkpoint:
     """Reads a checkpoint, or a file with nothing but the state_dict of a policy's module.
 
     Args:
-      path: Of the file, or a run's directory.
+      path: Path of the file, or a run's directory.
       env_id: What it is to play; None: what it was trained in, which no state_dict says.
 
     Raises:
@@ -71,11 +71,11 @@ def load_policy(
     Args:
       checkpoint: What was read.
       path: From where; for messages.
-      spec: Of the environment, with its options.
-      program: Whose `make_policy(spec)`, as for a `rollouts.RolloutCoordinator`, makes the policy.
+      spec: Spec of the environment, with its options.
+      program: Has `make_policy(spec)`, as a `rollouts.RolloutCoordinator` takes it.
       samples: Whether actions are drawn as in training, else the most likely one is taken.
-      seed: Of what is drawn.
-      num_envs: That it acts in.
+      seed: Seed of what is drawn.
+      num_envs: Environments that it acts in.
       group: The agents that it acts for; None: there is one agent.
 
     Raises:

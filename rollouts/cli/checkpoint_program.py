@@ -28,7 +28,7 @@ class Program:
     """A Python file that was imported for the policy that it makes.
 
     Attributes:
-      path: Of the file.
+      path: Path of the file.
       make_policy: Its function.
       options: What the function is given beside the spec.
     """

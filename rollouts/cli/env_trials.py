@@ -27,7 +27,7 @@ class Trials:
       options: Options of every pool.
       num_envs: Environments N.
       steps: Actions that each gets, T.
-      seed: Of pools and actions.
+      seed: Seed of pools and actions.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Trials:
 
 
 def differ(one: list[Step], other: list[Step], rows: slice = slice(None)) -> str:
-    """Where two plays first differ, in words; "" where they do not.
+    """The first difference of two plays, in words; "" for none.
 
     Args:
-      rows: Of `one`, those to compare with all of `other`.
+      rows: Rows of `one`, those to compare with all of `other`.
     """
     for step, (ours, theirs) in enumerate(zip(one, other, strict=True)):
         for name in ours.keys() & theirs.keys():

@@ -28,7 +28,7 @@ def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
 
     Args:
       chosen: Ids to describe; none: list all.
-      text: Of those, only ids with this in them.
+      text: A text that shown ids have in them.
       as_json: Print a JSON array.
 
     Raises:

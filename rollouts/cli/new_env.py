@@ -17,7 +17,7 @@ def write(path: Path, *, agents: bool) -> None:
 
     Args:
       path: A file that does not exist; its name makes the type's: my_env.h has MyEnv.
-      agents: With several agents in two groups.
+      agents: True for several agents in two groups.
 
     Raises:
       SpecError: The file exists or cannot be written, or its name makes no name of a type.

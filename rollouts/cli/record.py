@@ -210,7 +210,7 @@ def _returned(returns: Any) -> str:
 
 
 def _ending(step: Any) -> str:
-    """Why the episode ended with a step; empty where it did not."""
+    """The reason why the episode ended with a step; empty where it did not."""
     _, _, terminated, truncated, info = step
     # an agent that leaves ends nothing
     ended = info["ended"] if "ended" in info else terminated | truncated

@@ -10,30 +10,33 @@ from typing import Any, Generic, Self, cast
 
 from rollouts.batch import MultiAgentRollout
 from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.first_config import first_config
-from rollouts.cluster.start import start_runner
 from rollouts.collecting.frame_stacks import join
 from rollouts.distributed import checks
-from rollouts.distributed.device_options import transport_of
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.lag import LagRule, SyncMode
+from rollouts.distributed.local import LocalRunner
 from rollouts.distributed.offers import WeightPart, Weights, local_part
 from rollouts.distributed.options import (
-    CollectOptions,
+    CoordinatorOptions,
     FaultPolicy,
     Inference,
     Placement,
     QueueLimits,
 )
+from rollouts.distributed.runner import Runner
 from rollouts.distributed.statistics import SharedStatistics
 from rollouts.distributed.taking import Rollout, Taken, Taking
+from rollouts.distributed.tensor_transport import stays_in_its_process
+from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import MakePolicy
+from rollouts.distributed.worker_config import CollectOptions, MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
+from rollouts.own_env.registrations import travelling
 from rollouts.pool.statistics import RunningStatistics
 from rollouts.support import at_exit
+from rollouts.support.extras import needs
 from rollouts.support.keywords import explains_keywords
 
 
@@ -118,58 +121,74 @@ class RolloutCoordinator(Generic[Rollout]):
         inference: Inference | None = None,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
-        self.num_workers, self._collect = num_workers, collect
+        self.num_workers, self.num_envs_per_worker = num_workers, num_envs_per_worker
         checks.check_counts(
-            num_workers=(num_workers, 0),
-            num_envs_per_worker=(num_envs_per_worker, 1),
-            rollout_length=(rollout_length, 1),
-            num_threads_per_worker=(num_threads_per_worker, 1),
-            seed=(seed, 0),
-        )
-        checks.check_policy(make_policy)
-        checks.check_options(
-            num_workers,
-            placement=placement,
-            faults=faults,
-            queue=queue,
-            weights=weights,
-            collect=collect,
-            inference=inference,
-        )
-        config = first_config(
-            env_id,
             num_workers=num_workers,
             num_envs_per_worker=num_envs_per_worker,
             rollout_length=rollout_length,
             num_threads_per_worker=num_threads_per_worker,
             seed=seed,
-            env_options=env_options,
-            placement=placement,
-            collect=collect,
         )
-        policies = checks.check_env(config, collect, inference)
+        checks.check_policy(make_policy)
+        options = CoordinatorOptions(placement, faults, queue, weights, collect, inference)
+        checks.check_options(num_workers, options)
+        checks.check_env_options(env_options)
+        self._config = WorkerConfig(
+            env_id=travelling(env_id),
+            num_envs=num_envs_per_worker,
+            rollout_length=rollout_length,
+            num_threads=num_threads_per_worker,
+            seed=seed,
+            env_options=dict(env_options or {}),
+            pin_threads=placement.pin_threads,
+            numa_nodes=placement.numa_nodes,
+            collect=collect.decided(num_workers),
+        )
+        # what a ReplayService checks
+        self.collect, self.cell = collect, checks.check_cell(self._config, num_workers, options)
+        policies = checks.check_env(self._config)
         self._weights = WeightStore(part_by_ray if num_workers else local_part, weights, policies)
         lag = LagRule.of(sync_mode, queue.max_policy_lag, queue.lag_policy)
-        stay = transport_of(collect) != "object_store"
-        rules = FleetRules(faults=faults, queue=queue, lag=lag, payloads_in_workers=stay)
-        self.num_envs_per_worker = num_envs_per_worker
         self._bundles = Bundles.of_workers(
             placement, num_workers=num_workers, num_threads=num_threads_per_worker
         )
-        self._taking = Taking(lag)
-        self._statistics = SharedStatistics()
+        self._taking, self._statistics = Taking(lag), SharedStatistics()
         self._close_lock = threading.Lock()
-        self._runner = start_runner(
+        self._runner = self._start(make_policy, options, lag, ray_address)
+
+    def _start(
+        self,
+        make_policy: MakePolicy,
+        options: CoordinatorOptions,
+        lag: LagRule,
+        ray_address: str | None,
+    ) -> Runner:
+        """Starts the workers, or nothing where this process collects."""
+        config, collect = self._config, self._config.collect
+        stay = stays_in_its_process(collect.tensor_transport)
+        rules = FleetRules(
+            faults=options.faults, queue=options.queue, lag=lag, payloads_in_workers=stay
+        )
+        if self.num_workers == 0:
+            return LocalRunner(config, make_policy, weights=self._weights, rules=rules)
+        # only here is Ray needed
+        with needs("ray", "a RolloutCoordinator with num_workers above 0"):
+            from rollouts.cluster.ray_runner import RayRunner
+        inference = options.inference
+        # elsewhere it may need a GPU that is not here, or unknown spaces
+        needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
+        if collect.make_collector is None and collect.make_env is None and not needs_gpu:
+            self._weights.shapes = try_policy(make_policy, config)
+        return RayRunner(
             config,
+            self.num_workers,
             make_policy,
-            num_workers=num_workers,
-            rules=rules,
-            bundles=self._bundles,
-            collect=collect,
-            inference=inference,
-            store=self._weights,
-            weights=weights,
             ray_address=ray_address,
+            bundles=self._bundles,
+            inference=inference,
+            weights=self._weights,
+            rules=rules,
+            weight_transport=options.weights,
         )
 
     def publish_weights(self, weights: Mapping[str, Any]) -> int:
@@ -232,7 +251,7 @@ class RolloutCoordinator(Generic[Rollout]):
           ProtocolError: no weights were published yet, so nothing would ever arrive.
           ClosedError: the coordinator was closed, or drained and has fewer left.
         """
-        checks.check_joined(self._collect)
+        checks.check_joined(self._config.collect)
         fragments = self.get_fragments(num_fragments, timeout_s)
         payloads: list[Any] = [fragment.payload for fragment in fragments]
         has_agents = isinstance(payloads[0], MultiAgentRollout)

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import socket
 from collections.abc import Collection
 from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.distributed.device_options import TensorTransport
+from rollouts.distributed.tensor_transport import TensorTransport, is_installed
 from rollouts.errors import EngineError
-from rollouts.support.ray_private import make_tensor_store, open_transport, trust_actors
+from rollouts.support.ray_private import (
+    import_transports,
+    make_tensor_store,
+    open_transport,
+    trust_actors,
+)
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -28,18 +32,17 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
     if tensor_transport == "object_store":
         return None
     try:
-        # which Ray's shutdown imports, perhaps while a thread of its transports does
-        importlib.import_module("ray.dag.compiled_dag_node")
-        importlib.import_module("ray.experimental.rdt.util")
+        import_transports()
     except ImportError as error:
         raise EngineError(
             f"collect.tensor_transport={tensor_transport!r} needs torch and a Ray with "
-            f"ray.experimental.rdt, and Ray {ray.__version__} is installed ({error}): "
+            f"direct transports, and Ray {ray.__version__} is installed ({error}): "
             "pip install -U ray, or use 'object_store'"
         ) from error
-    if tensor_transport == "nixl" and importlib.util.find_spec("nixl") is None:
+    if not is_installed(tensor_transport):
         raise EngineError(
-            "collect.tensor_transport='nixl' needs NIXL: pip install nixl, or use 'object_store'"
+            f"collect.tensor_transport={tensor_transport!r} needs a package of that name: pip "
+            f"install {tensor_transport}, or use 'object_store'"
         )
     trust_actors(tensor_transport)
     return tensor_transport

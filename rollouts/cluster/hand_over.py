@@ -13,7 +13,7 @@ from rollouts.cluster.ray_session import (
     check_connected,
     connected,
 )
-from rollouts.distributed.device_options import TensorTransport
+from rollouts.distributed.tensor_transport import TensorTransport
 from rollouts.errors import LearnerError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.support.ray_private import actor_id, calling, has_transports

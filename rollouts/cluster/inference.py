@@ -26,7 +26,7 @@ from rollouts.cluster.remote_policy import Asking, RemotePolicyMaker
 from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.policy_requests import BatchRule, Reply, Request
 from rollouts.distributed.policy_server import PolicyServer
-from rollouts.distributed.worker import MakePolicy, PolicySpec
+from rollouts.distributed.worker_config import MakePolicy, PolicySpec
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.machine.torch_threads import threads_for
 from rollouts.support.same_release import make_check

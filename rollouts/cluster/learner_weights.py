@@ -28,7 +28,7 @@ from rollouts.cluster.direct_transports import ray_transport
 from rollouts.cluster.flat_weights import Layout
 from rollouts.cluster.ray_session import check_connected, connected
 from rollouts.cluster.ray_weights import RayWeights, Transfer
-from rollouts.distributed.device_options import TensorTransport
+from rollouts.distributed.tensor_transport import TensorTransport
 from rollouts.distributed.weight_transport import ONLY, WeightTransport
 from rollouts.distributed.weights import PlansOf, Snapshot, WeightStore
 from rollouts.errors import ClosedError, EngineError, LearnerError, SpecError

@@ -17,13 +17,13 @@ from rollouts.cluster.hand_over import Transfer, check_learner, check_release
 from rollouts.cluster.inference import InferenceServer
 from rollouts.cluster.learner_weights import LearnerWeights, read_learners
 from rollouts.cluster.ray_session import RaySession, check_connected
-from rollouts.distributed.device_options import TensorTransport
 from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.options import Inference
 from rollouts.distributed.supervisor import Supervisor
+from rollouts.distributed.tensor_transport import lends_memory
 from rollouts.distributed.weight_transport import WeightTransport
 from rollouts.distributed.weights import TakeSnapshots, WeightStore
-from rollouts.distributed.worker import MakeCollector, MakePolicy, PolicySpec, WorkerConfig
+from rollouts.distributed.worker_config import MakePolicy, PolicySpec, WorkerConfig
 from rollouts.learner.fragment import FragmentHandle
 
 
@@ -35,15 +35,13 @@ class RayRunner(Supervisor):
         config: WorkerConfig,
         num_workers: int,
         make_policy: MakePolicy,
-        make_collector: MakeCollector | None,
         *,
         ray_address: str | None,
         bundles: Bundles,
         inference: Inference | None,
         weights: WeightStore,
         rules: FleetRules,
-        tensor_transport: TensorTransport = "object_store",
-        weight_transport: WeightTransport = WeightTransport(),
+        weight_transport: WeightTransport,
     ) -> None:
         """Starts Ray or joins it, then everything else; waits for none of the actors.
 
@@ -51,22 +49,20 @@ class RayRunner(Supervisor):
           config: Of every worker, but for worker_id and incarnation.
           num_workers: How many to begin with.
           make_policy: Called in the inference server if there is one, else in each worker.
-          make_collector: See `RolloutWorker`.
           ray_address: See `RaySession`.
           bundles: Of the workers that there may ever be.
           inference: Of the server that acts for all workers; None for none.
           weights: Where the newest weights are.
           rules: See FleetRules.
-          tensor_transport: See `CollectOptions`; not "auto".
           weight_transport: Of weights that come from a learner's actor.
         """
-        self._tensor_transport = tensor_transport
-        transport = ray_transport(tensor_transport)
+        self._tensor_transport = config.collect.tensor_transport
+        transport = ray_transport(self._tensor_transport)
         self._store = weights
         way = weight_transport.tensor_transport
         if way == "auto" or inference is not None:
             # what serves all workers fetches weights itself
-            way = tensor_transport
+            way = self._tensor_transport
         self._learner_weights = LearnerWeights(weight_transport, way, weights)
         self._server: InferenceServer | None = None
         self._session = RaySession(
@@ -86,9 +82,7 @@ class RayRunner(Supervisor):
                     num_gpus=inference.num_gpus,
                 )
                 make_policy = self._server.make_remote_policy
-            launch = self._session.launcher(
-                make_policy, make_collector, transport, self._learner_weights.transport
-            )
+            launch = self._session.launcher(make_policy, transport, self._learner_weights.transport)
             super().__init__(
                 config, num_workers, launch, weights=weights, rules=rules, check=check_connected
             )
@@ -117,7 +111,7 @@ class RayRunner(Supervisor):
         if end is not None:
             timeout_s = max(0.0, end - time.monotonic())
         # of a GPU's tensors that another process still owns
-        copies = self._tensor_transport == "cuda_ipc"
+        copies = lends_memory(self._tensor_transport)
         with self.told_of_workers(timeout_s):
             handle = self.queue.hand_over(
                 lambda handle: Transfer(handle, learner, copies=copies), timeout_s

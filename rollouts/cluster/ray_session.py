@@ -22,11 +22,13 @@ from rollouts.cluster.ray_weights import Sender
 from rollouts.cluster.room import check_cpus, check_gpus
 from rollouts.cluster.shared_ray import SharedRay, enter
 from rollouts.distributed.offers import WeightOffer
-from rollouts.distributed.worker import MakeCollector, MakePolicy, WorkerConfig, WorkerInfo
+from rollouts.distributed.worker import WorkerInfo
+from rollouts.distributed.worker_config import MakePolicy, WorkerConfig
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.support.ray_private import (
+    BY_OBJECT_STORE,
     calling,
     make_tensor_store,
     shutdown_lock,
@@ -99,7 +101,6 @@ class RaySession:
     def launcher(
         self,
         make_policy: MakePolicy,
-        make_collector: MakeCollector | None,
         transport: str | None = None,
         weights_transport: str | None = None,
     ) -> Callable[[WorkerConfig], ActorHandle]:
@@ -107,11 +108,10 @@ class RaySession:
 
         Args:
           make_policy: See `RolloutWorker`.
-          make_collector: See `RolloutWorker`.
           transport: Ray's name of how tensors leave the actor; None for the object store.
           weights_transport: Ray's name of how weights come from a learner's actor.
         Raises:
-          Exception: make_policy or make_collector cannot be pickled.
+          Exception: make_policy cannot be pickled.
         """
         # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
         options = self._bundles.actor_options()
@@ -121,9 +121,7 @@ class RaySession:
         actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
             _make_host_class((transport,) if transport else (), has_transport)
         )
-        recipe = ray.cloudpickle.dumps(
-            {"make_policy": make_policy, "make_collector": make_collector, "owns_process": True}
-        )
+        recipe = ray.cloudpickle.dumps({"make_policy": make_policy, "owns_process": True})
         sys_path = [os.path.abspath(entry) for entry in sys.path]
 
         def launch(config: WorkerConfig) -> ActorHandle:
@@ -168,7 +166,7 @@ class RemotePayload:
         """
         self.ref, self._worker = ref, worker
         # in this process there is no other end of a direct transport
-        self._options = {} if worker is None else {"_use_object_store": True}
+        self._options = {} if worker is None else BY_OBJECT_STORE
 
     def has_holder(self, timeout_s: float) -> bool:
         """Tells whether the worker that has the tensors answers in time, that is, has them yet."""

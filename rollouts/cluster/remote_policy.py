@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rollouts.cluster.ray_session import check_connected
 from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.policy_requests import Reply, Request, RowsOf
-from rollouts.distributed.worker import PolicySpec
+from rollouts.distributed.worker_config import PolicySpec
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.errors import ProtocolError, WorkerError
 

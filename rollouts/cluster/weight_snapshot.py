@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollouts.cluster.flat_weights import Layout, lay_out, pack
-from rollouts.distributed.device_options import TensorTransport
+from rollouts.distributed.tensor_transport import TensorTransport
 from rollouts.distributed.weight_transport import (
     Array,
     Narrowed,

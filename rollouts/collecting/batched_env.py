@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.features import Cell
+from rollouts.pool.native import NativeEngine
 
 Array = NDArray[Any]
 
@@ -66,26 +68,41 @@ class BatchedEnv(Protocol):
         ...
 
 
+def device_pool(env: Any) -> Any:
+    """Returns the engine that steps an environment on a device; None on the host."""
+    engine = getattr(env, "engine", None)
+    return None if getattr(engine, "device", None) is None else engine
+
+
+def cell_of(env: Any) -> Cell:
+    """Returns the kind of environments that a collector is to step."""
+    pool, has_agents = device_pool(env), bool(getattr(env, "groups", None))
+    if pool is not None:
+        # a step of physics is a graph of its own
+        return Cell("kernel" if "graph" in pool.can else "physics", has_agents)
+    is_native = isinstance(getattr(env, "engine", None), NativeEngine)
+    return Cell("native" if is_native else "hosted", has_agents)
+
+
+def is_async(env: Any) -> bool:
+    """Whether an environment steps some of its rows while others are waited for."""
+    return device_pool(env) is None and bool(env.batch_size < env.num_envs)
+
+
 def check_env(env: Any) -> None:
     """Checks what a collector is to step.
 
     Raises:
       SpecError: It has no such batches, does not autoreset in the same step, or observes something
-        else than one array; where it is a GPU's pool, what to do instead.
+        else than one array.
     """
-    if hasattr(env, "recv_batch"):
-        check_autoreset(env)
-        groups = getattr(env, "groups", None)
-        for name, one in (groups or {"": env}).items():
-            check_observed(one.single_observation_space, f" of group {name!r}" if name else "")
-        return
-    kind = type(env).__name__
-    if hasattr(env, "step_cost"):
-        raise SpecError(
-            f"env is a {kind}, whose tensors stay on its device, and this collector fills NumPy "
-            "arrays: use rollouts.DeviceCollector, or leave device out"
-        )
-    raise SpecError(f"env is a {kind}, expected one of make_vec, from_env_fns or the like")
+    if device_pool(env) is None and not hasattr(env, "recv_batch"):
+        kind = type(env).__name__
+        raise SpecError(f"env is a {kind}, expected one of make_vec, from_env_fns or the like")
+    check_autoreset(env)
+    groups = getattr(env, "groups", None)
+    for name, one in (groups or {"": env}).items():
+        check_observed(one.single_observation_space, f" of group {name!r}" if name else "")
 
 
 def check_autoreset(env: Any) -> None:

@@ -4,32 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
-from rollouts.checks import flag, whole_number
-from rollouts.collecting.batched_env import check_env
+from rollouts.collecting.asked import Asked
+from rollouts.collecting.batched_env import cell_of, check_env, device_pool, is_async
 from rollouts.collecting.deadline import Deadline, Receives
-from rollouts.collecting.engine import Engine, choose_engine, still_computes
-from rollouts.collecting.features import refuse
-from rollouts.collecting.in_pool import InPool
-from rollouts.collecting.masks import ActionMasks
-from rollouts.collecting.on_host import AsTheyCome, InOrder
-from rollouts.collecting.rows import ALONE, RolloutRows, by_group
-from rollouts.collecting.turns import Turns
-from rollouts.collecting.wanted import Wanted
-from rollouts.errors import CallTimeoutError
-from rollouts.machine.torch_threads import beside_a_pool, check_threads
+from rollouts.collecting.engine import Engine
+from rollouts.collecting.on_host import OnHost
+from rollouts.collecting.rows import ALONE, by_group
+from rollouts.features import asked_of, check
 from rollouts.pool.agent_groups import MultiAgentBatch
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.vector_env import VectorEnv
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from rollouts.policies.native import NativePolicy
+    from rollouts.collecting.on_device import OnDevice
     from rollouts.policy import Policy
 
     # the batches of its environments, by which rollouts are of one agent or of groups
@@ -38,6 +29,19 @@ else:
     from typing import TypeVar
 
     B = TypeVar("B")
+
+
+class Strategy(Protocol):
+    """The part of a Collector that steps and computes: `OnHost` or `OnDevice`."""
+
+    @property
+    def engine(self) -> str: ...
+    @property
+    def why_not_native(self) -> str: ...
+    def reset(self) -> None: ...
+    def collect(self, deadline: Deadline) -> dict[str, Any]: ...
+    def synchronize(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Collector(Generic[B]):
@@ -59,11 +63,19 @@ class Collector(Generic[B]):
     has its T steps waits for the others, unless the pool could not fill a batch without it: then
     it runs ahead, by at most T + 1 steps, and these open the next rollout.
 
-    While `collect` runs, torch computes in its thread with `num_torch_threads`: by default one,
-    unless the policy's network is large, because torch's threads would take cores from the pool's.
-    Then torch has as many as before; see `rollouts.machine.torch_threads.torch_threads`.
+    Environments on a device give rollouts of tensors there, for the same seed, weights and
+    observations the bits of a C++ pool's. T + 1 launches of the policy and T of the environments
+    make one; nothing is copied to the host, and `collect` returns before the device has done any of
+    it: what a learner computes with the tensors waits on the same stream. The tensors are a
+    rollout's own as long as somebody holds one of them. What goes wrong on the device (a value that
+    is not finite, say) is raised by `synchronize`.
 
-    Shapes of what the policy returns are checked at each step, finite numbers once per rollout.
+    While `collect` runs, torch computes in its thread with `num_torch_threads`: on the host by
+    default one, unless the policy's network is large, because torch's threads would take cores from
+    the pool's. Then torch has as many as before; see `rollouts.machine.torch_threads`.
+
+    On the host shapes of what the policy returns are checked at each step, finite numbers once per
+    rollout.
 
     Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
     of either passes through, and the next `collect` starts new episodes.
@@ -73,7 +85,6 @@ class Collector(Generic[B]):
       policy: That of environments with one agent; else `policies`.
       policies: group -> its policy; "" is the group of environments with one agent.
       rollout_length: Steps T.
-      why_not_native: Why native code does not compute the policies; "" where it does.
     """
 
     def __init__(
@@ -89,11 +100,13 @@ class Collector(Generic[B]):
         outputs: Sequence[str] = (),
         returns: Gae | Nstep | None = None,
         mask_actions: bool = False,
+        cuda_graph: bool = False,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
         Args:
-          env: A pool that autoresets in the same step; one with several agents is synchronous.
+          env: Environments that autoreset in the same step: of `make_vec`, with or without a
+            device, `from_env_fns` or the like. Those with several agents are synchronous.
           policy: Chooses the actions. Of environments with several agents: group -> its policy, or
             one policy that acts for all agents, group by group.
           rollout_length: Steps T.
@@ -101,92 +114,73 @@ class Collector(Generic[B]):
             environment that failed is the observation it failed on; that of an agent that leaves
             early is what it sees then.
           num_torch_threads: Threads that torch computes with during `collect`; None for what
-            `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has.
+            `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has, and on
+            a device for as many as it has.
           engine: Who computes the policies. "native": the pool's own threads, between steps,
             without Python; for a `NativePolicy`, or a `TorchPolicy` or `RecurrentTorchPolicy` whose
             module can be read, over a synchronous native pool. "torch": the policy's own `act`,
             step by step. "auto": native where that is possible for all groups; `engine` says which
-            it is, `why_not_native` the reason.
+            it is, `why_not_native` the reason. On a device "native" is kernels, which read weights
+            where they lie: best on the same device. "torch" is the module of a policy of torch,
+            whatever it is made of and in which precision; a kernel draws the actions by the same
+            noise. A large network is faster so; `collect` waits once then, to value what truncated
+            episodes ended with. "auto" chooses for each group there.
           prefetch: 1 makes the pool collect the next rollout while the caller learns from the last
             one: each but the first is then of the weights before the last update, as its
-            `policy_version` says. Native engine only. Between two calls of `collect` the pool is
-            busy: nobody else may use it.
+            `policy_version` says. On the host for the native engine alone; on a device on a stream
+            of its own, so that what reads a rollout is to be launched on the stream that calls
+            `collect`. Between two calls of `collect` the pool is busy: nobody else may use it.
           outputs: What `extras` have of each step, (T, B, ...) float32: "entropy" of what actions
             are drawn from, and what says it: "logits", or of Box actions "mean" and "log_std".
           returns: Makes batches come with extras["advantage"] and extras["target"] (T, B) float32,
             the bits of `rollouts.returns`, in the pass that collects where that is native.
           mask_actions: Makes the policy choose among the actions that info["action_mask"] allows;
             extras["action_mask"] (T, B, A) bool are those it chose by, log_prob that among them.
-            Of one agent only.
+          cuda_graph: Records the steps of a device's rollout once and starts them as one, which
+            spares the host a launch for each. Python code of the policy's module is run twice for
+            each of the few rollouts that are held at once, and must not wait for the device.
 
         Raises:
           SpecError: env does not autoreset in the same step or observes something else than one
             array, a number is out of its range, a group has no policy, one memory is shared by
-            several groups, a policy has no such outputs, or a feature is asked for that these
-            environments or this engine do not have (`rollouts.collecting.features`).
+            several groups, a policy has no such outputs, or a keyword is given that these
+            environments do not have (`rollouts.features`). EngineError: As `make_vec`.
         """
-        check_env(env)
-        of_env: Any = env
-        groups = getattr(env, "groups", None)
-        is_async = of_env.batch_size < of_env.num_envs
-        if groups is not None and is_async:
-            raise refuse("agents", "batch_size")
-        if groups is not None and mask_actions:
-            raise refuse("agents", "mask_actions")
-        rollout_length = whole_number("rollout_length", rollout_length, 1, 2**31 - 1)
-        self.env, self.rollout_length = of_env, rollout_length
-        self.policies = by_group(policy, groups or {ALONE: None})
-        self.policy: Any = self.policies.get(ALONE, self.policies)
-        self._num_torch_threads = check_threads("num_torch_threads", num_torch_threads)
-        self._turns = Turns(env)
-        keep_final_obs = flag("keep_final_obs", keep_final_obs)
-        masks = ActionMasks(of_env, policy) if mask_actions else None
-        rows = {
-            name: RolloutRows(
-                env,
-                groups and groups[name],
-                one,
-                Wanted(outputs, returns, (groups[name] if groups else of_env).single_action_space),
-                rollout_length,
-                keep_final_obs=keep_final_obs,
-                masks=masks,
-            )
-            for name, one in self.policies.items()
-        }
-        self._groups = [*rows.values()]
-        source: Any = masks or env
-        # our own pools write observations into the rollout; others' are copied
-        is_ours = isinstance(env, VectorEnv | MultiAgentVectorEnv)
-        self._in_order = InOrder(env, source, self._groups, rollout_length, writes_in_place=is_ours)
-        self._as_they_come = (
-            AsTheyCome(env, source, self._groups[0], rollout_length) if is_async else None
-        )
-        self._wanted_engine = engine
-        self._prefetches = bool(whole_number("prefetch", prefetch, 0, 1))
-        self._in_pool = InPool(
-            env,
-            self._groups,
-            self._turns,
+        asked = Asked(
+            rollout_length=rollout_length,
             keep_final_obs=keep_final_obs,
+            num_torch_threads=num_torch_threads,
+            engine=engine,
+            prefetch=prefetch,
+            outputs=outputs,
             returns=returns,
-            prefetches=self._prefetches,
+            mask_actions=mask_actions,
+            cuda_graph=cuda_graph,
         )
-        self._choose_engine()
+        check_env(env)
+        self.env: Any = env
+        asynchronously = ["batch_size"] if is_async(env) else []
+        check("Collector", [*asked_of(asked), *asynchronously], cell_of(env))
+        self.rollout_length = rollout_length
+        self.policies = by_group(policy, getattr(env, "groups", None) or {ALONE: None})
+        self.policy: Any = self.policies.get(ALONE, self.policies)
+        self._strategy: Strategy = (OnHost if device_pool(env) is None else _on_device())(
+            env, self.policies, asked
+        )
 
     @property
     def engine(self) -> str:
-        """ "native" where native code computes the policies, "torch" where their own `act` does."""
-        return "torch" if self._native is None else "native"
+        """ "native" where native code or kernels compute the policies, "torch" where torch does."""
+        return self._strategy.engine
+
+    @property
+    def why_not_native(self) -> str:
+        """Why neither native code nor kernels compute all of the policies; "" where they do."""
+        return self._strategy.why_not_native
 
     def reset(self) -> None:
         """Drops what was collected of the current rollout; the next one starts new episodes."""
-        self._in_pool.ahead.drop()
-        self._turns.forget()
-        for rows in self._groups:
-            rows.reset()
-        self._in_order.reset()
-        if self._as_they_come is not None:
-            self._as_they_come.reset()
+        self._strategy.reset()
 
     @overload
     def __iter__(self: Collector[StepBatch]) -> Iterator[RolloutBatch]: ...
@@ -210,10 +204,12 @@ class Collector(Generic[B]):
           timeout_s: Seconds to wait; None waits for ever. After a CallTimeoutError nothing is lost:
             the next `collect` returns the rollout that was begun, and until it has, nobody else may
             use the environment. Where native code computes the policy, it goes on meanwhile with
-            the weights it began with; else the time is looked at after each step.
+            the weights it began with; else the time is looked at after each step. A device's
+            rollout is launched and not waited for.
 
         Returns:
-          A `RolloutBatch`, or of environments with several agents a `MultiAgentRollout`.
+          A `RolloutBatch`, or of environments with several agents a `MultiAgentRollout`: of arrays,
+          or of a device's tensors.
 
         Raises:
           SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite;
@@ -222,59 +218,26 @@ class Collector(Generic[B]):
         """
         return self._collect(Deadline(timeout_s))
 
+    def synchronize(self) -> None:
+        """Waits until a device has done what was launched; returns at once on the host.
+
+        Raises:
+          EnvError: Something went wrong there since the last time; it names the env_id.
+        """
+        self._strategy.synchronize()
+
     def close(self) -> None:
         """Closes the environment; may be called twice."""
-        self._in_pool.ahead.close()
+        self._strategy.close()
         self.env.close()
 
     def _collect(self, deadline: Deadline) -> Any:
-        try:
-            batches = self._batches(deadline)
-        except CallTimeoutError:
-            if self._native is None:
-                self._turns.keep()
-            raise
-        except BaseException:
-            # half a rollout must not be continued as if nothing had happened
-            self.reset()
-            raise
-        if self._groups[0].name == ALONE:
-            return batches[0]
-        of_groups = {rows.name: one for rows, one in zip(self._groups, batches, strict=True)}
-        return MultiAgentRollout(of_groups, self.env.num_envs)
+        batches = self._strategy.collect(deadline)
+        return batches.get(ALONE) or MultiAgentRollout(batches, self.env.num_envs)
 
-    def _batches(self, deadline: Deadline) -> list[RolloutBatch]:
-        ahead = self._in_pool.ahead.take(deadline)
-        self._turns.check()
-        if ahead is not None and not self._prefetches:
-            return ahead  # what a call began that ran out of time
-        if self._native is not None and not self._still_computes(self._native):
-            self._choose_engine()
-        if self._native is not None:
-            self._in_order.start(deadline)
-            return self._in_pool.collect(self._native, ahead, deadline)
-        with ExitStack() as during:
-            first = self._groups[0].policy
-            threads = beside_a_pool(first, self.env.batch_size, self._num_torch_threads)
-            during.enter_context(threads)
-            for rows in self._groups:
-                during.enter_context(rows.wanted.asked_of(rows.policy))
-            batches = (self._as_they_come or self._in_order).collect(deadline)
-        self._turns.keep()
-        return batches
 
-    def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
-        is_new = self._in_order.is_new
-        return all(
-            still_computes(native[rows.name], rows.policy, None if is_new else rows.arena.obs[0])
-            for rows in self._groups
-        )
+def _on_device() -> type[OnDevice]:
+    # brings torch
+    from rollouts.collecting.on_device import OnDevice
 
-    def _choose_engine(self) -> None:
-        self._native, self.why_not_native = choose_engine(
-            self._wanted_engine, self.env, self.policies
-        )
-        for rows in self._groups:
-            rows.carry_states(None if self._native is None else self._native[rows.name])
-        if self._prefetches and self._native is None:
-            raise refuse("torch", "prefetch", self.why_not_native)
+    return OnDevice

@@ -17,7 +17,6 @@ from rollouts.device.graph import LaunchGraph
 from rollouts.device.launch_args import DeviceRows, Launch, WorldRows
 from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
 from rollouts.device.rows import HeldRows
-from rollouts.device.tensor_pool import TensorPool
 from rollouts.policies.checks import head_inputs
 
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")
@@ -227,14 +226,17 @@ class DeviceArena(HeldRows):
 
     def __init__(
         self,
-        env: TensorPool,
+        env: Any,
         groups: dict[str, GroupArena],
         steps: int,
         graph: LaunchGraph | None = None,
     ) -> None:
-        """Makes launches that write the groups' tensors, row after row; `graph` may record them."""
+        """Makes launches of a device's pool that write the groups' tensors, row after row.
+
+        `graph` may record them.
+        """
         self.groups, self.graph = groups, graph
-        self._rows = env.open_rows()
+        self._rows = env.steps.open_rows()
         self.launch = self.renew_launch()
         shape, device = (steps, env.num_envs), env.device
         self.ended = torch.empty(shape, dtype=torch.bool, device=device)
@@ -271,7 +273,7 @@ class DeviceArena(HeldRows):
     def _finals(self) -> list[Tensor]:
         if isinstance(self.launch.rows, WorldRows):
             return [tensors["final_obs"] for tensors in self._rows.groups]
-        return [self._rows.batch()[4]["final_obs"]]
+        return [self._rows.final_obs]
 
     def _env_rows(self, t: int) -> DeviceRows | WorldRows:
         rows: DeviceRows | WorldRows = type(self.launch.rows).from_buffer_copy(self.launch.rows)

@@ -184,20 +184,21 @@ class DevicePolicy:
         self._scratch = torch.zeros(self._num_blocks * of_block // 4, device=device)
         self._state = torch.zeros(layout["state_size"], rows.num_rows, device=device)
         self.begins = torch.zeros(rows.num_rows, dtype=torch.bool, device=device)
-        space = rows.action_space
         self._bounds: list[Tensor] = []
         self.env_action: Tensor | None = None  # of boxes: (N, A, *shape), clipped
-        if isinstance(space, spaces.Box):
-            self._bounds = [
-                torch.from_numpy(np.array(one, np.float32)).to(device)
-                for one in (space.low, space.high)
-            ]
-            agents = (rows.num_agents,) if rows.has_groups else ()
-            shape = (rows.num_envs, *agents, *space.shape)
-            self.env_action = torch.zeros(shape, device=device)
+        if isinstance(rows.action_space, spaces.Box):
+            self._clip_to(rows.action_space, device)
         self._kernel: Kernel = make_kernel(
             PolicyKernelSource(read.obs_dtype), device, emulated=emulated
         )
+
+    def _clip_to(self, space: spaces.Box, device: torch.device) -> None:
+        """Makes what the environments get of actions in a box."""
+        bounds = (np.array(one, np.float32) for one in (space.low, space.high))
+        self._bounds = [torch.from_numpy(one).to(device) for one in bounds]
+        agents = (self.rows.num_agents,) if self.rows.has_groups else ()
+        shape = (self.rows.num_envs, *agents, *space.shape)
+        self.env_action = torch.zeros(shape, device=device)
 
     def fill(self, launch: PolicyLaunch) -> None:
         """Writes into a launch what all launches of this policy have in common."""

@@ -43,8 +43,10 @@ class ActionMasks:
                 f"mask_actions is for Discrete and MultiDiscrete actions, the environment has "
                 f"{space}: leave it out"
             )
-        # pools in Python know what their environments report only when they do
-        if NAME not in getattr(env, "info_names", (NAME,)):
+        can = getattr(getattr(env, "engine", None), "can", ())
+        self._are_asked_for = "masks" in can
+        # environments in Python are known to report something when they do
+        if "python" not in can and NAME not in getattr(env, "info_names", (NAME,)):
             raise SpecError(
                 f'mask_actions needs info["{NAME}"], and the environments report '
                 f"{', '.join(getattr(env, 'info_names', ())) or 'nothing'}: leave it out"
@@ -77,9 +79,9 @@ class ActionMasks:
 
     def _of(self, step: StepBatch) -> NDArray[np.bool_]:
         size = self.now.shape[1]
-        native = getattr(self._env, "action_masks", None)
-        masks: Any = step.info.get(NAME) if native is None else native()
-        told = None if native is not None else step.info.get(f"_{NAME}")
+        env: Any = self._env
+        masks: Any = env.action_masks() if self._are_asked_for else step.info.get(NAME)
+        told = None if self._are_asked_for else step.info.get(f"_{NAME}")
         if masks is None or (told is not None and not told.all()):
             raise SpecError(f'mask_actions needs info["{NAME}"] of every reset and step')
         masks = np.asarray(masks)

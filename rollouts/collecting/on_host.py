@@ -1,176 +1,151 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that act by themselves, step by step: `InOrder` of synchronous pools, `AsTheyCome`."""
+"""`OnHost`: rollouts of environments on the host; it chooses who computes the policies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import RolloutBatch
-from rollouts.collecting.deadline import Deadline, Receives
+from rollouts.collecting.asked import Asked
+from rollouts.collecting.batched_env import is_async
+from rollouts.collecting.deadline import Deadline
+from rollouts.collecting.engine import choose_engine, still_computes
+from rollouts.collecting.in_pool import InPool
+from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.rows import ALONE, RolloutRows
-from rollouts.collecting.steps import least_advanced, select
+from rollouts.collecting.step_by_step import AsTheyCome, InOrder
+from rollouts.collecting.turns import Turns
+from rollouts.collecting.wanted import Wanted
+from rollouts.errors import CallTimeoutError, SpecError
+from rollouts.machine.torch_threads import beside_a_pool
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.protocol import Policy
 
 
-class InOrder:
-    """Steps all environments at once, T times; a call that ran out of time is gone on with."""
+class OnHost:
+    """Steps a pool with its threads' policies, or with policies that act by themselves.
 
-    def __init__(
-        self,
-        env: Any,
-        source: Receives[Any],
-        groups: Sequence[RolloutRows],
-        rollout_length: int,
-        *,
-        writes_in_place: bool,
-    ) -> None:
-        """Takes the rows to fill.
+    Attributes:
+      why_not_native: Why native code does not compute the policies; "" where it does.
+    """
 
-        Args:
-          env: What is stepped.
-          source: What its batches are received from.
-          groups: Rows of all groups.
-          rollout_length: Steps T.
-          writes_in_place: Whether the pool writes observations into the rollout itself.
+    def __init__(self, env: Any, policies: Mapping[str, Policy], asked: Asked) -> None:
+        """Takes the policy of each group; arguments as of `Collector`, which has checked them.
+
+        Raises:
+          SpecError: A policy does not do what is asked for, or native code has to and cannot.
         """
-        self._env, self._source, self._groups = env, source, groups
-        self._rollout_length, self._writes_in_place = rollout_length, writes_in_place
-        self._alone = groups[0] if groups[0].name == ALONE else None
-        self.reset()
-
-    def reset(self) -> None:
-        """Begins new episodes with the next call."""
-        self._must_reset, self._is_resetting = True, False
-        self._t, self._is_sent = 0, False  # the step in hand
+        self._env, self._policies, self._asked = env, policies, asked
+        steps, groups = asked.rollout_length, getattr(env, "groups", None)
+        self._turns = Turns(env)
+        masks = ActionMasks(env, policies[ALONE]) if asked.mask_actions else None
+        self._groups = [
+            RolloutRows(
+                env,
+                groups and groups[name],
+                one,
+                Wanted(
+                    asked.outputs,
+                    asked.returns,
+                    (groups[name] if groups else env).single_action_space,
+                ),
+                steps,
+                keep_final_obs=asked.keep_final_obs,
+                masks=masks,
+            )
+            for name, one in policies.items()
+        ]
+        source: Any = masks or env
+        # our own pools write observations into the rollout; others' are copied
+        is_ours = "out" in getattr(getattr(env, "engine", None), "can", ())
+        self._in_order = InOrder(env, source, self._groups, steps, writes_in_place=is_ours)
+        self._as_they_come: AsTheyCome | None = None
+        if is_async(env):
+            self._as_they_come = AsTheyCome(env, source, self._groups[0], steps)
+        self._prefetches = bool(asked.prefetch)
+        self._in_pool = InPool(
+            env,
+            self._groups,
+            self._turns,
+            keep_final_obs=asked.keep_final_obs,
+            returns=asked.returns,
+            prefetches=self._prefetches,
+        )
+        self._choose_engine()
 
     @property
-    def is_new(self) -> bool:
-        """True before the rows' first observations are there."""
-        return self._must_reset or self._is_resetting
-
-    def start(self, deadline: Deadline) -> None:
-        """Writes first observations into the rows, where episodes are to begin."""
-        if self._must_reset:
-            self._env.async_reset()
-            self._must_reset, self._is_resetting = False, True
-        if self._is_resetting:
-            batch = deadline.recv(self._source)
-            for rows in self._groups:
-                rows.arena.obs[0] = rows.step_of(batch).obs
-            self._is_resetting = False
-
-    def collect(self, deadline: Deadline) -> list[RolloutBatch]:
-        """Steps T times and returns each group's rollout."""
-        self.start(deadline)
-        with_obs = not self._writes_in_place
-        while self._t < self._rollout_length:
-            t = self._t
-            if not self._is_sent:
-                self._send(t)
-                self._is_sent = True
-            batch = deadline.recv(self._source)
-            for rows in self._groups:
-                rows.write(t, rows.step_of(batch), with_obs=with_obs)
-            self._t, self._is_sent = t + 1, False
-        self._t = 0
-        return [rows.take(self._last_value(rows), 1) for rows in self._groups]
-
-    def _last_value(self, rows: RolloutRows) -> NDArray[np.float32]:
-        return rows.calls.last_value(rows.arena.obs[self._rollout_length], None, None)
-
-    def _send(self, t: int) -> None:
-        actions: Any
-        obs: Any
-        if self._alone is not None:
-            actions, obs = self._alone.act(t), self._alone.arena.obs[t + 1]
-        else:
-            actions = {rows.name: rows.act(t) for rows in self._groups}
-            obs = {rows.name: rows.obs_of(t + 1) for rows in self._groups}
-        if self._writes_in_place:
-            self._env.send(actions, out={"obs": obs})
-        else:
-            self._env.send(actions)
-
-
-class AsTheyCome:
-    """Steps the environments of an asynchronous pool, each at its own time index."""
-
-    def __init__(
-        self, env: Any, source: Receives[Any], rows: RolloutRows, rollout_length: int
-    ) -> None:
-        """Takes the rows to fill, those of environments with one agent."""
-        self._env, self._source, self._rows = env, source, rows
-        self._rollout_length = rollout_length
-        self.reset()
+    def engine(self) -> str:
+        """ "native" where native code computes the policies, "torch" where their own `act` does."""
+        return "torch" if self._native is None else "native"
 
     def reset(self) -> None:
-        """Begins new episodes with the next call."""
-        self._must_reset = True
-        # each environment's row of the arena for its next obs
-        self._next_row = np.zeros(self._env.num_envs, np.intp)
-        self._waiting = np.zeros(self._env.num_envs, np.bool_)
+        """Drops what was collected of the current rollout; the next one starts new episodes."""
+        self._in_pool.ahead.drop()
+        self._turns.forget()
+        for rows in self._groups:
+            rows.reset()
+        self._in_order.reset()
+        if self._as_they_come is not None:
+            self._as_they_come.reset()
 
-    def collect(self, deadline: Deadline) -> list[RolloutBatch]:
-        """Steps until each environment has T steps."""
-        if self._must_reset:
-            self._env.async_reset()
-            self._must_reset = False
-        self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
-        while not self._has_rollout().all():
-            # those who wait and would let the pool fill a batch run ahead
-            missing = self._env.batch_size - (self._env.num_envs - self._waiting.sum())
-            self._act_on_waiting(least_advanced(self._waiting, self._next_row, missing))
-            self._recv_and_act(deadline)
-        last_value = self._last_value()
-        self._next_row -= self._rollout_length
-        # one observation per environment, and what was run ahead
-        return [self._rows.take(last_value, int(self._next_row.max()))]
+    def collect(self, deadline: Deadline) -> dict[str, RolloutBatch]:
+        """Returns group -> its batch of T steps; errors as of `Collector.collect`."""
+        try:
+            batches = self._batches(deadline)
+        except CallTimeoutError:
+            if self._native is None:
+                self._turns.keep()
+            raise
+        except BaseException:
+            # half a rollout must not be continued as if nothing had happened
+            self.reset()
+            raise
+        return {rows.name: one for rows, one in zip(self._groups, batches, strict=True)}
 
-    def _recv_and_act(self, deadline: Deadline) -> None:
-        """Files one batch under each environment's own time and sends on those not yet at T."""
-        step = deadline.recv(self._source)
-        rows = step.env_id.astype(np.intp) - self._env.env_id_offset
-        now = self._next_row[rows]
-        self._rows.arena.obs[now, rows] = step.obs
-        self._next_row[rows] += 1
-        self._waiting[rows] = True
+    def synchronize(self) -> None:
+        """Does nothing: a rollout that was returned is complete."""
 
-        # an environment's first observation after a reset is the outcome of nothing
-        stepped = now > 0
-        if stepped.all():
-            self._rows.write_outcome(now - 1, rows, step)
-        elif stepped.any():
-            self._rows.write_outcome(now[stepped] - 1, rows[stepped], select(step, stepped))
+    def close(self) -> None:
+        """Ends what goes on between two calls; may be called twice."""
+        self._in_pool.ahead.close()
 
-        # as long as nobody has to wait the policy sees the pool's own array
-        going = now < self._rollout_length
-        if going.all():
-            self._act_on(rows, step.obs)
-        else:
-            self._act_on_waiting(rows[going])
+    def _batches(self, deadline: Deadline) -> list[RolloutBatch]:
+        ahead = self._in_pool.ahead.take(deadline)
+        self._turns.check()
+        if ahead is not None and not self._prefetches:
+            return ahead  # what a call began that ran out of time
+        if self._native is not None and not self._still_computes(self._native):
+            self._choose_engine()
+        if self._native is not None:
+            self._in_order.start(deadline)
+            return self._in_pool.collect(self._native, ahead, deadline)
+        with ExitStack() as during:
+            first, threads = self._groups[0].policy, self._asked.num_torch_threads
+            during.enter_context(beside_a_pool(first, self._env.batch_size, threads))
+            for rows in self._groups:
+                during.enter_context(rows.wanted.asked_of(rows.policy))
+            batches = (self._as_they_come or self._in_order).collect(deadline)
+        self._turns.keep()
+        return batches
 
-    def _has_rollout(self) -> NDArray[np.bool_]:
-        """Tells (N,) which environments have T steps and the observation after them."""
-        return self._next_row > self._rollout_length
+    def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
+        is_new = self._in_order.is_new
+        return all(
+            still_computes(native[rows.name], rows.policy, None if is_new else rows.arena.obs[0])
+            for rows in self._groups
+        )
 
-    def _act_on_waiting(self, rows: NDArray[np.intp]) -> None:
-        if rows.size:
-            self._act_on(rows, self._rows.arena.obs[self._next_row[rows] - 1, rows])
-
-    def _act_on(self, rows: NDArray[np.intp], obs: Array) -> None:
-        actions = self._rows.act_on(obs, rows, self._next_row[rows] - 1)
-        self._waiting[rows] = False
-        self._env.send(actions, (rows + self._env.env_id_offset).astype(np.int32))
-
-    def _last_value(self) -> NDArray[np.float32]:
-        """Values (N,) the observation after row T - 1 of each environment."""
-        steps, arena = self._rollout_length, self._rows.arena
-        # an environment that ran ahead acted on this observation and valued it then
-        is_known = ~(self._waiting & (self._next_row == steps + 1))
-        known = arena.choice["value"][steps]
-        return self._rows.calls.last_value(arena.obs[steps], known, is_known)
+    def _choose_engine(self) -> None:
+        self._native, self.why_not_native = choose_engine(
+            self._asked.engine, self._env, self._policies
+        )
+        for rows in self._groups:
+            rows.carry_states(None if self._native is None else self._native[rows.name])
+        if self._prefetches and self._native is None:
+            raise SpecError(
+                f"prefetch=1 needs the native engine, which is not possible: {self.why_not_native}"
+            )

@@ -68,8 +68,8 @@ class RolloutRows:
         self.env_id = env.env_id_offset * agents + np.arange(num_rows, dtype=np.int32)
         self._bounds = finite_bounds(self.action_space)
         # environments of an asynchronous pool may be up to T + 1 steps into the next rollout
-        is_async = env.batch_size < env.num_envs
-        self._arena_steps = (2 if is_async else 1) * rollout_length + int(is_async)
+        ahead = rollout_length + 1 if env.batch_size < env.num_envs else 0
+        self._arena_steps = rollout_length + ahead
         self.calls = make_policy_calls(
             policy, num_envs=num_rows, rollout_length=rollout_length, masks=masks
         )

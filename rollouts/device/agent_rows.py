@@ -12,6 +12,8 @@ from torch import Tensor
 from rollouts.device.launch_args import GroupRows, WorldLaunch, WorldRows
 from rollouts.device.rows import HeldRows
 
+_STEP = ("obs", "reward", "terminated", "truncated", "active", "episode_return")
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
@@ -35,6 +37,8 @@ class AgentRowSet(HeldRows):
 
     Attributes:
       groups: Name -> (*rows, A, ...) of each group, in their order.
+      arrays: In the order of `StepBatch`, of which worlds have no more than `terminated`, which is
+        `ended`, env_id and episode_length; then seven for each group.
       ended, episode_length: (*rows,) bool and int32, of worlds.
     """
 
@@ -44,7 +48,9 @@ class AgentRowSet(HeldRows):
         rows: tuple[int, ...],
         device: torch.device,
         launch: WorldLaunch,
+        env_id: Tensor,
     ) -> None:
+        """Makes them; `env_id` is of all rows, and others have it too."""
         self.launch = launch
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
         self.episode_length = torch.zeros(rows, dtype=torch.int32, device=device)
@@ -57,6 +63,11 @@ class AgentRowSet(HeldRows):
                 **{name: one.data_ptr() for name, one in tensors.items()}
             )
         all_tensors = [one for tensors in self.groups for one in tensors.values()]
+        of_groups = [tensors.get(name) for tensors in self.groups for name in (*_STEP, "final_obs")]
+        self.arrays = [
+            *(None, None, self.ended, None, env_id, None, self.episode_length, None),
+            *of_groups,
+        ]
         final = [group["final_obs"] for group in self.groups if "final_obs" in group]
         super().__init__([self.ended, self.episode_length, *all_tensors], final)
 

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rollouts.device.arguments import EMULATION
 from rollouts.device.cuda import kernel_usage
-from rollouts.device.stepping import DeviceStepping
+from rollouts.device.kernel_engine import KernelEngine
 from rollouts.device.team_shape import SYSTEM_BYTES
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_vec
 
 _REGISTERS = 65536  # of one multiprocessor
 # KiB of shared memory that a block may have and that a multiprocessor has, its threads and blocks
@@ -79,11 +79,11 @@ def kernel_costs(
     if arch not in _LIMITS:
         raise SpecError(f"arch is {arch!r}, expected one of {', '.join(_LIMITS)}")
     most_of_block, shared_kib, most_threads, most_blocks = _LIMITS[arch]
-    arguments: dict[str, Any] = {"autoreset_mode": "same_step", **(env_options or {})}
-    env: Any = make_vec(env_id, _ENVS, device=EMULATION, **arguments)
-    assert isinstance(env, DeviceStepping)
-    with env:
-        cost = env.step_cost(1024 * most_of_block)
+    engine = KernelEngine(
+        env_id, _ENVS, device=EMULATION, autoreset_mode="same_step", env_options=env_options
+    )
+    with closing(engine):
+        cost = engine.step_cost(1024 * most_of_block)
     block = cost.block
     costs = []
     for entry, usage in kernel_usage(cost.source, arch).items():
@@ -100,7 +100,7 @@ def kernel_costs(
                 env_id=env_id,
                 arch=arch,
                 entry=entry,
-                num_agents=sum(group.num_agents for group in env.env_spec.groups) or 1,
+                num_agents=sum(group.num_agents for group in engine.env_spec.groups) or 1,
                 registers=usage.registers,
                 stack_bytes=usage.stack_bytes,
                 spill_bytes=usage.spill_bytes,

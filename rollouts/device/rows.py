@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,6 @@ from torch import Tensor
 from rollouts import _native
 from rollouts.device.launch_args import DeviceRows, EnvLaunch
 from rollouts.specs import EnvSpec
-
-Info = dict[str, Any]
 
 # of a storage: how many tensors share it. Private to torch, whose CUDA graph trees use it
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
@@ -62,6 +60,11 @@ class HeldRows:
         """That every step writes; what an episode ended with is written where one ended."""
         return sum(one.nbytes for one in self._all if one.data_ptr() not in self._final)
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of all of them."""
+        return sum(one.nbytes for one in self._all)
+
     def mark_free(self) -> None:
         """Remembers how often everything is held now, by nobody but this."""
         self._free_counts = self._counts()
@@ -77,70 +80,55 @@ class HeldRows:
 
 
 class RowSet(HeldRows):
-    """Rows of light environments, and the launch that writes them."""
+    """Rows of light environments, and the launch that writes them.
+
+    Attributes:
+      arrays: In the order of `StepBatch`, then infos, and those of the step that ended an episode.
+      final_obs: What episodes ended with, of rows that autoreset in the same step.
+    """
 
     def __init__(
-        self, spec: RowSpec, rows: tuple[int, ...], device: torch.device, launch: EnvLaunch
+        self,
+        spec: RowSpec,
+        rows: tuple[int, ...],
+        device: torch.device,
+        launch: EnvLaunch,
+        env_id: Tensor | None = None,
     ) -> None:
+        """Makes them; `env_id` is of all rows, and others have it too."""
         # of the rows of many steps, each is written once, and zeros would be as much to write
         new = torch.zeros if len(rows) == 1 else torch.empty
 
         def make(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             return new((*rows, *shape), dtype=dtype, device=device)
 
-        obs_dtype = getattr(torch, spec.obs_dtype)
-        self._obs = make(spec.obs_shape, obs_dtype)
-        self._reward = make((), torch.float32)
-        self._terminated = make((), torch.bool)
-        self._truncated = make((), torch.bool)
-        self._info: dict[str, Tensor] = {
-            "episode_return": make((), torch.float64),
-            "episode_length": make((), torch.int32),
-        }
-        own = {name: make(shape, dtype) for name, dtype, shape in spec.infos}
-        self._info |= own
-        self._final_info: dict[str, Tensor] = {}
-        written = own
-        if spec.same_step:
-            self._info["final_obs"] = make(spec.obs_shape, obs_dtype)
-            self._final_info = {name: make(shape, dtype) for name, dtype, shape in spec.infos}
-            written = self._final_info
+        own_dtype = getattr(torch, spec.obs_dtype)
+        obs = make(spec.obs_shape, own_dtype)
+        reward = make((), torch.float32)
+        terminated, truncated = make((), torch.bool), make((), torch.bool)
+        episode_return, episode_length = make((), torch.float64), make((), torch.int32)
+        own = [make(shape, dtype) for _, dtype, shape in spec.infos]
+        self.final_obs = make(spec.obs_shape, own_dtype) if spec.same_step else None
+        final_infos = [make(shape, dtype) for _, dtype, shape in spec.infos if spec.same_step]
         self.launch = launch
-        launch.rows = _addresses(
-            self._obs, self._reward, self._terminated, self._truncated, self._info
+        launch.rows = DeviceRows(
+            obs=obs.data_ptr(),
+            final_obs=None if self.final_obs is None else self.final_obs.data_ptr(),
+            reward=reward.data_ptr(),
+            terminated=terminated.data_ptr(),
+            truncated=truncated.data_ptr(),
+            episode_return=episode_return.data_ptr(),
+            episode_length=episode_length.data_ptr(),
         )
-        for column, name in enumerate(own):
-            launch.rows.infos[column] = written[name].data_ptr()
+        for column, one in enumerate(final_infos or own):
+            launch.rows.infos[column] = one.data_ptr()
             if spec.same_step:
-                launch.rows.begun_infos[column] = own[name].data_ptr()
-        arrays = [self._obs, self._reward, self._terminated, self._truncated]
-        final = [one for name, one in self._info.items() if name == "final_obs"]
-        super().__init__(
-            [*arrays, *self._info.values(), *self._final_info.values()],
-            [*final, *self._final_info.values()],
-        )
-
-    def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Info]:
-        """What `step` returns, but for env_id."""
-        info: Info = dict(self._info)
-        if self._final_info:
-            info["final_info"] = dict(self._final_info)
-        return self._obs, self._reward, self._terminated, self._truncated, info
-
-
-def _addresses(
-    obs: Tensor, reward: Tensor, terminated: Tensor, truncated: Tensor, info: dict[str, Tensor]
-) -> DeviceRows:
-    final_obs = info.get("final_obs")
-    return DeviceRows(
-        obs=obs.data_ptr(),
-        final_obs=None if final_obs is None else final_obs.data_ptr(),
-        reward=reward.data_ptr(),
-        terminated=terminated.data_ptr(),
-        truncated=truncated.data_ptr(),
-        episode_return=info["episode_return"].data_ptr(),
-        episode_length=info["episode_length"].data_ptr(),
-    )
+                launch.rows.begun_infos[column] = own[column].data_ptr()
+        step = [obs, reward, terminated, truncated]
+        counts = [episode_return, episode_length]
+        final = [] if self.final_obs is None else [self.final_obs]
+        self.arrays = [*step, env_id, *counts, self.final_obs, *own, *final_infos]
+        super().__init__([*step, *counts, *own, *final, *final_infos], [*final, *final_infos])
 
 
 def _is_capturing() -> bool:
@@ -161,6 +149,11 @@ class RowRing(Generic[Rows]):
         self._sets: list[Rows] = []
         self._captured: list[Rows] = []
         self._next = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of those that are kept to be taken again."""
+        return sum(one.num_bytes for one in self._sets)
 
     def take(self) -> Rows:
         """One that nobody holds."""

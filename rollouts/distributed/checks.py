@@ -12,59 +12,31 @@ from collections.abc import Mapping
 from rollouts.checks import whole_number
 from rollouts.collecting.wanted import Wanted
 from rollouts.distributed.agent_policies import policy_names
-from rollouts.distributed.device_options import check_device
-from rollouts.distributed.options import (
-    CollectOptions,
-    FaultPolicy,
-    Inference,
-    Placement,
-    QueueLimits,
-)
-from rollouts.distributed.weight_transport import ONLY, WeightTransport
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.options import CoordinatorOptions, Inference, Placement
+from rollouts.distributed.weight_transport import ONLY
+from rollouts.distributed.worker_config import CollectOptions, WorkerConfig
 from rollouts.errors import EngineError, ProtocolError, SpecError
-from rollouts.specs import AgentGroup
-from rollouts.support.field_checks import check_type
+from rollouts.features import Cell, check
+from rollouts.pool.make import cell_of_id
+from rollouts.specs import EnvSpec
 
 _log = logging.getLogger(__name__)
 
-# what environments with several agents do not have, and why
-AGENTS: Mapping[str, str] = {
-    "collect.batch_size": "agents are collected synchronously",
-    "collect.mask_actions": "policies of groups choose among all actions",
-    "collect.pack_frame_stacks": "no such environment stacks frames",
-    "inference": "the inference actor has one policy",
-}
+# numbers of RolloutCoordinator that may be 0
+MAY_BE_0 = ("num_workers", "seed")
 
 
-def check_counts(**bounds: tuple[object, int]) -> None:
-    """Raises SpecError where a value is no whole number of at least its minimum."""
-    for name, (value, minimum) in bounds.items():
-        whole_number(name, value, minimum)
+def check_counts(**counts: object) -> None:
+    """Raises SpecError where a value is no whole number, or below 1 (0 in `MAY_BE_0`)."""
+    for name, value in counts.items():
+        whole_number(name, value, 0 if name in MAY_BE_0 else 1)
 
 
-def check_options(
-    num_workers: int,
-    *,
-    placement: Placement,
-    faults: FaultPolicy,
-    queue: QueueLimits,
-    weights: WeightTransport,
-    collect: CollectOptions,
-    inference: Inference | None,
-) -> None:
-    """Raises SpecError where one is not of its dataclass, such as placement="PACK", or where two
-    do not go together."""
-    check_type("placement", placement, Placement, 'Placement(strategy="PACK")')
-    check_type("faults", faults, FaultPolicy, "FaultPolicy(max_restarts=3)")
-    check_type("queue", queue, QueueLimits, "QueueLimits(credits_per_worker=1)")
-    check_type("weights", weights, WeightTransport, 'WeightTransport(dtype="bfloat16")')
-    check_type("collect", collect, CollectOptions, "CollectOptions(keep_final_obs=True)")
-    if inference is not None:
-        check_type("inference", inference, Inference, "Inference(rule=BatchRule())")
-    check_placement(placement, num_workers)
-    check_inference(inference, collect, num_workers)
-    check_device(collect, placement, inference, num_workers)
+def check_options(num_workers: int, options: CoordinatorOptions) -> None:
+    """Raises SpecError where two of the options do not go together."""
+    check_placement(options.placement, num_workers)
+    check_inference(options.inference, options.collect, num_workers)
+    check_gpu(options)
 
 
 def check_policy(make_policy: object) -> None:
@@ -72,6 +44,14 @@ def check_policy(make_policy: object) -> None:
     if not callable(make_policy):
         raise SpecError(
             f"make_policy must be a function that takes a PolicySpec, got {make_policy!r}"
+        )
+
+
+def check_env_options(env_options: object) -> None:
+    """Raises SpecError where env_options are no dict."""
+    if not isinstance(env_options, Mapping | None):
+        raise SpecError(
+            f"env_options is {env_options!r}, expected a dict of make_vec's keyword arguments"
         )
 
 
@@ -89,11 +69,6 @@ def check_inference(inference: Inference | None, collect: CollectOptions, num_wo
             "collect.outputs with inference: the policy of an inference actor puts what it likes "
             "into PolicyOutput.extras; leave one of them out"
         )
-    if collect.make_env is not None:
-        raise SpecError(
-            "collect.make_env with inference: the inference actor needs the spaces of one of "
-            "rollouts.env_ids(); leave inference out, or use such an environment"
-        )
 
 
 def check_joined(collect: CollectOptions) -> None:
@@ -103,6 +78,47 @@ def check_joined(collect: CollectOptions) -> None:
             f"get() with collect.device={collect.device!r}: fragments are of tensors, which "
             "are not joined; get_fragments()[0].payload, or hand_over to a learner's actor"
         )
+
+
+def check_gpu(options: CoordinatorOptions) -> None:
+    """Raises SpecError where workers would not see the GPU that their pools are to be on."""
+    if options.collect.device == "cuda" and not options.placement.num_gpus:
+        raise SpecError(
+            "collect.device is 'cuda' and placement.num_gpus is 0, so that Ray would hide all GPUs "
+            "from the workers: expected placement=Placement(num_gpus=1), or a fraction"
+        )
+
+
+def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptions) -> Cell:
+    """Raises SpecError where the environments do not have what is asked for, as far as it is known.
+
+    Returns:
+      What is known of the environments here; of `make_env` the workers check the rest.
+    """
+    collect = options.collect
+    spec = _spec_of(config)
+    has_agents = None if spec is None else bool(spec.groups)
+    kind = "hosted" if collect.make_env else cell_of_id(config.env_id, None).engine
+    if collect.device is not None:
+        kind = cell_of_id(config.env_id, collect.device).engine
+    cell = Cell(kind, has_agents)
+    asked = ["inference"] if options.inference is not None else []
+    asked += ["num_workers=0"] if num_workers == 0 else []
+    check("RolloutCoordinator", [*asked, *collect.asked], cell)
+    return cell
+
+
+def _spec_of(config: WorkerConfig) -> EnvSpec | None:
+    """Returns the environments' spec; None where it is not known in this process."""
+    if config.collect.make_env is not None or config.collect.make_collector is not None:
+        return None
+    import rollouts
+
+    # the engine may be missing here and present where the workers are
+    try:
+        return rollouts.env_spec(config.env_id, **config.env_options)
+    except EngineError:
+        return None
 
 
 def check_placement(placement: Placement, num_workers: int) -> None:
@@ -127,58 +143,25 @@ def check_placement(placement: Placement, num_workers: int) -> None:
         )
 
 
-def check_env(
-    config: WorkerConfig, collect: CollectOptions, inference: Inference | None
-) -> tuple[str, ...] | None:
+def check_env(config: WorkerConfig) -> tuple[str, ...] | None:
     """Raises SpecError at once, instead of from every worker, where id or options are wrong.
 
     Returns:
       The names of the environment's policies; None where they are not known in this process.
     """
-    if collect.make_env is not None or collect.make_collector is not None:
-        return None
-    import rollouts
-
-    # the engine may be missing here and present where the workers are
-    try:
-        spec = rollouts.env_spec(config.env_id, **config.env_options)
-    except EngineError:
+    collect, spec = config.collect, _spec_of(config)
+    if spec is None:
         return None
     if spec.groups:
-        return _check_agents(spec.groups, config.env_id, collect, inference)
-    if collect.policies is not None:
-        raise SpecError(
-            f"collect.policies is {collect.policies!r}, and {config.env_id} has one agent, which "
-            "has one policy: leave collect.policies out"
-        )
+        for group in spec.groups:
+            Wanted(collect.outputs, collect.returns, group.single_action_space)
+        names = policy_names({group.name: group for group in spec.groups}, collect.policies)
+        return tuple(dict.fromkeys(names.values()))
     Wanted(collect.outputs, collect.returns, spec.single_action_space)
     space = spec.single_observation_space
-    if config.pack_frame_stacks and not space.shape:
+    if collect.pack_frame_stacks and not space.shape:
         raise SpecError(
             f"collect.pack_frame_stacks=True, and {config.env_id} has observations of {space}, "
             "expected arrays with an axis of frames: leave pack_frame_stacks out"
         )
     return (ONLY,)
-
-
-def _check_agents(
-    groups: tuple[AgentGroup, ...],
-    env_id: str,
-    collect: CollectOptions,
-    inference: Inference | None,
-) -> tuple[str, ...]:
-    """Returns the policies of environments with several agents, or raises SpecError."""
-    for name, sentence in AGENTS.items():
-        is_asked = inference is not None if name == "inference" else _field(collect, name)
-        if is_asked:
-            raise SpecError(
-                f"{name} with {env_id}, which has several agents: {sentence}; leave {name} out"
-            )
-    for group in groups:
-        Wanted(collect.outputs, collect.returns, group.single_action_space)
-    names = policy_names({group.name: group for group in groups}, collect.policies)
-    return tuple(dict.fromkeys(names.values()))
-
-
-def _field(collect: CollectOptions, name: str) -> object:
-    return getattr(collect, name.removeprefix("collect."))

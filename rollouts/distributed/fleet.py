@@ -17,7 +17,7 @@ from rollouts.distributed.options import FaultPolicy, QueueLimits
 from rollouts.distributed.slot import Call, Failure, Slot, WorkerHandle, outcome
 from rollouts.distributed.waits import WaitClock
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
 from rollouts.learner.queue import LearnerQueue, QueueLevels
 
@@ -283,6 +283,7 @@ class Fleet:
             self._fail(slot, result)
         else:
             slot.info, slot.state = result, "running"
+            self._weights.learn_policies(result.policies)
 
     def _tell_when_done(self, slot: Slot, future: Future[Any]) -> None:
         future.add_done_callback(lambda done: self._on_done(slot, done))

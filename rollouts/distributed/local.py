@@ -7,9 +7,10 @@ import sys
 import time
 from typing import Any
 
-from rollouts.distributed.lag import LagRule
+from rollouts.distributed.fleet import FleetRules
 from rollouts.distributed.weights import TakeSnapshots, WeightStore
-from rollouts.distributed.worker import MakeCollector, MakePolicy, RolloutWorker, WorkerConfig
+from rollouts.distributed.worker import RolloutWorker
+from rollouts.distributed.worker_config import MakePolicy, WorkerConfig
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
@@ -23,18 +24,19 @@ class LocalRunner:
         config: WorkerConfig,
         make_policy: MakePolicy,
         *,
-        make_collector: MakeCollector | None,
         weights: WeightStore,
-        capacity: int | None,
-        lag: LagRule,
+        rules: FleetRules,
     ) -> None:
         def is_stale(handle: FragmentHandle) -> bool:
-            return lag.discards(weights.version - handle.info.min_policy_version)
+            return rules.lag.discards(weights.version - handle.info.min_policy_version)
 
-        self.queue = LearnerQueue(capacity or sys.maxsize, is_stale=is_stale)
+        self.queue = LearnerQueue(
+            rules.queue.max_queued_fragments or sys.maxsize, is_stale=is_stale
+        )
         self._config = config
         self._weights = weights
-        self._worker = RolloutWorker(config, make_policy, make_collector=make_collector)
+        self._worker = RolloutWorker(config, make_policy)
+        weights.learn_policies(self._worker.describe().policies)
         self._error: str | None = None
         self._is_drained = False
         self._num_collected = 0

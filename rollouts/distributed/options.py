@@ -2,25 +2,23 @@
 """What RolloutCoordinator takes beside its plain keywords: one frozen dataclass per subject.
 
 Each checks its own values, and its errors name the field as it is written: `placement.num_gpus`.
-`WeightTransport` is in `weight_transport`, `BatchRule` in `policy_requests`.
+`CollectOptions` is in `worker_config`, `WeightTransport` in `weight_transport`, `BatchRule` in
+`policy_requests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from rollouts.checks import flag, whole_number
-from rollouts.collecting.engine import Engine
-from rollouts.distributed.device_options import Device, TensorTransport, check_transport
+from rollouts.checks import whole_number
 from rollouts.distributed.lag import LagPolicy
 from rollouts.distributed.merge import MergeOrder
 from rollouts.distributed.policy_requests import BatchRule
-from rollouts.distributed.worker import MakeCollector, MakeEnv
+from rollouts.distributed.weight_transport import WeightTransport
+from rollouts.distributed.worker_config import CollectOptions
 from rollouts.errors import SpecError
-from rollouts.machine.torch_threads import check_threads
-from rollouts.returns import Gae, Nstep
 from rollouts.support.field_checks import (
     Strategy,
     check_cpus,
@@ -153,84 +151,6 @@ class QueueLimits:
 
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectOptions:
-    """How each worker collects: its environments, its collector, what a fragment has.
-
-    Attributes:
-      batch_size: See `make_vec`; None for synchronous pools.
-      num_torch_threads: Threads of torch in each worker. None for 1 unless the policy's network is
-        large, see `rollouts.machine.torch_threads.threads_for`, and at most num_threads_per_worker:
-        torch's threads take the cores from those of the pool.
-      pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
-        `get` forms the same stacks from them, to the bit. None: where the environment has an option
-        stack_num above 1, as Atari games have.
-      keep_final_obs: See `Collector`; a replay needs it.
-      make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, of
-        which they take num_envs, env_id_offset and env_seed; must pickle. They autoreset in the
-        same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
-        name. Not with `inference`.
-      make_collector: Replaces `build_collector` in the workers; must pickle.
-      engine: Who computes the policy, see `Collector`: "auto", "native" or "torch".
-      outputs: Names of what `extras` have of each step, see `Collector`; not with `inference`.
-      returns: Has fragments come with advantages and targets of the values that their policy had;
-        see `Collector`.
-      mask_actions: Has policies choose among what info["action_mask"] allows, see `Collector`; not
-        with `inference`.
-      policies: Of environments with several agents: group -> name of the policy that acts for it.
-        A group that is not there has a policy of its own name; groups with one name share it.
-      device: "cuda" has each worker step its environments on a GPU, beside the policy, as
-        `DeviceCollector` does; fragments are then of tensors. "cpu-emulation" runs the same
-        kernels as loops, for tests. None for a pool of C++ threads.
-      tensor_transport: Of a `device`: how fragments go to a learner's actor, see
-        `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
-        completed outlives it. The others go from worker to learner and are lost with the worker:
-        "cuda_ipc" within one GPU, "nixl" between GPUs and machines. "auto" for NIXL where
-        device="cuda" and it is installed here, else the object store.
-    """
-
-    batch_size: int | None = None
-    num_torch_threads: int | None = None
-    pack_frame_stacks: bool | None = None
-    keep_final_obs: bool = False
-    make_env: MakeEnv | None = None
-    make_collector: MakeCollector | None = None
-    engine: Engine = "auto"
-    outputs: Sequence[str] = ()
-    returns: Gae | Nstep | None = None
-    mask_actions: bool = False
-    policies: Mapping[str, str] | None = None
-    device: Device | None = None
-    tensor_transport: TensorTransport = "auto"
-
-    def __post_init__(self) -> None:
-        """Raises SpecError where a value is out of range or of another kind."""
-        check_one_of("collect.engine", self.engine, get_args(Engine))
-        check_transport(self.device, self.tensor_transport)
-        if not _are_names(self.outputs):
-            raise SpecError(
-                f"collect.outputs is {self.outputs!r}, expected names such as ('entropy',)"
-            )
-        if not isinstance(self.returns, Gae | Nstep | None):
-            raise SpecError(
-                f"collect.returns is {self.returns!r}, expected rollouts.returns.Gae or Nstep"
-            )
-        if self.batch_size is not None:
-            whole_number("collect.batch_size", self.batch_size, 1)
-        check_threads("collect.num_torch_threads", self.num_torch_threads)
-        if self.pack_frame_stacks is not None:
-            flag("collect.pack_frame_stacks", self.pack_frame_stacks)
-        flag("collect.keep_final_obs", self.keep_final_obs)
-        flag("collect.mask_actions", self.mask_actions)
-        if self.policies is not None and not _is_names(self.policies):
-            raise SpecError(
-                f"collect.policies is {self.policies!r}, expected a dict of group -> policy's name"
-            )
-        _check_function("collect.make_env", self.make_env)
-        _check_function("collect.make_collector", self.make_collector)
-
-
-@explains_fields
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Inference:
     """A policy in an actor of its own, asked by all workers; see `InferenceServer`.
 
@@ -255,18 +175,28 @@ class Inference:
         check_gpus("inference.num_gpus", self.num_gpus)
 
 
-def _is_names(given: object) -> bool:
-    return isinstance(given, Mapping) and all(
-        isinstance(name, str) for pair in given.items() for name in pair
-    )
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    """All of them, as a RolloutCoordinator got them.
 
+    Raises:
+      SpecError: One is not of its dataclass, such as placement="PACK".
+    """
 
-def _are_names(given: object) -> bool:
-    return isinstance(given, Sequence) and all(isinstance(name, str) for name in given)
+    placement: Placement
+    faults: FaultPolicy
+    queue: QueueLimits
+    weights: WeightTransport
+    collect: CollectOptions
+    inference: Inference | None
 
-
-def _check_function(name: str, function: Callable[..., object] | None) -> None:
-    if function is not None and not callable(function):
-        raise SpecError(
-            f"{name} must be a function that takes a WorkerConfig first, got {function!r}"
-        )
+    def __post_init__(self) -> None:
+        """See the class."""
+        check_type("placement", self.placement, Placement, 'Placement(strategy="PACK")')
+        check_type("faults", self.faults, FaultPolicy, "FaultPolicy(max_restarts=3)")
+        check_type("queue", self.queue, QueueLimits, "QueueLimits(credits_per_worker=1)")
+        example = 'WeightTransport(dtype="bfloat16")'
+        check_type("weights", self.weights, WeightTransport, example)
+        check_type("collect", self.collect, CollectOptions, "CollectOptions(keep_final_obs=True)")
+        if self.inference is not None:
+            check_type("inference", self.inference, Inference, "Inference(rule=BatchRule())")

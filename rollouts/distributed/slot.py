@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rollouts.distributed.worker import WorkerConfig, WorkerInfo
+from rollouts.distributed.worker import WorkerInfo
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.distributed.worker_failure import WorkerFailure
 from rollouts.learner.fragment import FragmentHandle, FragmentInfo
 

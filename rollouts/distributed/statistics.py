@@ -69,5 +69,6 @@ def go_on_from(env: Any, statistics: Statistics) -> None:
 
 def take_new(env: Any) -> Statistics:
     """What a worker's environment counted since the last call; empty where it keeps nothing."""
-    take = getattr(env, "take_new_statistics", None)
-    return take() if callable(take) else {}
+    # environments of users have no engine
+    statistics = getattr(getattr(env, "engine", None), "statistics", None)
+    return {} if statistics is None else statistics.take_new()

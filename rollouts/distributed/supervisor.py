@@ -16,7 +16,7 @@ from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.slot import Slot, WorkerHandle
 from rollouts.distributed.waits import AwakeClock
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue

@@ -16,9 +16,9 @@ import gymnasium
 import numpy as np
 
 from rollouts.collecting.policy_calls import make_policy_calls
-from rollouts.distributed.agent_policies import policy_specs
+from rollouts.distributed.agent_policies import groups_of, policy_specs
 from rollouts.distributed.weight_transport import ONLY, Shapes
-from rollouts.distributed.worker import MakePolicy, PolicySpec, WorkerConfig
+from rollouts.distributed.worker_config import MakePolicy, PolicySpec, WorkerConfig
 from rollouts.errors import EngineError, SpecError
 from rollouts.policies.checks import check_action
 
@@ -59,25 +59,13 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shape
     if _may_open_a_gpu():
         _log.info("the policy is not tried before workers start: it could open a GPU here")
         return {}
-    groups = {group.name: group for group in env.groups}
-    if groups:
-        found = {}
-        for name, spec in policy_specs(config, groups).items():
-            rows = config.num_envs * groups[spec.group or ""].num_agents
-            found[name] = _try_on(make_policy, spec, rows, rows)
-        return {name: shapes for name, shapes in found.items() if shapes is not None}
-    spec = PolicySpec(
-        env_id=config.env_id,
-        single_observation_space=env.single_observation_space,
-        single_action_space=env.single_action_space,
-        num_envs=config.num_envs,
-        env_id_offset=0,
-        worker_id=0,
-        incarnation=0,
-        seed=config.policy_seed,
-    )
-    shapes = _try_on(make_policy, spec, config.num_envs, config.batch_size or config.num_envs)
-    return {} if shapes is None else {ONLY: shapes}
+    groups = groups_of(env)
+    found = {}
+    for name, spec in policy_specs(config, groups).items():
+        # all rows at once, but of asynchronous pools, which have one agent
+        num_envs = config.num_envs * getattr(groups[spec.group or ONLY], "num_agents", 1)
+        found[name] = _try_on(make_policy, spec, num_envs, config.collect.batch_size or num_envs)
+    return {name: shapes for name, shapes in found.items() if shapes is not None}
 
 
 def _try_on(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.checks import flag, whole_number
-from rollouts.distributed.device_options import TensorTransport, check_name
+from rollouts.distributed.tensor_transport import TensorTransport, check_name
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_named
 from rollouts.support.keywords import explains_fields

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +27,7 @@ from rollouts.distributed.weight_transport import (
     said_of,
     to_stored,
 )
+from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
     from rollouts.pool.statistics import RunningStatistics
@@ -73,7 +74,7 @@ class WeightStore:
     `_lock` guards the rest, and is never held for long. Lock order: as here.
 
     Attributes:
-      policies  Their names; None where they are not known here.
+      policies  Their names; None until they are known here.
       shapes    policy -> name -> shape, of those whose weights are known: others are refused.
     """
 
@@ -88,7 +89,7 @@ class WeightStore:
         Args:
           make_part: Stores arrays and returns what refers to them: `local_part` or `ray_part`.
           transport: What is stored of the weights, and from which version on they are counted.
-          policies: Their names; None where they are not known here.
+          policies: Their names; None where they are not known yet, see `learn_policies`.
         """
         self.policies = None if policies is None else tuple(policies)
         self.shapes: Mapping[str, Shapes] = {}
@@ -101,6 +102,11 @@ class WeightStore:
         self._parts: dict[str, DeltaParts] = {}
         self._stored: dict[str, StoredWeights] = {}
         self._published_bytes = 0
+
+    def learn_policies(self, policies: Iterable[str]) -> None:
+        """Notes the policies that a worker has, unless they are known. Never waits."""
+        if self.policies is None:
+            self.policies = tuple(policies)
 
     @property
     def latest(self) -> WeightOffer | None:
@@ -180,7 +186,12 @@ class WeightStore:
         snapshots: Mapping[str, Snapshot],
         statistics: Mapping[str, RunningStatistics] | None,
     ) -> int:
-        """Makes the next version of snapshots of some policies; the others keep what they have."""
+        """Makes the next version of snapshots of some policies; the others keep what they have.
+
+        Raises:
+          SpecError: There is no such policy.
+        """
+        others = self._others(snapshots)
         latest = self._latest
         version = self._transport.first_version if latest is None else latest.version + 1
         # before anything changes: a part that cannot be stored leaves all as it was
@@ -188,10 +199,12 @@ class WeightStore:
             policy: self._parts.get(policy, DeltaParts()).followed_by(version, snapshot)
             for policy, snapshot in snapshots.items()
         }
-        for policy, own in parts.items():
-            self._stored[policy] = StoredWeights(version, own.stored, snapshots[policy].origin)
+        self._stored = {policy: self._stored[policy] for policy in others} | {
+            policy: StoredWeights(version, own.stored, snapshots[policy].origin)
+            for policy, own in parts.items()
+        }
         if self._transport.delta:
-            self._parts |= parts
+            self._parts = {policy: self._parts[policy] for policy in others} | parts
         offer = WeightOffer(version, dict(self._stored), dict(statistics or {}))
         with self._lock:
             self._latest = offer
@@ -199,6 +212,26 @@ class WeightStore:
                 one.sizes[name] for one in snapshots.values() for name in one.names
             )
         return version
+
+    def _others(self, published: Collection[str]) -> list[str]:
+        """Returns the policies whose weights a version has besides those that are published now.
+
+        Weights that were published by mistake end here: under a name that no worker has or, before
+        the names are known, those of one agent where now those of several are given, and the
+        reverse.
+        """
+        known, is_one = self.policies, ONLY in published
+        for policy in published:
+            if known is not None and policy not in known:
+                raise SpecError(
+                    f"weights have the unknown policy {policy!r}, expected some of {list(known)}"
+                )
+        return [
+            policy
+            for policy in self._stored
+            if policy not in published
+            and (policy in known if known is not None else (policy == ONLY) == is_one)
+        ]
 
 
 MAX_PARTS = 8

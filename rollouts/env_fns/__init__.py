@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`from_env_fns`: any Python environments, in processes, behind the interface of a native pool.
+"""`from_env_fns`, `from_parallel_env_fns`: any Python environments, as a pool steps its own.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`identity` (classes that both sides have), `copies`, `begin`, `worker`, `lifecycle`, `host`,
-`process_host`, `local_host` (environments in this process) and `trial` (how many processes there
-are), then `batches` and `infos` (what a step returns), `send_recv`, `resets` and `vector_env`
-(what users call).
+`identity` (classes that both sides have), `copies`, `begin`, `episode_rules`, `worker`,
+`lifecycle`, `host`, `process_host`, `local_host` (environments in this process) and `trial` (how
+many processes there are), then `batches` and `infos` (what a step returns), `in_flight`, `counts`,
+`sender`, `receiver`, `resets` and `async_calls` (one part each), and `hosted_engine`, which is made
+of them. `agents/` has what PettingZoo's environments need besides.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
+from rollouts.env_fns.agents.one_env import ParallelEnvAsOne, ParallelEnvFn
+from rollouts.env_fns.hosted_engine import HostedEngine
 from rollouts.env_fns.processes.failures import SpacesDifferError
 from rollouts.env_fns.processes.records import EnvFn
-from rollouts.env_fns.vector_env import EnvFnsVectorEnv
+from rollouts.errors import DTypeError
+from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
+from rollouts.pool.vector_env import VectorEnv
 
-__all__ = ["EnvFnsVectorEnv", "SpacesDifferError", "from_env_fns"]
+__all__ = ["HostedEngine", "SpacesDifferError", "from_env_fns", "from_parallel_env_fns"]
 
 
 def from_env_fns(
@@ -36,7 +42,7 @@ def from_env_fns(
     observation_mode: str | tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = "same",
     episode_statistics: bool | None = None,
     copy: bool = True,
-) -> EnvFnsVectorEnv:
+) -> VectorEnv:
     """Hosts any Gymnasium environments in processes: several in each, one message per step.
 
     Actions and results lie in memory that the processes share; what fits no array (infos, spaces
@@ -93,7 +99,10 @@ def from_env_fns(
         until the next send.
 
     Returns:
-      The vector environment. It owns processes: close it or use it in a `with`.
+      The vector environment. It owns processes: close it or use it in a `with`. Observations and
+      actions are nested as the batched spaces. Besides what every VectorEnv has there are `call`,
+      `get_attr`, `set_attr`, `num_processes`, and AsyncVectorEnv's `reset_async`, `reset_wait`,
+      `step_async` and `step_wait`; states, options and models are missing.
 
     Raises:
       SpecError, DTypeError: An argument is wrong, or the environments' spaces differ.
@@ -105,7 +114,7 @@ def from_env_fns(
           obs, info = envs.reset(seed=0)
           obs, reward, terminated, truncated, info = envs.step(envs.action_space.sample())
     """
-    return EnvFnsVectorEnv(
+    engine = HostedEngine(
         env_fns,
         num_processes=num_processes,
         batch_size=batch_size,
@@ -118,3 +127,60 @@ def from_env_fns(
         episode_statistics=episode_statistics,
         copy=copy,
     )
+    return VectorEnv(engine)
+
+
+def from_parallel_env_fns(
+    env_fns: Sequence[ParallelEnvFn],
+    *,
+    num_processes: int | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    autoreset_mode: str | AutoresetMode = "next_step",
+    env_id_offset: int = 0,
+    on_env_error: str = "raise",
+    start_method: str | None = None,
+) -> MultiAgentVectorEnv:
+    """Hosts any PettingZoo `ParallelEnv`s in processes, with the interface of a native pool.
+
+    What `from_env_fns` is for environments with one agent. Agents may come and go: `active` says
+    who took part in a step, and what an environment tells of others is ignored. One that comes late
+    or again begins as a new one, with a return of its own. An environment's episode is over when
+    all of its agents have left or ended. AEC
+    environments go through `pettingzoo.utils.conversions.aec_to_parallel`.
+
+    Args:
+      env_fns: N functions without arguments, each of which makes a ParallelEnv whose
+        possible_agents are the same. They are called in the processes only.
+      num_processes, batch_size, seed, autoreset_mode, env_id_offset, on_env_error, start_method:
+        As `from_env_fns`.
+
+    Returns:
+      What `make_vec` makes of a native id with several agents, but for states and options. It owns
+      processes: close it or use it in a `with`. Observations of agents that are not there are
+      zeros. Infos that an environment's agents report are in `info["agent_infos"]`, an object array
+      of mappings by agent; same-step autoreset shows there what the reset reported, where an
+      episode ended.
+
+    Raises:
+      SpecError: An argument is wrong, or the environments' agents or spaces differ.
+      EnvError: An environment cannot be made. WorkerError: A process died while it made one.
+
+    Example:
+      with rollouts.from_parallel_env_fns([simple_spread_v3.parallel_env] * 64) as envs:
+          obs, info = envs.reset(seed=0)
+          obs, reward, terminated, truncated, info = envs.step(envs.action_space.sample())
+    """
+    arguments: dict[str, Any] = {
+        "num_processes": num_processes,
+        "batch_size": batch_size,
+        "seed": seed,
+        "autoreset_mode": autoreset_mode,
+        "env_id_offset": env_id_offset,
+        "on_env_error": on_env_error,
+        "start_method": start_method,
+    }
+    if callable(env_fns) or not all(callable(make) for make in env_fns):
+        raise DTypeError("env_fns must be a sequence of functions that make a ParallelEnv each")
+    one_envs = [functools.partial(ParallelEnvAsOne, make) for make in env_fns]
+    return MultiAgentVectorEnv(HostedEngine(one_envs, has_agents=True, **arguments))

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -24,14 +23,13 @@ Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-@dataclass(slots=True)
-class Batch:
-    """Rows that are handed out together; see `StepBatch` for the arrays.
+class Batch(NamedTuple):
+    """Rows that are handed out together: STEP_ARRAYS in order, then what infos are made of.
 
     Attributes:
-      infos: What single environments reported, merged; without final_obs and final_info.
-      final_infos: row -> the info of the step that ended an episode.
-      final_obs: Nested (B, ...) arrays, valid where an episode ended; None: not kept.
+      obs, final_obs: Nested (B, ...) arrays; final_obs is valid where an episode ended, None: not
+        kept.
+      records: (row, what it has beside arrays).
       failures: env_id and what went wrong, of rows that failed.
     """
 
@@ -43,8 +41,8 @@ class Batch:
     episode_return: Array
     episode_length: Array
     final_obs: Any
-    records: list[tuple[int, Record]] = field(default_factory=list)
-    failures: list[tuple[int, Failure]] = field(default_factory=list)
+    records: Sequence[tuple[int, Record]]
+    failures: Sequence[tuple[int, Failure]]
 
     def error(self) -> EnvError:
         """What to raise for the failures."""
@@ -129,6 +127,10 @@ class BatchReader:
         if same_step:
             final_objects = {place: record.final_objects for place, record in records}
             final = self._nested("final_obs", at, lambda place: final_objects.get(place, ()))
+        failures: list[tuple[int, Failure]] = []
+        for _, record in records:
+            if record.failure is not None:
+                failures.append((int(self._env_ids[record.index]), record.failure))
         batch = Batch(
             obs=self.observations(at),
             reward=reward,
@@ -139,15 +141,13 @@ class BatchReader:
             episode_length=lengths,
             final_obs=final,
             records=records,
-            failures=[
-                (int(self._env_ids[record.index]), record.failure)
-                for _, record in records
-                if record.failure is not None
-            ],
+            failures=failures,
         )
-        for name, target in out.items():
-            np.copyto(target, getattr(batch, name))
-            setattr(batch, name, target)
+        if out:
+            for name, target in out.items():
+                np.copyto(target, getattr(batch, name))
+            filled: dict[str, Any] = {**out}
+            batch = batch._replace(**filled)
         return batch
 
     def observations(self, at: Any) -> Any:
@@ -177,6 +177,8 @@ class BatchReader:
 
     def infos(self, batch: Batch, *, same_step: bool) -> Info:
         """Merges what the environments reported, in Gymnasium's layout."""
+        if not (batch.records or same_step):
+            return {}
         count = len(batch.env_id)
         told = [(place, record.info) for place, record in batch.records if record.info]
         info = merge_own_infos(count, [place for place, _ in told], [each for _, each in told])
@@ -197,6 +199,34 @@ class BatchReader:
             return record.final_exact[0], record.final_info
         final = _one(self._space, self._host.observation_leaves, batch.final_obs, place)
         return final, record.final_info if record is not None else {}
+
+
+class BatchInfos:
+    """Makes the infos of batches, as `step` and as `recv_batch` return them."""
+
+    def __init__(
+        self, reader: BatchReader, *, same_step: bool, has_statistics: bool, reports_errors: bool
+    ) -> None:
+        """Takes what reads the environments' own infos, and what is to be added to them."""
+        self._reader, self._same_step = reader, same_step
+        self._has_statistics, self._reports_errors = has_statistics, reports_errors
+
+    def of_step(self, batch: Batch) -> Info:
+        """The environments' own infos, statistics, final ones and failures; see `from_env_fns`."""
+        info = self._reader.infos(batch, same_step=self._same_step)
+        if self._has_statistics:
+            info = add_statistics(info, batch, same_step=self._same_step)
+        if self._reports_errors:
+            add_failures(info, batch)
+        return info
+
+    def columns(self, batch: Batch) -> Info:
+        """Arrays that the environments reported, no nested dicts; and failures."""
+        info = self._reader.infos(batch, same_step=False)
+        info = {name: value for name, value in info.items() if not isinstance(value, dict)}
+        if self._reports_errors:
+            add_failures(info, batch)
+        return info
 
 
 def _one(space: gymnasium.Space[Any], leaves: tuple[Leaf, ...], batch: Any, place: int) -> Any:

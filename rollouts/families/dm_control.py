@@ -52,7 +52,7 @@ def model_file(env_id: str, header: str) -> Path:
 
     Args:
       env_id: Such as "CheetahRun-v1".
-      header: Of its native code, which is named after the domain.
+      header: Header of its native code, which is named after the domain.
 
     Returns:
       A .mjb file, compiled at the first call and then found again.

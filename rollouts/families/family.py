@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# who draws frames: Gymnasium's own renderer, OpenGL with MuJoCo's scene, the engine in the pool, or
+# renderers: Gymnasium's own, OpenGL with MuJoCo's scene, the engine in the pool, or
 # particles.py, tag.py, box2d.py and grids.py of rollouts/rendering/
 Drawer = Literal["gymnasium", "mujoco", "engine", "particles", "tag", "box2d", "grids"]
 
@@ -31,7 +31,7 @@ class Family:
     Attributes:
       headers: Folder of the environments' headers, such as "envs/atari/"; says which family an
         environment is of.
-      drawer: Who draws frames; None: nobody.
+      drawer: Name of what draws frames; None: nothing.
       ids: From the id of an entry in native/envs.cmake to those that `make_vec` takes of it now,
         with what is installed.
       prefix: What ids begin with that are no entries of their own; with `entry`.

@@ -75,7 +75,7 @@ def model_columns(given: Any, pool: ModelReader, num_envs: int, mask: Array | No
 
     Args:
       given: Values by field.
-      pool: Whose environments get them.
+      pool: The pool whose environments get them.
       num_envs: N.
       mask: (N,) bool, which environments get them; None: all.
 

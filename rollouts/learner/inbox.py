@@ -72,10 +72,10 @@ class FragmentInbox:
         """Keeps a fragment until it is settled.
 
         Args:
-          ticket: Of this attempt to hand it over.
+          ticket: Name of this attempt to hand it over.
           info: What it is.
           payload: Its arrays.
-          copies: Whether their memory is the worker's, who writes it again soon.
+          copies: True where the worker will write their memory again, so that they must be copied.
         Returns:
           What went wrong here; a call that raises is one whose arrays did not arrive.
         """

@@ -43,7 +43,7 @@ def node_cpus(
     """Returns the usable CPUs of a machine's NUMA node.
 
     Args:
-      index: Which, from 0, of the machine's nodes that have CPUs; nodes of memory alone do not
+      index: Number, from 0, among the machine's nodes that have CPUs; nodes of memory alone do not
         count.
       num_nodes: As many as the machine is expected to have, at least.
       usable: CPUs that this process may use.

@@ -122,10 +122,10 @@ def beside_a_pool(policy: Any, num_rows: int, num_threads: int | None = None) ->
 
 
 def _own_number(now: int, thread: int) -> int:
-    """Returns `now`, or what the process had where that is another thread's block's number."""
+    """Returns the process's own number: `now`, unless an open block of another thread set that."""
     if any(other == thread for other, _ in _open_blocks):
         return now
-    # a thread that never used torch before has just taken the number of an open block over
+    # a thread that uses torch for the first time begins with the number of an open block
     return _before_all if any(number == now for _, number in _open_blocks) else now
 
 

@@ -35,7 +35,7 @@ class MLflowSink:
         Args:
           tracking_uri: A server, or a file such as "sqlite:///mlflow.db".
           experiment: Name of the experiment, which is made if there is none.
-          run_name: Of a new run; None: MLflow invents one.
+          run_name: Name of a new run; None: MLflow invents one.
           run_id: A run to log to, which then is not ended with the sink.
           first_step: Env-steps of the runs that this one resumes.
         Raises:

@@ -21,7 +21,7 @@ _JOIN_TIMEOUT_S = 10.0
 
 
 class Sink(Protocol):
-    """Where samples go. Called by one thread at a time; an exception costs only this sample."""
+    """A receiver of samples, called by one thread at a time; an exception costs one sample."""
 
     def write(self, sample: Sample) -> None: ...
 

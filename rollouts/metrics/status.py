@@ -47,8 +47,8 @@ class StatusFileSink:
         """Makes the directory.
 
         Args:
-          run_dir: Of the run's outputs.
-          interval_s: Of the reporter; readers take the run for silent some time after it.
+          run_dir: Directory of the run's outputs.
+          interval_s: Interval of the reporter; readers take the run for silent some time after it.
           clock: Seconds since the epoch.
         """
         self._path = Path(run_dir) / FILE_NAME

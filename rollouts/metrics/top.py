@@ -57,7 +57,7 @@ def render(status: Status, now_s: float) -> RenderableType:
     """Returns one frame.
 
     Args:
-      status: Of the run.
+      status: Status of the run.
       now_s: Seconds since the epoch.
     """
     from rich.console import Group

@@ -22,7 +22,7 @@ def cache_folder(part: str = "own_env") -> Path:
     """This user's folder in $ROLLOUTS_CACHE_DIR, else in rollouts of XDG's folder for caches.
 
     Args:
-      part: Of the cache, a folder in that one.
+      part: A part of the cache, a folder in that one.
 
     Raises:
       EngineError: It cannot be made, is not this user's, or others may write to it.
@@ -55,9 +55,9 @@ def find_or_make(folder: Path, key: str, name: str, make: Callable[[Path], None]
     """A file of the cache, made once however many processes ask for it at the same time.
 
     Args:
-      folder: Of `cache_folder`.
-      key: Of all that the file depends on; becomes the name of a folder.
-      name: Of the file in that folder.
+      folder: That of `cache_folder`.
+      key: Key of all that the file depends on; becomes the name of a folder.
+      name: Name of the file in that folder.
       make: Writes into an empty folder, the file among others. The folder is moved into its place
         when it returns, and removed where it throws.
 
@@ -76,7 +76,7 @@ def find_or_make(folder: Path, key: str, name: str, make: Callable[[Path], None]
             make(made)
             (made / name).chmod(0o600)
             (made / "sha256").write_text(_sha256(made / name))
-            # what is there is damaged
+            # the file at this path is damaged
             shutil.rmtree(path.parent, ignore_errors=True)
             made.rename(path.parent)
         finally:

@@ -20,7 +20,7 @@ class HeaderFiles:
     """The text of a header and of what it includes with "", our own headers aside.
 
     Attributes:
-      name: Of the header in `files`.
+      name: Name of the header in `files`.
       files: Path relative to `folder` -> text.
       folder: Where they were read; what messages name. It need not exist on this machine.
     """

@@ -19,7 +19,7 @@ from rollouts.own_env.header_files import HeaderFiles
 from rollouts.support.include_dir import include_dir
 from rollouts.support.option_help import remember_header
 
-# what `EnvSpec.header` of an own environment begins with
+# the beginning of an own environment's `EnvSpec.header`
 HEADERS = "own/"
 
 
@@ -63,7 +63,7 @@ class EnvSource:
       type: The environment's type, as named inside namespace rollouts.
       include_dirs: Folders for the compiler.
       multi_agent: Whether it has the contract of core/multi_agent.h, else that of core/env.h.
-      files: Of an own environment, its header and what that includes; None: it is one of ours.
+      files: An own environment's header and what that includes; None: it is one of ours.
     """
 
     header: str
@@ -98,7 +98,7 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
 
     Args:
       own: The environment.
-      reserved: Of the names of its options and infos: one that it must not have, and why.
+      reserved: A name of an option or info that it must not have, and why.
 
     Returns:
       Whether it is new here.
@@ -172,10 +172,10 @@ def travelling_all(env_id: str | Sequence[str]) -> str | list[str]:
 
 
 def env_source(env_id: str) -> EnvSource:
-    """Where the text of an environment is: for the compilers of other devices.
+    """The place of an environment's text, for the compilers of other devices.
 
     Args:
-      env_id: Of an entry of the native registry.
+      env_id: Id of an entry of the native registry.
 
     Raises:
       SpecError: There is no such id.
@@ -203,7 +203,7 @@ def env_source(env_id: str) -> EnvSource:
 
 
 def _arrive(own: OwnEnv) -> OwnEnvId:
-    # by name: what registers with Gymnasium too is above this module
+    # called by name: the function also registers with Gymnasium, and lies above this module
     import rollouts
 
     rollouts.register_env(

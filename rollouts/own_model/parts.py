@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the named parts of a model lie in a pool's arrays."""
+"""Places of a model's named parts in a pool's arrays."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def common_layout(
 
 
 def observation_slices(env: Any) -> dict[str, slice]:
-    """Where each name of `observation` lies in an observation of a MuJoCo-v0 environment.
+    """The slice of each name of `observation` in a MuJoCo-v0 environment's observation.
 
     Args:
       env: The `rollouts.VectorEnv`.

@@ -53,8 +53,8 @@ class FunctionPool(_native.CpuPool):
           layout: Where the parts are.
           functions: "reward" and "terminated", either may be missing.
           same_step: Whether that is the autoreset mode.
-          single_observation_space: Of one environment.
-          env_id_offset, num_envs, arguments: Of the CpuPool.
+          single_observation_space: Space of one environment.
+          env_id_offset, num_envs, arguments: Those of the CpuPool.
         """
         super().__init__(env_id_offset=env_id_offset, num_envs=num_envs, **arguments)
         self._layout, self._functions = layout, dict(functions)

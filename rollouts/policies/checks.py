@@ -150,7 +150,7 @@ def check_module_outputs(outputs: Any, names: Sequence[str] | None, num_rows: in
 
     Args:
       outputs: What it returned for B observations.
-      names: Of the action outputs, such as ("logits",); None: one or more of any names.
+      names: Names of the action outputs, such as ("logits",); None: one or more of any names.
       num_rows: Observations B.
     """
     expected = f"a tuple ({', '.join([*(names or ['*action_outputs']), 'value'])})"

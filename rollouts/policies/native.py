@@ -104,10 +104,10 @@ class NativePolicy:
             head takes and perhaps a value; one with memory also its new state. Shared with the
             caller, not copied.
           action_space: Discrete, MultiDiscrete or Box, of one environment.
-          observation_space: Of one environment; a number stands for as many float32 features.
+          observation_space: Space of one environment; a number stands for as many float32 features.
             None for as many as the first linear layer reads.
           head: None for "categorical", "multi_categorical" or "gaussian", by the space.
-          seed: Of the noise.
+          seed: Seed of the noise.
         Raises:
           SpecError: A layer is not known to native code, the module does not fit the spaces, or
             a weight is NaN or infinite.

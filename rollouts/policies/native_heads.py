@@ -32,7 +32,7 @@ class Head:
         the values (B, n), or any with probability `epsilon`.
       deterministic: Takes the likeliest action in place of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
-      damping: For "gaussian", from 0.01 to 1: the share of a step's noise that the next one
+      damping: Used by "gaussian", from 0.01 to 1: the share of a step's noise that the next one
         forgets, see `rollouts.policy.OrnsteinUhlenbeckHead`.
     """
 
@@ -58,7 +58,7 @@ def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     if head.kind.endswith("gaussian"):
         fits, wanted = is_box, "a Box of floats"
     elif head.kind == "multi_categorical":
-        # what begins elsewhere has no native environment
+        # a space that begins elsewhere has no native environment
         fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
         wanted = "MultiDiscrete from 0 on"
     if not fits:

@@ -30,7 +30,7 @@ class Reading:
         Args:
           given: What somebody wants computed.
           module: The same, or what has its outputs as native code takes them.
-          space: Of its observations.
+          space: Space of its observations.
 
         Raises:
           SpecError: As `trace`; or its answers were not those of native code before.

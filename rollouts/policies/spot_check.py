@@ -53,7 +53,7 @@ class SpotCheck:
         Args:
           given: What somebody wants computed.
           module: What was read of it.
-          space: Of its observations.
+          space: Space of its observations.
         """
         self._given, self._module, self._space = given, module, space
         self._rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ class SpotCheck:
         """Compares.
 
         Args:
-          policy: With weights that are the module's.
+          policy: Policy with the module's weights.
           obs: (B, *obs_shape) that it acts on next; None for a row of the space.
 
         Raises:

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 from rollouts.batch import StepBatch
-from rollouts.errors import SpecError
-from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -101,59 +97,3 @@ def agent_steps(
         final_obs=final_obs,
         info=info,
     )
-
-
-class AgentGroups:
-    """Groups of agents, and batches of theirs by group."""
-
-    groups: dict[str, AgentGroup]
-    agents: list[str]
-    single_observation_spaces: dict[str, spaces.Space[Any]]
-    single_action_spaces: dict[str, spaces.Space[Any]]
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-
-    def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
-        """Sets what is public of them; `rows` is the size of a batch."""
-        self.groups = {group.name: group for group in groups}
-        self.agents = [agent for group in groups for agent in group.agents]
-        self.single_observation_spaces = {
-            group.name: group.single_observation_space for group in groups
-        }
-        self.single_action_spaces = {group.name: group.single_action_space for group in groups}
-        self.observation_space = self._batch_space(self.single_observation_spaces, rows)
-        self.action_space = self._batch_space(self.single_action_spaces, rows)
-
-    def _batch_space(self, single: Mapping[str, spaces.Space[Any]], rows: int) -> spaces.Space[Any]:
-        batched = {
-            name: batch_space(batch_space(space, self.groups[name].num_agents), rows)
-            for name, space in single.items()
-        }
-        return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
-
-    def _grouped(self, arrays: Sequence[Any]) -> Grouped:
-        """One array for each group, in their order, as callers get them."""
-        if len(self.groups) == 1:
-            return arrays[0]
-        return dict(zip(self.groups, arrays, strict=True))
-
-    def _in_order(self, actions: Grouped) -> list[Any]:
-        """The groups' actions in the order of the groups, whatever the order of the dict."""
-        if len(self.groups) == 1 and not isinstance(actions, Mapping):
-            return [actions]
-        if isinstance(actions, Mapping) and actions.keys() == self.groups.keys():
-            return [actions[name] for name in self.groups]
-        expected = ", ".join(repr(name) for name in self.groups)
-        if not isinstance(actions, Mapping):
-            raise SpecError(
-                f"actions must be a dict of an array for each group ({expected}), got "
-                f"{type(actions).__name__}"
-            )
-        missing = [name for name in self.groups if name not in actions]
-        unknown = [name for name in actions if name not in self.groups]
-        agents = [name for name in unknown if name in self.agents]
-        raise SpecError(
-            f"actions has {'no group' if missing else 'the unknown group'} "
-            f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
-            + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
-        )

@@ -18,7 +18,6 @@ from rollouts.errors import SpecError
 from rollouts.pool.agent_groups import agent_steps
 
 if TYPE_CHECKING:
-    from rollouts.env_fns.agents.vector_env import ParallelEnvsVectorEnv
     from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 
 Array = npt.NDArray[Any]
@@ -44,7 +43,7 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
       autoreset_mode: That of `envs`.
     """
 
-    def __init__(self, envs: MultiAgentVectorEnv | ParallelEnvsVectorEnv) -> None:
+    def __init__(self, envs: MultiAgentVectorEnv) -> None:
         """Takes over a synchronous environment.
 
         Raises:

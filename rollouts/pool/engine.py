@@ -16,11 +16,11 @@ from rollouts.specs import AgentGroup, EnvSpec
 if TYPE_CHECKING:
     from rollouts.pool.observation_parts import ObservationParts
     from rollouts.pool.statistics import NormalizerStatistics
-    from rollouts.pool.stats import PoolStats
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-# A batch has STEP_ARRAYS in order, then what the engine alone reads, then arrays of groups.
+# A batch has STEP_ARRAYS in order, then what the engine alone reads, then arrays of groups;
+# before these (B, A) bool of each group, of agents that join, where the engine can have them join.
 Arrays = tuple[Any, ...]
 
 # The order is that of the native enum; kernels use the same numbers.
@@ -28,7 +28,8 @@ AUTORESET = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DIS
 
 # Features that an engine may lack, and the end of the sentence that refuses each.
 FEATURES = {
-    "async": "step some environments while others are waited for: leave batch_size out",
+    "async": "step some environments while others are waited for: leave out batch_size, env_id, "
+    "min_envs and max_envs",
     "out": "write into arrays of the caller's: leave out out",
     "collect": "compute a policy: collect with engine='torch'",
     "states": "save environments: get_state and set_state need a pool that make_vec makes",
@@ -36,6 +37,13 @@ FEATURES = {
     "model": "change models of MuJoCo's: make_vec makes pools that do, of ids that are on MuJoCo",
     "masks": "tell masks of actions beside infos: read info['action_mask']",
     "statistics": "normalise: give make_vec normalize_observation or normalize_reward",
+    "render": "draw: make one without device, which takes a kernel's states by set_state",
+    "rollout": "step many times in one launch: call step, or collect with a policy",
+    "graph": "have its steps recorded in a graph: leave cuda_graph out",
+    "agent_rows": "show agents as rows: leave device out, or collect them by group",
+    "python": "call environments by name: those of from_env_fns and from_parallel_env_fns can",
+    "joins": "have agents that come while an episode runs",
+    "recipe": "be made again from ids: make_vec makes pools that can",
     "xla": "be stepped by functions that JAX compiles: make_vec makes pools that are",
 }
 
@@ -47,11 +55,9 @@ class Engine(Protocol):
       name: What sentences call this kind of engine.
       can: Names of FEATURES; `refuse` raises the SpecError of the others.
       env_spec: What the first environment's id stands for.
-      recipe: Ids, N and the other arguments, which make this engine again in any process.
+      device: The `torch.device` of the arrays; None: they are NumPy's.
       groups: Of agents; empty where environments have one agent.
       info_names: What the environments report, such as "lives" or "action_mask".
-      num_calls: How often somebody stepped, reset, received or set states, for collectors.
-      statistics: Running statistics of observations and rewards.
       parts: How observations are split into a dict; None: they are not.
       single_observation_space, single_action_space, observation_space, action_space: Of one
         environment and of a batch, where environments have one agent.
@@ -60,8 +66,8 @@ class Engine(Protocol):
     name: str
     can: frozenset[str]
     groups: tuple[AgentGroup, ...]
+    device: Any
     env_spec: EnvSpec
-    recipe: tuple[str | list[str], int, dict[str, Any]]
     num_envs: int
     batch_size: int
     num_threads: int
@@ -70,13 +76,23 @@ class Engine(Protocol):
     render_mode: str | None
     metadata: dict[str, Any]
     info_names: tuple[str, ...]
-    num_calls: int
     parts: ObservationParts | None
-    statistics: NormalizerStatistics
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+
+    @property
+    def recipe(self) -> tuple[str | list[str], int, dict[str, Any]]:
+        """Ids, N and the other arguments, which make this engine again in any process."""
+
+    @property
+    def num_calls(self) -> int:
+        """The number of steps, resets, receives and set states so far, for collectors."""
+
+    @property
+    def statistics(self) -> NormalizerStatistics | NoStatistics:
+        """Running statistics of observations and rewards."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles what makes the engine anew, not its state."""
@@ -109,10 +125,10 @@ class Engine(Protocol):
         """The info that `step` returns of this batch; it is asked for once."""
 
     def columns(self, arrays: Arrays) -> Info:
-        """The info that `recv_batch` returns: plain arrays, of the step that ended an episode."""
+        """The info that `recv_batch` returns: plain arrays, of the step that ended an episode.
 
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Failures since the last call as (env_id, message), where the user asked for them."""
+        Failures are in env_error and _env_error, where the user asked for them.
+        """
 
     def render(self, env_ids: npt.ArrayLike | None, camera: int | str | None) -> tuple[Any, ...]:
         """Draws environments as they are now."""
@@ -125,8 +141,11 @@ class Engine(Protocol):
     def buffer_bytes(self) -> int:
         """Bytes of all buffers that the engine owns."""
 
-    def stats(self) -> PoolStats:
-        """Counts and times since construction or `reset_stats`."""
+    def synchronize(self) -> None:
+        """Waits for everything that was launched, and raises what went wrong there."""
+
+    def stats(self) -> Any:
+        """Counts and times since construction or `reset_stats`: PoolStats or DeviceStats."""
 
     def reset_stats(self) -> None:
         """Begins the counts and times of `stats` anew."""
@@ -158,6 +177,11 @@ class Engine(Protocol):
     ) -> list[Array] | None:
         """Steps all environments T times with a policy for each group."""
 
+    def rollout(
+        self, num_steps: int, actions: Any, action_seed: int, record: bool
+    ) -> tuple[Arrays, list[Any]]:
+        """Steps all environments K times by one launch; returns rows, and actions it recorded."""
+
     def save(self, env_id: npt.ArrayLike | None) -> list[bytes]:
         """Saves environments whole."""
 
@@ -186,6 +210,46 @@ class Engine(Protocol):
         """The number by which compiled functions find the pool."""
 
 
-def refuse(engine: Engine, feature: str) -> NoReturn:
+class NoStatistics:
+    """Statistics of an engine that normalises nothing."""
+
+    kinds: tuple[str, ...] = ()
+    are_updated = False
+
+    def __init__(self, name: str) -> None:
+        """Takes the name of the engine."""
+        self.name = name
+
+    def read(self, kind: str, *, fresh: bool = False) -> NoReturn:
+        """Raises SpecError: there are none."""
+        refuse(self, "statistics")
+
+    def take_new(self) -> dict[str, Any]:
+        """Nothing was counted."""
+        return {}
+
+    def replace(self, kind: str, statistics: object) -> NoReturn:
+        """Raises SpecError: there are none."""
+        refuse(self, "statistics")
+
+    def update(self, updates: bool) -> NoReturn:
+        """Raises SpecError: there are none."""
+        refuse(self, "statistics")
+
+
+class _Named(Protocol):
+    name: str
+
+
+def refuse(engine: _Named, feature: str) -> NoReturn:
     """Raises the SpecError of a feature that an engine lacks."""
     raise SpecError(f"{engine.name} cannot {FEATURES[feature]}")
+
+
+def lacking(feature: str) -> Callable[..., Any]:
+    """A method of an engine that lacks a feature: it raises the SpecError of `refuse`."""
+
+    def refused(engine: _Named, *_: Any, **__: Any) -> NoReturn:
+        refuse(engine, feature)
+
+    return refused

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 import numpy.typing as npt
 
+from rollouts.batch import A
 from rollouts.errors import SpecError
 from rollouts.pool.engine import Engine
-from rollouts.pool.stats import PoolStats
+from rollouts.pool.of_engine import OfEngine
+from rollouts.pool.stats import DeviceStats, PoolStats
 from rollouts.specs import EnvSpec, OptionValue
+
+if TYPE_CHECKING:
+    import torch
 
 Array = npt.NDArray[Any]
 
@@ -29,11 +34,30 @@ def check_is_engine(face: str, given: object) -> None:
         )
 
 
-class PoolFace:
+def check_on_host(env: object, hint: str = "") -> None:
+    """Refuses environments whose arrays are a device's; `hint` says what else would do.
+
+    Raises:
+      SpecError: They are; other environments than ours are not looked at.
+    """
+    if isinstance(env, PoolFace) and env.device is not None:
+        raise SpecError(
+            f"env is {env!r}, whose tensors stay on its device, expected one whose arrays are "
+            f"NumPy's: {hint}leave device out of make_vec"
+        )
+
+
+class PoolFace(Generic[A]):
     """Base of VectorEnv and MultiAgentVectorEnv: forwards to the engine what needs no agents."""
 
     metadata: dict[str, Any]
+    # environments in Python have methods and attributes by name, and processes
+    call = OfEngine("python", "call")
+    get_attr = OfEngine("python", "get_attr")
+    set_attr = OfEngine("python", "set_attr")
+    num_processes = OfEngine("python", "num_processes")
     closed: bool = True  # until there is something to close
+    device: Any  # torch.device of all tensors; None: arrays are NumPy's
 
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this."""
@@ -44,6 +68,7 @@ class PoolFace:
         self.env_spec = engine.env_spec
         self.autoreset_mode = engine.autoreset_mode
         self.render_mode = engine.render_mode
+        self.device = engine.device
         # names of the environments' own infos, such as "lives" or "action_mask"
         self.info_names = engine.info_names
         self.metadata = {
@@ -130,14 +155,29 @@ class PoolFace:
         """Bytes of all batch buffers the pool owns."""
         return self.engine.buffer_bytes
 
-    def stats(self) -> PoolStats:
+    def synchronize(self) -> None:
+        """Waits for everything that was launched on a device; does nothing without one.
+
+        Raises:
+          EnvError: Something went wrong on the device since the last time; it names the env_id.
+          ClosedError: The environment was closed.
+        """
+        self.engine.synchronize()
+
+    @overload
+    def stats(self: PoolFace[Array]) -> PoolStats: ...
+    @overload
+    def stats(self: PoolFace[torch.Tensor]) -> DeviceStats: ...
+    def stats(self) -> PoolStats | DeviceStats:
         """Counts and times since construction or `reset_stats`: steps, waits, stragglers.
 
         Cheap next to a step of many environments; callable from any thread at any time,
         also after `close`. Other threads go on stepping meanwhile, so numbers taken while
-        environments are in flight may be a step apart.
+        environments are in flight may be a step apart. With a device the counts are tensors
+        there, and nothing waits.
         """
-        return self.engine.stats()
+        stats: PoolStats | DeviceStats = self.engine.stats()
+        return stats
 
     def reset_stats(self) -> None:
         """Begins the counts and times of `stats` anew. From any thread, at any time."""
@@ -175,7 +215,7 @@ class PoolFace:
 
     @property
     def why_not_lanes(self) -> str:
-        """Why lanes do not step all of the environments: reasons, or "" where they do.
+        """Reasons why lanes do not step all of the environments; "" where they do.
 
         Raises:
           ClosedError: The environment was closed.
@@ -183,15 +223,16 @@ class PoolFace:
         reasons = dict.fromkeys(reason for _, reason in self.engine.mujoco_engines() if reason)
         return "; ".join(reasons)
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Stops the engine and frees what nobody holds."""
-        self.engine.close(**kwargs)
-
     def close(self, **kwargs: Any) -> None:
-        """Closes the engine; wakes those who wait in `recv`. May be called twice."""
+        """Closes the engine; wakes those who wait in `recv`. May be called twice.
+
+        Args:
+          kwargs: With environments in Python, timeout: the seconds that they may take before their
+            process is killed; or terminate=True for none.
+        """
         if not self.closed:
-            self.close_extras(**kwargs)
             self.closed = True
+            self.engine.close(**kwargs)
 
     def __enter__(self) -> Self:
         return self

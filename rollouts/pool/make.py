@@ -5,21 +5,74 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollouts.errors import SpecError
+from rollouts.features import Cell, check
+from rollouts.pool.engine import Engine
 from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
 from rollouts.pool.native import NativeEngine
-from rollouts.pool.option_types import EnvOptions
+from rollouts.pool.option_types import EnvOptions, PoolOptions
 from rollouts.pool.pool_recipe import read_ids
 from rollouts.pool.registry import is_multi_agent
 from rollouts.pool.vector_env import VectorEnv
-from rollouts.pool.wrappers import refuse
+from rollouts.pool.wrappers import asked_for
 from rollouts.rendering.pixels import asks_for_pixels
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
+# what `multi_agent_ids()` returns, for type checkers
+MultiAgentId = Literal[
+    "TagContinuous-v0",
+    "TagGridWorld-v0",
+    "simple_adversary_v3",
+    "simple_crypto_v3",
+    "simple_push_v3",
+    "simple_reference_v3",
+    "simple_speaker_listener_v4",
+    "simple_spread_v3",
+    "simple_tag_v3",
+    "simple_v3",
+    "simple_world_comm_v3",
+]
+
+
+@overload
+def make_vec(  # type: ignore[overload-overlap]  # an id of several agents is a str, too
+    env_id: MultiAgentId,
+    num_envs: int | None = None,
+    *,
+    device: str | None = None,
+    **options: Unpack[PoolOptions],
+) -> MultiAgentVectorEnv: ...
+@overload
+def make_vec(
+    env_id: str | Sequence[str],
+    num_envs: int | None = None,
+    *,
+    device: None = None,
+    **options: Unpack[PoolOptions],
+) -> VectorEnv: ...
+@overload
+def make_vec(
+    env_id: str | Sequence[str],
+    num_envs: int | None = None,
+    *,
+    device: str,
+    **options: Unpack[PoolOptions],
+) -> VectorEnv[Tensor]: ...
+@overload
+def make_vec(
+    env_id: str | Sequence[str],
+    num_envs: int | None = None,
+    *,
+    device: str | None,
+    **options: Unpack[PoolOptions],
+) -> VectorEnv[Any]: ...
 def make_vec(
     env_id: str | Sequence[str],
     num_envs: int | None = None,
@@ -36,8 +89,8 @@ def make_vec(
     flatten_observation: bool = True,
     device: str | None = None,
     **env_options: Unpack[EnvOptions],
-) -> VectorEnv:
-    """Makes a batch of environments that C++ threads step.
+) -> VectorEnv[Any] | MultiAgentVectorEnv:
+    """Makes a batch of environments that C++ threads step, or a GPU.
 
     Args:
       env_id: One of `rollouts.env_ids()`, such as "CartPole-v1" or "ALE/Pong-v5", or a
@@ -73,11 +126,10 @@ def make_vec(
         and the spaces are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
         ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
         With from_pixels a dict of "state", or dm_control's names, and "pixels".
-      device: "cuda" or "cuda:1": a kernel on that GPU steps them, and a DeviceVectorEnv of torch
-        tensors, or a MultiAgentDeviceVectorEnv, is returned. For environments whose
-        `env_spec(id).runs_on_gpu` is True. Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the
-        DeepMind Control Suite give a PhysicsVectorEnv, whose physics is mujoco_warp's, with options
-        nconmax and njmax: memory for contacts and rows of constraints of an environment.
+      device: "cuda" or "cuda:1": a kernel on that GPU steps them, and arrays are torch tensors
+        there. For environments whose `env_spec(id).runs_on_gpu` is True. mujoco_warp steps
+        Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the DeepMind Control Suite there, with
+        options nconmax and njmax: memory for contacts and rows of constraints of an environment.
         "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
         option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
       env_options: Options of the environments; `rollouts.env_spec(env_id).options`
@@ -101,10 +153,9 @@ def make_vec(
         "epsilon"}; clip_reward=c or (low, high).
 
     Returns:
-      The vector environment, of an id of `rollouts.multi_agent_ids()` a MultiAgentVectorEnv and
-      with a device a DeviceVectorEnv or MultiAgentDeviceVectorEnv (which type checkers do not
-      know: `make_multi_agent_vec` says the first to them). It owns threads: close it or use it in
-      a `with`.
+      A VectorEnv, or a MultiAgentVectorEnv of an id of `rollouts.multi_agent_ids()` (of an id that
+      type checkers cannot read, `make_multi_agent_vec` says it to them). It owns threads: close it
+      or use it in a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
@@ -123,58 +174,73 @@ def make_vec(
       rollouts.make_vec(["ALE/Pong-v5"] * 8 + ["ALE/Breakout-v5"] * 8, full_action_space=True)
       rollouts.make_vec("Ant-v5", 64, model={"body_mass": rollouts.mujoco.Scaled(0.8, 1.2)})
     """
-    if device is not None:
-        if asks_for_pixels(env_options):
-            raise SpecError("from_pixels: threads of a pool draw pictures, so leave device out")
-        refuse(env_options, "wrappers are of pools of threads: leave device out, or scale in torch")
-        unused = {
-            "batch_size": batch_size not in (None, num_envs),
-            "num_threads": num_threads is not None,
-            "on_env_error": on_env_error != "raise",
-            "pin_threads": pin_threads is not False,
-            "render_mode": render_mode is not None,
-            "flatten_observation": flatten_observation is not True,
-        }
-        if any(unused.values()):
-            names = ", ".join(name for name, is_given in unused.items() if is_given)
-            raise SpecError(f"{names}: not with a device, whose pool is one launch of a kernel")
-        ids, _ = read_ids(env_id, num_envs)
-        # brings torch
-        if is_multi_agent(ids[0]):
-            module = importlib.import_module("rollouts.device.multi_agent_env")
-            make = module.MultiAgentDeviceVectorEnv
-        elif ids[0] in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
-            module = importlib.import_module("rollouts.physics.vector_env")
-            make = module.PhysicsVectorEnv
-        else:
-            module = importlib.import_module("rollouts.device.vector_env")
-            make = module.DeviceVectorEnv
-        made: VectorEnv = make(
-            env_id,
-            num_envs,
-            device=device,
-            seed=seed,
-            autoreset_mode=autoreset_mode,
-            env_id_offset=env_id_offset,
-            max_episode_steps=max_episode_steps,
-            env_options=env_options,
-        )
-        return made
-    return make_pool(
-        env_id,
-        num_envs,
-        batch_size=batch_size,
-        num_threads=num_threads,
-        seed=seed,
-        autoreset_mode=autoreset_mode,
-        env_id_offset=env_id_offset,
-        max_episode_steps=max_episode_steps,
-        on_env_error=on_env_error,
-        pin_threads=pin_threads,
-        render_mode=render_mode,
-        flatten_observation=flatten_observation,
-        env_options=env_options,
-    )
+    pool_arguments: dict[str, Any] = {
+        "batch_size": batch_size,
+        "num_threads": num_threads,
+        "on_env_error": on_env_error,
+        "pin_threads": pin_threads,
+        "render_mode": render_mode,
+        "flatten_observation": flatten_observation,
+    }
+    arguments: dict[str, Any] = {
+        "seed": seed,
+        "autoreset_mode": autoreset_mode,
+        "env_id_offset": env_id_offset,
+        "max_episode_steps": max_episode_steps,
+        "env_options": env_options,
+    }
+    ids, _ = read_ids(env_id, num_envs)
+    cell = cell_of_id(ids[0], device)
+    _check_cell(cell, ids, {**pool_arguments, "env_options": env_options}, num_envs)
+    make_engine: Any = NativeEngine
+    if device is None:
+        arguments |= pool_arguments
+    else:
+        make_engine, arguments["device"] = _device_engine(cell), device
+    return _face_of(make_engine(env_id, num_envs, **arguments))
+
+
+def cell_of_id(env_id: str, device: str | None) -> Cell:
+    """Returns the kind of environments that `make_vec` makes of an id."""
+    if device is None:
+        return Cell("native", is_multi_agent(env_id))
+    if env_id in importlib.import_module("rollouts.physics.supported").PHYSICS_IDS:
+        return Cell("physics")
+    return Cell("kernel", is_multi_agent(env_id))
+
+
+def _check_cell(
+    cell: Cell, ids: Sequence[str], given: Mapping[str, Any], num_envs: int | None
+) -> None:
+    """Refuses keywords that these environments do not have."""
+    usual = {"batch_size": (None, num_envs), "on_env_error": ("raise",), "pin_threads": (False,)}
+    usual |= {"num_threads": (None,), "render_mode": (None,), "flatten_observation": (True,)}
+    asked = [
+        name
+        for name, values in usual.items()
+        if not any(_is_equal(given[name], one) for one in values)
+    ]
+    asked += ["several ids"] if len({*ids}) > 1 else []
+    asked += ["from_pixels"] if asks_for_pixels(given["env_options"]) else []
+    check("make_vec", asked + asked_for(given["env_options"]), cell)
+
+
+def _is_equal(value: object, usual: object) -> bool:
+    """Whether a value is the usual one; False is not 0."""
+    alike = isinstance(value, bool) == isinstance(usual, bool)
+    return value is usual or (np.isscalar(value) and alike and bool(value == usual))
+
+
+def _device_engine(cell: Cell) -> Any:
+    """The engine that steps environments on a device."""
+    # brings torch, and physics brings Warp
+    if cell.engine == "physics":
+        return importlib.import_module("rollouts.physics.physics_engine").PhysicsEngine
+    return importlib.import_module("rollouts.device.kernel_engine").KernelEngine
+
+
+def _face_of(engine: Engine) -> VectorEnv[Any] | MultiAgentVectorEnv:
+    return MultiAgentVectorEnv(engine) if engine.groups else VectorEnv(engine)
 
 
 def make_pool(
@@ -183,7 +249,7 @@ def make_pool(
     *,
     env_options: Mapping[str, Any],
     **arguments: Any,
-) -> VectorEnv:
+) -> Any:
     """Makes a pool of threads whose options come from a file or a command line.
 
     Args:
@@ -191,14 +257,13 @@ def make_pool(
       env_options: Of the environment and of wrappers alone. No name in it is an argument of
         `make_vec`.
 
+    Returns:
+      A VectorEnv, or a MultiAgentVectorEnv where environments have several agents.
+
     Raises:
       SpecError: As `make_vec`.
     """
-    engine = NativeEngine(env_id, num_envs, env_options=env_options, **arguments)
-    # the face of the agents that there are
-    env: Any = MultiAgentVectorEnv(engine) if engine.groups else VectorEnv(engine)
-    made: VectorEnv = env
-    return made
+    return _face_of(NativeEngine(env_id, num_envs, env_options=env_options, **arguments))
 
 
 def make_multi_agent_vec(
@@ -212,9 +277,8 @@ def make_multi_agent_vec(
     Raises:
       SpecError: As `make_vec`; or environments with one agent.
     """
-    env: Any = make_vec(env_id, num_envs, **arguments)
-    if env.env_spec.groups:
-        agents: MultiAgentVectorEnv = env
-        return agents
+    env: VectorEnv[Any] | MultiAgentVectorEnv = make_vec(env_id, num_envs, **arguments)
+    if isinstance(env, MultiAgentVectorEnv):
+        return env
     env.close()
     raise SpecError(f"{env.env_spec.id} has one agent: make_vec makes a VectorEnv of it")

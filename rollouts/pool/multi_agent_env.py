@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MultiAgentVectorEnv`: a native pool whose environments have several agents each."""
+"""`MultiAgentVectorEnv`: the face of environments with several agents each."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 
-from rollouts.batch import STEP_ARRAYS
-from rollouts.checks import add_errors, check_collects
+from rollouts.batch import ENV_ID, EPISODE_LENGTH
+from rollouts.checks import check_collects
 from rollouts.errors import DTypeError, SpecError
-from rollouts.pool.agent_groups import AgentGroups, Grouped, MultiAgentBatch
+from rollouts.pool.agent_groups import Grouped, MultiAgentBatch
 from rollouts.pool.agent_rows import AgentRows
-from rollouts.pool.engine import Arrays, Engine
+from rollouts.pool.engine import Arrays, Engine, refuse
 from rollouts.pool.face import PoolFace, check_is_engine
+from rollouts.pool.of_engine import OfEngine
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
     from rollouts.returns import Gae, Nstep
+    from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -37,8 +41,8 @@ _GROUP_ARRAYS = (
 )
 
 
-class MultiAgentVectorEnv(AgentGroups, PoolFace):
-    """N environments with several agents each, stepped as a batch by the native pool.
+class MultiAgentVectorEnv(PoolFace[Any]):
+    """N environments with several agents each, stepped as a batch by an engine.
 
     What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
     states and failures. Agents are in groups with equal spaces. Wherever an array has one row per
@@ -54,8 +58,16 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
       agents: Names of all agents as PettingZoo has them, group after group.
       single_observation_spaces, single_action_spaces: group -> space of one agent.
       observation_space, action_space: Of a batch, as `step` takes and returns it.
-      num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode: as VectorEnv.
+      num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode, device: as
+        VectorEnv.
     """
+
+    groups: dict[str, AgentGroup]
+    agents: list[str]
+    single_observation_spaces: dict[str, spaces.Space[Any]]
+    single_action_spaces: dict[str, spaces.Space[Any]]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
 
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
@@ -73,6 +85,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
 
     def __getattr__(self, name: str) -> Any:
         # reached only where there is no such attribute
+        member = getattr(type(self), name, None)
+        if isinstance(member, OfEngine):
+            # it was missing already; this says why
+            member.of(self.engine)
         known = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in ("single_observation_space", "single_action_space"):
             raise AttributeError(
@@ -131,8 +147,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
             agent and row. Nothing was sent then.
           ProtocolError, EnvError, ClosedError: As `VectorEnv.step`.
         """
-        self.send(actions, env_id, out=out)
-        return self.recv()
+        ordered = self._in_order(actions)
+        if out is not None:
+            out = _out_of_groups(self.groups, out)
+        return self._five(self.engine.step(ordered, env_id, out))
 
     def send(
         self,
@@ -143,11 +161,7 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
     ) -> None:
         """Starts stepping environments and returns at once; see `step`."""
         if out is not None:
-            if not isinstance(out, Mapping):
-                raise DTypeError(
-                    f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}"
-                )
-            out = {name: self._in_groups(name, array) for name, array in out.items()}
+            out = _out_of_groups(self.groups, out)
         self.engine.send(self._in_order(actions), env_id, out)
 
     def recv(
@@ -192,6 +206,23 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         """
         return self.engine.render(env_ids, None)
 
+    def rollout(
+        self,
+        num_steps: int,
+        actions: Grouped = "random",
+        *,
+        action_seed: int = 0,
+        record: bool = False,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Steps all environments `num_steps` times by one launch; see `VectorEnv.rollout`."""
+        if not (isinstance(actions, str) and actions == "random"):
+            actions = self._in_order(actions)
+        arrays, taken = self.engine.rollout(num_steps, actions, action_seed, record)
+        five = self._five(arrays)
+        if taken:
+            five[4]["action"] = self._grouped(taken)
+        return five
+
     def as_single_agent(self) -> AgentRows:
         """Agents as rows of a Gymnasium vector environment, for a policy that they share.
 
@@ -200,8 +231,10 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
           Stable-Baselines3, CleanRL or Tianshou. Step either, not both.
 
         Raises:
-          SpecError: Groups with unlike spaces, an asynchronous pool, or no autoreset.
+          SpecError: Groups with unlike spaces, an asynchronous pool, no autoreset, or a device.
         """
+        if self.device is not None:
+            refuse(self.engine, "agent_rows")
         return AgentRows(self)
 
     def collect(
@@ -229,8 +262,8 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
         Raises:
           As `VectorEnv.collect`.
         """
-        acts = self._of_groups("policies", policies)
-        of_groups = self._of_groups("arrays", arrays)
+        acts = _of_groups(self.groups, "policies", policies)
+        of_groups = _of_groups(self.groups, "arrays", arrays)
         for policy, one in zip(acts, of_groups, strict=True):
             check_collects(policy, one, self.engine.why_not_collects)
         rule = returns.rule if returns else None
@@ -246,57 +279,117 @@ class MultiAgentVectorEnv(AgentGroups, PoolFace):
     ) -> MultiAgentBatch:
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
-        return self._batch(arrays, self.engine.take_failures())
-
-    def _batch(self, arrays: Arrays, failures: list[tuple[int, str]]) -> MultiAgentBatch:
-        step = dict(zip(STEP_ARRAYS, arrays, strict=False))
-        # the groups' arrays are the last
-        first = len(arrays) - len(self.groups) * len(_GROUP_ARRAYS)
-        grouped = {
-            name: self._grouped(arrays[first + index :: len(_GROUP_ARRAYS)])
-            for index, name in enumerate(_GROUP_ARRAYS)
-        }
+        told = self.engine.columns(arrays)
+        grouped = dict(zip(_GROUP_ARRAYS, self._of_agents(arrays), strict=True))
         if not self._same_step:
             grouped["final_obs"] = None
-        env_id = step["env_id"]
-        if failures:
-            failed = np.isin(env_id, [env for env, _ in failures])
-        else:
-            failed = np.zeros(len(env_id), np.bool_)
+        if "joins" in self.engine.can:
+            # before the others
+            first = len(arrays) - (len(_GROUP_ARRAYS) + 1) * len(self.groups)
+            grouped["joined"] = self._grouped(arrays[first : first + len(self.groups)])
+        env_id = arrays[ENV_ID]
+        failed = told.get("_env_error")
+        if failed is None:
+            # no id is below 0: False for each, in an array of the same kind on the same device
+            failed = env_id < 0
         return MultiAgentBatch(
             **grouped,
-            ended=step["terminated"] | step["truncated"],
+            ended=_ended(arrays),
             failed=failed,
             env_id=env_id,
-            episode_length=step["episode_length"],
+            episode_length=arrays[EPISODE_LENGTH],
         )
 
     def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        failures = self.engine.take_failures()
-        batch = self._batch(arrays, failures)
+        obs, reward, terminated, truncated, *others = self._of_agents(arrays)
         info: Info = {
-            "active": batch.active,
-            "episode_return": batch.episode_return,
-            "env_id": batch.env_id,
-            "episode_length": batch.episode_length,
-            "ended": batch.ended,
+            "active": others[0],
+            "episode_return": others[1],
+            "env_id": arrays[ENV_ID],
+            "episode_length": arrays[EPISODE_LENGTH],
+            "ended": _ended(arrays),
         }
-        if batch.final_obs is not None:
-            info["final_obs"] = batch.final_obs
-        add_errors(info, batch.env_id, failures)
-        return batch.obs, batch.reward, batch.terminated, batch.truncated, info
+        if self._same_step:
+            info["final_obs"] = others[2]
+        info |= self.engine.columns(arrays)
+        return obs, reward, terminated, truncated, info
 
-    def _of_groups(self, what: str, given: Mapping[str, T]) -> list[T]:
-        """Values of the groups, in their order."""
-        if not isinstance(given, Mapping) or given.keys() != self.groups.keys():
-            told = list(given) if isinstance(given, Mapping) else type(given).__name__
+    def _of_agents(self, arrays: Arrays) -> Sequence[Grouped]:
+        """Each of _GROUP_ARRAYS, which are the last of a batch, group after group."""
+        count, groups = len(_GROUP_ARRAYS), self.groups
+        last = arrays[-count * len(groups) :]
+        if len(groups) == 1:
+            return last
+        return [dict(zip(groups, last[index::count], strict=True)) for index in range(count)]
+
+    def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
+        """Sets what is public of them; `rows` is the size of a batch."""
+        self.groups = {group.name: group for group in groups}
+        self.agents = [agent for group in groups for agent in group.agents]
+        self.single_observation_spaces = {
+            group.name: group.single_observation_space for group in groups
+        }
+        self.single_action_spaces = {group.name: group.single_action_space for group in groups}
+        self.observation_space = self._batch_space(self.single_observation_spaces, rows)
+        self.action_space = self._batch_space(self.single_action_spaces, rows)
+
+    def _batch_space(self, single: Mapping[str, spaces.Space[Any]], rows: int) -> spaces.Space[Any]:
+        batched = {
+            name: batch_space(batch_space(space, self.groups[name].num_agents), rows)
+            for name, space in single.items()
+        }
+        return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
+
+    def _grouped(self, arrays: Sequence[Any]) -> Grouped:
+        """One array for each group, in their order, as callers get them."""
+        if len(self.groups) == 1:
+            return arrays[0]
+        return dict(zip(self.groups, arrays, strict=True))
+
+    def _in_order(self, actions: Grouped) -> list[Any]:
+        """The groups' actions in the order of the groups, whatever the order of the dict."""
+        if len(self.groups) == 1 and not isinstance(actions, Mapping):
+            return [actions]
+        if isinstance(actions, Mapping) and actions.keys() == self.groups.keys():
+            return [actions[name] for name in self.groups]
+        expected = ", ".join(repr(name) for name in self.groups)
+        if not isinstance(actions, Mapping):
             raise SpecError(
-                f"{what} must be a dict with one for each of {list(self.groups)}, got {told}"
+                f"actions must be a dict of an array for each group ({expected}), got "
+                f"{type(actions).__name__}"
             )
-        return [given[name] for name in self.groups]
+        missing = [name for name in self.groups if name not in actions]
+        unknown = [name for name in actions if name not in self.groups]
+        agents = [name for name in unknown if name in self.agents]
+        raise SpecError(
+            f"actions has {'no group' if missing else 'the unknown group'} "
+            f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
+            + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
+        )
 
-    def _in_groups(self, name: str, array: Any) -> Any:
-        """Puts an array of agents in `out` under its group's name, where there is one group."""
-        if name not in _GROUP_ARRAYS or len(self.groups) > 1 or isinstance(array, Mapping):
-            return array
-        return {next(iter(self.groups)): array}
+
+def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, T]) -> list[T]:
+    """Values of the groups, in their order."""
+    if not isinstance(given, Mapping) or given.keys() != groups.keys():
+        told = list(given) if isinstance(given, Mapping) else type(given).__name__
+        raise SpecError(f"{what} must be a dict with one for each of {list(groups)}, got {told}")
+    return [given[name] for name in groups]
+
+
+def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, Any]:
+    """`out` with arrays of agents under their group's name, also where there is one group."""
+    if not isinstance(out, Mapping):
+        raise DTypeError(f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}")
+    if len(groups) > 1:
+        return dict(out)
+    (group,) = groups
+    return {
+        name: {group: array} if name in _GROUP_ARRAYS and not isinstance(array, Mapping) else array
+        for name, array in out.items()
+    }
+
+
+def _ended(arrays: Arrays) -> Any:
+    """Whether episodes are over; an engine that knows no more has it as `terminated`."""
+    terminated, truncated = arrays[2], arrays[3]
+    return terminated if truncated is None else terminated | truncated

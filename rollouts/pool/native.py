@@ -35,7 +35,7 @@ from rollouts.own_env.registrations import travelling_all
 from rollouts.own_model import FunctionPool, common_layout, is_own_model
 from rollouts.pool.action_masks import NAME as MASK
 from rollouts.pool.action_masks import masks_of
-from rollouts.pool.engine import AUTORESET, Array, Arrays, Info, refuse
+from rollouts.pool.engine import AUTORESET, Array, Arrays, Info, lacking, refuse
 from rollouts.pool.observation_parts import ObservationParts
 from rollouts.pool.options import Options, read_options
 from rollouts.pool.pool_recipe import PoolRecipe, read_ids, resolve_pool
@@ -67,6 +67,7 @@ class NativeEngine:
     """
 
     name = "a native pool"
+    device = None
     parts: ObservationParts | None = None
 
     def __init__(
@@ -193,7 +194,6 @@ class NativeEngine:
         self.num_calls = 0
         shape = () if self.groups else self.single_observation_space.shape or ()
         self.statistics = NormalizerStatistics(self.pool, wrappers, shape)
-        self.can = frozenset({"async", "states", "options"} | self._extras())
         self._last_env_id: Array | None = None
         self._last_masks: Array | None = None
         # whether something of each batch is kept
@@ -205,6 +205,7 @@ class NativeEngine:
         recipe = self._recipe
         self._frames = FrameSource(self.pool, recipe.runs, recipe.specs, self.env_id_offset, frames)
         self.metadata = self._frames.metadata(self.render_mode)
+        self.can = frozenset({"async", "states", "options", "recipe"} | self._extras())
         for message in _native.take_lanes_warnings():
             warn_user(message, UserWarning)
 
@@ -217,6 +218,8 @@ class NativeEngine:
             "model": any(name for name, _ in self.pool.engines()),
             "masks": MASK in self.info_names,
             "statistics": bool(self.statistics.kinds),
+            "agent_rows": bool(self.groups),
+            "render": self._frames.draws_any,
             "xla": is_plain and not self.groups and self.parts is None,
         }
         return {name for name, is_there in has.items() if is_there}
@@ -380,10 +383,6 @@ class NativeEngine:
         first = NUM_STEP_ARRAYS + len(self.info_names)
         return dict(zip(self.info_names, arrays[first:], strict=False))
 
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Failures since the last call, with on_env_error="reset"."""
-        return self.pool.take_failures() if self._reports_errors else []
-
     def action_masks(self) -> Array:
         """As `VectorEnv.action_masks`."""
         if MASK not in self.info_names:
@@ -426,6 +425,8 @@ class NativeEngine:
         final_obs = self.pool.collect(acting, arrays, keep_final_obs, poll, rule, normalize)
         self.num_calls += 1
         return final_obs
+
+    rollout = lacking("rollout")
 
     @property
     def num_xla_calls(self) -> int:
@@ -494,6 +495,9 @@ class NativeEngine:
     def stats(self) -> PoolStats:
         """As `VectorEnv.stats`."""
         return PoolStats.from_native(self.pool.stats())
+
+    def synchronize(self) -> None:
+        """Does nothing: `recv` waits for all that it returns."""
 
     def reset_stats(self) -> None:
         """As `VectorEnv.reset_stats`."""

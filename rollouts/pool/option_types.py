@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
 if TYPE_CHECKING:
     from rollouts.own_model.step import BatchFunction
@@ -216,3 +217,18 @@ class EnvOptions(TypedDict, total=False):
     render_default_camera_config: Mapping[str, Any] | None
     render_max_geom: int
     render_visual_options: Mapping[int, bool]
+
+
+class PoolOptions(EnvOptions, total=False):
+    """Other keywords of `make_vec` than device, for its overloads; its docstring explains them."""
+
+    batch_size: int | None
+    num_threads: int | None
+    seed: int | None
+    autoreset_mode: str | AutoresetMode
+    env_id_offset: int
+    max_episode_steps: int | None
+    on_env_error: str
+    pin_threads: bool | Sequence[int]
+    render_mode: str | None
+    flatten_observation: bool

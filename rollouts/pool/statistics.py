@@ -149,6 +149,14 @@ class NormalizerStatistics:
         shape = self._shape_of(kind)
         return RunningStatistics(mean.reshape(shape), var.reshape(shape), count)
 
+    def take_new(self) -> dict[str, RunningStatistics]:
+        """Statistics of what was counted since the last call, by kind, as far as they are kept.
+
+        Several pools share their statistics so: each one's are taken and `merged` into common ones,
+        which all get. Counts begin at 0.
+        """
+        return {kind: self.read(kind, fresh=True) for kind in self.kinds}
+
     def replace(self, kind: str, statistics: object) -> None:
         """Puts others in their place.
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pool's time goes into: `PoolStats`, which `VectorEnv.stats()` returns."""
+"""What `VectorEnv.stats()` returns: `PoolStats`, or `DeviceStats` of a pool on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +77,24 @@ class PoolStats:
         for name in ("step_time_s", "queue_wait_s", "batch_wait_s"):
             fields[name] = TimePercentiles(*fields[name])
         return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceStats:
+    """Counts since the environments were made or `reset_stats` was called.
+
+    Tensors are on the device: reading them waits.
+
+    Attributes:
+      env_steps: Steps of single environments that were launched; `reset` is none.
+      num_launches: Kernels that were launched, or graphs of them.
+      num_episodes: () int64, episodes that ended.
+      episode_length: () float64, their mean length; NaN where none ended.
+      episode_return: () float64, their mean return; NaN where none ended.
+    """
+
+    env_steps: int
+    num_launches: int
+    num_episodes: Tensor
+    episode_length: Tensor
+    episode_return: Tensor

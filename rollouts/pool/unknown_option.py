@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Iterable, Sequence
 
 from rollouts.errors import SpecError
+from rollouts.pool.option_types import EnvOptions, PoolOptions
 from rollouts.pool.wrappers import NAMES as WRAPPERS
 from rollouts.support.option_help import option_help
 
@@ -61,11 +61,6 @@ def start_hint(unknown: Iterable[str], env_id: str) -> str:
 
 
 def arguments_of_make_vec() -> list[str]:
-    """What it takes beside options of environments."""
-    from rollouts.pool.make import make_vec  # which imports this
-
-    return [
-        name
-        for name, parameter in inspect.signature(make_vec).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
+    """Names of its arguments; those of environments' options aside."""
+    own = [name for name in PoolOptions.__annotations__ if name not in EnvOptions.__annotations__]
+    return ["env_id", "num_envs", *own, "device"]

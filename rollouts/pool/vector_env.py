@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
+from rollouts.batch import NUM_STEP_ARRAYS, A, StepBatch
 from rollouts.checks import check_collects, flag
 from rollouts.errors import SpecError
 from rollouts.pool.engine import Arrays, Engine
 from rollouts.pool.face import PoolFace, check_is_engine
+from rollouts.pool.of_engine import OfEngine
 from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -25,16 +26,22 @@ Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
 
-class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
-    """N environments, of one id or with equal spaces, stepped as a batch by the native pool.
+class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
+    """N environments, of one id or with equal spaces, stepped as a batch by an engine.
 
     Implements `gymnasium.vector.VectorEnv`; `send`, `recv` and `async_reset` are the
     two halves of `step` for callers that want to overlap. Arrays returned are views
     of the pool's buffers: a buffer is written again only when nobody holds a view of
     it, so keeping an array is safe and costs no copy.
 
+    With a device arrays are torch tensors there (`VectorEnv[torch.Tensor]` to type checkers), a
+    step is a launch on torch's current stream, and nothing waits for it: see `KernelEngine` and
+    `PhysicsEngine` in rollouts.device and rollouts.physics. Rewards are float32 then.
+
     Attributes:
-      engine: What steps the environments, a NativeEngine.
+      engine: What steps the environments: a NativeEngine, KernelEngine, PhysicsEngine or
+        HostedEngine.
+      device: `torch.device` of all tensors; None: arrays are NumPy's.
       num_envs: Environments N.
       batch_size: Rows B of a batch; N in synchronous mode.
       num_threads: Threads that step, in synchronous mode the caller's among them.
@@ -43,6 +50,17 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         and `env_specs` has them all.
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
+
+    # environments in Python have the halves of calls as Gymnasium's AsyncVectorEnv names them
+    reset_async = OfEngine("python", "async_calls.reset_async")
+    reset_wait = OfEngine("python", "async_calls.reset_wait")
+    step_async = OfEngine("python", "async_calls.step_async")
+    step_wait = OfEngine("python", "async_calls.step_wait")
+    # environments in Python have generators of their own, others that of Gymnasium's class
+    np_random = OfEngine("python", "np_random", otherwise=GymnasiumVectorEnv.np_random)
+    np_random_seed = OfEngine(
+        "python", "np_random_seed", otherwise=GymnasiumVectorEnv.np_random_seed
+    )
 
     def __init__(self, engine: Engine) -> None:
         """Takes over an engine, which is closed with this; `make_vec` makes both.
@@ -69,7 +87,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
-    ) -> tuple[Array, Info]:
+    ) -> tuple[A, Info]:
         """Starts new episodes and returns their first observations.
 
         Batches in flight are waited for and discarded. In asynchronous mode the
@@ -79,8 +97,8 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
           seed: int: seeds every random stream (they differ by env_id) and begins
             episode 0. Sequence of N ints or None: one seed per environment, None
             leaves that one's stream. None: every stream goes on.
-          options: {"reset_mask": (N,) bool} resets the marked environments alone and
-            returns all N observations (synchronous mode only); one that marks none
+          options: {"reset_mask": (N,) bool, array or tensor} resets the marked environments alone
+            and returns all N observations (synchronous mode only); one that marks none
             changes nothing. Every other entry is an option of the environments, as in
             `make_vec`: one value or N, of which those of marked environments count. It holds
             from this episode on, and stays. A heavy environment (Atari, MuJoCo) whose
@@ -113,15 +131,16 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     def step(
         self,
-        actions: npt.ArrayLike,
+        actions: Any,
         env_id: npt.ArrayLike | None = None,
         *,
         out: dict[str, Array] | None = None,
-    ) -> tuple[Array, Array, Array, Array, Info]:
+    ) -> tuple[A, A, A, A, Info]:
         """Steps the environments and waits for a batch: `send` and `recv` in one call.
 
         Args:
-          actions: (B, *action_shape), one row per environment stepped.
+          actions: (B, *action_shape), one row per environment stepped; of environments in Python
+            nested as the batched action space.
           env_id, out: As for `send`.
 
         Returns:
@@ -144,7 +163,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
 
     def send(
         self,
-        actions: npt.ArrayLike,
+        actions: Any,
         env_id: npt.ArrayLike | None = None,
         *,
         out: dict[str, Array] | None = None,
@@ -172,7 +191,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         *,
         min_envs: int | None = None,
         max_envs: int | None = None,
-    ) -> tuple[Array, Array, Array, Array, Info]:
+    ) -> tuple[A, A, A, A, Info]:
         """Waits for the next batch.
 
         Args:
@@ -211,7 +230,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         batch = StepBatch._make((*arrays[:NUM_STEP_ARRAYS], self.engine.columns(arrays)))
         return batch if self._parts is None else self._parts.split_batch(batch)
 
-    def drain(self, timeout_s: float | None = None) -> tuple[Array, Array, Array, Array, Info]:
+    def drain(self, timeout_s: float | None = None) -> tuple[A, A, A, A, Info]:
         """Waits for everything in flight and returns it as one batch, as `recv` does.
 
         Then every environment is at rest, so that `get_state`, `set_state` and another
@@ -282,6 +301,35 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         rule = returns.rule if returns else None
         final_obs = self.engine.collect([policy], [arrays], keep_final_obs, poll, rule, normalize)
         return None if final_obs is None else final_obs[0]
+
+    def rollout(
+        self, num_steps: int, actions: Any = "random", *, action_seed: int = 0, record: bool = False
+    ) -> tuple[A, A, A, A, Info]:
+        """Steps all environments `num_steps` times by one launch; states stay on the chip.
+
+        Environments whose `env_spec` runs_on_gpu have it, with a device.
+
+        Args:
+          num_steps: K.
+          actions: "random": uniform over the space (a Box must be bounded), a function of
+            (action_seed, env_id, step). A tensor (N, *action_shape): the same in each step.
+            (K, N, *action_shape): one for each.
+          action_seed: Seed of random actions.
+          record: Return all K rows, (K, N, ...), new tensors each time, and with random actions
+            info["action"] (K, N, *action_shape). Same-step mode doubles the observations. Else
+            those of the last step, (N, ...).
+
+        Returns:
+          As `step`; `stats` has counted all episodes.
+
+        Raises:
+          As `step`. SpecError: No kernel steps these environments.
+        """
+        arrays, taken = self.engine.rollout(num_steps, actions, action_seed, record)
+        five = self._five(arrays)
+        if taken:
+            five[4]["action"] = taken[0]
+        return five
 
     def render(  # type: ignore[override]
         self, env_ids: npt.ArrayLike | None = None, camera: int | str | None = None
@@ -421,16 +469,7 @@ class VectorEnv(PoolFace, GymnasiumVectorEnv[Array, Array, Array]):
         """Kinds of statistics that are kept: "observation", "reward", both or none."""
         return self.engine.statistics.kinds
 
-    def take_new_statistics(self) -> dict[str, RunningStatistics]:
-        """Statistics of what was counted since the last call, by kind, as far as they are kept.
-
-        Several pools share their statistics so: each one's are taken and `merged` into common ones,
-        which all get. Counts begin at 0.
-        """
-        statistics = self.engine.statistics
-        return {kind: statistics.read(kind, fresh=True) for kind in statistics.kinds}
-
-    def _five(self, arrays: Arrays) -> tuple[Array, Array, Array, Array, Info]:
+    def _five(self, arrays: Arrays) -> tuple[A, A, A, A, Info]:
         info = self.engine.info(arrays)
         obs: Any = arrays[0]
         if self._parts is not None:

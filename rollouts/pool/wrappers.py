@@ -18,19 +18,12 @@ from gymnasium.vector.utils import batch_space
 
 from rollouts.checks import flag, whole_number
 from rollouts.errors import DTypeError, SpecError
+from rollouts.features import WRAPPERS, Cell, check
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
-NAMES = (
-    "clip_action",
-    "clip_reward",
-    "frame_stack",
-    "normalize_observation",
-    "normalize_reward",
-    "rescale_action",
-    "time_aware",
-)
+NAMES = WRAPPERS
 NORMALIZERS = ("normalize_observation", "normalize_reward")  # which keep running statistics
 _MAX_STACK = 1024  # frames
 _MAX_DIMS = 4  # of an observation of the native core
@@ -76,11 +69,7 @@ class Wrappers:
         if not self:
             return spec
         if spec.groups:
-            names = ", ".join(name for name in NAMES if getattr(self, name))
-            raise SpecError(
-                f"{names}: {spec.id} has several agents, whose rows are not wrapped; wrap the "
-                "environment that its adapter makes, such as rollouts.integrations.pettingzoo's"
-            )
+            check("make_vec", [n for n in NAMES if getattr(self, n)], Cell("native", True))
         observation, action = spec.single_observation_space, spec.single_action_space
         if self.rescale_action is not None:
             action = self._action_space(spec)
@@ -241,10 +230,14 @@ def read_wrappers(given: Mapping[str, Any]) -> Wrappers:
     )  # fmt: skip
 
 
+def asked_for(given: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the wrappers that are asked for."""
+    return [name for name in NAMES if name in given and not _is_off(given[name])]
+
+
 def refuse(given: Mapping[str, Any], why: str) -> None:
     """Raises SpecError where a wrapper is asked for."""
-    asked = [name for name in NAMES if name in given and not _is_off(given[name])]
-    if asked:
+    if asked := asked_for(given):
         raise SpecError(f"{', '.join(asked)}: {why}")
 
 

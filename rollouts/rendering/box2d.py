@@ -70,7 +70,7 @@ class _Surface:
         self._gfxdraw.aapolygon(self.surface, closed, color)
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """With the ground below."""
+        """The picture, with the ground below."""
         return pixels(self.surface)[::-1]
 
 

@@ -38,6 +38,7 @@ class FrameSource:
     """Draws the environments of one pool; makes nothing before the first frame.
 
     Attributes:
+      draws_any: Whether any of the environments can be drawn.
       options: How the frames of MuJoCo environments look, and how large those of Tag are.
     """
 
@@ -52,11 +53,11 @@ class FrameSource:
         """Checks the options.
 
         Args:
-          pool: Whose environments are drawn.
+          pool: The pool whose environments are drawn.
           runs: (id, number of environments that follow each other) in the pool's order.
           specs: What each id stands for.
-          first_env_id: Of the pool's first environment.
-          options: Of `rollouts.rendering.split_options`.
+          first_env_id: Id of the pool's first environment.
+          options: Options of `rollouts.rendering.split_options`.
 
         Raises:
           SpecError, DTypeError: An option that is not possible.
@@ -66,6 +67,7 @@ class FrameSource:
         self._specs = [specs[one] for one, count in runs for _ in range(count)]
         drawers = {one: family_of(spec.header).drawer for one, spec in specs.items()}
         self._drawers = [drawers[one] for one, count in runs for _ in range(count)]
+        self.draws_any = any(self._drawers)
         has_size = SIZE if "tag" in drawers.values() else ()
         unknown = [name for name in sorted(options) if name not in has_size]
         if unknown and "mujoco" not in drawers.values():
@@ -227,7 +229,7 @@ class FrameSource:
     def _draw_states(
         self, envs: Sequence[int], states: Sequence[bytes], camera: int | str | None
     ) -> list[Array]:
-        """In OpenGL's thread."""
+        """Draws in OpenGL's thread."""
         frames = []
         for env, state in zip(envs, states, strict=True):
             model = self._models[self._paths[env]]
@@ -266,6 +268,6 @@ def _free(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
 
 
 def _free_later(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
-    """For a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
+    """Frees a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
     if scenes:
         gl_thread.post(functools.partial(_free, scenes))

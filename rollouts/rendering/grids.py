@@ -184,7 +184,7 @@ class _Tile:
         return inside
 
     def line(self, start: tuple[float, float], end: tuple[float, float], radius: float) -> Mask:
-        """Not beyond the box of its ends and `radius`."""
+        """Pixels of a line, within the box of its ends and `radius`."""
         (x0, y0), (x1, y1) = np.array([start, end], np.float32)
         length = np.hypot(x1 - x0, y1 - y0)
         dx, dy = (x1 - x0) / length, (y1 - y0) / length

@@ -98,7 +98,7 @@ class MujocoScene:
         Args:
           model: mujoco.MjModel; this scene sets the size of its off-screen buffer.
           xml_path: Its file, for messages.
-          env_id: Whose camera to use; for ids that Gymnasium has not, the model's first camera.
+          env_id: Id whose camera to use; for ids that Gymnasium has not, the model's first camera.
           options: How frames look.
 
         Raises:
@@ -163,7 +163,7 @@ class MujocoScene:
         """Draws a state.
 
         Args:
-          env: Which environment it is of: each one's free camera looks at the middle of what
+          env: Number of its environment: each one's free camera looks at the middle of what
             its first frame shows, as Gymnasium's does.
           state: As of `rollouts.mujoco.integration_state`.
           camera: In place of the options' one.

@@ -86,7 +86,7 @@ class ParticleRenderer:
             filling = [int(part * _BRIGHTEST) for part in color]
             pygame.draw.circle(surface, filling, center, radius)
             pygame.draw.circle(surface, "black", center, radius, 1)
-            # what comes later covers it
+            # later things cover it
             if number in scene.speakers:
                 self._write(surface, view, scene, scene.speakers.index(number))
         return pixels(surface)
@@ -101,7 +101,7 @@ class ParticleRenderer:
 
 
 def _everything(scene: Scene, world: Mapping[str, Array]) -> Array:
-    """Where things are: (agents + landmarks, 2)."""
+    """Positions of all things: (agents + landmarks, 2)."""
     agents = world["position"] if scene.positions is None else scene.positions
     return np.concatenate([agents, scene.places])
 

@@ -36,7 +36,7 @@ def native_options(env_id: str, frames: Mapping[str, Any]) -> dict[str, str | in
     """Options of the native core for the pictures of an id.
 
     Args:
-      env_id: Whose camera to use.
+      env_id: Id whose camera to use.
       frames: Options by their names in Gymnasium, see `rollouts.rendering.options.NAMES`.
 
     Raises:

@@ -102,7 +102,7 @@ def _draw_grid(picture: _Picture, view: WorldView) -> None:
     picture.draw_lines(cells)
     picture.draw_edge()
     world, tags = view.now, _is_tagger(view)
-    # who is in a cell too small to be seen is seen nevertheless
+    # an agent that is in a cell too small to be seen is seen nevertheless
     size = max(0.38 / cells, 0.008)
     spots = np.stack([world["x"], world["y"]], axis=1)
     places = (spots + 0.5) / cells

@@ -26,8 +26,8 @@ class VideoWriter:
     it is complete: in a `with` block that fails, what is there stays and nothing is left.
 
     Attributes:
-      path: Of the file.
-      frames_per_s: Of the video.
+      path: Path of the file.
+      frames_per_s: Rate of the video.
       num_frames: Written so far.
       size: (height, width) of the frames, in pixels; None before the first.
     """

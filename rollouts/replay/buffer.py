@@ -91,18 +91,18 @@ class ReplayBuffer(SampledReplay):
         """Makes an empty buffer.
 
         Args:
-          single_observation_space: Of one environment; of arrays of one shape and dtype.
+          single_observation_space: Space of one environment; of arrays of one shape and dtype.
           single_action_space: The same of actions.
           tables: What can be sampled; each has its own size, selectors and rate limiter. None:
             one `TableConfig()`.
-          autoreset_mode: Of the environments whose steps `add_step` is given; None: of none.
+          autoreset_mode: Mode of the environments whose steps `add_step` is given; None: of none.
           stack_num: Frames along axis 0 of an observation, of which each is stored once; 1: none.
             `rollouts.replay.stack_num(env_spec)` knows it.
           policy_state: One environment's recurrent state, as examples (...) of shape and dtype.
           extras: name -> one step's value, as an example (...) of shape and dtype.
-          seed: Of the sampling: the same seed and calls give the same samples.
+          seed: Seed of the sampling: the same seed and calls give the same samples.
           max_batch_length: Steps T of the longest rollout that `add_batch` will be given.
-          num_threads: That gather a sample, the caller's among them.
+          num_threads: Threads that gather a sample, the caller's among them.
           max_bytes: Most memory of the rows; 0: no bound. Beyond it adding raises MemoryError.
           path: File that the rows are mapped to, for more than fits in memory; "": memory.
 

@@ -184,15 +184,15 @@ class TableConfig:
     """One table of a buffer. Tables share the steps: a second one costs no second copy.
 
     Attributes:
-      name: Of the table.
+      name: Name of the table.
       items: What an item is.
       max_size: Items; one more removes one.
-      sampler: Which items are sampled.
-      remover: Which item makes room.
-      limiter: Who waits for whom. Queue and Stack bring sampler, remover and max_size with them.
+      sampler: Rule for the items that are sampled.
+      remover: Rule for the item that makes room.
+      limiter: Rule for waits. Queue and Stack bring sampler, remover and max_size with them.
       max_times_sampled: An item is removed after so many samples; 0: no limit.
-      exponent: Of the priorities, if the sampler is "prioritized".
-      remover_exponent: Of the priorities, if the remover is "prioritized".
+      exponent: Exponent of the priorities, if the sampler is "prioritized".
+      remover_exponent: Exponent of the priorities, if the remover is "prioritized".
     """
 
     name: str = "replay"
@@ -206,7 +206,7 @@ class TableConfig:
     remover_exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        """Checks what the native store could not name in the user's words."""
+        """Checks fields whose faults the native store could not name in the user's words."""
         if not isinstance(self.name, str) or not self.name:
             raise SpecError(f"name of a table is {self.name!r}, expected a few letters")
         for name, kinds in (("items", ItemKind), ("limiter", Limiter)):

@@ -52,8 +52,12 @@ class DeviceTransitions:
     weight: Tensor
 
 
+# what is stored of each step as the rollout has it
+_KEPT = ("obs", "action", "reward", "terminated", "truncated", "policy_version")
+
+
 class DeviceReplay:
-    """The newest steps of all environments of a `DeviceCollector`, in its device's memory.
+    """The newest steps of all of a device's environments, in its memory.
 
     A ring of rows, one for each step, which overwrite the oldest. Nothing is copied to the host and
     nothing waits for the device, neither in `add` nor in `sample`. Items are those of
@@ -68,7 +72,7 @@ class DeviceReplay:
     Not thread-safe.
 
     Example:
-      collector = DeviceCollector(env, policy, 32, keep_final_obs=True)
+      collector = Collector(env, policy, 32, keep_final_obs=True)
       replay = DeviceReplay(100_000, NStep(3, 0.99), device=env.device)
       replay.add(collector.collect())
       batch = replay.sample(256)
@@ -88,7 +92,7 @@ class DeviceReplay:
           capacity: Steps of all environments together; each has an equal, whole number of them.
           items: What is sampled; None: `NStep(1)`.
           device: Where the rollouts are.
-          seed: Of the sampling: the same seed and calls give the same samples.
+          seed: Seed of the sampling: the same seed and calls give the same samples.
 
         Raises:
           SpecError: capacity is below 1, or items are none of n steps.
@@ -104,7 +108,7 @@ class DeviceReplay:
         self._generator = torch.Generator(self.device).manual_seed(seed)
         powers = [self.items.discount**k for k in range(self.items.n + 1)]
         self._powers = torch.tensor(powers, dtype=torch.float64, device=self.device)
-        self._rows: dict[str, Tensor] = {}  # (capacity // B, B, ...), policy_version without B
+        self._rows: dict[str, Tensor] = {}  # (capacity // B, B, ...)
         self._env_id = torch.zeros(0, dtype=torch.int32, device=self.device)
         self._next = 0  # the row that is written next
         self._size = 0  # rows that are there
@@ -124,8 +128,8 @@ class DeviceReplay:
         """Copies a rollout, which follows on the last one of the same environments.
 
         Args:
-          rollout: With final_obs: of a `DeviceCollector(..., keep_final_obs=True)`. Of agents one
-            group's.
+          rollout: Tensors with final_obs: of a `Collector(..., keep_final_obs=True)`. Of
+            agents one group's.
 
         Raises:
           DTypeError: It has arrays and not tensors.
@@ -141,7 +145,7 @@ class DeviceReplay:
         if rollout.final_obs is None:
             raise SpecError(
                 "the rollout has no final_obs, without which truncated episodes cannot be valued: "
-                "make the DeviceCollector with keep_final_obs=True"
+                "make the Collector with keep_final_obs=True"
             )
         if rollout.reward.device.type != self.device.type:
             raise SpecError(
@@ -158,12 +162,11 @@ class DeviceReplay:
         after = torch.cat([rollout.obs[1:], rollout.last_obs[None]])
         is_final = ended.reshape(ended.shape + (1,) * (after.ndim - 2))
         self._put("next_obs", torch.where(is_final, rollout.final_obs, after))
-        for name in ("obs", "action", "reward", "terminated", "truncated"):
+        for name in _KEPT:
             self._put(name, getattr(rollout, name))
         self._put("last", ended)
-        if "active" in self._rows:
-            self._put("active", rollout.extras["active"])
-        self._put("policy_version", rollout.policy_version[:, 0])
+        if rollout.active is not None:
+            self._put("active", rollout.active)
         self._next = (self._next + steps) % len(self._rows["reward"])
         self._size = min(self._size + steps, len(self._rows["reward"]))
         self._counts = None
@@ -213,7 +216,7 @@ class DeviceReplay:
             terminated=terminated,
             truncated=rows["truncated"][end, column],
             num_steps=steps.int(),
-            policy_version=rows["policy_version"][row],
+            policy_version=rows["policy_version"][row, column],
             env_id=self._env_id[column],
             weight=torch.ones_like(reward, dtype=torch.float32)
             if active is None
@@ -264,12 +267,10 @@ class DeviceReplay:
         def make(like: Tensor) -> Tensor:
             return torch.zeros((length, *like.shape[1:]), dtype=like.dtype, device=self.device)
 
-        names = ("obs", "action", "reward", "terminated", "truncated")
-        self._rows = {name: make(getattr(rollout, name)) for name in names}
+        self._rows = {name: make(getattr(rollout, name)) for name in _KEPT}
         self._rows |= {"next_obs": make(rollout.obs), "last": make(rollout.terminated)}
-        self._rows["policy_version"] = torch.zeros(length, dtype=torch.int64, device=self.device)
-        if "active" in rollout.extras:
-            self._rows["active"] = make(rollout.extras["active"])
+        if rollout.active is not None:
+            self._rows["active"] = make(rollout.active)
         self._env_id = rollout.env_id.clone()
 
     def _check(self, rollout: RolloutBatch[Tensor]) -> None:
@@ -305,7 +306,7 @@ class DeviceReplay:
         return max(0, self._size - self.items.n + 1) * len(self._env_id)
 
     def _index(self, ages: Tensor) -> Tensor:
-        """Where steps lie that are numbered from the oldest on, environment by environment."""
+        """Places of steps that are numbered from the oldest on, environment by environment."""
         length, width = self._rows["reward"].shape
         return (ages + (self._next - self._size) % length * width) % (length * width)
 

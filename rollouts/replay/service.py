@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from rollouts.batch import Episodes
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
+from rollouts.features import check
 from rollouts.replay.arguments import (
     as_batch_size,
     as_beta,
@@ -100,7 +101,7 @@ class ReplayService(SampledReplay):
         Args:
           coordinator: Made with CollectOptions(keep_final_obs=True). Nobody else may `get` from it,
             and it is to be closed after the service.
-          single_observation_space, single_action_space: Of one environment.
+          single_observation_space, single_action_space: Spaces of one environment.
           tables: As ReplayBuffer, of all shards together; limiters are MinSize or
             SampleToInsertRatio.
           num_shards: Ray actors; 0 for one shard in this process, without Ray.
@@ -112,6 +113,7 @@ class ReplayService(SampledReplay):
           SpecError: An argument is out of range, or the limiter would deadlock.
         """
         whole_number("num_shards", num_shards, 0, 2**15)
+        _check_coordinator(coordinator)
         check_type("shards", shards, ShardOptions, "ShardOptions(num_threads=2)")
         self.tables = by_name(tables)
         config = ShardConfig(
@@ -238,9 +240,9 @@ class ReplayService(SampledReplay):
                 "num_shards is 0, expected at least 1 with clients: other processes cannot reach "
                 "items in this one. Threads of this process may all sample from the service"
             )
-        from rollouts.cluster.replay_link import RayMailbox
         from rollouts.replay.clients.client import ReplayClient
         from rollouts.replay.clients.desk import Desk
+        from rollouts.replay.on_ray.mailbox import RayMailbox
 
         with self._desk_lock:
             self._driver.check_open()
@@ -332,7 +334,7 @@ def _launcher(
     # only here is Ray needed
     with needs("ray", "a ReplayService with num_shards above 0"):
         from rollouts.cluster.bundles import Bundles
-        from rollouts.cluster.replay_shards import RayShards
+        from rollouts.replay.on_ray.actor_shards import RayShards
 
     bundles = Bundles(
         count=num_shards,
@@ -342,6 +344,15 @@ def _launcher(
     )
     shards = RayShards(config, bundles, ray_address)
     return shards.launch, shards.close
+
+
+def _check_coordinator(coordinator: RolloutCoordinator) -> None:
+    """Raises SpecError where a coordinator's fragments are not what a shard takes."""
+    collect = coordinator.collect
+    # a collector of the user's own keeps them by itself
+    keeps = collect.keep_final_obs or collect.make_collector is not None
+    asked = [] if keeps else ["keep_final_obs=False"]
+    check("ReplayService", ["coordinator", *asked], coordinator.cell)
 
 
 def _check(config: ShardConfig, num_workers: int) -> None:

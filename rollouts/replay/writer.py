@@ -339,13 +339,11 @@ def _tell(news: str | None) -> None:
 
 def _of_active(rollout: RolloutBatch) -> tuple[Array | None, Array | None]:
     """Returns final_obs of the steps that are to be stored, and which these are; None: all."""
-    active = rollout.extras.get("active")
-    if active is None or active.dtype != np.bool_:
-        return rollout.final_obs, None
-    if rollout.final_obs is None:
-        return None, active
-    # one for each end: those of agents that are not there any more go
-    return rollout.final_obs[active[rollout.terminated | rollout.truncated]], active
+    active, final_obs = rollout.active, rollout.final_obs
+    if active is not None and final_obs is not None:
+        # one for each end: those of agents that are not there any more go
+        final_obs = final_obs[active[rollout.terminated | rollout.truncated]]
+    return final_obs, active
 
 
 def _deadline(timeout_s: float | None) -> float | None:

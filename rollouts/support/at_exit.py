@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-TIMEOUT_S = 1.0  # that an exit waits for a thread that is busy with foreign code
+TIMEOUT_S = 1.0  # time that an exit waits for a thread that is busy with foreign code
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()

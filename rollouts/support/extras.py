@@ -15,7 +15,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
 
     Args:
       extra: The extra of this package that brings what is imported, such as "torch".
-      what: Who imports it: the subject of the sentence.
+      what: The importer: the subject of the sentence.
 
     Raises:
       EngineError: Something cannot be imported.

@@ -12,7 +12,7 @@ def include_dir() -> Path:
     """The folder to give a C++ compiler or NVRTC for `#include "rollouts/core/env.h"`.
 
     Returns:
-      Path: of the package where it was installed from a wheel, of the checkout where it was
+      Path: the package's where it was installed from a wheel, the checkout's where it was
       installed with `pip install -e`.
 
     Raises:

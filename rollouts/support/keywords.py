@@ -24,7 +24,7 @@ def explains_keywords(name: str) -> Callable[[Function], Function]:
     Args:
       name: What users call.
     Raises:
-      DTypeError: By the function that is returned, where an argument is unknown or missing.
+      DTypeError: raised by the function that is returned, where an argument is unknown or missing.
     """
 
     def decorate(function: Function) -> Function:

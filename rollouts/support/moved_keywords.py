@@ -17,7 +17,7 @@ def moved_to(argument: str, options: type[Any], **renamed: str) -> dict[str, str
     """Returns what `explains_moved` takes for the fields of a dataclass.
 
     Args:
-      argument: That takes the dataclass.
+      argument: Name of the argument that takes the dataclass.
       options: The dataclass.
       renamed: field -> the keyword that it is looked for under; the others have their own names.
     """
@@ -38,7 +38,7 @@ def explains_moved(moved: Mapping[str, str]) -> Callable[[Function], Function]:
       moved: keyword -> how it is written, such as "faults=FaultPolicy(max_restarts={})", where
         {} stands for the value.
     Raises:
-      SpecError: By the function that is returned, where such a keyword is given.
+      SpecError: raised by the function that is returned, where such a keyword is given.
     """
 
     def decorate(function: Function) -> Function:

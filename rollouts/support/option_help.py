@@ -56,8 +56,8 @@ def explained(headers: Iterable[str], options: Iterable[str]) -> Iterator[None]:
     """Adds the help of the options that a SpecError names to its message.
 
     Args:
-      headers: Of the environments that take them.
-      options: That were given.
+      headers: Headers of the environments that take them.
+      options: Names that were given.
     """
     try:
         yield

@@ -19,7 +19,7 @@ def plain_option(name: str, value: Any) -> Any:
     """The same of numbers, text, None, lists and dicts by text; arrays become lists.
 
     Args:
-      name: Of the value, for messages.
+      name: Name of the value, for messages.
       value: What a program has: NumPy's numbers and arrays, paths, tuples, too.
 
     Raises:

@@ -12,6 +12,21 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+# makes `ray.get` copy tensors that another process has through the object store
+BY_OBJECT_STORE = {"_use_object_store": True}
+
+
+def import_transports() -> None:
+    """Imports what direct transports need of Ray.
+
+    Its shutdown imports the first of them, too, perhaps while a thread of the transports does.
+
+    Raises:
+      ImportError: This Ray has no direct transports, or torch is missing.
+    """
+    importlib.import_module("ray.dag.compiled_dag_node")
+    importlib.import_module("ray.experimental.rdt.util")
+
 
 def make_tensor_store() -> None:
     """Makes Ray's store of a process's tensors, which direct transports fill, if there is none.
@@ -70,7 +85,7 @@ def calling(actor: Any, *, beside_its_calls: bool = False, **options: Any) -> An
       actor: Handle.
       beside_its_calls: Not in its turn, but on a thread of Ray's, which is there where the actor
         `has_transports`.
-      options: Of the call, as of `ray.method`.
+      options: Options of the call, as of `ray.method`.
     """
     if beside_its_calls:
         options["concurrency_group"] = "_ray_system"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are there as a whole or as they were."""
+"""Files that are replaced as a whole, or stay as they were."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many environments to collect from: `tune_batch` tries sizes and says which are fastest."""
+"""The number of environments to collect from: `tune_batch` tries sizes and names the fastest."""
 
 from rollouts.tuning.search import BatchTuning, Trial
 from rollouts.tuning.tune import tune_batch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sizes to try, given what the ones before came to. Knows no environment."""
+"""The sizes to try, given the results of those before. Knows no environment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 _MIN_GAIN = 1.03  # what a larger size must bring, to count as faster
 _PATIENCE = 2  # sizes in a row without such a gain
-_SAME = 0.95  # of the fastest: as good
-_MEMORY_SHARE = 0.8  # of what is free
+_SAME = 0.95  # share of the fastest: as good
+_MEMORY_SHARE = 0.8  # share of what is free
 _MARGIN = 1.1  # on what an environment is expected to take
 _LEAST_GROWTH = 1.25  # a size nearer to the last one is not worth a trial
 
@@ -22,14 +22,14 @@ STOPPED_FAILED = "the last size failed"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one size came to, in a process of its own.
+    """The result of one size, in a process of its own.
 
     Attributes:
       num_envs, rollout_length: Environments N and steps T.
-      engine: Who computed the policy: "native" or "torch".
-      env_steps_per_s: Of each repeat: steps of environments, however many agents they have.
-      memory_bytes: That the process had at most; of a GPU, that it took there.
-      usable_bytes: That were free before.
+      engine: Engine that computed the policy: "native" or "torch".
+      env_steps_per_s: Speed in each repeat: steps of environments, however many agents they have.
+      memory_bytes: Most that the process had; on a GPU, what it took there.
+      usable_bytes: Bytes that were free before.
       failure: Why there are no figures; "" where there are.
     """
 
@@ -87,7 +87,7 @@ class BatchTuning:
 
 
 def most_trials(rollout_lengths: Sequence[int], *, first: int, most: int) -> int:
-    """How many trials `search` makes where every size is tried, memory aside."""
+    """The number of trials of `search` where every size is tried, memory aside."""
     sizes, num_envs = 1, min(first, most)
     while num_envs < most:
         num_envs, sizes = min(2 * num_envs, most), sizes + 1
@@ -111,7 +111,7 @@ def search(
       measure: (num_envs, rollout_length) -> its trial.
       rollout_lengths: Steps T, each tried by itself.
       first, most: The smallest and largest num_envs.
-      memory_bytes: That a trial may take; None for 80 % of what is free.
+      memory_bytes: Bytes that a trial may take; None for 80 % of what is free.
 
     Yields:
       Each trial, and after the last of a rollout length (rollout_length, why it was the last).

@@ -23,14 +23,14 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to collect.
+    """A request to collect.
 
     Attributes:
       env_id, env_options: The environments; one's own is registered where the id is unpickled.
       policy: A name that `bench.policy_kinds.read_policy` knows.
       device: "cpu" for a C++ pool, or what `make_vec` takes.
       num_envs, rollout_length: The size.
-      num_threads: Of a C++ pool.
+      num_threads: Threads of a C++ pool.
       duration_s, repeats, seed: About how long one repeat takes, and how many there are.
     """
 
@@ -92,7 +92,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.worker import PolicySpec
+    from rollouts.distributed.worker_config import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
         spec = PolicySpec(
@@ -116,11 +116,8 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
         if groups
         else policy_of(env, env.num_envs)
     )
-    if request.device != CPU:
-        from rollouts.collecting.device_collector import DeviceCollector
-
-        return DeviceCollector(env, policy, request.rollout_length), env.synchronize
-    return Collector(env, policy, request.rollout_length), lambda: None
+    collector = Collector(env, policy, request.rollout_length)
+    return collector, collector.synchronize
 
 
 def _memory(device: str) -> tuple[int, Callable[[], int]]:
@@ -134,13 +131,13 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
     where, _ = read_device(device)
     if not torch.cuda.is_available():  # make_vec says so
         return 0, lambda: 0
-    torch.zeros(1, device=where)  # what a process takes anyway
+    torch.zeros(1, device=where)  # memory that a process takes anyway
     free = torch.cuda.mem_get_info(where)[0]
     return free, lambda: free - torch.cuda.mem_get_info(where)[0]
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
+    """True for errors of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
     words = str(error)
     return (
         type(error).__name__ == "OutOfMemoryError"
@@ -156,7 +153,7 @@ def main() -> None:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
-        # as a launch says of a card that torch's tensors fill
+        # words of a launch on a card that torch's tensors fill
         if str(error) == "CUDA: out of memory":
             answer = {"failure": "out of memory: a kernel could not be launched"}
     except MemoryError:

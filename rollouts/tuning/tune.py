@@ -59,12 +59,12 @@ def tune_batch(
       rollout_lengths: Steps T, each tried with all sizes.
       device: "cpu" for a C++ pool; "cuda", "cuda:1" or "cpu-emulation"; "auto" for "cuda" where
         there is a GPU and the environment runs on it, else "cpu", and `note` says why.
-      num_threads: Of a C++ pool; None for the usable CPUs.
+      num_threads: Threads of a C++ pool; None for the usable CPUs.
       max_num_envs: The largest size.
-      memory_bytes: That a process may take, or that it may take of a GPU; None for 80 % of what is
+      memory_bytes: Bytes that a process may take, in RAM or on a GPU; None for 80 % of what is
         free.
       duration_s, repeats: About how long one repeat takes, and how many there are.
-      seed: Of environments and actions.
+      seed: Seed of environments and actions.
       on_trial: Called with each trial when it is over.
       on_begin: Called before the first, with how many there may be at most and about how many
         seconds one takes.
@@ -187,7 +187,7 @@ def choose_device(spec: EnvSpec, *, has_gpu: bool) -> tuple[str, str]:
 
 
 def _obs_space(spec: EnvSpec) -> Any:
-    """That of an environment, or of its first group of agents."""
+    """The space of an environment, or of its first group of agents."""
     if spec.groups:
         return spec.groups[0].single_observation_space
     return spec.single_observation_space

@@ -75,7 +75,7 @@ void ReadRiot(Reader& in, Riot& riot) {
   riot.expired_read_cycle = in.Int();
   riot.read_expired = in.Bool();
   riot.direction_a = in.Byte();
-  in.Byte();  // of the port that is for reading alone
+  in.Byte();  // the port that is for reading alone
 }
 
 void ReadTia(Reader& in, Tia& tia, Board& board) {
@@ -92,7 +92,7 @@ void ReadTia(Reader& in, Tia& tia, Board& board) {
   if (board.first_line < 0 || board.height < 1 || board.height > kMaxHeight) Reader::Refuse();
   for (int i = 0; i < 3; ++i) in.Int();  // the rest of the line, lines of this frame and before
   tia.vsync_end = in.Int();
-  in.Int();  // which objects are on
+  in.Int();  // the objects that are on
   tia.vsync = in.Byte();
   tia.vblank = in.Byte();
   for (U8& each : tia.nusiz) each = in.Byte();
@@ -113,7 +113,7 @@ void ReadTia(Reader& in, Tia& tia, Board& board) {
   for (U8& each : tia.vdelp) each = in.Bool();
   tia.vdelbl = in.Bool();
   for (U8& each : tia.resmp) each = in.Bool();
-  // of the first six registers, the two bits are in the other order; then: ball and playfield, the
+  // the two bits of the first six registers are in the other order; then: ball and playfield, the
   // players, the missiles
   const auto collisions = static_cast<std::uint32_t>(in.Int());
   tia.collisions = static_cast<U16>((collisions & 0x555) << 1 | (collisions >> 1 & 0x555) |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ALE's serialized state holds of the console, as our own console. The layout was found by
+// The console in ALE's serialized state, as our own console. The layout was found by
 // looking at such states: little-endian int32 throughout, texts behind their length.
 #pragma once
 

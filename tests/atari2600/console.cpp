@@ -47,7 +47,7 @@ int machine_load(Machine* machine, const char* state, int size) {
   }
 }
 
-// What the state does not say of a game: which television, and whether HMOVE blackens pixels.
+// Facts of a game that the state does not say: which television, and whether HMOVE blackens pixels.
 void machine_board(Machine* machine, int is_pal, int hmove_blanks) {
   machine->console.board.pal = static_cast<U8>(is_pal);
   machine->console.board.hmove_blanks = static_cast<U8>(hmove_blanks);

@@ -21,7 +21,7 @@ void PlayFrame(Machine& machine) {
   EmulateFrame(machine.console);
 }
 
-// Of the flags N and Z a bit counts, whatever the others are.
+// One bit counts in each of the flags N and Z, whatever the others are.
 Cpu Flagged(Cpu cpu) {
   cpu.n &= 0x80;
   cpu.z = cpu.z != 0;

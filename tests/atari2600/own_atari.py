@@ -21,9 +21,9 @@ SOURCES = ("console.cpp", "ale_snapshot.cpp")
 FLAGS = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
 
 PADDLES = {"backgammon", "blackjack", "breakout", "casino", "kaboom", "pong"}
-SECOND_PORT = {"surround", "wizard_of_wor"}  # whose player is at the other joystick
+SECOND_PORT = {"surround", "wizard_of_wor"}  # games whose player is at the other joystick
 NO_BLANKS = {"asteroids", "battle_zone", "darkchambers", "ms_pacman"}
-# of the resistance of a paddle: least, most, and what a frame of turning changes
+# resistance of a paddle: least, most, and what a frame of turning changes
 LEAST, MOST, TURN = 27450, 790196, 23000
 # ALE's 18 actions as (up, right, left, down)
 MOVES = [
@@ -56,7 +56,7 @@ def build(folder: Path) -> ctypes.CDLL:
 
 
 def run_program(library: ctypes.CDLL, program: bytes, count: int, *, one_by_one: bool) -> list[int]:
-    """What the CPU holds after some instructions of a program; see console.cpp."""
+    """Runs some instructions of a program, and returns what the CPU holds then; see console.cpp."""
     after = np.zeros(8, np.int32)
     library.run_program(program, len(program), count, one_by_one, after.ctypes.data)
     return after.tolist()
@@ -84,7 +84,7 @@ class Lockstep:
         self.library.machine_delete(self.machine)
 
     def load(self) -> None:
-        """Has ours take over the state of ALE's."""
+        """Makes ours take over the state of ALE's."""
         state = bytes(self.ale.cloneState().serialize())
         assert self.library.machine_load(self.machine, state, len(state)) == 0
         is_pal, blanks = self.shape[0] == 250, self.rom not in NO_BLANKS

@@ -75,7 +75,7 @@ class Twins:
         return np.frombuffer(ram, np.uint8), np.frombuffer(screen, np.uint8).reshape(self.shape)
 
     def difference(self) -> str:
-        """What differs between the two, an empty text if nothing does."""
+        """Names a difference between the two, an empty text for none."""
         ram, screen = self.shown()
         expected = self.ale.getRAM()
         wrong = np.flatnonzero(ram != expected)

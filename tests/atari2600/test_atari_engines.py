@@ -36,7 +36,7 @@ def equal_infos(ours: dict[str, Any], theirs: dict[str, Any], where: str) -> Non
     for name, column in ours.items():
         if isinstance(column, dict):
             equal_infos(column, theirs[name], f"{where} {name}")
-        elif column.dtype == object:  # of rows that ended; None elsewhere
+        elif column.dtype == object:  # values of rows that ended; None elsewhere
             for a, b in zip(column, theirs[name], strict=True):
                 np.testing.assert_array_equal(a, b, err_msg=f"{where} {name}")
         else:
@@ -69,7 +69,7 @@ def compare(env_id: str, steps: int, **options: Any) -> int:
             if over.any() and options.get("autoreset_mode") == "disabled":
                 mask = {"reset_mask": over}
                 equal_batches(ours.reset(options=mask), theirs.reset(options=mask), "masked reset")
-        # what is on the screen, in colour
+        # the screen, in colour
         np.testing.assert_array_equal(ours.render(), theirs.render())
     return ended
 

@@ -17,7 +17,7 @@ SIZES = [(84, 84), (210, 160), (300, 200), (256, 256), (100, 300), (420, 320), (
 
 
 def taps(src_size: int, dst_size: int, *, by_area: bool, edges: bool) -> list[tuple[int, int, int]]:
-    """(source index, its weight, that of the next one) of every destination index, of 2048."""
+    """(source index, its weight, the next one's weight) by destination index; weights of 2048."""
     growth = dst_size / src_size
     scale = 1 / growth
     table = []

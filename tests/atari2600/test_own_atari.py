@@ -17,7 +17,7 @@ ROMS = sorted(
     # games for two, which ale-py has elsewhere
     if path.stem not in ("combat", "joust", "maze_craze", "warlords")
 )
-# of which a state does not say all: unfinished frames, paddles; test_own_game.py has them
+# games whose states do not say all: unfinished frames, paddles; test_own_game.py has them
 OTHERS = {"backgammon", "blackjack", "miniature_golf", "pong", "qbert", "tetris"}
 EQUAL = [rom for rom in ROMS if rom not in OTHERS]
 # cartridges of every kind, joysticks and paddles, PAL

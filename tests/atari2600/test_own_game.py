@@ -22,8 +22,8 @@ FEW = [
     *("adventure", "blackjack", "breakout", "pong", "seaquest", "montezuma_revenge", "robotank"),
     *("tutankham", "ms_pacman", "road_runner", "wizard_of_wor", "elevator_action", "berzerk"),
 ]
-# whose keys are pressed until RAM has the mode: how often depends on random numbers, on the game
-# before and on the difficulty
+# games whose keys are pressed until RAM has the mode: how often depends on random numbers, on
+# the game before and on the difficulty
 WATCHED_MODES = ("adventure", "demon_attack", "double_dunk", "tic_tac_toe_3d")
 
 

@@ -17,7 +17,7 @@ from rollouts.families.atari import ale_game_ids, rom_path
 OF_MODES = ["ALE/VideoCheckers-v5"]
 OURS = [env_id for env_id in ale_game_ids() if _native.has_atari_rules(rom_path(env_id).stem)]
 GAMES = [env_id for env_id in OURS if env_id not in OF_MODES]
-# that games compare with, or count from
+# numbers that games compare with, or count from
 FAVOURITES = [0, 1, 2, 3, 4, 5, 7, 8, 0x10, 0x53, 0x58, 0x59, 0x60, 0x68, 0x80, 0xA0, 0xFE, 0xFF]
 
 

@@ -40,7 +40,7 @@ def lines(count: int) -> list[int]:
 
 
 def instructions(count: int) -> list[int]:
-    """Some 512 times as many, which touch no chip; uses X and Y."""
+    """Code of about 512 times `count` instructions that touch no chip; uses X and Y."""
     return [0xA0, count, 0xA2, 0, 0xCA, 0xD0, 0xFD, 0x88, 0xD0, 0xF8]
 
 
@@ -155,7 +155,7 @@ def test_accesses_move_pitfalls_random_number_on(
 
 SHA_POINTER, SHA, SHS, SHY, SHX = 0x93, 0x9F, 0x9B, 0x9C, 0x9E
 ARR, ANE, LXA, LAX_ZERO_PAGE, ISB = 0x6B, 0x8B, 0xAB, 0xA7, 0xEF
-TABLE = 0xD0  # of data, in RAM
+TABLE = 0xD0  # a table of data, in RAM
 KEEP = [*sta(COUNT), 0x86, COUNT + 1, 0x84, COUNT + 2, 0x08, 0x68, *sta(COUNT + 3)]
 TIMER = [*lda(0xFF), 0x8D, 0x94, 0x02]  # falls with every cycle
 UNDOCUMENTED = {

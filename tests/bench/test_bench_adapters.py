@@ -18,7 +18,7 @@ CASE = adapters.Case(env_id="CartPole-v1", num_envs=4, num_threads=1)
 class Counting:
     """Collects nothing, but says that it did, and keeps a log."""
 
-    log: list[str]  # of all instances
+    log: list[str]  # calls of all instances
 
     def __init__(self, name: str, steps: int) -> None:
         self.name, self.steps, self.note = name, steps, f"note of {name}"

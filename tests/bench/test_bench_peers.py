@@ -97,7 +97,7 @@ def test_compare_measures_emulators_alone() -> None:
     _, *emulators = compare(settings, peers).measurements
     for emulator in emulators:
         assert (emulator.batch_size, emulator.options) == (2, {"frameskip": 4})
-        # of any machine: a frame takes microseconds, not nanoseconds or a millisecond
+        # true of any machine: a frame takes microseconds, not nanoseconds or a millisecond
         assert 1e2 < emulator.median < 1e6
 
 

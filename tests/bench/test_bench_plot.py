@@ -48,7 +48,7 @@ def sweep(
 
 
 def lines(axes: Any) -> dict[str, list[tuple[list[int], list[float]]]]:
-    """By label: x and y of every line that has it."""
+    """The x and y of every line, by label."""
     found: dict[str, list[tuple[list[int], list[float]]]] = {}
     for bars in axes.containers:
         x, y = bars[0].get_data()

@@ -53,5 +53,5 @@ def test_ways_from_a_learner_are_measured_side_by_side() -> None:
         "ray.get + publish_weights",
         "publish_from, object store",
     ]
-    # who acted was published first
+    # the version that acted was published first
     assert all(0 < float(publish) < float(acting) for _, publish, acting in rows)

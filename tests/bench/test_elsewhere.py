@@ -130,7 +130,7 @@ def wait_until_ended(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        # readable as soon as it has ended, whoever its parent is
+        # readable as soon as it has ended, whichever process its parent is
         ended, _, _ = select.select([watched], [], [], 60.0)
         assert ended
     finally:
@@ -260,7 +260,7 @@ def test_the_report_has_a_row_for_what_was_not_measured() -> None:
 
 
 def interpreter(peer: str) -> str:
-    """That of `make peers`; skips where there is none."""
+    """The interpreter of `make peers`; skips where there is none."""
     path = ROOT / FOLDER / peer / "bin" / "python"
     if not path.exists():
         pytest.skip(f"{peer} has no interpreter: run `make peers`")

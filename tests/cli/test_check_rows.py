@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `check-env` finds in memory around observations, and in numbers that are none."""
+"""Findings of `check-env` in memory around observations, and in numbers that are none."""
 
 from __future__ import annotations
 

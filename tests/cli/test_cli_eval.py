@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets" / "mine.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # which importing a program adds to
+    monkeypatch.setattr(sys, "path", [*sys.path])  # importing a program adds to it
     return tmp_path
 
 

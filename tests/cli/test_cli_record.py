@@ -208,7 +208,7 @@ def test_half_precision_weights_play(tmp_path: Path, examples: Path) -> None:
 def test_a_network_of_the_users_own_with_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))  # which is undone with the test
+    monkeypatch.syspath_prepend(str(tmp_path))  # undone with the test
     program = tmp_path / "mine.py"
     program.write_text(
         "import torch\n"

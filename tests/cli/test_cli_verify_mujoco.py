@@ -186,7 +186,7 @@ def test_a_policy_makes_states_and_episodes(
     import torch
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # which importing a program adds to
+    monkeypatch.setattr(sys, "path", [*sys.path])  # importing a program adds to it
     (tmp_path / "mine.py").write_text(_PROGRAM)
     weights = {
         "body.weight": torch.zeros(3, 11),

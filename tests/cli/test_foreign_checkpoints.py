@@ -42,7 +42,7 @@ def make_policy(spec, size=1):
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a program and a checkpoint that names it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # which importing a program adds to
+    monkeypatch.setattr(sys, "path", [*sys.path])  # importing a program adds to it
     (tmp_path / "mine.py").write_text(PROGRAM)
     save()
     return tmp_path

@@ -20,7 +20,7 @@ from rollouts.cli import main as cli
 
 GOOD = Checkpoint(env_id="CartPole-v1", program="mine.py", weights={"w": torch.ones(2)})
 COUNTED = rollouts.RunningStatistics(np.zeros(4), np.ones(4), 1.0)
-GIVE = ("give", "expected", "choose", "leave", "make it", "must")  # what to do begins so
+GIVE = ("give", "expected", "choose", "leave", "make it", "must")  # advice has one
 
 
 # entry, what is given, what its name and value are in the message

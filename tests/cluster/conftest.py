@@ -10,7 +10,8 @@ import pytest
 from counter_world import CounterCollector, make_policy, weights
 from replay_world import Start, make_coordinator, make_service
 
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions
 from rollouts.replay import ReplayService
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What equal actors take of a cluster, and addresses that are looked at before Ray is asked."""
+"""Resources that equal actors take of a cluster, and checks of addresses before Ray is asked."""
 
 from __future__ import annotations
 

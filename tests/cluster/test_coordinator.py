@@ -14,13 +14,8 @@ import numpy as np
 import pytest
 from counter_world import assert_balanced, assert_exactly_once, wait_until, weights
 
-from rollouts.distributed import (
-    CollectOptions,
-    FaultPolicy,
-    Fragment,
-    QueueLimits,
-    RolloutCoordinator,
-)
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, FaultPolicy, Fragment, QueueLimits
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 TIMEOUT_S = 300.0

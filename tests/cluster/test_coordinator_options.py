@@ -15,6 +15,7 @@ from acted_worker import worker_config
 from counter_world import CounterCollector, make_policy, weights
 from inference_world import ActorCritic, make_torch_policy, spec
 
+from rollouts import RolloutCoordinator
 from rollouts.cluster.ray_runner import _shared_spec
 from rollouts.distributed import (
     BatchRule,
@@ -22,7 +23,6 @@ from rollouts.distributed import (
     FaultPolicy,
     Inference,
     Placement,
-    RolloutCoordinator,
     WeightTransport,
 )
 from rollouts.errors import SpecError, WorkerError

@@ -15,7 +15,8 @@ import psutil
 import pytest
 from counter_world import StepChecker, assert_balanced, assert_exactly_once, wait_until, weights
 
-from rollouts.distributed import FaultPolicy, Fragment, Placement, QueueLimits, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import FaultPolicy, Fragment, Placement, QueueLimits
 from rollouts.errors import ClosedError, SpecError, WorkerError
 
 pytestmark = pytest.mark.system

@@ -222,7 +222,8 @@ def test_closing_the_server_ends_a_request(start: Start, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_coordinator_s_workers_act_through_the_server(start: Start, batch_size: int | None) -> None:
-    from rollouts.distributed import CollectOptions, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import CollectOptions
 
     server = start(make_torch_policy, num_cpus=1)
     with RolloutCoordinator(

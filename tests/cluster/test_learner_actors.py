@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from counter_world import assert_balanced, weights
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts import RolloutCoordinator
 from rollouts.learner_shards import split_columns
 
 pytestmark = pytest.mark.system

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.distributed import CollectOptions, Inference, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Inference
 from rollouts.policy import PolicyOutput
 
 pytestmark = pytest.mark.system
@@ -52,11 +53,11 @@ class Echo:
         self.policy_version = version
 
 
-def make_env(config: Any) -> rollouts.EnvFnsVectorEnv:
+def make_env(config: Any) -> rollouts.VectorEnv:
     return rollouts.from_env_fns(
         [Walk] * config.num_envs,
         num_processes=2,
-        batch_size=config.batch_size,
+        batch_size=config.collect.batch_size,
         seed=config.env_seed,
         env_id_offset=config.env_id_offset,
         autoreset_mode="same_step",
@@ -103,7 +104,10 @@ def wrong_offset(config: Any) -> Any:
     ("options", "what"),
     [
         ({"make_env": 3}, "must be a function"),
-        ({"num_workers": 2, "inference": Inference()}, "make_env with inference"),
+        (
+            {"num_workers": 2, "inference": Inference()},
+            "inference cannot be had of environments in Python",
+        ),
         ({"make_env": wrong_offset}, r"\(4, 3\), expected \(4, 0\)"),
     ],
 )

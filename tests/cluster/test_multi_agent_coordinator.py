@@ -27,7 +27,7 @@ from rollouts import (
     RolloutCoordinator,
 )
 from rollouts.distributed import Fragment, PolicySpec
-from rollouts.errors import ProtocolError, SpecError, WorkerError
+from rollouts.errors import ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae
 
@@ -199,12 +199,14 @@ def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
         assert coordinator.publish_weights(made[None].weights()) == 1
         (fragment,) = coordinator.get_fragments()
         assert fragment.batch.obs.shape == (STEPS, 6, 4)
-        # what only the workers can tell
-        coordinator.publish_weights({"agent": made[None].weights()})
-        with pytest.raises(WorkerError, match=r"policy 'agent', expected some of \[''"):
-            coordinator.get_fragments()
+        with pytest.raises(SpecError, match=r"weights\['agent'\] is dict, expected"):
+            coordinator.publish_weights({"agent": made[None].weights()})
+        assert coordinator.get_fragments()
     made.clear()
     with start(make_policy, env_id="several", env_options={}, collect=collect) as coordinator:
+        for wrong in (made["tagger"].weights(), {"agent": made["tagger"].weights()}):
+            with pytest.raises(SpecError, match=r"one of \['tagger', 'runner'\]"):
+                coordinator.publish_weights(wrong)
         assert coordinator.publish_weights({p: one.weights() for p, one in made.items() if p}) == 1
         assert {*coordinator.get()} == {*made} == {"tagger", "runner"}
 
@@ -303,14 +305,17 @@ def test_sigkill_leaves_every_trajectory_whole(ray_session: object) -> None:
 
 def test_what_is_not_for_agents_is_refused() -> None:
     for changes, message in (
-        ({"collect": CollectOptions(batch_size=2)}, "collect.batch_size with TagContinuous-v0, w"),
-        ({"collect": CollectOptions(mask_actions=True)}, "among all actions; leave collect.mask_a"),
+        (
+            {"collect": CollectOptions(batch_size=2)},
+            "collect.batch_size cannot be had of environments with several",
+        ),
+        ({"collect": CollectOptions(mask_actions=True)}, "action_mask'\\]; leave collect.mask_a"),
         ({"collect": CollectOptions(policies={"x": "y"})}, "the unknown group 'x'"),
         ({"inference": Inference(), "num_workers": 1}, "several agents: the inference actor has o"),
         (
             {"env_id": "CartPole-v1", "env_options": {}}
             | {"collect": CollectOptions(policies={"agent": "p"})},
-            "and CartPole-v1 has one agent, which has one policy: leave collect.policies out",
+            "one agent: the one agent has one policy; leave collect.policies out",
         ),
         (
             {"env_id": "simple_tag_v3", "env_options": {}}

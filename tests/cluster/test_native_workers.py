@@ -16,13 +16,8 @@ import torch
 from counter_world import assert_balanced
 
 import rollouts
-from rollouts.distributed import (
-    CollectOptions,
-    Fragment,
-    PolicySpec,
-    QueueLimits,
-    RolloutCoordinator,
-)
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Fragment, PolicySpec, QueueLimits
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
@@ -31,7 +26,7 @@ from rollouts.returns import Gae
 pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300.0
-STEP_S = 0.02  # of CartPole
+STEP_S = 0.02  # time of a step of CartPole
 GAE = Gae(gamma=0.97, gae_lambda=0.9)
 
 

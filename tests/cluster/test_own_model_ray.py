@@ -37,7 +37,7 @@ class Still:
 @pytest.fixture
 def coordinator() -> Iterator[Any]:
     pytest.importorskip("ray")
-    from rollouts.distributed import RolloutCoordinator
+    from rollouts import RolloutCoordinator
 
     # functions without a module, as in a notebook
     scale = 2.0

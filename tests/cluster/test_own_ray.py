@@ -15,7 +15,8 @@ pytestmark = pytest.mark.system
 COMMON = """
 import sys
 from counter_world import CounterCollector, make_policy, weights
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions
 
 def run(num_workers, **kwargs):
     with RolloutCoordinator("Counter", make_policy, num_workers=num_workers, num_envs_per_worker=2,
@@ -126,7 +127,7 @@ from rollouts.cluster.ray_session import RaySession
 from rollouts.distributed import Placement
 
 bundles = Bundles.of_workers(Placement(), num_workers=2, num_threads=1)
-launch = RaySession("local", bundles).launcher(make_policy, CounterCollector)
+launch = RaySession("local", bundles).launcher(make_policy)
 asked, shut_down = threading.Event(), threading.Event()
 is_initialized, seen = ray.is_initialized, []
 

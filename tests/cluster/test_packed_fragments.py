@@ -12,16 +12,10 @@ import pytest
 from counter_world import wait_until
 
 import rollouts
+from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.frame_stacks import PackedRollout
-from rollouts.distributed import (
-    CollectOptions,
-    FaultPolicy,
-    Fragment,
-    PolicySpec,
-    QueueLimits,
-    RolloutCoordinator,
-)
+from rollouts.distributed import CollectOptions, FaultPolicy, Fragment, PolicySpec, QueueLimits
 from rollouts.policy import PolicyOutput
 
 pytest.importorskip("ale_py")

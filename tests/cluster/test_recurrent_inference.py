@@ -14,15 +14,9 @@ from counter_world import assert_balanced
 from inference_world import spec
 from recurrent_world import assert_unrolls, is_initial, make_lstm_policy
 
+from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import (
-    CollectOptions,
-    FaultPolicy,
-    Fragment,
-    Inference,
-    QueueLimits,
-    RolloutCoordinator,
-)
+from rollouts.distributed import CollectOptions, FaultPolicy, Fragment, Inference, QueueLimits
 from rollouts.errors import ProtocolError
 
 pytestmark = pytest.mark.system

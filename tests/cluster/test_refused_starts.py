@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot work is refused in the driver, with the reason, before any worker starts."""
+"""Settings that cannot work are refused in the driver, with the reason, before a worker starts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ import pytest
 from processes import environ_with_path
 
 import rollouts
+from rollouts import RolloutCoordinator
 from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import Inference, Placement, PolicySpec, RolloutCoordinator, WorkerConfig
+from rollouts.distributed import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
 from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
 
@@ -66,11 +67,8 @@ class Recurrent(nn.Module):
 def config(**changes: Any) -> WorkerConfig:
     settings: dict[str, Any] = {
         "env_id": "CartPole-v1",
-        "worker_id": 0,
-        "incarnation": 0,
         "num_envs": 4,
         "rollout_length": 8,
-        "batch_size": None,
         "num_threads": 1,
         "seed": 0,
         "env_options": {},
@@ -89,7 +87,9 @@ def of_module(
     "make_policy", [of_module(ActorCritic), of_module(Recurrent, RecurrentTorchPolicy)]
 )
 def test_a_right_policy_passes(make_policy: Any, num_envs: int, batch_size: int | None) -> None:
-    try_policy(make_policy, config(num_envs=num_envs, batch_size=batch_size))
+    try_policy(
+        make_policy, config(num_envs=num_envs, collect=CollectOptions(batch_size=batch_size))
+    )
 
 
 def test_every_kind_of_observation_can_be_tried() -> None:
@@ -208,7 +208,7 @@ def test_torch_that_the_policy_imports_first_does_not_keep_the_policys_seed() ->
     script = f"""
 import sys
 from rollouts.distributed.trial import try_policy
-from rollouts.distributed import WorkerConfig
+from rollouts.distributed import CollectOptions, WorkerConfig
 def make_policy(spec):
     import torch
     torch.manual_seed(7)
@@ -372,7 +372,8 @@ def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
         address = address_of(server)
     script = f"""
 from counter_world import CounterCollector, make_policy
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions
 from rollouts.errors import SpecError
 collect = CollectOptions(make_collector=CounterCollector)
 try:

@@ -164,7 +164,7 @@ def test_parts_give_the_full_weights_of_every_version(
         assert store.publish(weights) == plain.publish(weights)
         assert_equal(fetched(store), fetched(plain))
         offers.append((store.latest, fetched(plain)))
-    # whoever still holds the offer of an old version gets that version
+    # a holder of an old version's offer gets that version
     for offer, expected in offers:
         assert offer is not None
         assert_equal(offer.fetch(), expected)

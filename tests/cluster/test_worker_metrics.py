@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from counter_world import wait_until, weights
 
+from rollouts import RolloutCoordinator
 from rollouts.cli.main import main
-from rollouts.distributed import QueueLimits, RolloutCoordinator
+from rollouts.distributed import QueueLimits
 from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, read_status
@@ -25,7 +26,7 @@ from rollouts.metrics.status import FILE_NAME, read_status
 pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300.0
-STEPS = 8 * 3  # of one fragment
+STEPS = 8 * 3  # steps of one fragment
 
 Counters = Callable[..., RolloutCoordinator]
 
@@ -48,7 +49,7 @@ def test_metrics_of_two_workers_are_those_of_the_coordinator(counters: Counters)
     per_worker = [found["rollouts_worker_env_steps_total", worker] for worker in ("0", "1")]
     assert min(per_worker) >= STEPS
     assert {found["rollouts_worker_up", worker] for worker in ("0", "1")} == {1}
-    # what nothing delivered or discarded is still queued
+    # steps neither delivered nor discarded are still queued
     queued = found["rollouts_env_steps_queued", None]
     assert found["rollouts_env_steps_total", None] == len(fragments) * STEPS + queued
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import nn
 
 import rollouts
-from rollouts.distributed.options import CollectOptions
+from rollouts.distributed import CollectOptions
 from rollouts.policies.native import Head
 from rollouts.policy import mask_logits
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from random_batches import make_batch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rollouts.batch import RolloutBatch
 from rollouts.errors import SpecError
@@ -45,10 +47,7 @@ def test_tensors_have_the_episodes_of_arrays_and_are_joined_alike() -> None:
     arrays = make_batch(4, 3)
     ended = arrays.terminated | arrays.truncated
     arrays = replace(arrays, final_obs=arrays.obs[ended])
-    given = {f.name: getattr(arrays, f.name) for f in fields(arrays)} | {"final_obs": arrays.obs}
-    given["extras"] = {"hidden": torch.from_numpy(arrays.extras["hidden"])}
-    given = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
-    tensors: RolloutBatch[torch.Tensor] = RolloutBatch(**given)
+    tensors = as_tensors(arrays)
     assert tensors.num_steps == 12 and tensors.batch_shape == (4, 3)
     for mine, theirs in zip(tensors.episodes(), arrays.episodes(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -57,6 +56,76 @@ def test_tensors_have_the_episodes_of_arrays_and_are_joined_alike() -> None:
     for mine, theirs in zip(joined.episodes(), twice.episodes(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert joined.on_host().copied().contiguous().nbytes == joined.nbytes > tensors.nbytes
+
+
+def with_agents(batch: RolloutBatch, active: Any) -> RolloutBatch:
+    """The same rollout as one of agents, with final observations that say where they were seen."""
+    ended = batch.terminated | batch.truncated
+    return replace(batch, extras={"active": active}, final_obs=batch.obs[ended])
+
+
+def as_tensors(batch: RolloutBatch) -> RolloutBatch[torch.Tensor]:
+    """The same rollout as a device has it: final observations by cell."""
+    given = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    if batch.final_obs is not None:
+        given["final_obs"] = batch.obs
+    given["extras"] = {name: torch.from_numpy(one) for name, one in batch.extras.items()}
+    given = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
+    return RolloutBatch(**given)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors"])
+def test_agents_that_left_are_not_listed_again_when_their_environment_ends(kind: str) -> None:
+    plain = make_batch(6, 4)
+    active = np.random.default_rng(1).random((6, 4)) < 0.5
+    arrays = with_agents(plain, active)
+    batch: Any = arrays if kind == "arrays" else as_tensors(arrays)
+    listed = (plain.terminated | plain.truncated) & active
+    assert 0 < listed.sum() < (plain.terminated | plain.truncated).sum()
+    env_id, returns, lengths, final_obs = batch.episodes()
+    np.testing.assert_array_equal(env_id, np.nonzero(listed)[1])
+    np.testing.assert_array_equal(returns, plain.episode_return[listed])
+    np.testing.assert_array_equal(lengths, plain.episode_length[listed])
+    np.testing.assert_array_equal(final_obs, plain.obs[listed])
+    joined = RolloutBatch.concatenate([batch, batch]).episodes()
+    twice = [row for each in listed for row in [*np.flatnonzero(each)] * 2]
+    assert joined.env_id.tolist() == twice
+    np.testing.assert_array_equal(
+        joined.final_obs, np.tile(plain.obs, (1, 2, 1, 1))[np.tile(listed, 2)]
+    )
+
+
+def test_extras_of_a_policy_that_are_named_active_are_not_agents() -> None:
+    batch = make_batch(6, 4)
+    expected = batch.episodes()
+    for active in (np.zeros((6, 4), np.float32), np.zeros((6, 4, 2), np.bool_)):
+        for found, wanted in zip(
+            replace(batch, extras={"active": active}).episodes(), expected, strict=True
+        ):
+            np.testing.assert_array_equal(found, wanted)
+
+
+class Waits(TorchDispatchMode):
+    """Counts operations whose size or value the host has to wait for on a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        picks = name == "index" and any(
+            one is not None and one.dtype == torch.bool for one in args[1]
+        )
+        self.count += picks or name in ("nonzero", "item", "_local_scalar_dense", "masked_select")
+        return func(*args, **(kwargs or {}))
+
+
+def test_episodes_of_tensors_wait_for_the_device_once() -> None:
+    batch = as_tensors(with_agents(make_batch(6, 4), np.ones((6, 4), np.bool_)))
+    with Waits() as waits:
+        batch.episodes()
+    assert waits.count == 1
 
 
 def test_joining_keeps_dtypes() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes a Collector's policy: what decides, and what is said where native code does not."""
+"""Choice of the engine of a Collector's policy, and the reasons where native code does not act."""
 
 from __future__ import annotations
 

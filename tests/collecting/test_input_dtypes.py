@@ -167,7 +167,7 @@ def test_a_device_casts_halves(engine: str) -> None:
     policy = policy_of(env)
     if engine == "native":
         with pytest.raises(SpecError, match="observations are float16, expected float32"):
-            rollouts.DeviceCollector(env, policy, 4, engine="native")
+            rollouts.Collector(env, policy, 4, engine="native")
     else:
-        rollouts.DeviceCollector(env, policy, 4, engine="torch").collect()
+        rollouts.Collector(env, policy, 4, engine="torch").collect()
     env.close()

@@ -14,7 +14,7 @@ import rollouts
 from rollouts import Collector, PolicyOutput
 from rollouts.returns import gae, nstep, vtrace
 
-# what returns are computed from, step by step
+# columns that returns are computed from, step by step
 NAMES = ("reward", "value", "terminated", "truncated", "bootstrap_value")
 
 
@@ -111,7 +111,7 @@ def test_advantages_are_those_of_each_agents_own_episode() -> None:
 
 @pytest.mark.parametrize("estimator", ["gae", "nstep", "vtrace"])
 def test_returns_need_no_masks(estimator: str) -> None:
-    """Of the active steps they are those of the agent's own steps alone, one after the other."""
+    """Returns of the active steps are those of the agent's own steps alone, one after the other."""
     with make(4, **LEAVING) as env:
         batch = Collector(env, Scripted(5), 40).collect()["runner"]
     active = batch.extras["active"]

@@ -241,6 +241,25 @@ def test_torch_acts_for_all_where_native_code_cannot_act_for_one() -> None:
             Collector(env, policies, STEPS, engine="fast")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("engine", ["native", "torch", "device"])
+def test_each_agent_has_one_episode_in_each_of_its_environment(engine: Any) -> None:
+    device = {"device": "cpu-emulation"} if engine == "device" else {}
+    with make("tag", 4, **device) as env:
+        policies: Any = policies_of(env)
+        by = "native" if device else engine
+        batches = Collector(env, policies, 40, keep_final_obs=True, engine=by).collect()
+        taggers, runners = (batches[name].episodes() for name in ("tagger", "runner"))
+        in_row = batches["runner"].terminated | batches["runner"].truncated
+    # two taggers stay to the end of their environment's episode
+    of_env = np.bincount(np.asarray(taggers.env_id)[np.asarray(taggers.env_id) % 2 == 0] // 2)
+    of_agent = np.bincount(np.asarray(runners.env_id), minlength=24).reshape(4, 6)
+    # some of six runners have left the episode that goes on
+    more = of_agent - of_env[:, None]
+    assert ((more == 0) | (more == 1)).all()
+    assert len(runners.returns) == len(runners.final_obs) == of_agent.sum() < in_row.sum()
+    assert (np.asarray(runners.lengths) < 9).any() and (np.asarray(taggers.lengths) == 9).any()
+
+
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_an_environment_that_failed_has_no_value_to_go_on_from(engine: Any) -> None:
     # in the second world a tag is worth more than a number holds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What native rollouts write on request: entropy and what the head reads, as torch has them."""
+"""Outputs of native rollouts on request: entropy and the head's inputs, as torch has them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Actor(nn.Module):
 
 
 def arrays_of(env: rollouts.VectorEnv, **more: Any) -> dict[str, Any]:
-    """What `collect` writes, and `more`: shapes behind (T, B) of float32."""
+    """The arrays that `collect` writes, and `more`: shapes behind (T, B) of float32."""
     space, observed = env.single_action_space, env.single_observation_space
     dtypes: dict[str, Any] = {
         "reward": np.float32, "log_prob": np.float32, "value": np.float32,

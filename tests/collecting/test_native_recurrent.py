@@ -192,7 +192,7 @@ def test_an_environments_data_do_not_depend_on_its_pool() -> None:
 
 
 def digest() -> str:
-    """Of what is collected with every module."""
+    """A digest of what is collected with every module."""
     found = hashlib.sha256()
     for name in MODULES:
         with make(21, num_threads=1) as env:

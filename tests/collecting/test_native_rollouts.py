@@ -169,10 +169,10 @@ def test_a_module_or_a_seed_given_later_holds_from_the_next_rollout() -> None:
         # what draws is asked for the same observations again
         rows = np.zeros((50, 4), np.float32)
         keys = np.arange(150, dtype=np.uint32).reshape(3, 50)
-        before = collect._native[""].refresh().act(rows, keys)[0]  # type: ignore[index]
+        before = collect._strategy._native[""].refresh().act(rows, keys)[0]  # type: ignore[index]
         policy.seed(99)
         collect.collect()
-        after = collect._native[""].refresh().act(rows, keys)[0]  # type: ignore[index]
+        after = collect._strategy._native[""].refresh().act(rows, keys)[0]  # type: ignore[index]
         assert not np.array_equal(before, after)
 
 
@@ -262,7 +262,7 @@ def test_a_failing_environment_is_an_error_with_its_id_and_the_next_rollout_star
             collect.collect()
         env.reset(options={"gravity": 9.8})
         batch = collect.collect()
-        assert np.abs(batch.obs[0]).max() <= 0.05  # of episodes that begin
+        assert np.abs(batch.obs[0]).max() <= 0.05  # episodes begin
 
 
 def test_a_failing_environment_is_cut_off_and_the_others_go_on() -> None:

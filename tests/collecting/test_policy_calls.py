@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a collector calls its policy: whose states, at which rows, before and after ends."""
+"""A collector's calls of its policy: states, rows, and the times before and after ends."""
 
 from __future__ import annotations
 

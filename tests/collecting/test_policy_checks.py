@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy or a module returns wrongly is named, with its shape, and never kept."""
+"""Wrong results of a policy or a module are named, with their shape, and never kept."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import Collector, DeviceCollector, ProtocolError, SpecError
+from rollouts import Collector, ProtocolError, SpecError
 from rollouts.collecting.evaluation import evaluate
 from rollouts.policy import TorchPolicy
 
@@ -59,25 +59,15 @@ KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "asynchronous": (lambda: native(batch_size=2), collect_with()),
     "Python in this process": (lambda: hosted(0), collect_with()),
     "Python in a process": (lambda: hosted(1), collect_with()),
-    "a device": (
-        lambda: native(device="cpu-emulation"),
-        lambda env: DeviceCollector(env, policy_of(env), 4),
-    ),
-    "a device, ahead": (
-        lambda: native(device="cpu-emulation"),
-        lambda env: DeviceCollector(env, policy_of(env), 4, prefetch=1),
-    ),
+    "a device": (lambda: native(device="cpu-emulation"), collect_with()),
+    "a device, ahead": (lambda: native(device="cpu-emulation"), collect_with(prefetch=1)),
 }
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "a step": lambda env: env.step(env.action_space.sample() * 0),
     "a reset": lambda env: env.reset(),
-    "another collector": lambda env: (
-        DeviceCollector(env, policy_of(env), 2)
-        if hasattr(env, "device")
-        else Collector(env, policy_of(env), 2)
-    ).collect(),
+    "another collector": lambda env: Collector(env, policy_of(env), 2).collect(),
 }
 
 

@@ -27,7 +27,7 @@ LEAK = 1_000.0
 
 
 class Counting(nn.Module):
-    """Remembers how many steps its episode has, whose it is and which; values the first.
+    """Remembers its episode's steps, environment and number; its value is the steps.
 
     Observations of CounterEnv say the same, so a state that met a foreign observation shows: the
     value is then not t, but more than LEAK.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Collector.collect(timeout_s)`: what was begun is not lost, whoever computes the policy."""
+"""`Collector.collect(timeout_s)`: what was begun is not lost, on either engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def patient(collect: rollouts.Collector, timeout_s: float = 0) -> tuple[RolloutB
 def held(collect: rollouts.Collector) -> threading.Event:
     """Keeps a rollout of the native engine from beginning until the event is set."""
     begin = threading.Event()
-    collect._in_pool.ahead.begin().submit(begin.wait, HANG_S)
+    collect._strategy._in_pool.ahead.begin().submit(begin.wait, HANG_S)
     return begin
 
 
@@ -125,7 +125,7 @@ def test_a_reset_drops_what_was_begun(engine: Any) -> None:
             collect.collect(timeout_s=0)
         begin.set()
         collect.reset()
-        assert np.abs(collect.collect().obs[0]).max() <= 0.05  # of episodes that begin
+        assert np.abs(collect.collect().obs[0]).max() <= 0.05  # episodes begin
 
 
 def test_the_error_is_that_of_others() -> None:

@@ -67,7 +67,7 @@ def test_a_rollout_that_took_too_long_is_returned_later(case: str, engine: Any) 
         )
         for _ in range(3):
             begin = threading.Event()
-            hurried._in_pool.ahead.begin().submit(begin.wait, 60)
+            hurried._strategy._in_pool.ahead.begin().submit(begin.wait, 60)
             late = 0
             while True:
                 try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Collector(outputs=)`: entropy and what actions are drawn from, whoever computes the policy."""
+"""`Collector(outputs=)`: entropy and what actions are drawn from, on either engine."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[str, Any]] = {
 
 
 def assert_torchs(batch: RolloutBatch, policy: TorchPolicy) -> None:
-    """What the module says of these observations now is what `extras` have."""
+    """Asserts that `extras` have what the module computes from these observations now."""
     flat = torch.from_numpy(batch.obs.reshape(-1, *batch.obs.shape[2:]).copy())
     action = torch.from_numpy(batch.action.reshape(-1, *batch.action.shape[2:]).copy())
     with torch.no_grad():

@@ -140,7 +140,7 @@ def test_arrays_without_the_rule_that_fills_them_are_refused_before_anything_mov
         obs, _ = env.reset()
         policy = NativePolicy.from_torch(agent_for(env), env.single_action_space, 4)
         collect = rollouts.Collector(env, policy, 5, engine="native", returns=RULES[0])
-        arrays = collect._groups[0].native_arrays(0)
+        arrays = collect._strategy._groups[0].native_arrays(0)
         arrays["obs"][0] = obs
         with pytest.raises(SpecError, match="array advantage"):
             env.collect(policy, arrays)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which environments the contract is checked with, and how they are stepped."""
+"""Environments that the contract is checked with, and their steps."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def rotated(value: int, by: int) -> int:
 
 
 def checksum(checked: bytes) -> int:
-    """That of native/include/rollouts/support/checksum.h."""
+    """The checksum of native/include/rollouts/support/checksum.h."""
     # blocks of 32 bytes; zeros fill the last one, which may have nothing else
     padded = checked + bytes(32 - len(checked) % 32)
     words = np.frombuffer(padded, "<u8").reshape(-1, 4)

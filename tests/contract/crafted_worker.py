@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets crafted states one after the other and steps each: run in a process, which may crash.
 
-Prints the number of each mutation before it is set, so that whoever started it knows which one
+Prints the number of each mutation before it is set, so that its parent knows which one
 ended the process.
 """
 
@@ -23,7 +23,7 @@ from rollouts import _native
 from rollouts.errors import RolloutsError
 from rollouts.replay import Episodes, NStep, ReplayBuffer, Sequences, TableConfig, files
 
-STEPS = 4  # of each state that was taken
+STEPS = 4  # steps from each state that was taken
 MOST_MEMORY = 8 << 30  # bytes
 
 Try = Callable[[np.random.Generator], bool]
@@ -157,7 +157,7 @@ def buffer_tries() -> Try:
             spoilt = sealed_replay(spoilt) if len(spoilt) > 40 else spoilt
             arrays[name] = np.frombuffer(spoilt, np.uint8)
         else:
-            # of the same size, most often, and of another one
+            # the same size, most often, else another one
             size = array.nbytes if generator.random() < 0.8 else len(spoilt)
             spoilt = (spoilt + bytes(size))[: size - size % max(1, array.itemsize)]
             flat = np.frombuffer(spoilt, array.dtype)

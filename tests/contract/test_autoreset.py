@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every environment id promises of the step after an episode's end, in each mode."""
+"""Promises of every environment id on the step after an episode's end, in each mode."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @every_env
 def test_bad_states_are_refused_and_change_nothing(env_id: str) -> None:
-    # of one pool: games and engines are slow to start
+    # states of one pool: games and engines are slow to start
     with make(env_id) as env:
         env.reset()
         good = env.get_state([0])[0]
@@ -214,7 +214,7 @@ def robot_states(tmp_path: Path) -> tuple[bytes, bytes]:
 def test_refused_state_changes_nothing_before_the_first_reset(
     tmp_path: Path, model: dict[str, Any]
 ) -> None:
-    """Not the episode's random stream, nor the model, nor what the model is to get."""
+    """The episode's random stream, the model and its next fields stay."""
     states = robot_states(tmp_path)
     with robot(tmp_path / "own", model=model) as env, robot(tmp_path / "own", model=model) as want:
         for _ in range(2):

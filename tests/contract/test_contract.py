@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every environment id promises, generated over the registry."""
+"""Promises of every environment id, generated over the registry."""
 
 from __future__ import annotations
 

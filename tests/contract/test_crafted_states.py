@@ -18,7 +18,7 @@ SHORT = 150
 LONG = 10_000
 HANG_S = 3600.0
 
-# of each family, those whose states have most that could be wrong
+# one of each family, the one whose states have most that could be wrong
 NAMES = [
     "CartPole-v1",
     "Acrobot-v1",
@@ -55,7 +55,7 @@ every_name = pytest.mark.parametrize("name", [name for name in NAMES if name in 
 
 
 def crashes(name: str, seed: int, count: int) -> list[str]:
-    """Of `count` mutations, those that ended the process, and how; the others follow in another."""
+    """Those of `count` mutations that ended the process, and how; the others follow in another."""
     found = []
     first = 0
     while first < count:

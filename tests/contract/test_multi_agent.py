@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every environment with several agents promises, whatever its rules."""
+"""Promises of every environment with several agents, whatever its rules."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_it_is_made_again_from_its_arguments(env_id: str) -> None:
 
 
 def test_a_failure_ends_one_environment_and_is_told() -> None:
-    # of the second environment alone: two tags at once are more than a 32-bit number holds
+    # the second environment alone fails: two tags at once are above all 32-bit numbers
     rewards = np.array([1.0, 3e38])
     options: dict[str, Any] = {
         "grid_length": 1.0,

@@ -135,7 +135,7 @@ def test_asynchronous_pool_saves_and_restores(env_id: str) -> None:
         ("ALE/YarsRevenge-v5", {}),
         ("ALE/Seaquest-v5", {"maxpool": False, "full_action_space": True}),
         (
-            "ALE/Breakout-v5",  # whose paddle always turns, mostly as far as the action before said
+            "ALE/Breakout-v5",  # its paddle always turns, mostly as far as the action before said
             {
                 "continuous": True,
                 "continuous_action_threshold": 0.0,

@@ -118,7 +118,7 @@ def assert_same(ours: object, theirs: object, where: str) -> None:
 
 
 def comparable(info: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Without the marks, all True, that SyncVectorEnv adds for keys that every row has.
+    """Drops the marks, all True, that SyncVectorEnv adds for keys that every row has.
 
     In the same-step mode our return and length are those of the episode that the step
     belongs to; SyncVectorEnv has the next episode's there, and ours in final_info.

@@ -14,7 +14,7 @@ from rollouts.device import cuda
 from rollouts.device.launch_args import EnvLaunch
 from rollouts.support.include_dir import include_dir
 
-# of cartridges, as CartridgeKind has them
+# kinds of cartridges, as CartridgeKind has them
 KINDS = ("kPlain", "kF8", "kF6", "kE0", "kFE", "kF8SC", "kF6SC", "kDpc")
 TEXT = """
 #define ROLLOUTS_KERNEL
@@ -35,7 +35,7 @@ RULES = "StepRules(rules[i], Ram(consoles[i]), states[i])"
 
 @dataclass(frozen=True, slots=True)
 class AtariSource:
-    """What one thread does with one console."""
+    """A console's program for one thread."""
 
     call: str
     name: str = "the Atari 2600"
@@ -50,11 +50,11 @@ class AtariSource:
 
     @property
     def digest(self) -> str:
-        """Of the text."""
+        """The hash of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def explain(self, said: str) -> str:
-        """What a compiler said."""
+        """Explains a compiler's words."""
         return said
 
 

@@ -11,7 +11,7 @@ import torch
 from grid_ids import without_equal_kinds
 
 import rollouts
-from rollouts import DeviceVectorEnv, EnvError, MultiAgentDeviceVectorEnv
+from rollouts import EnvError, MultiAgentVectorEnv, VectorEnv
 from rollouts.returns import Gae
 
 pytestmark = [
@@ -27,9 +27,11 @@ LIGHT = [
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 
 
-def make(env_id: str, num_envs: int, device: str = "cuda", **kwargs: Any) -> DeviceVectorEnv:
+def make(
+    env_id: str, num_envs: int, device: str = "cuda", **kwargs: Any
+) -> VectorEnv[torch.Tensor]:
     env = rollouts.make_vec(env_id, num_envs, device=device, **{"seed": 1, **kwargs})
-    assert isinstance(env, DeviceVectorEnv)
+    assert isinstance(env, VectorEnv)
     return env
 
 
@@ -153,7 +155,7 @@ def make_agents(env_id: str, num_envs: int, device: str, **kwargs: Any) -> Any:
     options = CROWD if env_id == "TagContinuous-v0" else {}
     arguments = {"seed": 1, "max_episode_steps": 25, **options, **kwargs}
     env = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
-    assert isinstance(env, MultiAgentDeviceVectorEnv)
+    assert isinstance(env, MultiAgentVectorEnv)
     return env
 
 
@@ -253,9 +255,7 @@ def test_a_card_collects_what_the_host_does(env_id: str) -> None:
             policies[name] = rollouts.TorchPolicy(
                 TwoHeads(first, count), group.single_action_space, device=env.device
             )
-        collector = rollouts.DeviceCollector(
-            env, policies, 30, returns=Gae(gamma=0.99, gae_lambda=0.95)
-        )
+        collector = rollouts.Collector(env, policies, 30, returns=Gae(gamma=0.99, gae_lambda=0.95))
         rollout = collector.collect()
         collector.synchronize()
         found.append(rollout if isinstance(rollout, dict) else {"": rollout})

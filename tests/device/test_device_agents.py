@@ -11,8 +11,8 @@ from fragments import TRANSPORTS
 
 import rollouts
 from rollouts import CollectOptions, MultiAgentRollout, RolloutCoordinator
-from rollouts.distributed.agent_policies import make_agent_policies
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.agent_policies import make_policies
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import ProtocolError
 
 torch = pytest.importorskip("torch")
@@ -42,14 +42,11 @@ def make_policy(spec: Any) -> rollouts.TorchPolicy:
 
 
 def alone(num_rollouts: int) -> list[rollouts.MultiAgentRollout]:
-    """What worker 0 collects, collected in this process."""
+    """The rollouts of worker 0, collected in this process."""
     config = WorkerConfig(
         env_id=ENV_ID,
-        worker_id=0,
-        incarnation=0,
         num_envs=NUM_ENVS,
         rollout_length=LENGTH,
-        batch_size=None,
         num_threads=1,
         seed=0,
         env_options={},
@@ -57,8 +54,8 @@ def alone(num_rollouts: int) -> list[rollouts.MultiAgentRollout]:
     env: Any = rollouts.make_vec(
         ENV_ID, NUM_ENVS, device=EMULATION, seed=config.env_seed, autoreset_mode="same_step"
     )
-    _, policies = make_agent_policies(env, config, make_policy)
-    collector = rollouts.DeviceCollector(env, policies, LENGTH)
+    _, policies = make_policies(env, config, make_policy)
+    collector = rollouts.Collector(env, policies, LENGTH)
     return [collector.collect() for _ in range(num_rollouts)]
 
 

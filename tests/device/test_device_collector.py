@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import rollouts
 from rollouts import (
     Collector,
-    DeviceCollector,
     EnvError,
     NativePolicy,
     RecurrentTorchPolicy,
@@ -104,7 +103,7 @@ def assert_equal(found: RolloutBatch[Tensor], expected: Any, name: str = "") -> 
     for mine, theirs in zip(found.policy_state, expected.policy_state, strict=True):
         np.testing.assert_array_equal(mine.numpy(), theirs)
     ended = found.terminated | found.truncated
-    # of agents a C++ pool tells what those had who took part to the end
+    # a C++ pool tells the returns of agents who took part to the end
     if "active" not in found.extras:
         np.testing.assert_array_equal(found.episode_return[ended], expected.episode_return[ended])
         np.testing.assert_array_equal(found.episode_length[ended], expected.episode_length[ended])
@@ -126,7 +125,7 @@ def test_rollouts_are_those_of_a_cpp_pool(env_id: str, returns: Gae | Nstep) -> 
     module = ActorCritic(cpu.single_observation_space, space)
     arguments: dict[str, Any] = {"outputs": ("entropy", "logits"), "returns": returns}
     theirs = Collector(cpu, TorchPolicy(module, space, seed=5), 20, engine="native", **arguments)
-    mine = DeviceCollector(device, TorchPolicy(module, space, seed=5), 20, **arguments)
+    mine = Collector(device, TorchPolicy(module, space, seed=5), 20, **arguments)
     num_ends = 0
     for _ in range(3):
         found = mine.collect()
@@ -173,7 +172,7 @@ def test_rollouts_of_agents_are_those_of_a_cpp_pool(env_id: str, memory: bool) -
 
     arguments: dict[str, Any] = {"outputs": ("entropy",), "returns": GAE}
     theirs = Collector(cpu, policies(), 14, engine="native", **arguments)
-    mine = DeviceCollector(device, policies(), 14, **arguments)
+    mine = Collector(device, policies(), 14, **arguments)
     for _ in range(3):
         found, expected = mine.collect(), theirs.collect()
         assert found.keys() == expected.keys()
@@ -196,7 +195,7 @@ def test_squashed_actions_are_those_of_a_cpp_pool() -> None:
     for policy in policies:
         policy.head = SquashedGaussianHead.of(space)
     theirs = Collector(cpu, policies[0], 14, engine="native", outputs=("entropy",))
-    mine = DeviceCollector(device, {name: policies[1]}, 14, outputs=("entropy",))
+    mine = Collector(device, {name: policies[1]}, 14, outputs=("entropy",))
     for _ in range(2):
         found = mine.collect()[name]
         assert_equal(found, theirs.collect()[name])
@@ -210,7 +209,7 @@ def test_memory_begins_anew_with_an_episode() -> None:
     (obs_space,) = cpu.single_observation_spaces.values()
     module = Remembering(obs_space, space)
     policy = RecurrentTorchPolicy(module, space, keep_states=True)
-    (found,) = DeviceCollector(device, policy, 12).collect().values()
+    (found,) = Collector(device, policy, 12).collect().values()
     hidden = found.extras["policy_state.0"]
     begins = torch.tensor([t % 5 == 0 for t in range(12)])
     is_first = (hidden == module.first).all(-1).all(-1)
@@ -228,9 +227,7 @@ def test_boxes_are_clipped_on_their_way(env_id: str) -> None:
     with torch.no_grad():
         module.log_std.fill_(1.0)
     outputs = ("entropy", "mean", "log_std")
-    found = DeviceCollector(
-        device, TorchPolicy(module, space, seed=5), 60, outputs=outputs
-    ).collect()
+    found = Collector(device, TorchPolicy(module, space, seed=5), 60, outputs=outputs).collect()
     twin = TorchPolicy(module, space, seed=5)
     native = NativePolicy.from_torch(module, space, device.single_observation_space)
     native.seed_with(twin.noise_seed)
@@ -259,7 +256,7 @@ def test_threads_may_run_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     _, device = make_both("FrozenLake-v1", 300)
     space = device.single_action_space
     module = ActorCritic(device.single_observation_space, space)
-    forwards = DeviceCollector(device, TorchPolicy(module, space), 8, returns=GAE).collect()
+    forwards = Collector(device, TorchPolicy(module, space), 8, returns=GAE).collect()
     from rollouts.collecting import device_policy
 
     monkeypatch.setattr(
@@ -269,7 +266,7 @@ def test_threads_may_run_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert kernel.make_kernel is not device_policy.make_kernel
     _, other = make_both("FrozenLake-v1", 300)
-    backwards = DeviceCollector(other, TorchPolicy(module, space), 8, returns=GAE).collect()
+    backwards = Collector(other, TorchPolicy(module, space), 8, returns=GAE).collect()
     for name in ARRAYS:
         assert torch.equal(getattr(forwards, name), getattr(backwards, name)), name
     assert torch.equal(forwards.extras["advantage"], backwards.extras["advantage"])
@@ -279,7 +276,7 @@ def make_collector(env_id: str = "FrozenLake-v1", steps: int = 4, **kwargs: Any)
     _, device = make_both(env_id, 5)
     module = ActorCritic(device.single_observation_space, device.single_action_space)
     policy = TorchPolicy(module, device.single_action_space)
-    return DeviceCollector(device, policy, steps, **kwargs), module
+    return Collector(device, policy, steps, **kwargs), module
 
 
 def test_what_is_held_is_not_written_again() -> None:
@@ -345,29 +342,31 @@ def test_errors_say_what_to_do() -> None:
     cpu, device = make_both("FrozenLake-v1", 2)
     space = cpu.single_action_space
     policy = TorchPolicy(ActorCritic(cpu.single_observation_space, space), space)
-    with pytest.raises(SpecError, match=r"expected a pool of a GPU.*rollouts.Collector takes"):
-        DeviceCollector(cpu, policy, 4)
-    with pytest.raises(SpecError, match=r"use rollouts\.DeviceCollector"):
-        Collector(device, policy, 4)
+    with pytest.raises(
+        SpecError, match=r"cuda_graph cannot be had of environments on the host: .*leave"
+    ):
+        Collector(cpu, policy, 4, cuda_graph=True)
+    with pytest.raises(SpecError, match=r"mask_actions cannot be had of a pool on a device"):
+        Collector(device, policy, 4, mask_actions=True)
     with pytest.raises(SpecError, match="rollout_length is 0"):
-        DeviceCollector(device, policy, 0)
+        Collector(device, policy, 0)
     other = rollouts.make_vec("FrozenLake-v1", 2, device=EMULATION)
     with pytest.raises(SpecError, match="SAME_STEP"):
-        DeviceCollector(other, policy, 4)
+        Collector(other, policy, 4)
     with pytest.raises(SpecError, match="outputs are"):
-        DeviceCollector(device, policy, 4, outputs=("mean",))
+        Collector(device, policy, 4, outputs=("mean",))
     wrong = spaces.Discrete(7)
     with pytest.raises(SpecError, match=r"does not fit actions of Discrete\(4\)"):
-        DeviceCollector(device, TorchPolicy(ActorCritic(spaces.Discrete(16), wrong), wrong), 4)
+        Collector(device, TorchPolicy(ActorCritic(spaces.Discrete(16), wrong), wrong), 4)
     with pytest.raises(SpecError, match="reads observations of"):
         (seen,) = make_both("CartPole-v1", 2)[1:]
         acts = spaces.Discrete(2)
         module = ActorCritic(spaces.Box(0, 1, (3,)), acts)
-        DeviceCollector(seen, NativePolicy.from_torch(module, acts, 3), 4)
+        Collector(seen, NativePolicy.from_torch(module, acts, 3), 4)
     half = rollouts.make_vec(
         "CartPole-v1", 2, device=EMULATION, obs_dtype="float16", autoreset_mode="same_step"
     )
     fits = TorchPolicy(ActorCritic(half.single_observation_space, acts), acts)
     with pytest.raises(SpecError, match="observations are float16"):
-        DeviceCollector(half, fits, 4, engine="native")
-    assert DeviceCollector(half, fits, 4).collect().obs.dtype == torch.float16
+        Collector(half, fits, 4, engine="native")
+    assert Collector(half, fits, 4).collect().obs.dtype == torch.float16

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import rollouts
-from rollouts import DeviceCollector, RolloutBatch, SpecError, TorchPolicy
+from rollouts import Collector, RolloutBatch, SpecError, TorchPolicy
 from rollouts.returns import Gae
 
 GAE = Gae(gamma=0.99, gae_lambda=0.95)
@@ -36,7 +36,7 @@ class Net(nn.Module):
         return self.actor(obs), self.critic(obs)
 
 
-def make(engine: str, device: str = "cpu-emulation", **options: Any) -> DeviceCollector:
+def make(engine: str, device: str = "cpu-emulation", **options: Any) -> Collector:
     env = rollouts.make_vec(
         "CartPole-v1",
         40,
@@ -47,10 +47,10 @@ def make(engine: str, device: str = "cpu-emulation", **options: Any) -> DeviceCo
     )
     torch.manual_seed(0)
     policy = TorchPolicy(Net(4, 2), env.single_action_space, seed=5, device=env.device)
-    return DeviceCollector(env, policy, 12, engine=engine, returns=GAE, **options)
+    return Collector(env, policy, 12, engine=engine, returns=GAE, **options)
 
 
-def learn(collector: DeviceCollector) -> None:
+def learn(collector: Collector) -> None:
     """Changes the weights where they lie, as an optimiser does."""
     policy = collector.policies[""]
     with torch.no_grad():
@@ -68,7 +68,7 @@ def assert_same(found: RolloutBatch[torch.Tensor], expected: RolloutBatch[torch.
         assert torch.equal(tensor, expected.extras[name]), name
 
 
-def rollouts_of(collector: DeviceCollector, count: int) -> Iterator[RolloutBatch[torch.Tensor]]:
+def rollouts_of(collector: Collector, count: int) -> Iterator[RolloutBatch[torch.Tensor]]:
     for _ in range(count):
         yield collector.collect().copied()
         learn(collector)
@@ -85,7 +85,7 @@ def test_a_graph_gives_the_rollouts_of_its_launches(engine: str, device: str) ->
         assert_same(found, other)
         truncated += int(found.truncated.sum())
     assert truncated > 30
-    recorded = [one.graph.is_recorded for one in graphs._ring._sets]
+    recorded = [one.graph.is_recorded for one in graphs._strategy._ring._sets]
     assert recorded and all(recorded)
 
 
@@ -205,7 +205,7 @@ def test_memory_goes_back_once_what_was_begun_is_done(end: str) -> None:
 
     collector.policies[""].module.register_forward_hook(delay)
     collector.collect()
-    done = collector._side._done
+    done = collector._strategy._side._done
     assert done is not None and not done.query()
     if end == "close":
         collector.close()

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import rollouts
 from rollouts import (
     Collector,
-    DeviceCollector,
     RecurrentTorchPolicy,
     RolloutBatch,
     SpecError,
@@ -83,7 +82,7 @@ def test_rollouts_are_those_of_the_cpu_collector(keep: bool) -> None:
     device = make("Taxi-v3", 40, max_episode_steps=7, device="cpu-emulation")
     collectors: list[Any] = []
     modules = {}
-    for env, of, engine in ((cpu, Collector, "native"), (device, DeviceCollector, "torch")):
+    for env, of, engine in ((cpu, Collector, "native"), (device, Collector, "torch")):
         torch.manual_seed(0)
         module = Remembering(8, 6, num_obs=500)
         policy = RecurrentTorchPolicy(module, env.single_action_space, seed=5, keep_states=keep)
@@ -114,8 +113,8 @@ def test_a_module_that_is_read_again_goes_on_remembering() -> None:
     collectors, modules = [], []
     for of, engine, device in (
         (Collector, "native", None),
-        (DeviceCollector, "native", "cpu-emulation"),
-        (DeviceCollector, "torch", "cpu-emulation"),
+        (Collector, "native", "cpu-emulation"),
+        (Collector, "torch", "cpu-emulation"),
     ):
         options = {} if device is None else {"device": device}
         env = make("Taxi-v3", 40, max_episode_steps=25, **options)
@@ -142,7 +141,7 @@ def test_so_are_those_of_groups_of_agents() -> None:
             size = int(np.prod(group.single_observation_space.shape))
             module = Remembering(size, int(group.single_action_space.nvec.sum()))
             policies[name] = RecurrentTorchPolicy(module, group.single_action_space, seed=5)
-        collectors.append(DeviceCollector(env, policies, 14, engine=engine, returns=GAE))
+        collectors.append(Collector(env, policies, 14, engine=engine, returns=GAE))
     for _ in range(3):
         theirs, mine = (one.collect() for one in collectors)
         for name, rollout in mine.items():
@@ -153,7 +152,7 @@ def test_so_are_those_of_groups_of_agents() -> None:
 def test_states_have_any_dtype_and_begin_with_episodes() -> None:
     env = make("FrozenLake-v1", 6, max_episode_steps=5, device="cpu-emulation")
     policy = RecurrentTorchPolicy(Counting(), env.single_action_space, keep_states=True)
-    collector = DeviceCollector(env, policy, 12)  # what native code cannot read goes to torch
+    collector = Collector(env, policy, 12)  # what native code cannot read goes to torch
     for _ in range(3):
         found = collector.collect()
         count = found.extras["policy_state.0"]
@@ -171,7 +170,7 @@ def test_a_learner_sees_what_the_policy_saw() -> None:
     env = make("CartPole-v1", 7, max_episode_steps=9, device="cpu-emulation")
     module = Remembering(4, 2)
     policy = RecurrentTorchPolicy(module, env.single_action_space)
-    collector = DeviceCollector(env, policy, 16, engine="torch")
+    collector = Collector(env, policy, 16, engine="torch")
     for _ in range(2):
         found = collector.collect()
         ended = found.terminated | found.truncated
@@ -193,7 +192,7 @@ def test_what_does_not_fit_is_refused() -> None:
     env = make("FrozenLake-v1", 3, device="cpu-emulation")
     space = env.single_action_space
     with pytest.raises(SpecError, match="TorchPolicy of a module with memory, expected a Recurr"):
-        DeviceCollector(env, TorchPolicy(Counting(), space), 4, engine="torch")
-    collector = DeviceCollector(env, RecurrentTorchPolicy(Forgetful(), space), 4, engine="torch")
+        Collector(env, TorchPolicy(Counting(), space), 4, engine="torch")
+    collector = Collector(env, RecurrentTorchPolicy(Forgetful(), space), 4, engine="torch")
     with pytest.raises(SpecError, match=r"returned a state of .*float32.*, expected .*int64"):
         collector.collect()

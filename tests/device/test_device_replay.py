@@ -18,7 +18,7 @@ from replay_model import ACTION_SPACE, BOTH, OBS_SPACE, TERMINATED, TRUNCATED, W
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, DTypeError, RolloutBatch, SpecError, TorchPolicy
+from rollouts import Collector, DTypeError, RolloutBatch, SpecError, TorchPolicy
 from rollouts.replay import DeviceReplay, DeviceTransitions, NStep, ReplayBuffer, TableConfig
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
@@ -29,7 +29,7 @@ ROLLOUTS = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 
 def on_device(batch: RolloutBatch) -> RolloutBatch[torch.Tensor]:
-    """The same rollout as a DeviceCollector gives it, on the CPU."""
+    """The same rollout as a Collector gives it, on the CPU."""
     ended = batch.terminated | batch.truncated
     # rows without an end hold anything
     final_obs = np.full_like(batch.obs, np.nan)
@@ -82,7 +82,7 @@ def test_transitions_are_those_of_the_cpu_replay(
     theirs = ReplayBuffer(OBS_SPACE, ACTION_SPACE, TableConfig(items=kind))
     mine = DeviceReplay(rows * envs + envs - 1, kind, device="cpu", seed=1)
     num_steps = 0
-    starts: list[Any] = []  # of each row that was added, what it observed
+    starts: list[Any] = []  # the first observations of each row that was added
     for i, length in enumerate(lengths):
         batch = world.rollout(length)
         if i == lost:
@@ -199,7 +199,7 @@ def test_agents_that_left_are_not_drawn(engine: Any, n: int) -> None:
 
     theirs = ReplayBuffer(group.single_observation_space, space, TableConfig(items=kind))
     mine = DeviceReplay(10_000, kind, device="cpu")
-    collector = DeviceCollector(device, policies(), 14, engine=engine, keep_final_obs=True)
+    collector = Collector(device, policies(), 14, engine=engine, keep_final_obs=True)
     cpu_collector = rollouts.Collector(cpu, policies(), 14, engine="native", keep_final_obs=True)
     for _ in range(5):
         theirs.add_batch(cpu_collector.collect()["runner"])
@@ -234,7 +234,7 @@ def test_truncated_episodes_keep_what_they_ended_with(engine: Any) -> None:
             return mean, self.log_std, value
 
     policy = TorchPolicy(Gaussian(), env.single_action_space)
-    collector = DeviceCollector(env, policy, 8, engine=engine, keep_final_obs=True)
+    collector = Collector(env, policy, 8, engine=engine, keep_final_obs=True)
     replay = DeviceReplay(5 * 100, device=env.device)
     for _ in range(4):
         rollout = collector.collect()
@@ -252,6 +252,19 @@ def test_truncated_episodes_keep_what_they_ended_with(engine: Any) -> None:
     turned = torch.remainder(turned + torch.pi, 2 * torch.pi) - torch.pi
     assert torch.allclose(turned, 0.05 * batch.next_obs[:, 2], atol=1e-5)
     assert batch.truncated.sum() == 5 * 5 and (batch.discount == 0.99).all()
+
+
+def test_each_column_keeps_the_version_of_its_own_policy() -> None:
+    _, world = filled()
+    batch = on_device(world.rollout(6))
+    version = torch.arange(6 * 3).reshape(6, 3)
+    replay = DeviceReplay(60, device="cpu")
+    replay.add(dataclasses.replace(batch, policy_version=version))
+    found = all_of(replay)
+    assert found.policy_version.tolist() == version.flatten().tolist()
+    saved = DeviceReplay(60, device="cpu")
+    saved.load_state_dict(replay.state_dict())
+    assert all_of(saved).policy_version.tolist() == version.flatten().tolist()
 
 
 def test_a_replay_of_the_host_refuses_tensors() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, EnvError, RolloutBatch, SpecError, TorchPolicy
+from rollouts import Collector, EnvError, RolloutBatch, SpecError, TorchPolicy
 from rollouts.policy import SquashedGaussianHead
 from rollouts.recurrent import RecurrentTorchPolicy
 from rollouts.returns import Gae, Nstep
@@ -72,7 +72,7 @@ def test_torch_and_kernels_give_the_same_rollouts(returns: Gae | Nstep) -> None:
         torch.manual_seed(0)
         policy = TorchPolicy(Table(500, 6), env.single_action_space, seed=5)
         collectors.append(
-            DeviceCollector(
+            Collector(
                 env, policy, 20, engine=engine, returns=returns, outputs=("entropy", "logits")
             )
         )
@@ -107,7 +107,7 @@ def test_so_do_groups_of_agents(env_id: str, options: dict[str, Any]) -> None:
             policies[name] = TorchPolicy(Scaled(size, is_box=is_box), space, seed=5)
             if is_box:
                 policies[name].head = SquashedGaussianHead.of(space)
-        collectors.append(DeviceCollector(env, policies, 14, engine=engine, returns=GAE))
+        collectors.append(Collector(env, policies, 14, engine=engine, returns=GAE))
     for _ in range(3):
         expected, found = (one.collect() for one in collectors)
         assert found.keys() == expected.keys()
@@ -135,8 +135,8 @@ def test_what_native_code_cannot_read_goes_to_torch() -> None:
     module = Convolution(7)
     policy = TorchPolicy(module, env.single_action_space)
     with pytest.raises(SpecError, match="cannot act on the device"):
-        DeviceCollector(env, policy, 8, engine="native")
-    found = DeviceCollector(env, policy, 8, returns=GAE).collect()
+        Collector(env, policy, 8, engine="native")
+    found = Collector(env, policy, 8, returns=GAE).collect()
     # the environment itself cuts off
     assert found.truncated.any() and (found.bootstrap_value[found.truncated] != 0).all()
     logits, value = module(found.obs.flatten(0, 1))
@@ -157,7 +157,7 @@ def test_a_module_of_another_precision_keeps_it() -> None:
 
     module = Narrow(4, 2)
     module.critic = nn.Embedding(3, 4)
-    found = DeviceCollector(
+    found = Collector(
         env, TorchPolicy(module, env.single_action_space), 4, engine="torch"
     ).collect()
     assert found.value.dtype == torch.float32
@@ -167,7 +167,7 @@ def test_a_module_of_another_precision_keeps_it() -> None:
 def test_a_value_that_is_not_finite_is_named_afterwards() -> None:
     env = make_env("Taxi-v3", 4)
     policy = TorchPolicy(Table(500, 6), env.single_action_space)
-    collector = DeviceCollector(env, policy, 3, engine="torch")
+    collector = Collector(env, policy, 3, engine="torch")
     with torch.no_grad():
         policy.module.critic.weight.fill_(float("nan"))
     collector.collect()
@@ -185,11 +185,11 @@ def test_what_does_not_fit_is_refused() -> None:
     env = make_env("Taxi-v3", 4)
     space = env.single_action_space
     with pytest.raises(SpecError, match="engine is 'jax', expected 'auto', 'native' or 'torch'"):
-        DeviceCollector(env, TorchPolicy(Table(500, 6), space), 3, engine="jax")  # type: ignore[arg-type]
+        Collector(env, TorchPolicy(Table(500, 6), space), 3, engine="jax")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"gives \[12, 1\] numbers for a row, expected \[6, 1\]"):
-        DeviceCollector(env, TorchPolicy(TooMany(500, 6), space), 3, engine="torch").collect()
+        Collector(env, TorchPolicy(TooMany(500, 6), space), 3, engine="torch").collect()
     with pytest.raises(
         SpecError, match="RecurrentTorchPolicy of a module without memory, expected a TorchPolicy"
     ):
         policy = RecurrentTorchPolicy(Table(500, 6), space)
-        DeviceCollector(env, policy, 3, engine="torch")
+        Collector(env, policy, 3, engine="torch")

@@ -17,7 +17,7 @@ from counter_world import assert_balanced, wait_until
 from fragments import TRANSPORTS, needs_nixl
 
 import rollouts
-from rollouts import CollectOptions, DeviceCollector, FaultPolicy, RolloutCoordinator
+from rollouts import CollectOptions, Collector, FaultPolicy, RolloutCoordinator
 from rollouts.distributed import WorkerConfig
 from rollouts.errors import LearnerError
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.system
 
 ENV_ID, NUM_ENVS, LENGTH = "CartPole-v1", 6, 8
 EMULATION: Any = "cpu-emulation"
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 NUM_KILLS = 4
 
@@ -94,7 +94,7 @@ class Alone:
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], list[Any]] = {}
-        self._collectors: dict[tuple[int, int], DeviceCollector] = {}
+        self._collectors: dict[tuple[int, int], Collector] = {}
 
     def rollout(self, key: Key) -> Any:
         life, seq_no = key[:2], key[2]
@@ -105,14 +105,13 @@ class Alone:
             self._found[life].append(self._collectors[life].collect())
         return self._found[life][seq_no]
 
-    def _make(self, worker_id: int, incarnation: int) -> DeviceCollector:
+    def _make(self, worker_id: int, incarnation: int) -> Collector:
         config = WorkerConfig(
             env_id=ENV_ID,
             worker_id=worker_id,
             incarnation=incarnation,
             num_envs=NUM_ENVS,
             rollout_length=LENGTH,
-            batch_size=None,
             num_threads=1,
             seed=0,
             env_options={},
@@ -127,7 +126,7 @@ class Alone:
         )
         policy = make_policy(env)
         policy.noise_seed = config.noise_seed
-        return DeviceCollector(env, policy, LENGTH)
+        return Collector(env, policy, LENGTH)
 
 
 def check(coordinator: RolloutCoordinator, learner: Any) -> dict[str, Any]:

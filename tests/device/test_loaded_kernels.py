@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pools with one kernel have in common on a GPU, by a driver that says what it was told."""
+"""Rules of all pools with one kernel on a GPU, by a driver that records its calls."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import torch
 from own_envs import HEADERS, keep_between_runs, register_herd, register_vault
 
 import rollouts
-from rollouts import DeviceVectorEnv, SpecError
+from rollouts import SpecError, VectorEnv
 from rollouts.cli import check_env
 from rollouts.cli import main as cli
 
@@ -69,7 +69,7 @@ def test_a_header_s_kernel_is_its_pool(mode: str) -> None:
     env_id = register_vault()
     pool = rollouts.make_vec(env_id, 20, **arguments)
     kernel = rollouts.make_vec(env_id, 20, device=EMULATION, **arguments)
-    assert isinstance(kernel, DeviceVectorEnv)
+    assert isinstance(kernel, VectorEnv)
     np.testing.assert_array_equal(kernel.reset()[0].numpy(), pool.reset()[0])
     pool.action_space.seed(0)
     ends = 0
@@ -91,7 +91,7 @@ def test_a_header_s_kernel_is_its_pool(mode: str) -> None:
 
 def test_a_wrong_element_of_an_action_is_told() -> None:
     kernel = rollouts.make_vec(register_vault(), 2, device=EMULATION)
-    assert isinstance(kernel, DeviceVectorEnv)
+    assert isinstance(kernel, VectorEnv)
     kernel.reset()
     kernel.step(torch.tensor([[3, 2, 4], [3, 3, 4]]))
     with pytest.raises(rollouts.EnvError, match="environment 1 got an action"):

@@ -11,7 +11,7 @@ import torch
 from grid_ids import without_equal_kinds
 
 import rollouts
-from rollouts import DeviceVectorEnv, SpecError, VectorEnv
+from rollouts import SpecError, VectorEnv
 
 EMULATION = "cpu-emulation"
 NUM_ENVS = 16
@@ -20,7 +20,7 @@ LIGHT = [
     for one in without_equal_kinds(rollouts.env_ids())
     if "/" not in one and rollouts.env_spec(one).runs_on_gpu
 ]
-# whose states are Reals: 32 bits in kernels, 64 in the C++ pool
+# ids whose states are Reals: 32 bits in kernels, 64 in the C++ pool
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 WHOLE = [one for one in LIGHT if one not in REAL]
 MODES = ("next_step", "same_step", "disabled")
@@ -125,7 +125,7 @@ def test_statistics_do_not_drift_over_a_million_steps(env_id: str) -> None:
     num_envs, num_steps = 1000, 1000
     arguments: dict[str, Any] = {"seed": 3, "autoreset_mode": "same_step"}
     device = rollouts.make_vec(env_id, num_envs, device=EMULATION, **arguments)
-    assert isinstance(device, DeviceVectorEnv)
+    assert isinstance(device, VectorEnv)
     device.reset()
     *_, info = device.rollout(num_steps, "random", action_seed=5, record=True)
     cpu = rollouts.make_vec(env_id, num_envs, **arguments)
@@ -153,7 +153,7 @@ def test_many_steps_of_one_launch_are_those_of_many_launches(env_id: str, mode: 
         rollouts.make_vec(env_id, 33, device=EMULATION, seed=1, autoreset_mode=mode)
         for _ in range(2)
     )
-    assert isinstance(one, DeviceVectorEnv)
+    assert isinstance(one, VectorEnv)
     one.reset()
     many.reset()
     num_steps = 250
@@ -178,7 +178,7 @@ def test_many_steps_of_one_launch_are_those_of_many_launches(env_id: str, mode: 
 @pytest.mark.parametrize("env_id", ("CartPole-v1", "Pendulum-v1", "Taxi-v4"))
 def test_given_actions_of_many_steps_are_those_of_many_launches(env_id: str) -> None:
     one, many = (rollouts.make_vec(env_id, 9, device=EMULATION, seed=1) for _ in range(2))
-    assert isinstance(one, DeviceVectorEnv)
+    assert isinstance(one, VectorEnv)
     one.reset()
     many.reset()
     actions = one.rollout(40, record=True)[4]["action"]
@@ -201,11 +201,11 @@ def test_given_actions_of_many_steps_are_those_of_many_launches(env_id: str) -> 
 
 @pytest.mark.parametrize("env_id", ("CartPole-v1", "Taxi-v3"))
 def test_threads_may_run_in_any_order(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollouts.device import emulation, vector_env
+    from rollouts.device import emulation, one_agent
 
     def states(backwards: bool) -> list[bytes]:
         monkeypatch.setattr(
-            vector_env,
+            one_agent,
             "make_kernel",
             lambda source, device, emulated: emulation.HostKernel(source, backwards=backwards),
         )
@@ -269,7 +269,7 @@ def test_seeds_and_masks_are_the_pool_s() -> None:
 
 
 def test_options_of_some_environments_change_as_in_the_pool() -> None:
-    # of whole numbers, so that all is equal
+    # rewards are whole numbers, so that all is equal
     cpu, device = make_both("FrozenLake-v1", success_rate=0.5)
     rng = np.random.default_rng(0)
     assert_equal(cpu.reset(), device.reset())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How threads and shared memory are shared out, over what worlds may be."""
+"""Shares of threads and shared memory, over what worlds may be."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceVectorEnv` beside its rules: what it returns, keeps, refuses and counts."""
+"""A VectorEnv of a kernel: what it returns, keeps, refuses and counts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import ClosedError, DeviceVectorEnv, EngineError, EnvError, ProtocolError, SpecError
+from rollouts import ClosedError, EngineError, EnvError, ProtocolError, SpecError, VectorEnv
 from rollouts.device import arguments, rows
 from rollouts.machine import torch_device
 
 EMULATION = "cpu-emulation"
 
 
-def make(env_id: str = "CartPole-v1", num_envs: int = 4, **kwargs: Any) -> DeviceVectorEnv:
+def make(env_id: str = "CartPole-v1", num_envs: int = 4, **kwargs: Any) -> VectorEnv[torch.Tensor]:
     env = rollouts.make_vec(env_id, num_envs, device=EMULATION, **{"seed": 1, **kwargs})
-    assert isinstance(env, DeviceVectorEnv)
+    assert isinstance(env, VectorEnv)
     return env
 
 
@@ -59,7 +59,7 @@ def test_tensors_that_somebody_holds_stay_as_they_are() -> None:
     for _ in range(5):
         obs, reward, *_ = env.step(actions)
         kept.append(reward)
-        views.append(obs[1:3, ::2])  # of its memory, not the tensor itself
+        views.append(obs[1:3, ::2])  # a view of its memory, not the tensor itself
         copies.append((obs.clone(), reward.clone()))
         del obs, reward
     for _ in range(5):
@@ -78,7 +78,7 @@ def test_memory_is_used_again(env_id: str) -> None:
 
 
 def test_rows_of_captured_steps_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    # a replay writes them, whoever holds them; there is no graph on the host
+    # a replay writes them, even while they are held; there is no graph on the host
     env = make()
     env.reset()
     actions = torch.tensor([0, 1, 0, 1])
@@ -95,21 +95,9 @@ def test_rows_of_captured_steps_are_nobody_elses(monkeypatch: pytest.MonkeyPatch
 def test_options_stay_where_they_are() -> None:
     env = make(gravity=[1.0, 2.0, 3.0, 4.0])
     env.reset()
-    before = env._envs._configs.data_ptr()
+    before = env.engine.steps.arrays._configs.data_ptr()
     env.reset(options={"gravity": 2.0, "reset_mask": np.array([True, False, False, True])})
-    assert env._envs._configs.data_ptr() == before
-
-
-def test_halves_of_a_step() -> None:
-    env, other = make(), make()
-    env.reset(), other.reset()
-    actions = torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ProtocolError, match="call send before recv"):
-        env.recv()
-    env.send(actions)
-    with pytest.raises(ProtocolError, match="call recv before send"):
-        env.send(actions)
-    assert torch.equal(env.recv()[0], other.step(actions)[0])
+    assert env.engine.steps.arrays._configs.data_ptr() == before
 
 
 @pytest.mark.parametrize(
@@ -229,8 +217,12 @@ def test_a_nonsense_call_says_what_would_work() -> None:
 @pytest.mark.parametrize(
     ("env_id", "arguments", "message"),
     [
-        ("CartPole-v1", {"num_threads": 2, "batch_size": 1}, "batch_size, num_threads: not with a"),
-        (["CartPole-v1", "CartPole-v0"], {}, "environments of one id"),
+        (
+            "CartPole-v1",
+            {"num_threads": 2, "batch_size": 1},
+            "batch_size cannot be had of a pool on a device",
+        ),
+        (["CartPole-v1", "CartPole-v0"], {}, "environments are of one id"),
         ("CartPole-v1", {"obs_dtype": "float64"}, "obs_dtype must be one of"),
         ("Taxi-v3", {"obs_dtype": "float16"}, "observations are int64, which stay as they are"),
         ("CartPole-v1", {"gravitee": 1}, "gravitee"),
@@ -256,16 +248,9 @@ def test_what_is_of_the_cpu_says_so() -> None:
     env = make(autoreset_mode="same_step")
     env.reset()
     policy: Any = None
-    with pytest.raises(SpecError, match="DeviceVectorEnv, whose tensors stay on its device"):
-        rollouts.Collector(env, policy, 5)  # type: ignore[arg-type]
-    agents = rollouts.make_multi_agent_vec(
-        "simple_spread_v3", 2, device=EMULATION, autoreset_mode="same_step"
-    )
-    with pytest.raises(SpecError, match="MultiAgentDeviceVectorEnv, whose tensors"):
-        rollouts.Collector(agents, policy, 5)
     with pytest.raises(SpecError, match="env is a CartPoleVectorEnv, expected one of make_vec"):
         rollouts.Collector(gymnasium.make_vec("CartPole-v1", 2), policy, 5)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="give its states to one without device"):
+    with pytest.raises(SpecError, match="cannot draw: make one without device"):
         env.render()
     pytest.importorskip("pygame")
     cpu = rollouts.make_vec("CartPole-v1", 4)

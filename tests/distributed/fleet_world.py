@@ -14,7 +14,7 @@ from rollouts.distributed import FaultPolicy, QueueLimits
 from rollouts.distributed.fleet import Fleet, FleetRules
 from rollouts.distributed.slot import Slot
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.learner.fragment import Fragment
 from rollouts.learner.queue import LearnerQueue
 

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not fit together of workers with a GPU's pool is refused before anything starts."""
+"""Options of workers with a GPU's pool that do not fit are refused before anything starts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from acted_worker import worker_config
 from torch import nn
 
+import rollouts
 from rollouts import (
     CollectOptions,
+    Collector,
     Inference,
     Placement,
     RolloutCoordinator,
     TorchPolicy,
 )
 from rollouts.distributed.checks import check_joined
-from rollouts.distributed.device_options import transport_of
-from rollouts.distributed.worker import build_collector
+from rollouts.distributed.worker import collect_on_device
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.learner.inbox import FragmentInbox
@@ -32,7 +31,7 @@ EMULATION: Any = "cpu-emulation"
     ("options", "message"),
     [
         ({"device": "gpu"}, "collect.device is 'gpu'"),
-        ({"tensor_transport": "nixl"}, "'nixl' without collect.device"),
+        ({"tensor_transport": "nixl"}, "'nixl' cannot be had of environments on the host"),
         ({"device": EMULATION, "tensor_transport": "nccl"}, "whose transfers Ray cannot abort"),
         ({"device": EMULATION, "tensor_transport": "pigeon"}, "tensor_transport is 'pigeon'"),
         ({"device": EMULATION, "tensor_transport": "cuda_ipc"}, "there is no GPU"),
@@ -44,8 +43,9 @@ def test_options_that_contradict_each_other(options: dict[str, Any], message: st
 
 
 def test_the_object_store_is_what_is_used_without_a_gpu() -> None:
-    assert transport_of(CollectOptions(device=EMULATION)) == "object_store"
-    assert transport_of(CollectOptions(device=EMULATION, tensor_transport="nixl")) == "nixl"
+    for given, used in (("auto", "object_store"), ("nixl", "nixl")):
+        options = CollectOptions(device=EMULATION, tensor_transport=cast(Any, given))
+        assert options.decided(num_workers=2).tensor_transport == used
 
 
 def make_policy(spec: Any) -> Any:
@@ -55,8 +55,8 @@ def make_policy(spec: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "collect", "message"),
     [
-        ({"num_workers": 0}, {}, "rollouts.DeviceCollector"),
-        ({"inference": Inference()}, {}, "with inference"),
+        ({"num_workers": 0}, {}, "rollouts.Collector"),
+        ({"inference": Inference()}, {}, "inference cannot be had of a pool on a"),
         ({}, {"device": "cuda"}, r"expected placement=Placement\(num_gpus=1\)"),
         ({}, {"mask_actions": True}, "collect.mask_actions cannot be had"),
         ({}, {"batch_size": 2}, "collect.batch_size cannot be had"),
@@ -133,28 +133,30 @@ def make_net(spec: Any) -> TorchPolicy:
     return TorchPolicy(Net(4, 3), spec.single_action_space, seed=1)
 
 
-def collecting(**changes: Any) -> Any:
-    settings: dict[str, Any] = {"num_envs": 4, "rollout_length": 3, "device": EMULATION, **changes}
-    return build_collector(replace(worker_config(), env_id="CartPole-v1", **settings), make_net)
+def make_collector(num_steps: int, **options: Any) -> Any:
+    env: Any = rollouts.make_vec(
+        "CartPole-v1", 4, device=EMULATION, seed=0, autoreset_mode="same_step"
+    )
+    return Collector(env, make_net(env), num_steps, **options)
 
 
-@pytest.mark.parametrize("copies", (False, True))
-def test_workers_send_by_ipc_what_they_never_write_again(copies: bool) -> None:
-    worker = collecting(travels_as_copy=copies)
-    rollout: Any = worker.collect()
-    ring = worker.collect.__self__._collector._ring
-    own = [one.groups[""].tensors["reward"] for one in ring._sets]
-    assert (rollout.reward.data_ptr() in {one.data_ptr() for one in own}) is not copies
-    worker.env.close()
+@pytest.mark.parametrize("transport", ("cuda_ipc", "nixl"))
+def test_workers_send_by_ipc_what_they_never_write_again(transport: Any) -> None:
+    collector = make_collector(3)
+    rollout: Any = collect_on_device(collector, transport)
+    own = [one.groups[""].tensors["reward"] for one in collector._strategy._ring._sets]
+    is_own = rollout.reward.data_ptr() in {one.data_ptr() for one in own}
+    assert is_own is (transport == "nixl")
+    collector.env.close()
 
 
-@pytest.mark.parametrize("way", ({"travels_on_host": True}, {"travels_as_copy": True}, {}), ids=str)
-def test_what_episodes_ended_with_travels_with_a_devices_rollout(way: dict[str, bool]) -> None:
-    worker = collecting(rollout_length=60, keep_final_obs=True, **way)
-    rollout: Any = worker.collect()
+@pytest.mark.parametrize("transport", ("object_store", "cuda_ipc", "nixl"))
+def test_what_episodes_ended_with_travels_with_a_devices_rollout(transport: Any) -> None:
+    collector = make_collector(60, keep_final_obs=True)
+    rollout: Any = collect_on_device(collector, transport)
     ended = rollout.terminated | rollout.truncated
     assert rollout.final_obs.shape == rollout.obs.shape and ended.any()
     # a cart that left the track, or a pole that fell
     x, _, angle, _ = rollout.final_obs[ended].T
     assert ((abs(x) > 2.4) | (abs(angle) > 0.2095)).all()
-    worker.env.close()
+    collector.env.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from acted_worker import worker_config
-from counter_world import CounterCollector, make_policy, weights
+from counter_world import make_policy, weights
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from rollouts.distributed.offers import WeightOffer
 from rollouts.errors import SpecError
 from rollouts.learner.fragment import FragmentHandle
 
-STEPS = 8  # of a fragment of `worker_config`
+STEPS = 8  # steps of a fragment of `worker_config`
 
 
 def pending(*versions: int) -> list[FragmentHandle]:
@@ -27,7 +27,7 @@ def pending(*versions: int) -> list[FragmentHandle]:
     made = []
     for version in versions:
         # a worker each: none goes back to older weights
-        worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
+        worker = RolloutWorker(worker_config(), make_policy)
         found = worker.collect(WeightOffer.of(version, weights()))
         made.append(FragmentHandle(found.info, lambda timeout_s, batch=found.payload: batch))
     return made
@@ -75,7 +75,7 @@ def test_block_bounds_by_the_pace_the_capacity_and_what_is_wanted() -> None:
     assert rule.outstanding_limit(wanted=0, per_version=3, capacity=9) == 6
     assert rule.outstanding_limit(wanted=0, per_version=5, capacity=9) == 9
     assert rule.outstanding_limit(wanted=7, per_version=3, capacity=9) == 7
-    # whoever waits is served, whatever the bounds are: else both wait for ever
+    # one that waits is served, whatever the bounds are: else both wait for ever
     assert rule.outstanding_limit(wanted=20, per_version=0, capacity=9) == 20
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was left open ends with the interpreter, or with `close` where a call does not return."""
+"""Objects that were left open end with the interpreter, or with `close` where a call hangs."""
 
 from __future__ import annotations
 

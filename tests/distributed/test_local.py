@@ -14,7 +14,8 @@ from counter_world import (
     weights,
 )
 
-from rollouts.distributed import CollectOptions, Placement, QueueLimits, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Placement, QueueLimits
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts import RolloutCoordinator
 from rollouts.distributed import (
     BatchRule,
     CollectOptions,
@@ -22,7 +23,6 @@ from rollouts.distributed import (
     Inference,
     Placement,
     QueueLimits,
-    RolloutCoordinator,
     WeightTransport,
 )
 from rollouts.errors import RolloutsError, SpecError

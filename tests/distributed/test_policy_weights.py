@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights a store takes, of one policy and of several, and what refused ones leave."""
+"""Weights that a store takes, of one policy and of several, and what refused ones leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acted_worker import worker_config
 from rollouts.distributed.trial import try_policy
 from rollouts.distributed.weight_transport import ONLY, WeightTransport
 from rollouts.distributed.weights import Snapshot, WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import SpecError
 
 torch = pytest.importorskip("torch")
@@ -94,6 +94,44 @@ def test_parts_are_shared_between_versions_of_one_source_alone() -> None:
     store.publish_from(take)
     assert seen == [{}, {"a": 1}, {}]
     assert fetched(store) == {"a": {"v": [7]}, "b": {"v": [2]}}
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_weights_in_a_wrong_form_end_with_the_next_in_the_right_one(delta: bool) -> None:
+    transport = WeightTransport(delta=delta)
+    for wrong, right in (
+        (numbers(v=1), {"a": numbers(v=2)}),
+        ({"a": numbers(v=1)}, numbers(v=2)),
+    ):
+        store = WeightStore(transport=transport, policies=None)
+        store.publish(wrong)
+        store.publish(right)
+        assert fetched(store) == ({"a": {"v": [2]}} if "a" in right else {ONLY: {"v": [2]}})
+    store = WeightStore(transport=transport, policies=None)
+    store.publish({"a": numbers(v=1), "misspelt": numbers(v=2)})
+    store.publish({"b": numbers(v=3)})
+    assert {*fetched(store)} == {"a", "misspelt", "b"}
+    store.learn_policies(["a", "b"])
+    store.publish({"b": numbers(v=4)})
+    assert fetched(store) == {"a": {"v": [1]}, "b": {"v": [4]}}
+
+
+def test_what_a_learner_gave_of_no_policy_is_refused_once_the_names_are_known() -> None:
+    store = WeightStore(policies=None)
+    store.publish({"a": numbers(v=1)})
+
+    def take(plans_of: Any) -> Mapping[str, Snapshot]:
+        # a worker that started while the learner answered
+        store.learn_policies(["a"])
+        plain = WeightStore()
+        plain.publish(numbers(v=7))
+        offer: Any = plain.latest
+        part = offer.policies[ONLY].parts[0]
+        return {"b": Snapshot(sizes={"v": 8}, names=frozenset("v"), make_part=lambda version: part)}
+
+    with pytest.raises(SpecError, match=r"unknown policy 'b', expected some of \['a'\]"):
+        store.publish_from(take)
+    assert store.version == 1 and fetched(store) == {"a": {"v": [1]}}
 
 
 def test_arrays_that_the_policy_does_not_take_are_refused() -> None:

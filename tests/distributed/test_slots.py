@@ -213,5 +213,5 @@ def test_what_is_shown_of_a_slot_before_and_after_it_appears() -> None:
         "recent_failures": 0,
         "last_error": None,
     }
-    slot.info = WorkerInfo(pid=17, host="there")
+    slot.info = WorkerInfo(pid=17, host="there", policies=("",))
     assert (slot.as_dict()["pid"], slot.as_dict()["host"]) == (17, "there")

@@ -16,7 +16,7 @@ from fleet_world import fleet_rules
 
 from rollouts.distributed.supervisor import Supervisor
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner takes: how long it waited, how old that was, and the account after an error."""
+"""A learner's takes: how long it waited, how old they were, and the account after an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from acted_worker import worker_config
-from counter_world import CounterCollector, make_policy, weights
+from counter_world import make_policy, weights
 
 from rollouts.distributed import Fragment, RolloutWorker
 from rollouts.distributed.lag import LagRule
@@ -19,7 +19,7 @@ TIMEOUT_S = 300.0
 
 
 def fragment(version: int) -> Fragment:
-    worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
+    worker = RolloutWorker(worker_config(), make_policy)
     return worker.collect(WeightOffer.of(version, weights()))
 
 

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import rollouts
-from rollouts.distributed import CollectOptions, Inference, PolicySpec, RolloutCoordinator
-from rollouts.distributed.worker import derive_seed
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, Inference, PolicySpec
+from rollouts.distributed.worker_config import derive_seed
 from rollouts.errors import SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae, Nstep

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from acted_worker import worker_config
-from counter_world import CounterCollector, make_policy, weights
+from counter_world import make_policy, weights
 
 from rollouts.distributed import RolloutWorker, WeightStore, WorkerConfig
 from rollouts.distributed.offers import WeightOffer
@@ -21,7 +21,7 @@ def config(**changes: Any) -> WorkerConfig:
 
 
 def worker(**changes: Any) -> RolloutWorker:
-    return RolloutWorker(config(**changes), make_policy, make_collector=CounterCollector)
+    return RolloutWorker(config(**changes), make_policy)
 
 
 def test_fragments_are_numbered_and_say_where_they_come_from() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hooks make of docstrings, and of families that nobody wrote about."""
+"""Pages that the hooks make of docstrings, and of families that nobody wrote about."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from page_blocks import DOCS
 
 from rollouts.families.family import Family
+from rollouts.features import CELLS, REFUSED, why_not
 
 sys.path.insert(0, str(DOCS / "hooks"))
 from family_facts import FACTS
 from family_pages import _of_header, _page, facts_of
+from feature_page import feature_page, keywords, title
 from figure_plots import _rows, figure_plots
 
 
@@ -23,6 +25,24 @@ def test_family_without_facts_or_engine_has_a_page_that_says_so() -> None:
     assert text.startswith("# New games\n")
     assert "3 entries" in text
     assert "new games need the package new-games" in text
+
+
+def test_the_page_of_features_says_of_each_keyword_where_it_works() -> None:
+    page = feature_page()
+    for owner in REFUSED:
+        part = page.split(f"\n## {owner}\n")[1].split("\n## ")[0]
+        head, _, *rows = (line.split(" | ") for line in part.splitlines() if line.startswith("|"))
+        assert head[1:] == [*map(title, CELLS[:-1]), f"{title(CELLS[-1])} |"]
+        assert len(rows) == len(keywords(owner))
+        for keyword, row in zip(keywords(owner), rows, strict=True):
+            assert row[0] == f"| `{keyword}`"
+            for cell, mark in zip(CELLS, row[1:], strict=True):
+                sentence = why_not(owner, keyword, cell)
+                number = mark.removesuffix("|").strip()
+                if number not in ("", "+"):
+                    assert f"\n{number}. {sentence}\n" in f"{part}\n"
+                assert (number == "+") <= (not sentence)
+    assert "| `prefetch` | + | + | + | + | + | 1 | 1 |" in page
 
 
 def test_facts_name_oracle_tests_that_exist() -> None:

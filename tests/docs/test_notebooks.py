@@ -29,7 +29,7 @@ def cells(path: Path, kind: str) -> list[str]:
 
 
 def script_of(path: Path) -> str:
-    """What Jupyter does with the cells: files are written, `!` is the shell's, the rest runs."""
+    """The cells as a script, as Jupyter runs them: files are written, `!` is the shell's."""
     lines = ["import pathlib as _p, subprocess as _s"]
     for source in cells(path, "code"):
         head, _, body = source.partition("\n")

@@ -12,7 +12,7 @@ from small_cluster import cluster_of_its_own
 
 # has a test of its own, tests/examples/test_own_environment_page.py
 OWN_TEST = {"own_environment.md"}
-# what takes more than some seconds
+# pages that take more than some seconds
 LONG = {
     "tutorials/ppo.md",
     "tutorials/ray.md",
@@ -31,7 +31,7 @@ LONG = {
     "migration/tianshou.md",
     "migration/torchrl.md",
 }
-# which have workers in Ray
+# pages that have workers in Ray
 RAY = {
     "tutorials/ray.md",
     "tutorials/replay_dqn.md",

@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a page loads, where it links to, and what may be linked to in it."""
+    """A page's links, the files that it loads, and the places in it that may be linked to."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ class Counter(gymnasium.Env):
         return self._obs(), float(action), ended, False, {"steps": self.steps}
 
     def act(self, action: int) -> None:
-        """What subclasses do with an action."""
+        """Acts; for subclasses."""
 
     def pid_of(self) -> int:
         """Id of the process that this environment is in."""
@@ -58,7 +58,7 @@ RAISE, EXIT, KILL, HANG, NO_PICKLE = 90, 91, 92, 93, 94
 
 
 class Moody(Counter):
-    """Does what the action says: fails, ends its process, or never comes back."""
+    """Obeys the action: fails, ends its process, or never comes back."""
 
     def act(self, action: int) -> None:
         if action == RAISE:

@@ -66,7 +66,7 @@ def test_dead_process_cuts_its_rows_and_the_others_step(mode: str, action: int, 
         assert obs[:2, 0].tolist() == [2, 2]
         assert end in info["env_error"][3] and "env_id 2 to 3" in info["env_error"][2]
         if mode == "same_step":
-            assert info["final_obs"][3].tolist() == [1, 0]  # what it failed on
+            assert info["final_obs"][3].tolist() == [1, 0]  # the observation before it failed
         obs = go_on(envs, mode, truncated, row)[0]
         assert obs[2:].tolist() == [[0, 0], [0, 0]]  # in new environments
         for _ in range(3):

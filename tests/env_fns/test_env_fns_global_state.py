@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: NPY002 (generators of a process are what this is about)
-"""What processes of environments have of their host: generators, torch's threads, its end."""
+"""State that environments' processes have of their host: generators, torch's threads, its end."""
 
 from __future__ import annotations
 

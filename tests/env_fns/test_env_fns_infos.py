@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What environments report: names that the library uses too, values that fit no array, errors."""
+"""Infos of environments: names that the library uses too, values that fit no array, errors."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_answer_that_cannot_be_made_again_is_an_error_and_no_hang() -> None:
 
 
 class Unspeakable(Exception):
-    """Cannot be shown."""
+    """An error that cannot be shown."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no words")
@@ -257,7 +257,7 @@ class Unspeakable(Exception):
 
 
 class Unpicklable(Unspeakable):
-    """Cannot be sent either."""
+    """An error that cannot be sent either."""
 
     def __reduce__(self) -> Any:
         raise RuntimeError("no bytes")

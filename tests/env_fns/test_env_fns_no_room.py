@@ -31,7 +31,7 @@ BEGIN = """
         resource.setrlimit(resource.RLIMIT_NOFILE, (now + more, 4096))
 
     def limit_processes():
-        if os.getuid() == 0:  # who has no limit
+        if os.getuid() == 0:  # root has no limit
             os.setuid(54321)
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 

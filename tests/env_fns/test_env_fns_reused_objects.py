@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment has handed over stays as it was, although it uses its objects again."""
+"""Objects that an environment hands over stay as they were, although it uses them again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many processes environments get that wait, compute or fail, and what is told of waits."""
+"""The number of processes for environments that wait, compute or fail, and reports of waits."""
 
 from __future__ import annotations
 

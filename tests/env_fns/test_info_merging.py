@@ -15,7 +15,7 @@ from rollouts.env_fns.infos import mask_of, merge_infos, merge_own_infos, object
 
 
 def row_of(merged: dict[Any, Any], row: int) -> dict[Any, Any]:
-    """What a merged dict says of one row: the slow way back."""
+    """One row of a merged dict: the slow way back."""
     found = {}
     for key, column in merged.items():
         mask = merged.get(f"_{key}")

@@ -47,7 +47,7 @@ def links() -> Iterator[tuple[HostLink, WorkerLink]]:
 
 
 def nothing() -> None:
-    """What a host does while it waits for room."""
+    """Stands for a host's work while it waits for room."""
 
 
 @given(messages_strategy, st.lists(st.integers(1, 15), max_size=40))
@@ -227,7 +227,7 @@ def test_arrays_begin_at_cache_lines_and_do_not_overlap(shapes: list[Any]) -> No
     ends = [*(field.offset for field in fields[1:]), layout.nbytes]
     for i, (field, end) in enumerate(zip(fields, ends, strict=True)):
         assert field.offset % 64 == 0
-        # of two fields none shares a line with the other, even if it is empty
+        # no two fields share a line, even if one is empty
         assert field.offset + max(1, field.nbytes) <= end
         assert field.name == f"f{i}" and field.shape == shapes[i][0]
         assert field.nbytes == np.zeros(*shapes[i]).nbytes

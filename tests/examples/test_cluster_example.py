@@ -39,7 +39,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def prepare(config: dict[str, Any]) -> dict[str, Any]:
-    """What `ray up` makes of a file before it talks to any machine; raises where it is wrong."""
+    """The file as `ray up` reads it before it talks to any machine; raises where it is wrong."""
     util = pytest.importorskip("ray.autoscaler._private.util")
     prepared: dict[str, Any] = util.prepare_config(copy.deepcopy(config))
     util.validate_config(prepared)

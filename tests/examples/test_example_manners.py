@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How examples behave at their edges: help, short runs, missed targets, Ctrl-C, what is missing."""
+"""Examples at their edges: help, short runs, missed targets, Ctrl-C, missing packages."""
 
 from __future__ import annotations
 

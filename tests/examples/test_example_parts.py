@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What examples share, part by part: progress, checkpoints, exploration, evaluations."""
+"""Parts that examples share: progress, checkpoints, exploration, evaluations."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_throughput_is_that_of_ten_updates(common: Any) -> None:
         made.add(*batch(update), seconds=float(update), policy_lag=0)
     rates = [row["env_steps_per_s"] for row in made.history]
     assert rates[0] == 1.0 and rates[1] == 2.0
-    # of the twelfth: what came since the end of the second
+    # the twelfth's counts what came since the end of the second
     assert rates[11] == sum(range(3, 13)) / 10
 
 
@@ -183,7 +183,7 @@ def test_actions_are_greedy_as_often_as_epsilon_says(common: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack([policy.head.sample((values,), generator)[0] for _ in range(200)])
     assert set(drawn[:, 0].tolist()) == {11}
-    # whoever always explores takes any action, the best among them
+    # one that always explores takes any action, the best among them
     assert set(drawn[:, 1].tolist()) == {10, 11, 12, 13}
     assert policy.head.sample((values,), generator)[1].tolist() == [0, 0]
     with pytest.raises(NotImplementedError, match="learnt by their value"):

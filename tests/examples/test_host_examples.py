@@ -22,7 +22,7 @@ def load(name: str) -> ModuleType:
 
 def test_gymnasium_loop_runs_on_our_id() -> None:
     mean_return = load("gymnasium_make_vec").main(["--num-envs", "8", "--num-steps", "100"])
-    assert 10 < mean_return < 60  # of a random policy
+    assert 10 < mean_return < 60  # a random policy's
 
 
 def test_policy_learns_to_walk_the_corridor_of_a_hosted_environment() -> None:

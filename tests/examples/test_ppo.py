@@ -285,7 +285,7 @@ def test_a_learner_notices_nothing_of_atari_s_engine(tmp_path: Path) -> None:
     assert ours.keys() == theirs.keys() and len(ours) > 20
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     returns = [[point["mean_return"] for point in one["progress"]["history"]] for one in learned]
-    assert repr(returns[0]) == repr(returns[1])  # of which the first are NaN
+    assert repr(returns[0]) == repr(returns[1])  # the first of them are NaN
 
 
 def tensors(tree: Any, name: str = "") -> dict[str, torch.Tensor]:

@@ -146,7 +146,7 @@ def test_taggers_learn(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     tagger, runner = returns_of(tmp_path, "tagger"), returns_of(tmp_path, "runner")
     assert tagger[0] < 7.5 and tagger[-1] > tagger[0] + 1
-    # who stays is tagged more often
+    # a runner that stays is tagged more often
     assert runner[-1] < runner[0]
 
 

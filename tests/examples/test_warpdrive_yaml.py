@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ppo_on_device.py --warpdrive-yaml` makes of WarpDrive's keys, and which it refuses."""
+"""Settings that `ppo_on_device.py --warpdrive-yaml` makes of WarpDrive's keys, and refused keys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the DeepMind Control Suite's models come from, and what is said when they do not."""
+"""Sources of the DeepMind Control Suite's models, and the error where there are none."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIND = f"from rollouts.families import dm_control; print(dm_control.model_file(*
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where models are kept here and in child processes, empty."""
+    """The folder of kept models, here and in child processes, empty."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path / f"rollouts-models-{os.getuid()}"

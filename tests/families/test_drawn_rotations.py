@@ -57,7 +57,7 @@ def test_a_drawn_quaternion_is_a_rotation(model: Path, field: str) -> None:
             lengths = np.linalg.norm(drawn[:, first : first + 4], axis=1)
             np.testing.assert_allclose(lengths, 1, rtol=1e-12)
             turned[first : first + 4] = True
-        if field != "eq_data":  # which MuJoCo computes where it derives constants
+        if field != "eq_data":  # MuJoCo computes it where it derives constants
             assert len(np.unique(drawn[:, turned])) == drawn[:, turned].size
             assert (np.abs(drawn[:, ~turned]) < 1).all()
 

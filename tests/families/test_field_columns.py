@@ -135,7 +135,7 @@ def test_a_bound_of_another_shape_is_refused(bound: Any) -> None:
 
 def test_scaled_bounds_are_multiples_of_the_file_s_values_in_order() -> None:
     by_env, low, high = column(Scaled(0.5, 2))
-    # of a negative value the larger factor is the lower bound
+    # the larger factor is the lower bound of a negative value
     assert not by_env
     assert low.tolist() == [0.5, 1, -8] and high.tolist() == [2, 4, -2]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool simulates what its model's files say when it is made, whoever holds an older model."""
+"""A pool simulates what its model's files say when it is made, also if an older model is held."""
 
 from __future__ import annotations
 

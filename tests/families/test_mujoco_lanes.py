@@ -114,7 +114,7 @@ def forged(state: bytes, number: int, value: float) -> bytes:
     return sealed(state[:at] + struct.pack("<d", value) + state[at + 8 :])
 
 
-# of a cheetah's state: time, 9 positions, 9 velocities, 9 warm starts, 6 controls, forces
+# parts of a cheetah's state: time, 9 positions, 9 velocities, 9 warm starts, 6 controls, forces
 VELOCITY, FORCE = 1 + 9, 1 + 3 * 9 + 6
 
 

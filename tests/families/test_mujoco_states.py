@@ -85,12 +85,12 @@ def test_a_state_of_bodies_that_may_sleep_is_refused(tmp_path: Path) -> None:
 
 
 def words(state: bytes) -> int:
-    """How many numbers of 8 bytes end a state, where an environment's are."""
+    """The number of 8-byte words at the end of a state, where an environment's numbers are."""
     return len(_native.env_state(state)) // 8
 
 
 def crafted(state: bytes, generator: np.random.Generator) -> bytes:
-    """A state with a few numbers that are others, and the checksum that belongs to it."""
+    """A copy of the state with a few numbers changed, and with a checksum that fits."""
     body = bytearray(state)
     for _ in range(int(generator.integers(1, 4))):
         at = len(body) - 8 * int(generator.integers(1, words(state) + 1))

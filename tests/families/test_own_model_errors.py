@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MuJoCo-v0 refuses, and what it says then."""
+"""Arguments that MuJoCo-v0 refuses, and its sentences."""
 
 from __future__ import annotations
 

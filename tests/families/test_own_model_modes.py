@@ -29,7 +29,7 @@ def moved(step: ModelStep) -> Any:
 
 
 def at_second_step(step: ModelStep) -> Any:
-    # of some environments alone
+    # true for some environments alone
     return (step.episode_length == 2) & (step.env_ids % 2 == 0)
 
 

@@ -158,7 +158,7 @@ REBUILT: dict[str, dict[str, Any]] = {
 }
 
 
-# of qpos, those that Gymnasium observes
+# the part of qpos that Gymnasium observes
 POSITIONS = {"Ant-v5": (2, 15), "Hopper-v5": (1, 6)}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands where an episode of the DeepMind suite ends in same-step mode, by autoreset.md."""
+"""Rows at the end of an episode of the DeepMind suite in same-step mode, by autoreset.md."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def wait_until_gone(processes: list[psutil.Process], files: list[Path]) -> None:
 
 def test_close_leaves_nothing(tmp_path: Path) -> None:
     me = psutil.Process()
-    before = me.children(recursive=True)  # of other tests, such as Ray's
+    before = me.children(recursive=True)  # children of other tests, such as Ray's
     env = make(3)
     env.reset()
     children = [one for one in me.children(recursive=True) if one not in before]

@@ -21,7 +21,7 @@ STATE = np.dtype(
     + [("items", "<i4", 16), ("num_items", "<i4"), ("words", "u1", 76), ("num_words", "<i4")]
     + [("cells", "<u4", 625)]
 )
-MARK = 1 << 24  # of the object to pick up
+MARK = 1 << 24  # the bit of the object to pick up
 EMPTY = 1
 
 

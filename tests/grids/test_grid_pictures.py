@@ -57,7 +57,7 @@ CELLS = [
 
 
 def copy_episode(env: rollouts.VectorEnv, theirs: Any, generator: np.random.Generator) -> None:
-    """Puts our agent before something, and has minigrid's environment begin as ours does."""
+    """Puts our agent before something, and lets minigrid's environment begin as ours does."""
     baby = env.env_spec.id.startswith("BabyAI")
     state = np.frombuffer(env.engine.pool.get_state(0), BABY_STATE if baby else STATE)[0].copy()
     grid = state["grid"] if baby else state
@@ -165,7 +165,7 @@ def test_every_tile_is_minigrids(tile_size: int) -> None:
 
 
 def rows_of(num_threads: int, **options: Any) -> list[np.ndarray]:
-    """What 32 environments show, by env_id, in 40 calls of 3 episodes and more."""
+    """Pictures of 32 environments, by env_id, in 40 calls of 3 episodes and more."""
     kwargs = {"observation": "rgb", "tile_size": 6, "max_steps": 12, "seed": 9} | options
     found = []
     with rollouts.make_vec("MiniGrid-DoorKey-6x6-v0", 32, num_threads=num_threads, **kwargs) as env:
@@ -182,7 +182,7 @@ def rows_of(num_threads: int, **options: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_threads_draw_the_same_pictures(mode: str, autoreset: str) -> None:
-    """Of a tile size that nobody has drawn before: threads meet at the first picture."""
+    """Draws at a tile size that nobody has drawn before: threads meet at the first picture."""
     options = {"observation": mode, "autoreset_mode": autoreset}
     tile_size = 20 + 2 * list(MODES).index(mode) + (autoreset == "same_step")
     first = rows_of(4, tile_size=tile_size, **options)

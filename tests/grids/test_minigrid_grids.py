@@ -29,7 +29,7 @@ def grids(env_id: str, count: int) -> Iterator[np.void]:
 
 
 def features(env: object) -> Iterator[tuple[str, Hashable]]:
-    """What of a grid of minigrid's is counted."""
+    """Counted features of a grid of minigrid's."""
     yield "agent", (*(int(at) for at in env.agent_pos), int(env.agent_dir))  # type: ignore[attr-defined]
     yield "mission", env.mission  # type: ignore[attr-defined]
     things = [

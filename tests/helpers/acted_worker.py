@@ -10,24 +10,22 @@ from typing import Any
 
 from counter_world import CounterCollector, make_policy, weights
 
-from rollouts.distributed import Fragment, RolloutWorker, WorkerConfig
+from rollouts.distributed import CollectOptions, Fragment, RolloutWorker, WorkerConfig
 from rollouts.distributed.offers import WeightOffer
 from rollouts.distributed.worker import WorkerInfo
 from rollouts.distributed.worker_failure import WorkerFailure
 
 
 def worker_config() -> WorkerConfig:
-    """What a fleet of acted workers is made from."""
+    """The settings of a fleet of acted workers."""
     return WorkerConfig(
         env_id="Counter",
-        worker_id=0,
-        incarnation=0,
         num_envs=2,
         rollout_length=4,
-        batch_size=None,
         num_threads=1,
         seed=0,
         env_options={},
+        collect=CollectOptions(make_collector=CounterCollector),
     )
 
 
@@ -42,7 +40,7 @@ class ActedWorker:
         self.starting: Future[Any] = Future()
         self.calls: list[tuple[WeightOffer, Future[Any], dict[str, Any]]] = []
         self.is_killed = self.is_dead = False
-        self._worker = RolloutWorker(config, make_policy, make_collector=CounterCollector)
+        self._worker = RolloutWorker(config, make_policy)
         self._num_answered = 0
         # guards calls and is_dead; no future ends while it is held, as that calls the supervisor
         self._lock = threading.Lock()
@@ -64,7 +62,7 @@ class ActedWorker:
         self.is_killed = True
 
     def appear(self) -> None:
-        self.starting.set_result(WorkerInfo(pid=1, host="here"))
+        self.starting.set_result(WorkerInfo(pid=1, host="here", policies=("",)))
 
     def complete(self, index: int | None = None) -> None:
         """Completes the oldest open call, or the one given."""

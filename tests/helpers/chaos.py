@@ -38,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from counter_world import CounterCollector, StepChecker, assert_balanced, make_policy, weights
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
-from rollouts.distributed import CollectOptions, FaultPolicy, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import CollectOptions, FaultPolicy
 from rollouts.errors import ClosedError
 
 NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
@@ -250,7 +251,7 @@ def check(stats: dict[str, Any], checker: StepChecker, kills: Counter[str]) -> N
     # the only fragments that were complete and did not arrive died with their node
     assert set(fragments["discarded"]) <= {"lost"}
     assert checker.num_missing <= fragments["discarded"].get("lost", 0)
-    # of a killed node a worker may see the store break before it dies itself
+    # a worker may see the store of a killed node break before it dies itself
     reasons = {"worker_died"} | ({"worker_error"} if kills["node"] else set())
     assert set(fragments["interrupted"]) <= reasons, stats
     assert stats["failures"].get("worker_error", 0) <= NUM_WORKERS * kills["node"], stats

@@ -12,7 +12,7 @@ import pytest
 from rollouts.distributed import FragmentInfo
 from rollouts.learner.fragment import FragmentHandle
 
-# of tensors; NIXL needs no GPU
+# transports of tensors; NIXL needs no GPU
 HAS_NIXL = find_spec("nixl") is not None
 needs_nixl = pytest.mark.skipif(not HAS_NIXL, reason="needs NIXL: pip install nixl")
 TRANSPORTS = ["object_store", pytest.param("nixl", marks=needs_nixl)]

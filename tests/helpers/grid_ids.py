@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ids of MiniGrid and BabyAI stand for all: they share types, whose options differ."""
+"""Ids of MiniGrid and BabyAI that stand for all: they share types, whose options differ."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 """Worlds of MPE: where they lie in a raw state of the pool, and how mpe2 begins an episode in one.
 
 A raw state is the World struct of the scenario's header, then the arrays of its agents, each at a
-multiple of 16 bytes, or of 64 from sixteen agents on. mpe2 draws goals and positions in its reset;
-it is handed ours as what it draws, so that all that follows from them there, such as colours, is
-mpe2's own work.
+multiple of 16 bytes, or of 64 from sixteen agents on. mpe2's reset gets our goals and positions
+in place of those that it draws, so that all that follows from them, such as colours, is mpe2's
+own work.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ CACHE = ROOT / "build" / "own_envs"
 
 
 def keep_between_runs() -> None:
-    """Has what is compiled from now on, in this process and those it starts, be kept in build/."""
+    """Keeps in build/ what this process and its children compile from now on."""
     CACHE.mkdir(parents=True, exist_ok=True)
     CACHE.chmod(0o700)
     os.environ["ROLLOUTS_CACHE_DIR"] = str(CACHE)

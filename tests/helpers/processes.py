@@ -35,7 +35,7 @@ def run_in_child(body: Callable[..., None], *arguments: object) -> None:
 
 
 def run_drawing(code: str, **variables: str) -> tuple[str, str]:
-    """What code prints, and its errors, in a process whose OpenGL `variables` alone choose."""
+    """The output of code, and its errors, in a process whose OpenGL `variables` alone choose."""
     kept = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
     result = subprocess.run(
         [sys.executable, "-c", code],

@@ -37,7 +37,8 @@ from replay_world import (
     make_service,
 )
 
-from rollouts.distributed import FaultPolicy, RolloutCoordinator
+from rollouts import RolloutCoordinator
+from rollouts.distributed import FaultPolicy
 from rollouts.errors import WorkerError
 from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, ShardOptions, TableConfig
 

@@ -13,8 +13,9 @@ import gymnasium
 import numpy as np
 from counter_world import FIELDS, CounterCollector, make_policy, wait_until
 
+from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import CollectOptions, RolloutCoordinator
+from rollouts.distributed import CollectOptions
 from rollouts.replay import NStep, ReplayService, SequenceBatch, TableConfig, TransitionBatch
 
 Start = Callable[..., tuple[RolloutCoordinator, ReplayService]]
@@ -66,7 +67,7 @@ def assert_whole_transitions(batch: Any) -> None:
     """Checks that n-step items have the steps that their observations say, of one episode."""
     assert isinstance(batch, TransitionBatch)
     obs, following, steps = batch.obs, batch.next_obs, batch.num_steps
-    # of one environment, one life and one episode
+    # an item is of one environment, one life and one episode
     assert (obs[:, :T] == following[:, :T]).all()
     assert (following[:, T] - obs[:, T] == steps).all()
     assert (following[:, STEP] - obs[:, STEP] == steps).all()

@@ -125,7 +125,7 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """The process to fork from, which ends with this one, and the way to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, str(SERVER), str(theirs.fileno()), *MODULES]
-    # of a session of its own, so that Ctrl-C in a terminal is not all scripts'
+    # a session of its own, so that Ctrl-C in a terminal is not all scripts'
     server = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()
     atexit.register(ours.close)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several adapters share."""
+"""Parts that tests of several adapters share."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rollouts.integrations import rllib
 
 
 class ByTorch(rllib.RolloutsEnvRunner):
-    """Has torch compute the module, whose bits RLlib's own runner has."""
+    """Lets torch compute the module, whose bits RLlib's own runner has."""
 
     rollout_engine = "torch"
 

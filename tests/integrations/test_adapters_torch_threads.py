@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads torch has while the adapters' collectors act beside a pool."""
+"""The number of torch's threads while the adapters' collectors act beside a pool."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rollouts.errors import SpecError
 
 
 def logged_by_ppo(infos: dict[str, Any]) -> list[tuple[float, int]]:
-    """What the logging of CleanRL's ppo.py, dqn.py and sac.py takes from infos."""
+    """The episodes that the logging of CleanRL's ppo.py, dqn.py and sac.py takes from infos."""
     logged = []
     if "final_info" in infos:
         for info in infos["final_info"]:
@@ -27,7 +27,7 @@ def logged_by_ppo(infos: dict[str, Any]) -> list[tuple[float, int]]:
 
 
 def next_obs_of_dqn(next_obs: Any, truncations: Any, infos: dict[str, Any]) -> Any:
-    """What CleanRL's off-policy scripts put into the replay as next observation."""
+    """The next observations that CleanRL's off-policy scripts put into the replay."""
     real_next_obs = next_obs.copy()
     for idx, trunc in enumerate(truncations):
         if trunc:

@@ -19,7 +19,7 @@ from absl.testing import absltest  # noqa: E402
 
 
 class Contract(test_utils.EnvironmentTestMixin, absltest.TestCase):  # type: ignore[misc]
-    """What dm_env demands of every environment."""
+    """The demands of dm_env on every environment."""
 
     ENV_ID = "CartPole-v1"
 
@@ -119,7 +119,7 @@ def test_another_autoreset_mode_is_refused() -> None:
 @pytest.mark.parametrize("env_id", ["LqrLqr21-v1", "LqrLqr62-v1"])
 def test_actions_without_limits_have_the_bounds_of_dm_control(env_id: str) -> None:
     mujoco = pytest.importorskip("mujoco", reason="mujoco is not installed")
-    # what suite.load("lqr", ...).action_spec() has for actuators without ctrlrange
+    # as suite.load("lqr", ...).action_spec() has for actuators without ctrlrange
     most = mujoco.mjMAXVAL
     spec = adapter.Environment(env_id, seed=1).action_spec()
     assert np.broadcast_to(spec.minimum, spec.shape).tolist() == [-most] * spec.shape[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to see every step sees it; what cannot work is refused before it corrupts data."""
+"""Code that has to see every step sees it; what cannot work is refused before it corrupts data."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_network_is_rllib_s_own(channels_first: bool) -> None:
     # other kernels add in another order
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert images.dtype == torch.uint8
-    # floats are no copy of anything yet, and stay as they are
+    # images that are floats already are not copied
     floats = given.float()
     torch.testing.assert_close(ours({Columns.OBS: floats})[ENCODER_OUT], found)
     assert torch.equal(floats, given.float())

@@ -167,7 +167,7 @@ class Timed(DefaultPPOTorchRLModule):
 
 
 class Sine(DefaultPPOTorchRLModule):
-    """Has a function that native code has not."""
+    """A module with a function that native code has not."""
 
     def _forward(self, batch: Any, **kwargs: Any) -> Any:
         return super()._forward({"obs": torch.sin(batch["obs"])}, **kwargs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RLlib's recording and its clocks see of episodes that were built in bulk."""
+"""Episodes that were built in bulk, as RLlib's recording and its clocks see them."""
 
 from __future__ import annotations
 

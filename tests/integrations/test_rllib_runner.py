@@ -32,7 +32,7 @@ def both(
 
 
 def facts(episode: SingleAgentEpisode) -> tuple[Any, ...]:
-    """What is not an array."""
+    """All of an episode that is not an array."""
     return (
         episode.t_started,
         episode.t,
@@ -65,7 +65,7 @@ def assert_same(ours: SingleAgentEpisode, stock: SingleAgentEpisode) -> None:
 @pytest.mark.parametrize(
     ("env_id", "runner", "options"),
     [
-        # actions of one of several are the same whoever computes them
+        # actions of one of several are the same on each engine
         ("CartPole-v1", ByPool, {"max_episode_steps": 13}),
         ("Acrobot-v1", ByPool, {"max_episode_steps": 10}),
         ("CartPole-v1", ByTorch, {"max_episode_steps": 13}),

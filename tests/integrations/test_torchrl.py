@@ -242,7 +242,7 @@ def test_asynchronous_pools_and_arguments_for_ids_are_refused() -> None:
 
 
 def make_env() -> Any:
-    """For worker processes, which import this module."""
+    """Makes an environment in worker processes, which import this module."""
     return RolloutsEnv("CartPole-v1", num_envs=4)
 
 

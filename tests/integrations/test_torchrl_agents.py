@@ -55,7 +55,7 @@ def test_specs_fit_the_data(env_id: str, options: dict[str, Any], categorical: b
 @pytest.mark.parametrize("categorical", [False, True])
 def test_specs_are_those_of_torchrls_own_wrapper(categorical: bool, continuous: bool) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PettingZoo's version
+        warnings.simplefilter("ignore")  # about PettingZoo's version
         theirs = PettingZooWrapper(
             mpe2.simple_tag_v3.parallel_env(continuous_actions=continuous),
             use_mask=True,

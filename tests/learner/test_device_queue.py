@@ -271,7 +271,7 @@ def test_columns_of_a_larger_batch_fit_the_transfer_buffer() -> None:
 @pytest.mark.cuda
 @CUDA
 def test_batches_reach_the_gpu_unchanged(start: Open) -> None:
-    # of changing size, so that buffers are reused and replaced
+    # batches of changing size, so that buffers are reused and replaced
     batches = [make_batch(n, steps=1 + n % 5 * 50, envs=64) for n in range(40)]
     left = iter(batches)
     moved = []

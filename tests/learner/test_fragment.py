@@ -9,7 +9,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from acted_worker import worker_config
-from counter_world import CounterCollector, make_policy, weights
+from counter_world import make_policy, weights
 from fragments import fragment_info
 
 from rollouts.distributed import Fragment, FragmentInfo, RolloutWorker
@@ -19,7 +19,7 @@ from rollouts.learner.fragment import FragmentHandle
 
 @pytest.fixture
 def fragment() -> Fragment:
-    worker = RolloutWorker(worker_config(), make_policy, make_collector=CounterCollector)
+    worker = RolloutWorker(worker_config(), make_policy)
     return worker.collect(WeightOffer.of(3, weights()))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What LearnerQueue and Fleet say of themselves is of one moment, whoever gets meanwhile."""
+"""Statistics of LearnerQueue and Fleet are of one moment, although others get meanwhile."""
 
 from __future__ import annotations
 

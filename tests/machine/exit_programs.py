@@ -29,7 +29,7 @@ kept: list[Any] = []  # lives until the interpreter clears the module
 
 
 def in_daemon_threads(*calls: Callable[[], object]) -> None:
-    """Has each call made again and again; returns when all threads are well on their way."""
+    """Makes each call again and again; returns when all threads are well on their way."""
     ready = [threading.Semaphore(0) for _ in calls]
 
     def run(call: Callable[[], object], rounds: threading.Semaphore) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the programs fo
 def exit_codes(
     program: str, repeats: int, endings: Iterable[str] = EXIT_CODES, ray_address: str = ""
 ) -> dict[str, list[int]]:
-    """Of so many runs of the program, by ending."""
+    """The exit codes of so many runs of the program, by ending."""
     command = [sys.executable, str(PROGRAM_FILE), program, str(repeats), ray_address, *endings]
     done = subprocess.run(
         command,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the system starts no more threads, as with a container's pids.max: an error, no abort."""
+"""A system that starts no more threads, as under pids.max: an error, no abort."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become
 
 
 def limited() -> None:
-    """From here on, this process may have three threads more."""
-    # of a user's programs, whichever they are, and root's are not counted: a user of its own
+    """Limits this process to three threads more than it has."""
+    # a user of its own: the programs of others, whichever they are, and root's are not counted
     nobody = 100_000 + os.getpid()
     os.setresuid(nobody, nobody, nobody)
     now = len(os.listdir("/proc/self/task"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads torch has while a policy acts beside a pool, and afterwards."""
+"""The number of torch's threads while a policy acts beside a pool, and afterwards."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 import rollouts
 from rollouts.collecting.collector import Collector
+from rollouts.distributed import CollectOptions, PolicySpec, RolloutWorker, WorkerConfig
 from rollouts.distributed.local import LocalRunner
-from rollouts.distributed.worker import PolicySpec, RolloutWorker, WorkerConfig
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import WORK_PER_THREAD, threads_for, torch_threads
 
@@ -179,11 +179,8 @@ def test_no_threads_are_refused() -> None:
 def worker(width: int = 64, **changes: Any) -> RolloutWorker:
     settings: dict[str, Any] = {
         "env_id": "CartPole-v1",
-        "worker_id": 0,
-        "incarnation": 0,
         "num_envs": 4,
         "rollout_length": 3,
-        "batch_size": None,
         "num_threads": 2,
         "seed": 0,
         "env_options": {},
@@ -192,7 +189,8 @@ def worker(width: int = 64, **changes: Any) -> RolloutWorker:
     def make_policy(spec: PolicySpec) -> TorchPolicy:
         return TorchPolicy(ActorCritic(width), spec.single_action_space)
 
-    return RolloutWorker(WorkerConfig(**settings | changes), make_policy, owns_process=True)
+    config = WorkerConfig(**settings, collect=CollectOptions(**changes))
+    return RolloutWorker(config, make_policy, owns_process=True)
 
 
 @pytest.mark.system
@@ -207,7 +205,8 @@ def test_a_worker_gives_torch_as_many_threads_as_its_network_is_worth(
 
 
 def test_a_local_worker_leaves_torchs_threads_as_they_were() -> None:
-    from rollouts.distributed import CollectOptions, RolloutCoordinator
+    from rollouts import RolloutCoordinator
+    from rollouts.distributed import CollectOptions
 
     policies = []
 

@@ -162,7 +162,7 @@ def test_rates_span_the_pauses_of_a_thread_that_collects_and_learns() -> None:
         source.stats, source.now_s = make_stats(steps), float(now_s)
         found = reading(reporter.report(), "rollouts_env_steps_total")
         rates.append(found.per_s)
-    # of the last thirty seconds
+    # rates of the last thirty seconds
     assert rates == [None, 200, 100, 1000 / 15, 0]
     assert found.increase == 0
 

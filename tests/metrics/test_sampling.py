@@ -68,7 +68,7 @@ def test_a_worker_runs_or_does_not() -> None:
     found = flatten({"workers": workers})
     assert found["workers", "0", "is_running"] == 1.0
     assert found["workers", "1", "is_running"] == 0.0
-    # of one whose state is not told nothing is said
+    # nothing is said of one whose state is unknown
     assert ("workers", "0", "is_running") not in flatten({"workers": [{"worker_id": 0}]})
 
 
@@ -239,5 +239,5 @@ def test_a_writer_of_its_own_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path
     TensorBoardSink(tmp_path).close()
     ((directory, writer),) = made
     assert directory == str(tmp_path) and writer.calls == ["close"]
-    # whatever has add_scalar will do
+    # any object with add_scalar will do
     assert TensorBoardSink(SimpleNamespace(flush=lambda: None)).close() is None

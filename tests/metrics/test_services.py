@@ -48,7 +48,7 @@ def report_two(sink: Any) -> None:
     source = Source()
     with MetricsReporter(source, [sink], interval_s=None, clock=source.clock) as reporter:
         reporter.report()
-        source.stats = MORE  # of the last sample, when the reporter is closed
+        source.stats = MORE  # the last sample's, when the reporter is closed
 
 
 def expected() -> list[dict[str, float]]:
@@ -72,7 +72,7 @@ def stay_offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def histories(path: Path) -> Iterator[dict[str, float]]:
-    """What an offline run has logged: protobufs in blocks of 32 KiB, as LevelDB's logs."""
+    """The log of an offline run: protobufs in blocks of 32 KiB, as LevelDB's logs."""
     from wandb.proto import wandb_internal_pb2
 
     data, at, whole = path.read_bytes(), 7, b""
@@ -177,7 +177,7 @@ def test_mlflow_has_every_sample(tmp_path: Path) -> None:
         assert [each.value for each in history] == [first[name], second[name]]
         steps = [1000 + each["rollouts/env_steps_total"] for each in (first, second)]
         assert [each.step for each in history] == steps
-    # of the last sample everything, under names that MLflow takes
+    # the last sample has everything, under names that MLflow takes
     assert run.data.metrics == {name.replace("%", "_"): value for name, value in second.items()}
 
     # a run that exists is gone on with, and not ended

@@ -62,7 +62,7 @@ def left_to_mujoco(found: Comparison) -> float:
 
 
 def explained(found: Comparison) -> str:
-    """What a failed test prints."""
+    """The text that a failed test prints."""
     errors = {name: f"{each.max:.1e}" for name, each in found.errors.items() if each.max > 1e-11}
     counts = {
         name: getattr(found, name)

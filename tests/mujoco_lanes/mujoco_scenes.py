@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What small models are made of, each for a feature of MuJoCo's."""
+"""Parts of small models, each for a feature of MuJoCo's."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from comparisons.verify_mujoco.driver import STATE
 from comparisons.verify_mujoco.models import subject_of, verified_ids
 from rollouts import _native
 
-_MOST_LEFT = 0.05  # of usual substeps
+_MOST_LEFT = 0.05  # share of usual substeps
 _SOME = ["HalfCheetah-v5", "Humanoid-v5", "Reacher-v5", "HopperHop-v1"]
 
 

@@ -13,7 +13,7 @@ from other_scenes import OTHERS
 from sensor_scenes import SENSORS
 
 _STEPS = 64 * 40
-_MOST_LEFT = 0.05  # of usual substeps
+_MOST_LEFT = 0.05  # share of usual substeps
 
 
 @pytest.mark.parametrize("name", COVERED)

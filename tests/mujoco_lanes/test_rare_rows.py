@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lanes leave to MuJoCo: rows with bad numbers and rare contacts, and those alone."""
+"""Rows that lanes leave to MuJoCo: those with bad numbers and rare contacts, and those alone."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ std::string Variable(const char* name) {
   return value;
 }
 
-// What Python fills in.
+// Fields that Python fills in.
 template <typename Env>
 OptionColumns FilledIn() {
   if constexpr (std::is_same_v<Env, DmControl>) {
@@ -232,7 +232,7 @@ void FatalErrorsStayApart() {
   });
 }
 
-// Where an ant ends whose bodies and gravity are its own; a state is taken over on the way.
+// The end of an ant whose bodies and gravity are its own; a state is taken over on the way.
 std::vector<double> DropAnt(double mass_scale, double gravity) {
   const auto model = PhysicsModel::Get(Variable("MUJOCO_ASSETS") + "/ant.xml");
   Physics physics(model);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scenarios of pool_stress.cpp, pool_stress_rounds.cpp and pool_stress_threads.cpp share: pools of
+// Shared by pool_stress.cpp, pool_stress_rounds.cpp and pool_stress_threads.cpp: pools of
 // environments that wait or fail on demand, and the pool's calls as Python makes them.
 #pragma once
 

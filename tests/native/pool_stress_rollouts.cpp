@@ -100,7 +100,7 @@ struct World {
 
   CpuPool& pool;
   std::int32_t steps;
-  BatchFinisher* finisher = nullptr;  // of each step
+  BatchFinisher* finisher = nullptr;  // called for each step
   std::int64_t num_steps_of_returns = 0;
   mutable std::mutex mutex;                             // as the interpreter's lock is for Python
   std::shared_ptr<const policy::NativePolicy> current;  // guarded by mutex
@@ -287,7 +287,7 @@ void FailuresWhileCollecting() {
   }
 }
 
-// What the caller's thread throws, such as Ctrl-C, ends the rollout of all threads.
+// An exception of the caller's thread, such as Ctrl-C, ends the rollout of all threads.
 void PollsThatThrowEndRollouts() {
   struct Interrupt {};
   for (int round = 0; round < 10; ++round) {

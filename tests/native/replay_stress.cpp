@@ -256,7 +256,7 @@ const std::map<std::string, std::function<void()>>& Scenarios() {
 }  // namespace
 }  // namespace rollouts::replay
 
-// Without an argument: lists the scenarios.
+// Lists the scenarios where there is no argument.
 int main(int argc, char** argv) {
   const auto& scenarios = rollouts::replay::Scenarios();
   if (argc < 2) {

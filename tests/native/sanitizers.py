@@ -37,7 +37,7 @@ needs_compiler = pytest.mark.skipif(GXX is None, reason="needs the compiler g++"
 
 
 def mujoco_package() -> Path:
-    """Where mujoco is installed."""
+    """The folder of the installed mujoco."""
     spec = importlib.util.find_spec("mujoco")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
@@ -46,7 +46,7 @@ def mujoco_package() -> Path:
 def build(name: str, sources: Sequence[Path]) -> dict[str, Path]:
     """Builds the program `name` of these .cpp files with each sanitizer; returns the executables.
 
-    Several processes may build at once: whoever comes second takes what the first has built.
+    Several processes may build at once: the second takes what the first has built.
     """
     with ThreadPoolExecutor(NUM_COMPILERS) as compilers:
         list(compilers.map(_precompile, SANITIZERS))
@@ -105,7 +105,7 @@ def make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:
 
 
 def _digest(command: list[str], inputs: Sequence[Path], depfile: Path) -> str:
-    """Of the compiler, its options, the inputs, and the headers that they included."""
+    """A hash of the compiler, its options, the inputs, and the headers that they included."""
     found = hashlib.sha256(repr((_compiler(), command)).encode())
     text = depfile.read_text() if depfile.exists() else ""
     headers = re.sub(r"\\\n|^[^:]*:", " ", text).split()

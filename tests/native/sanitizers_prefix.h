@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most of the core includes, precompiled: see sanitizers.py. Sources include what they use all the same, which
+// Headers of most of the core, precompiled: see sanitizers.py. Sources include what they use, too, which
 // the module's own build checks.
 #include <algorithm>
 #include <array>

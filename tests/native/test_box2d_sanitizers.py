@@ -45,7 +45,7 @@ def program(request: pytest.FixtureRequest) -> Path:
     folder = CACHE / request.param / "box2d"
     folder.mkdir(parents=True, exist_ok=True)
     compiler = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off", "-w"]
-    # of undefined behaviour Box2D's own is not ours to mend
+    # Box2D's own undefined behaviour is not ours to mend
     compiler += [f"-fsanitize={SANITIZERS[request.param].split(',')[0]}"]
     compiler += [f"-I{SHIM}", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{box2d}"]
 

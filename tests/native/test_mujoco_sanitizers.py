@@ -55,7 +55,7 @@ def mujoco_programs() -> dict[str, Path]:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the program finds in its environment."""
+    """Files that the program finds by its environment variables."""
     cheetah = (assets_dir() / "half_cheetah.xml").read_text()
     unstable = tmp_path / "half_cheetah.xml"
     unstable.write_text(cheetah.replace('timestep="0.01"', 'timestep="0.5"'))

@@ -73,7 +73,7 @@ def compiled(name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def outcomes() -> dict[str, str]:
-    """What the program says of each of its tests."""
+    """The program's words on each of its tests."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(2) as compilers:
         objects = list(compilers.map(compiled, OBJECTS))

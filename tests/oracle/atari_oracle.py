@@ -29,7 +29,7 @@ def load_emulator(rom: str) -> ale_py.ALEInterface:
 
 
 def press_of(axes: np.ndarray, threshold: np.float32) -> tuple[int, float]:
-    """What a continuous action presses, as `ale_py.env.AtariEnv.step` has it, and how strongly."""
+    """The action of a continuous one, as in `ale_py.env.AtariEnv.step`, and its strength."""
     radius, theta, fire = axes
 
     def side(value: np.float32) -> int:

@@ -102,7 +102,7 @@ def suite() -> Any:
 
 
 def gl_contexts() -> property:
-    """What `suite` has taken away from dm_control's Physics: its contexts of OpenGL."""
+    """The contexts of OpenGL that `suite` has taken away from dm_control's Physics."""
     suite()
     return _contexts[0]
 
@@ -119,7 +119,7 @@ def physics_state(env: rollouts.VectorEnv, index: int = 0) -> np.ndarray:
 def own_fields(state: bytes) -> Iterator[tuple[str, bytes]]:
     """Arrays of the model that the environment has for itself, by MuJoCo's names."""
     numbers = integration_state(state)
-    # what follows the physics
+    # the bytes that follow those of the physics
     at = state.index(numbers.tobytes()) + numbers.nbytes
 
     def read() -> bytes:

@@ -63,7 +63,7 @@ def begin_equal(theirs: gymnasium.Env[Any, Any], state: np.ndarray) -> np.ndarra
 
 
 def own_infos(info: dict[str, Any]) -> dict[str, Any]:
-    """What the environment reports, without what the pool adds."""
+    """The environment's own infos, without what the pool adds."""
     pool = {"env_id", "episode_return", "episode_length"}
     return {name: values[0] for name, values in info.items() if name not in pool}
 

@@ -141,7 +141,7 @@ def test_every_direction_presses_its_button() -> None:
 
 @pytest.mark.parametrize("radius", [33.3, 1e4, 1e9, 3e38, -3e38])
 def test_a_paddle_turned_beyond_its_end_stays_there(radius: float) -> None:
-    """From 9e4 on ALE's own arithmetic overflows; ours means what 33.3 means there."""
+    """ALE's own arithmetic overflows from 9e4 on; ours means what 33.3 means there."""
     options: dict[str, Any] = {**NO_CHANCE, **CONTINUOUS, "ram_info": True}
     slow = SlowAtari("breakout", **NO_CHANCE, **CONTINUOUS)
     unused, rng = Rng(0, 0, 0), np.random.default_rng(0)

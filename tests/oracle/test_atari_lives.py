@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lost life does, in every autoreset mode, against ale-py and EnvPool."""
+"""A lost life in every autoreset mode, against ale-py and EnvPool."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_lost_lives_mean_what_they_mean_in_ale_py(options: dict[str, Any], mode:
                     env.reset(options=mask)[0], reference.reset(options=mask)[0]
                 )
     assert games >= 3
-    # of the five lives of a game, the last is lost with the game
+    # the last of a game's five lives is lost with the game
     assert ends == games if options.keys() != {"life_loss_info"} else ends > 4 * games
 
 
@@ -181,7 +181,7 @@ def test_true_is_continue() -> None:
 
 
 def test_continue_goes_on_as_envpool() -> None:
-    """With one frame a step, EnvPool's shortest pause after a life is our step of no-op."""
+    """EnvPool's shortest pause after a life, with one frame a step, is our step of no-op."""
     envpool = pytest.importorskip("envpool")
     shared: dict[str, Any] = {"repeat_action_probability": 0.0, "stack_num": 1, "noop_max": 1}
     shared |= {"use_fire_reset": False, "episodic_life": True}

@@ -125,7 +125,7 @@ def assert_equal_to_gymnasium(env_id: str, acts: list[Act], **options: Any) -> l
 
 
 def acts_of(env_id: str, count: int, **options: Any) -> list[Act]:
-    """Half of them skilled."""
+    """Ways to act for `count` environments, half of them skilled."""
     space = gymnasium.make(env_id, **options).action_space
     random = [at_random(space, index) for index in range(count)]
     return random + [skilled(env_id, options) for _ in range(count)]

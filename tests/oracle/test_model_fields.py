@@ -42,7 +42,7 @@ def walker_fields(field: Callable[[str], np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def set_theirs(model: mujoco.MjModel, data: mujoco.MjData, fields: dict[str, np.ndarray]) -> None:
-    """What a user of MuJoCo does."""
+    """Sets fields as a user of MuJoCo does."""
     for name, value in fields.items():
         if name == "opt.timestep":
             model.opt.timestep = value

@@ -289,7 +289,7 @@ def test_places_are_drawn_from_the_whole_square(env_id: str) -> None:
     landmarks = np.stack([world.landmarks[:num_landmarks] for world in worlds])
     for places, side in zip((agents, landmarks), SQUARES.get(env_id, (1, 1)), strict=True):
         assert np.abs(places).max() <= side
-        # of 2 000 draws: the ends are near, and mean and spread those of a uniform distribution
+        # 2 000 draws: the ends are near, mean and spread are those of a uniform distribution
         assert (places.max(axis=0) > 0.99 * side).all() and (
             places.min(axis=0) < -0.99 * side
         ).all()

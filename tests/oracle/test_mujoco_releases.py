@@ -83,7 +83,7 @@ def test_episodes_equal_dm_control_with_the_second_release() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [*OTHERS, SECOND])
 def test_all_oracles_hold_with_other_releases(version: str) -> None:
-    """In full: Gymnasium's tasks, and every field of models."""
+    """Runs all of them: Gymnasium's tasks, and every field of models."""
     run_tests(version, "test_mujoco.py", "test_mujoco_v4.py", "test_model_fields.py")
 
 

@@ -22,7 +22,7 @@ def scaled(factor: float) -> Any:
 
 
 def larger_target(value: np.ndarray) -> np.ndarray:
-    """Of the stacker, (1 or N, geoms, 3)."""
+    """A larger target of the stacker, (1 or N, geoms, 3)."""
     larger = value.copy()
     larger[:, make_dm_control("StackerStack2-v1").physics.model.ptr.geom("target").id] *= 5
     return larger
@@ -114,7 +114,7 @@ def test_episodes_after_a_restored_one_are_equal(env_id: str) -> None:
 
 
 def start_positions(env_id: str, fields: Any, count: int = 40) -> dict[str, np.ndarray]:
-    """By joint, (count,): the first position of each, after a reset with these fields.
+    """The first position of each joint, (count,), after a reset with these fields.
 
     `fields` are functions of MuJoCo's model and the value in the file.
     """

@@ -33,7 +33,7 @@ import rollouts
 
 # the outcomes of every state and action are compared apart from these
 NUM_EPISODES = 200
-# of each state and action that leaves something to chance; an outcome with probability
+# samples of each state and action that leaves something to chance; one of probability
 # 0.1 is missed by all of them in one of 10^9 tries
 NUM_SAMPLES = 200
 

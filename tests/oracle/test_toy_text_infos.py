@@ -54,7 +54,7 @@ def test_infos_of_every_step_are_gymnasiums(
 ) -> None:
     reference = reference_of(env_id, options)
     rng = np.random.default_rng(0)
-    seen = {1.0}  # of resets
+    seen = {1.0}  # probabilities of resets
     with rollouts.make_vec(
         env_id, num_envs, seed=3, autoreset_mode=mode, max_episode_steps=30, **options
     ) as env:
@@ -67,7 +67,7 @@ def test_infos_of_every_step_are_gymnasiums(
             actions = rng.integers(env.single_action_space.n, size=num_envs)
             after, reward, terminated, truncated, info = env.step(actions)
             over = terminated | truncated
-            # of the step, and of the reset where there was one
+            # infos of the step, and of the reset where there was one
             stepped = [dict(prob=info["prob"][i], mask=mask_of(info, i)) for i in range(num_envs)]
             reached = after.copy()
             for i in np.flatnonzero(over) if mode == "same_step" else ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What these tests compile is kept between runs."""
+"""Compiled files of these tests are kept between runs."""
 
 from __future__ import annotations
 

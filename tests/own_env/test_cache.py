@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compilers made is found again, made once by many processes, and nobody else's."""
+"""Compiled libraries are found again, made once by many processes, and nobody else's."""
 
 from __future__ import annotations
 

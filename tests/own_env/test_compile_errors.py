@@ -19,7 +19,7 @@ AGENTS = (TEMPLATES / "agents.h").read_text()
 
 
 def refused(text: str, folder: Path, env_type: str = "MyEnv") -> str:
-    """What register_env says of a header."""
+    """The words of register_env on a header."""
     header = folder / "my_env.h"
     header.write_text(text)
     with pytest.raises(SpecError) as caught:

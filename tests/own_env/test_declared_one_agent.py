@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment with one agent declares works, on the pool and as a kernel, or is refused."""
+"""Declarations of an environment with one agent work, in pools and kernels, or are refused."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from own_envs import HEADERS
 import rollouts
 from rollouts.errors import SpecError
 
-# of the DTypes in their order: name -> type in C++
+# the DTypes in their order: name -> type in C++
 TYPES = {
     "uint8": "std::uint8_t",
     "int32": "std::int32_t",

@@ -44,7 +44,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def allowed(obs: Any) -> Any:
-    """By the header's rules, from observations (..., 2)."""
+    """Masks by the header's rules, from observations (..., 2)."""
     position = obs[..., 0]
     return np.stack([position > 0, np.ones_like(position, np.bool_), position < 1], -1)
 

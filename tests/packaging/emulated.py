@@ -40,7 +40,7 @@ PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in (28, 27, 17)]
 
 
 def checked(*command: object, cwd: Path | None = None, **environment: str) -> str:
-    """What the command printed; fails the test with all of it where the command fails."""
+    """The output of the command; fails the test with all of it where the command fails."""
     result = subprocess.run(
         [str(part) for part in command],
         cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=3000,

@@ -56,7 +56,7 @@ def digest_of_steps(env_id: str, steps: int) -> str:
 
 
 def digest_of_async_steps(env_id: str, steps: int) -> str:
-    """At least `steps` steps by send and recv; one digest per environment, in their order."""
+    """Makes at least `steps` steps by send and recv; returns a digest per environment."""
     digests = [hashlib.sha256() for _ in range(NUM_ENVS)]
     times = np.zeros(NUM_ENVS, np.int64)
     each = -(-steps // NUM_ENVS)

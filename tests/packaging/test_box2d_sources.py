@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where Box2D's sources cannot be had, the build says so in a sentence, or does without them."""
+"""A build without Box2D's sources says so in a sentence, or does without them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What portable wheels are linked against, and what is said where something is missing."""
+"""Libraries that portable wheels are linked against, and errors where something is missing."""
 
 from __future__ import annotations
 

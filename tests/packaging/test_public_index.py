@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make demo`, `make test` and `make bench` install is to be had from the public index.
+"""Packages of `make demo`, `make test` and `make bench` are to be had from the public index.
 
 uv resolves it from metadata alone, with none of this machine's settings: for every Python and every
 platform, whichever this is. All comes as wheels, so that nobody builds somebody else's library.

@@ -286,7 +286,7 @@ rollouts.make_vec("CartPole-v1", gravity="down")
 
 
 def check_types(code: str, python: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What `mypy --strict` says of a user's script beside the installed wheel."""
+    """The words of `mypy --strict` on a user's script beside the installed wheel."""
     (folder / "script.py").write_text(code)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python]
     command += ["--cache-dir", folder / "cache", "--config-file", os.devnull, "script.py"]

@@ -12,7 +12,7 @@ from rollouts.families import dm_control
 
 # version 4 of the MuJoCo tasks draws and steps as version 5 does
 V4_IDS = [i for i in rollouts.env_ids() if i.endswith("-v4") and i != "Taxi-v4"]
-# of the DeepMind Control Suite one task stands for all
+# one task stands for all of the DeepMind Control Suite
 SUITE_IDS = [i for i in dm_control.task_ids() if i != "WalkerWalk-v1"]
 OTHER_IDS = [
     i
@@ -131,9 +131,9 @@ def test_three_pools_with_offsets_are_one_pool(env_id: str) -> None:
 
 
 def observations(env: rollouts.VectorEnv, seed: int | None) -> list[bytes]:
-    """What each environment shows after a reset and in 40 steps of the same actions.
+    """Observations of each environment after a reset and in 40 steps of the same actions.
 
-    The first observation alone says little where there are few: a lake has one start. Let
+    The first observation alone says little where there are few: a lake's start is one. Let
     `env` have short episodes, so that it shows several starts.
     """
     zeros = np.zeros(env.num_envs, np.int64)

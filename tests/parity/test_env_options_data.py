@@ -55,7 +55,7 @@ def test_options_per_environment_equal_pools_of_one_option(
 @pytest.mark.parametrize("env_id", ["MountainCar-v0", "MountainCarContinuous-v0"])
 def test_goal_velocity_per_environment_equals_pools_of_one(env_id: str) -> None:
     def ends(**option: object) -> np.ndarray:
-        """Which cars are at the goal after a step from just before it."""
+        """Marks cars that are at the goal after a step from just before it."""
         with rollouts.make_vec(env_id, 150, seed=1, **option) as env:
             env.reset()
             for i in range(150):

@@ -16,7 +16,7 @@ import rollouts
 wp = pytest.importorskip("warp")
 
 NUM_STATES = 24
-# of what a start shows of 64-bit draws, relative to 1 + size, where it is not rounded once: cheetah
+# tolerance of 64-bit draws at a start, relative to 1 + size, where it is not rounded once: cheetah
 # has gone 200 substeps in 32 bits; quadruped and dog show accelerations and forces; where quadruped
 # fetches, its toes are on the ground at 52 centimetres to the last bit, which decides whether it
 # begins there or at 53
@@ -36,12 +36,12 @@ def put_states(
     act: np.ndarray | None = None,
     refresh: str = "forward",
 ) -> None:
-    """Has each world go on from a state as if an episode had begun there.
+    """Makes each world go on from a state as if an episode had begun there.
 
     Args:
       refresh: As of `Worlds.refresh`.
     """
-    pool = env._pool
+    pool = env.engine.steps.pool
     worlds, arrays = pool._worlds, pool.arrays
     with wp.ScopedDevice("cpu"):
         wp.to_torch(worlds.data.qpos).copy_(torch.from_numpy(qpos))
@@ -54,7 +54,7 @@ def put_states(
 
 
 def are_exact(host: Any, qpos: np.ndarray) -> np.ndarray:
-    """Which states (N, nq) have no contacts that mujoco_warp finds otherwise than MuJoCo.
+    """Marks states (N, nq) without contacts that mujoco_warp finds otherwise than MuJoCo.
 
     It finds those of capsules and boxes with ellipsoids in 32 bits to a millimetre, and fewer of
     two boxes.

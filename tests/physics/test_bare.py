@@ -34,7 +34,7 @@ def test_it_moves_the_pools_worlds_without_moving_the_pool() -> None:
     masses = np.array([[0, 1, 2], [0, 3, 4], [0, 5, 6], [0, 7, 8]])
     env, alone = make(model={"body_mass": masses}), make(model={"body_mass": masses})
     env.reset(), alone.reset()
-    bare = env.bare_physics()
+    bare = env.engine.bare_physics()
     pushes = torch.tensor([[-1.0], [0.0], [1.0], [2.0]])
     for _ in range(5):
         bare.take_over()
@@ -47,7 +47,7 @@ def test_it_moves_the_pools_worlds_without_moving_the_pool() -> None:
 def test_it_has_the_pools_memory() -> None:
     env = make(nconmax=3, njmax=9)
     with pytest.raises(ProtocolError, match="never reset"):
-        env.bare_physics()
+        env.engine.bare_physics()
     env.reset()
-    bare = env.bare_physics()
+    bare = env.engine.bare_physics()
     assert (bare.frame_skip, bare.nconmax, bare.njmax) == (3, 3, 9)

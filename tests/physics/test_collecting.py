@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceCollector` over a `PhysicsVectorEnv`: its rollouts are what stepping by hand gives."""
+"""`Collector` over a `PhysicsEngine`: its rollouts are what stepping by hand gives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import DeviceCollector, EnvError, TorchPolicy
+from rollouts import Collector, EnvError, TorchPolicy
 from rollouts.returns import Gae
 
 pytest.importorskip("mujoco_warp")
@@ -46,9 +46,7 @@ def test_a_rollout_is_what_stepping_by_hand_gives(engine: Any) -> None:
     env, by_hand = make(), make()
     module = Agent()
     policy = TorchPolicy(module, env.single_action_space, seed=3)
-    collector = DeviceCollector(
-        env, policy, STEPS, engine=engine, returns=Gae(gamma=0.9, gae_lambda=0.9)
-    )
+    collector = Collector(env, policy, STEPS, engine=engine, returns=Gae(gamma=0.9, gae_lambda=0.9))
     obs, _ = by_hand.reset()
     space = env.single_action_space
     for _ in range(2):
@@ -85,7 +83,7 @@ def test_a_rollout_is_what_stepping_by_hand_gives(engine: Any) -> None:
 def test_noise_is_that_of_the_pool_of_threads() -> None:
     env, cpu = make(), make_cpu()
     policies = [TorchPolicy(Agent(), env.single_action_space, seed=3) for _ in range(2)]
-    found = DeviceCollector(env, policies[0], 2, engine="torch").collect()
+    found = Collector(env, policies[0], 2, engine="torch").collect()
     expected = rollouts.Collector(cpu, policies[1], 2).collect()
     # observations of the first step are equal but for their rounding
     torch.testing.assert_close(found.action[0], torch.as_tensor(expected.action[0]))
@@ -106,7 +104,7 @@ def test_a_policy_without_finite_numbers_is_told() -> None:
     with torch.no_grad():
         module.critic.bias.fill_(torch.nan)
     policy = TorchPolicy(module, env.single_action_space, seed=3)
-    collector = DeviceCollector(env, policy, 2, engine="torch")
+    collector = Collector(env, policy, 2, engine="torch")
     collector.collect()
     with pytest.raises(EnvError, match="environment 0 got a policy whose value"):
         collector.synchronize()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes of a `PhysicsVectorEnv`: starts, limits, autoreset, faults and what it refuses."""
+"""Episodes of a `PhysicsEngine`: starts, limits, autoreset, faults and what it refuses."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def make(**memory: Any) -> Any:
 
 
 def steps_until_cut(env: Any) -> int | None:
-    """How many steps a falling hopper takes until an episode is cut off."""
+    """The number of steps of a falling hopper until an episode is cut off."""
     env.reset()
     for step in range(1, 31):
         _, reward, _, truncated, _ = env.step(torch.zeros(4, 3))

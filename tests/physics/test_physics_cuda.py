@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rollouts
-from rollouts import DeviceCollector, TorchPolicy
+from rollouts import Collector, TorchPolicy
 from rollouts.mujoco import Scaled
 
 pytest.importorskip("mujoco_warp")
@@ -95,7 +95,7 @@ def test_a_collector_runs_beside_it(engine: Any) -> None:
             return self.actor(obs), self.log_std, self.critic(obs)
 
     policy = TorchPolicy(Agent().cuda(), env.single_action_space, seed=1, device=env.device)
-    collector = DeviceCollector(env, policy, 16, engine=engine)
+    collector = Collector(env, policy, 16, engine=engine)
     rollout = collector.collect()
     collector.synchronize()
     assert rollout.obs.isfinite().all()

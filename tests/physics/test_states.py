@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of a `PhysicsVectorEnv`: saved, loaded, branched."""
+"""States of a `PhysicsEngine`: saved, loaded, branched."""
 
 from __future__ import annotations
 

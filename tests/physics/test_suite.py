@@ -31,22 +31,22 @@ def make_both(env_id: str, **options: Any) -> tuple[Any, Any]:
 def states(env: Any, pool: Any) -> list[np.ndarray]:
     """Positions, velocities and activations of the pool's environments."""
     numbers = np.stack([integration_state(one) for one in pool.get_state()])
-    data = env._pool._worlds.data
+    data = env.engine.steps.pool._worlds.data
     sizes = [one.shape[1] for one in (data.qpos, data.qvel, data.act)]
     # time comes first
     return np.split(numbers[:, 1:].astype(np.float32), np.cumsum(sizes), axis=1)[:3]
 
 
 def take_over(env: Any, pool: Any) -> None:
-    """Has the device's worlds go on from where the pool's are."""
+    """Makes the device's worlds go on from where the pool's are."""
     put_states(env, *states(env, pool))
 
 
 def comparable(env: Any, pool: Any) -> np.ndarray:
-    """Which of the pool's environments have contacts that mujoco_warp finds alike, (N,)."""
+    """Marks the pool's environments whose contacts mujoco_warp finds alike, (N,)."""
     if not env.env_spec.id.startswith("Dog"):
         return np.ones(NUM_ENVS, np.bool_)
-    return are_exact(env._pool._worlds.host, states(env, pool)[0])
+    return are_exact(env.engine.steps.pool._worlds.host, states(env, pool)[0])
 
 
 @pytest.mark.parametrize("env_id", sorted(SUITE_IDS))

@@ -40,10 +40,10 @@ def test_rewards_are_dm_controls_of_the_same_states(env_id: str) -> None:
     generator = np.random.default_rng(0)
     env: Any = rollouts.make_vec(env_id, NUM_STATES, device="cpu-emulation", seed=1)
     env.reset()
-    pool, data = env._pool, env._pool._worlds.data
+    pool, data = env.engine.steps.pool, env.engine.steps.pool._worlds.data
     qpos, qvel = scattered(data, generator)
     # every second as the model begins, which stands or is near its target
-    begins = env._pool._worlds.host.qpos0.copy()
+    begins = env.engine.steps.pool._worlds.host.qpos0.copy()
     if env_id == "BallInCupCatch-v1":
         # in the cup
         begins[3] = 0.35
@@ -68,7 +68,7 @@ def test_rewards_are_dm_controls_of_the_same_states(env_id: str) -> None:
     rows = np.ones(NUM_STATES, np.bool_)
     if env_id.startswith("Dog"):
         # soles and palms feel contacts
-        rows = are_exact(env._pool._worlds.host, qpos)
+        rows = are_exact(env.engine.steps.pool._worlds.host, qpos)
     assert rows.sum() > NUM_STATES / 4
     np.testing.assert_allclose(found[rows], np.array(rewards)[rows], rtol=1e-5, atol=1e-6)
     assert len({*found.tolist()}) > 1

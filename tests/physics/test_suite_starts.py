@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where episodes of the DeepMind Control Suite begin on a device, and that they end."""
+"""Starts of the DeepMind Control Suite's episodes on a device, and their ends."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ def make(env_id: str, num_envs: int = NUM_STARTS, **options: Any) -> Any:
 
 
 def positions(pool: Any, size: int) -> np.ndarray:
-    """Of the C++ pool's environments, (N, size)."""
+    """Positions of the C++ pool's environments, (N, size)."""
     numbers = np.stack([integration_state(one) for one in pool.get_state()])
     # time comes first
     return numbers[:, 1 : 1 + size]
 
 
-# whose heights the last bit decides
+# the last bit decides the heights of QuadrupedFetch's starts
 @pytest.mark.parametrize("env_id", sorted({*DRAWN} - {"QuadrupedFetch-v1"}))
 def test_starts_are_spread_as_those_of_the_pool_of_threads(env_id: str) -> None:
     env, pool = make(env_id), rollouts.make_vec(env_id, NUM_STARTS, seed=2)
     env.reset(), pool.reset()
-    found = env._pool._worlds.data.qpos.numpy()
+    found = env.engine.steps.pool._worlds.data.qpos.numpy()
     expected = positions(pool, found.shape[1])
     spread = np.sqrt((found.var(axis=0) + expected.var(axis=0)) / NUM_STARTS)
     assert (np.abs(found.mean(axis=0) - expected.mean(axis=0)) < 4.5 * spread + 1e-6).all()
     assert (found.std(axis=0) < 1.5 * expected.std(axis=0) + 1e-6).all()
     assert (found.std(axis=0) > expected.std(axis=0) / 1.5 - 1e-6).all()
-    host = env._pool._worlds.host
+    host = env.engine.steps.pool._worlds.host
     limited = np.flatnonzero(host.jnt_limited)
     values, (low, high) = found[:, host.jnt_qposadr[limited]], host.jnt_range[limited].T
     # at rest a limit gives way
@@ -72,7 +72,7 @@ def test_a_quadruped_begins_on_the_ground() -> None:
     env = make("QuadrupedFetch-v1")
     pool = rollouts.make_vec("QuadrupedFetch-v1", NUM_STARTS, seed=1)
     env.reset(), pool.reset()
-    found = env._pool._worlds.data.qpos.numpy()
+    found = env.engine.steps.pool._worlds.data.qpos.numpy()
     expected = positions(pool, found.shape[1])
     height = 2
     np.testing.assert_allclose(np.delete(found, height, 1), np.delete(expected, height, 1), 1e-6)
@@ -85,9 +85,9 @@ def test_a_quadruped_begins_on_the_ground() -> None:
 def test_nothing_touches_at_a_start(env_id: str) -> None:
     env = make(env_id)
     env.reset()
-    worlds = env._pool._worlds
+    worlds = env.engine.steps.pool._worlds
     data = mujoco.MjData(worlds.host)
-    fields = {name: env.model_field(name) for name in env._pool._task.suite.own_fields}
+    fields = {name: env.model_field(name) for name in env.engine.steps.pool._task.suite.own_fields}
     for row, qpos in enumerate(worlds.data.qpos.numpy()):
         for name, values in fields.items():
             getattr(worlds.host, name)[...] = values[row]
@@ -102,9 +102,9 @@ def test_a_world_goes_on_as_if_its_neighbours_did_not_begin(env_id: str) -> None
     env.reset(), other.reset()
     actions = torch.full((4, *env.single_action_space.shape), 0.3)
     env.step(actions), other.step(actions)
-    before = env._pool._worlds.data.qpos.numpy().copy()
+    before = env.engine.steps.pool._worlds.data.qpos.numpy().copy()
     env.reset(options={"reset_mask": torch.tensor([True, False, True, False])})
-    changed = (env._pool._worlds.data.qpos.numpy() != before).any(axis=1)
+    changed = (env.engine.steps.pool._worlds.data.qpos.numpy() != before).any(axis=1)
     assert changed.tolist() == [True, False, True, False]
     for _ in range(3):
         mine, theirs = env.step(actions)[0], other.step(actions)[0]
@@ -145,7 +145,7 @@ def test_a_start_that_cannot_be_is_told() -> None:
     env = make("BallInCupCatch-v1", 2, env_id_offset=3)
     env.reset()
     sizes = env.model_field("geom_size")
-    ball = mujoco.mj_name2id(env._pool._worlds.host, mujoco.mjtObj.mjOBJ_GEOM, "ball")
+    ball = mujoco.mj_name2id(env.engine.steps.pool._worlds.host, mujoco.mjtObj.mjOBJ_GEOM, "ball")
     sizes[1, ball, 0] = 2.0
     env.reset(options={"model": {"geom_size": sizes}})
     with pytest.raises(EnvError, match="environment 4 found no start in which nothing touches"):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts import Collector, DeviceCollector, TorchPolicy
+from rollouts import Collector, TorchPolicy
 from rollouts.errors import SpecError
 from rollouts.policies.native import Head, NativePolicy
 from rollouts.policy import OrnsteinUhlenbeckHead
@@ -76,11 +76,11 @@ def test_a_device_draws_what_a_pool_draws(engine: Any) -> None:
     cpu: Any = rollouts.make_vec("Pendulum-v1", 20, num_threads=1, **options)
     device: Any = rollouts.make_vec("Pendulum-v1", 20, device="cpu-emulation", **options)
     found = []
-    for env, of, by in ((cpu, Collector, "native"), (device, DeviceCollector, engine)):
+    for env, by in ((cpu, "native"), (device, engine)):
         torch.manual_seed(0)
         policy = TorchPolicy(Still(3, 1), env.single_action_space, seed=5)
         policy.head = OrnsteinUhlenbeckHead.of(env.single_action_space)
-        collector = of(env, policy, 50, engine=by)
+        collector = Collector(env, policy, 50, engine=by)
         found.append([collector.collect() for _ in range(2)])
     for theirs, mine in zip(*found, strict=True):
         np.testing.assert_array_equal(mine.action, theirs.action)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward reads beside its weights is followed; what cannot be seen is found out."""
+"""Reads of a forward besides its weights are followed; those that cannot be seen are found out."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_collector_of_a_device_follows_a_temperature(
     )
     net = Net()
     policy = TorchPolicy(net, env.single_action_space)
-    collector = rollouts.DeviceCollector(env, policy, 8, cuda_graph=cuda_graph, **options)
+    collector = rollouts.Collector(env, policy, 8, cuda_graph=cuda_graph, **options)
     for temperature in (1.0, 0.1, 5.0):
         net.temperature = temperature
         batch = collector.collect()

@@ -135,7 +135,7 @@ def test_what_is_no_grid_of_one_parameter_is_no_parameter() -> None:
     registers.add_parameter("v", (4,))
     assert registers.param(np.array([first, first + 1, first + 3])) is None
     assert registers.param(np.array([first + 1, first])) is None
-    assert registers.param(np.arange(first + 2, first + 6)) is None  # of two
+    assert registers.param(np.arange(first + 2, first + 6)) is None  # a part of two parameters
     assert registers.param(registers.elements(0)) is None
     assert registers.param(registers.literals(np.array([1.0]))) is None
     assert registers.param(np.array([UNKNOWN])) is None

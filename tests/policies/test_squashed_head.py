@@ -50,7 +50,7 @@ def exact(params: Any, low: Any, high: Any) -> TransformedDistribution:
 
 
 def inner(action: torch.Tensor, head: SquashedGaussianHead) -> torch.Tensor:
-    """Which rows lie where the inverse of tanh, that the reference takes, keeps its digits."""
+    """Marks rows where the inverse of tanh, which the reference takes, keeps its digits."""
     return head.unit(action).abs().amax(-1) < 0.99
 
 
@@ -87,7 +87,7 @@ def test_native_actions_are_scaled_and_their_density_with_them() -> None:
     np.testing.assert_allclose(scaled.action, middle + half * unit.action, rtol=0, atol=3e-7)
     expected = unit.log_prob - np.log(half.astype(np.float64)).sum()
     np.testing.assert_allclose(scaled.log_prob, expected, rtol=2e-6, atol=2e-6)
-    # of a space without bounds they are those of the tanh
+    # without bounds of the space they are those of the tanh
     free = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
     np.testing.assert_array_equal(
         NativePolicy.from_torch(module, free, 4, **given).act(obs).action, unit.action
@@ -106,7 +106,7 @@ def test_native_actions_never_leave_the_bounds() -> None:
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "InvertedPendulum-v5"])
 def test_rollouts_of_a_torch_policy_with_that_head(env_id: str) -> None:
-    """In native code, with torch's densities, the same bits for any number of threads."""
+    """Native code gives torch's densities, and the same bits for any number of threads."""
     batches = []
     for num_threads in (1, 2, 4):
         with rollouts.make_vec(
@@ -142,7 +142,7 @@ def test_both_engines_draw_from_the_same_distribution() -> None:
     native, torchs = native_of(policy, space).act(obs).action, policy.act(obs).action
     shares = np.linspace(0.05, 0.95, 10)
     for d in range(3):
-        # of 20 000 each, a difference of shares of 0.02 is four standard errors
+        # with 20 000 of each, a difference of shares of 0.02 is four standard errors
         below = [(native[:, d] < limit).mean() for limit in np.quantile(torchs[:, d], shares)]
         np.testing.assert_allclose(below, shares, atol=0.02)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `trace` makes of torch modules: the same answers in few operations."""
+"""Programs that `trace` makes of torch modules: the same answers in few operations."""
 
 from __future__ import annotations
 

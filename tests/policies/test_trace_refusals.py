@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `trace` and `parameters_of` refuse, each with a sentence that names layer and function."""
+"""Modules that `trace` and `parameters_of` refuse, with the layer and the function by name."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import rollouts
 
 
 class Row(NamedTuple):
-    """What a batch says about one environment."""
+    """A batch's row of one environment."""
 
     obs: bytes
     reward: float
@@ -78,9 +78,9 @@ class Model:
 
     def __init__(self, env_id: str, one: int, mode: str, limit: int, seed: int) -> None:
         self.pool = lone_pool(env_id, one, mode, limit)
-        self.first_seed: int | None = seed  # of the pool under test, until episode 0 begins
+        self.first_seed: int | None = seed  # that of the pool under test, until episode 0 begins
         self.started = self.ended = False
-        self.now = first_row(b"")  # what an observation without a step would show
+        self.now = first_row(b"")  # the row that an observation without a step would show
 
     def step(self, action: int) -> Row:
         self.pool.send([action])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch buffers: reused in steady state, never changed under whoever holds a view."""
+"""Batch buffers: reused in steady state, never changed while a view is held."""
 
 from __future__ import annotations
 

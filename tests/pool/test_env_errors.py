@@ -113,7 +113,7 @@ def fail_asynchronously(folder: Path) -> None:
         (one,) = batch.env_id.tolist()
         if batch.truncated[0] and batch.episode_length[0] == 0:
             rows.append(one)
-            # nothing of whoever had this row before
+            # nothing of the environment that had this row before
             assert not batch.obs.any() and not batch.reward.any()
             assert batch.info["lives"].tolist() == [0]
             assert batch.info["raw_reward"].tolist() == [0]

@@ -123,7 +123,7 @@ def test_what_is_kept_of_a_step_is_not_written_by_later_ones() -> None:
 
 def test_rows_that_were_dropped_hold_no_batch() -> None:
     final_rows = _native.FinalRows()
-    final_obs = np.zeros((NUM_ENVS, 200))  # of which rows are shown, not copied
+    final_obs = np.zeros((NUM_ENVS, 200))  # rows of it are shown, not copied
     ended, none = np.ones(NUM_ENVS, np.bool_), np.zeros(NUM_ENVS, np.bool_)
     info: dict[str, Any] = {}
     final_rows.add(info, final_obs, ended, none)

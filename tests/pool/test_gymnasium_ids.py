@@ -97,7 +97,7 @@ def test_registering_loads_no_adapter_and_no_engine() -> None:
 @pytest.mark.parametrize("env_id", LIGHT)
 def test_single_environments_pass_the_checker(env_id: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of bounds that the environments have by nature
+        warnings.simplefilter("ignore")  # about bounds that the environments have by nature
         env = gymnasium.make(gymnasium_id(env_id))
         check_env(env.unwrapped)
         env.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What newcomers read who have mistaken a name: each message leads on."""
+"""Messages to newcomers who have mistaken a name: each leads on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_option_of_every_id_has_help() -> None:
     for one in ids:
         spec = rollouts.env_spec(one)
         if spec.header.startswith("own/"):
-            continue  # of a test of users' own that ran in this process
+            continue  # from a test of users' own that ran in this process
         known = option_help(spec.header)
         # a unit alone says nothing
         if less := [name for name in spec.options if " " not in known.get(name, "")]:

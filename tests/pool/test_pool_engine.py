@@ -4,28 +4,64 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 import rollouts
-from rollouts import ProtocolError, SpecError
+from rollouts import EngineError, ProtocolError, SpecError
+from rollouts.env_fns.hosted_engine import HostedEngine
 from rollouts.pool.engine import FEATURES, Engine
 from rollouts.pool.native import NativeEngine
+from rollouts.pool.of_engine import OfEngine
 
-CELLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "one agent": ("CartPole-v1", {}),
-    "asynchronous": ("CartPole-v1", {"batch_size": 2}),
-    "several agents": ("TagGridWorld-v0", {}),
-    "parts": ("MiniGrid-Empty-8x8-v0", {"flatten_observation": False}),
-    "a model": ("InvertedPendulum-v5", {}),
-    "functions": ("MuJoCo-v0", {"env_options": {"xml_file": "hopper.xml"}}),
-    "masks": ("Taxi-v4", {}),
-    "statistics": ("CartPole-v1", {"env_options": {"normalize_observation": True}}),
+KERNEL = "rollouts.device.kernel_engine:KernelEngine"
+PHYSICS = "rollouts.physics.physics_engine:PhysicsEngine"
+NATIVE = "rollouts.pool.native:NativeEngine"
+CELLS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "one agent": (NATIVE, "CartPole-v1", {}),
+    "asynchronous": (NATIVE, "CartPole-v1", {"batch_size": 2}),
+    "several agents": (NATIVE, "TagGridWorld-v0", {}),
+    "parts": (NATIVE, "MiniGrid-Empty-8x8-v0", {"flatten_observation": False}),
+    "a model": (NATIVE, "InvertedPendulum-v5", {}),
+    "functions": (NATIVE, "MuJoCo-v0", {"env_options": {"xml_file": "hopper.xml"}}),
+    "masks": (NATIVE, "Taxi-v4", {}),
+    "statistics": (NATIVE, "CartPole-v1", {"env_options": {"normalize_observation": True}}),
+    "a kernel": (KERNEL, "CartPole-v1", {}),
+    "a kernel that shows masks": (KERNEL, "Taxi-v3", {}),
+    "a kernel of agents": (KERNEL, "TagGridWorld-v0", {}),
+    "physics": (PHYSICS, "InvertedPendulum-v5", {}),
 }
+
+HOSTED: dict[str, dict[str, Any]] = {
+    "Python in this process": {"num_processes": 0},
+    "Python in processes": {"num_processes": 2},
+    "Python, asynchronous": {"num_processes": 2, "batch_size": 2},
+}
+
+
+def make_cart_pole() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+def make_engine(cell: str) -> Engine:
+    if cell in HOSTED:
+        return HostedEngine([make_cart_pole] * 4, seed=1, **HOSTED[cell])
+    place, env_id, arguments = CELLS[cell]
+    if env_id.startswith(("MuJoCo", "Inverted")):
+        pytest.importorskip("mujoco")
+    if place == PHYSICS:
+        pytest.importorskip("mujoco_warp")
+    module, _, name = place.partition(":")
+    make = getattr(importlib.import_module(module), name)
+    where = {"num_threads": 1} if place == NATIVE else {"device": "cpu-emulation"}
+    made: Engine = make(env_id, 4, seed=1, **where, **arguments)
+    return made
 
 
 def read_statistics(engine: Engine) -> None:
@@ -52,6 +88,15 @@ def ask_to_collect(engine: Engine) -> None:
         raise SpecError(why_not)
 
 
+def draw(engine: Engine) -> None:
+    try:
+        engine.render(None, None)
+    except EngineError as error:
+        pytest.skip(str(error))
+
+
+# features of how an engine is made or wrapped, which no call of its own tries
+CHOSEN = {"async", "graph", "agent_rows", "joins"}
 TRIALS: dict[str, Callable[[Engine], Any]] = {
     "out": step_into,
     "collect": ask_to_collect,
@@ -61,15 +106,16 @@ TRIALS: dict[str, Callable[[Engine], Any]] = {
     "masks": lambda engine: engine.action_masks(),
     "statistics": read_statistics,
     "xla": lambda engine: engine.xla_handle(),
+    "render": draw,
+    "rollout": lambda engine: engine.rollout(3, "random", 0, True),
+    "python": lambda engine: OfEngine("python", "call").of(engine)("render_mode"),
+    "recipe": lambda engine: engine.recipe,
 }
 
 
-@pytest.fixture(params=CELLS, ids=[name.replace(" ", "_") for name in CELLS])
+@pytest.fixture(params=[*CELLS, *HOSTED], ids=lambda name: name.replace(" ", "_"))
 def engine(request: pytest.FixtureRequest) -> Any:
-    env_id, arguments = CELLS[request.param]
-    if env_id.startswith(("MuJoCo", "Inverted")):
-        pytest.importorskip("mujoco")
-    made = NativeEngine(env_id, 4, seed=1, num_threads=1, **arguments)
+    made = make_engine(request.param)
     made.reset(None, None)
     made.drain(None)
     yield made
@@ -86,7 +132,7 @@ def test_an_engine_does_what_it_says_and_refuses_the_rest(engine: Engine, featur
 
 
 def test_every_feature_is_tried_or_chosen_at_construction(engine: Engine) -> None:
-    assert {*TRIALS, "async"} == {*FEATURES}
+    assert {*TRIALS} | CHOSEN == {*FEATURES}
     assert engine.can <= {*FEATURES}
 
 
@@ -118,3 +164,48 @@ def test_a_face_that_is_given_an_id_names_make_vec(face: Any) -> None:
 def test_both_faces_name_the_infos_of_their_environments(env_id: str) -> None:
     with rollouts.make_vec(env_id, 2) as env:
         assert ("action_mask" in env.info_names) is (env_id == "Taxi-v4")
+
+
+@pytest.mark.parametrize("name", ["call", "get_attr", "set_attr", "num_processes", "step_wait"])
+def test_a_member_of_environments_in_python_is_missing_elsewhere_and_says_where_it_is(
+    name: str,
+) -> None:
+    with rollouts.make_vec("CartPole-v1", 2) as env:
+        assert not hasattr(env, name)
+        with pytest.raises(SpecError, match=r"a native pool cannot call .*: those of from_env_fns"):
+            getattr(env, name)
+
+
+def test_the_face_of_several_agents_says_so_too() -> None:
+    with rollouts.make_multi_agent_vec("TagGridWorld-v0", 2) as env:
+        with pytest.raises(AttributeError, match="a native pool cannot call environments by name"):
+            env.call("render_mode")
+        assert not hasattr(env, "step_async")
+
+
+def test_a_native_pool_keeps_the_generator_of_gymnasiums_class() -> None:
+    with rollouts.make_vec("CartPole-v1", 2) as env:
+        assert isinstance(env.np_random, np.random.Generator)
+        assert isinstance(env.np_random_seed, int)
+
+
+def test_hosted_environments_are_copied_and_pickled_as_others_are() -> None:
+    functions = [make_cart_pole] * 3
+    with rollouts.from_env_fns(functions, num_processes=0, seed=5) as env:
+        first, _ = env.reset()
+        for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+            assert type(twin) is rollouts.VectorEnv and twin.engine is not env.engine
+            np.testing.assert_array_equal(twin.reset()[0], first)
+            twin.close()
+        assert repr(env).startswith("rollouts.VectorEnv(a pool of environments in Python, num_envs")
+
+
+def test_hosted_environments_draw_those_that_are_named() -> None:
+    functions = [lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")] * 3
+    with rollouts.from_env_fns(functions, num_processes=0, env_id_offset=7, seed=1) as env:
+        env.reset()
+        frames = env.render()
+        (last,) = env.render(9)
+        np.testing.assert_array_equal(last, frames[2])
+        with pytest.raises(SpecError, match="camera is 'track', and environments in Python draw"):
+            env.render(camera="track")

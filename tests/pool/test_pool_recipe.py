@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From ids and options to the parts of a pool, without making one."""
+"""Parts of a pool from ids and options, without making one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DICE = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 class Protocol(RuleBasedStateMachine):
     """Holds a pool, its models, and the rows that the models say are in flight.
 
-    Which environments an asynchronous batch has differs from run to run. So no rule's
+    The environments of an asynchronous batch differ from run to run. So no rule's
     precondition may depend on it: hypothesis repeats runs.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recv returns, and when it cannot."""
+"""Results of recv, and its refusals."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def trajectories() -> tuple[np.ndarray, list[rollouts.StepBatch]]:
 def test_any_number_of_rows_gives_the_data_of_a_synchronous_pool(env, trajectories, seed) -> None:
     actions, answers = trajectories
     random = np.random.default_rng(seed)
-    time = np.full(NUM_ENVS, -1)  # of the last answer; -1: the reset's
+    time = np.full(NUM_ENVS, -1)  # the last answer's; -1: the reset's
     sizes = set()
     while time.min() < len(actions) - 1:
         least = int(random.integers(1, env.num_in_flight + 1))

@@ -194,7 +194,7 @@ def test_gymnasium_makes_environments_that_render() -> None:
     kwargs = {"render_mode": "rgb_array", "width": 64, "height": 48}
     envs = gymnasium.make_vec("rollouts/Hopper-v5", num_envs=2, **kwargs)
     envs.reset(seed=1)
-    # what gymnasium.wrappers.vector.RecordVideo asks for
+    # gymnasium.wrappers.vector.RecordVideo asks for these
     assert envs.render_mode == "rgb_array"
     assert envs.metadata["render_fps"] == 125
     frames = envs.render()

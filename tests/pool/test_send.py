@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What send refuses, by row and value, without sending anything."""
+"""Arguments that send refuses, by row and value, without sending anything."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def actions(env: rollouts.VectorEnv, steps: int) -> np.ndarray:
 
 
 def play(env: rollouts.VectorEnv, steps: int) -> list[np.ndarray]:
-    """What is seen of a reset and these steps."""
+    """Frames after a reset and these steps."""
     return [env.reset()[0], *(env.step(action)[0] for action in actions(env, steps))]
 
 
@@ -201,7 +201,7 @@ def test_functions_of_a_model_of_one_s_own_see_infos() -> None:
         ("Ant-v5", {"from_pixels": False, "grayscale": True}, "needs from_pixels=True"),
         ("Ant-v5", {"normalize_observation": True}, "divide pixels by 255"),
         ("CartPole-v1", {}, "no option 'from_pixels'"),
-        ("Ant-v5", {"device": "cpu-emulation"}, "from_pixels: "),
+        ("Ant-v5", {"device": "cpu-emulation"}, "from_pixels cannot be had of a pool on a device"),
     ],
 )
 def test_what_is_not_possible_is_refused(

@@ -39,7 +39,7 @@ def reference_of(index: int, **options: Any) -> Any:
 
 
 def frame_of(reference: Any) -> np.ndarray:
-    """Without marks of skidding wheels."""
+    """Leaves out marks of skidding wheels."""
     reference.unwrapped.car.particles.clear()
     return reference.render()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How frames shall look, and which rows they are of."""
+"""Options of frames, and the rows that are drawn."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def blobs(frame: Any, color: Any) -> int:
 
 
 def floor(frame: Any) -> tuple[int, int, int]:
-    """Where the world begins, from the left and from above, and its side, in pixels."""
+    """The world's left and upper edge, and its side, in pixels."""
     edge = (frame == tag._FRAME).all(axis=2)
     rows, columns = np.flatnonzero(edge.sum(axis=1) > 20), np.flatnonzero(edge.sum(axis=0) > 20)
     return int(columns[0]), int(rows[0]), int(columns[-1] - columns[0] + 1)
@@ -272,7 +272,7 @@ def test_agents_as_rows_are_drawn_by_environment() -> None:
     with make("TagGridWorld-v0", 2, render_mode="rgb_array", autoreset_mode="same_step") as env:
         rows = env.as_single_agent()
         rows.reset()
-        # what Gymnasium's wrappers ask for
+        # Gymnasium's wrappers ask for these
         assert rows.render_mode == "rgb_array" and rows.metadata["render_fps"] == 10
         np.testing.assert_array_equal(rows.render(), env.render())
 

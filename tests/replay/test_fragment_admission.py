@@ -45,7 +45,7 @@ class ReverbsLimiter:
         return self.inserts * ratio - (self.samples + 1) >= self.limiter.bounds[0]
 
     def most_inserts(self) -> int:
-        """How many items it lets in without a further sample."""
+        """The number of items that it lets in without a further sample."""
         model = replace(self)
         while model.may_insert():
             model.inserts += 1

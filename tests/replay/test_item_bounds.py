@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many items further steps may bring, keys as bits, and what tables are told to the core."""
+"""Bounds of the items that further steps bring, keys as bits, and tables as the core gets them."""
 
 from __future__ import annotations
 

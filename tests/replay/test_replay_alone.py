@@ -72,7 +72,7 @@ assert len(set(buffer.sample(6).key.tolist())) == 6
     "rows that only this thread could sample": """
 buffer = make(Queue(4))
 expect_refusal(lambda: buffer.add_batch(world.rollout(6)), "items are pending")
-# which are not lost, and go first
+# they are not lost, and go first
 expect_refusal(lambda: buffer.add_batch(world.rollout(3)), "not to be added again")
 expect_refusal(buffer.flush, "call flush()")
 seen = [buffer.sample(4).key.tolist()]

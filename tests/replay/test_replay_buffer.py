@@ -126,7 +126,7 @@ print(fingerprint(buffer, world))
 
 
 def fingerprint(buffer: ReplayBuffer, world: World) -> str:
-    """What a buffer says from now on: samples, and what further rollouts make of it."""
+    """A buffer's behaviour from now on: samples, and what further rollouts make of it."""
     parts = []
     for _ in range(3):
         buffer.add_batch(world.rollout(6))

@@ -306,7 +306,7 @@ def test_no_rollout_brings_more_than_the_most(
                 # as where a worker's fragment before this one is missing
                 buffer.end_episodes()
             counts.append(buffer.add_batch(world.rollout(steps)))
-    # of each rollout, and of several in a row, whose open items count once
+    # each rollout alone, and several in a row, whose open items count once
     for begin in range(len(rollouts)):
         for end in range(begin + 1, len(rollouts) + 1):
             most = most_items(kind, sum(rollouts[begin:end]), len(plan))

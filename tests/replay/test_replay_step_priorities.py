@@ -81,7 +81,7 @@ def test_one_number_is_of_all_items_of_the_call_and_none_of_the_highest() -> Non
         else:
             assert new
         found = buffer.gather(new).priority if new else np.zeros(0)
-        # the two first calls' steps are known by their own array where no number is given
+        # items that begin at the first call's steps keep the 5.0 of its array
         assert set(found.tolist()) <= {expected, 5.0}
 
 

@@ -138,7 +138,7 @@ def test_a_stream_has_one_writer_at_a_time() -> None:
 
     with ThreadPoolExecutor(3) as threads:
         total = sum(f.result(HANG_LIMIT_S) for f in [threads.submit(write) for _ in range(3)])
-    # whoever was not refused is whole
+    # what was not refused is whole
     assert store.stream_rows([0])[1].tolist() == [2000 * total]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sample is made of, without a store: weights, columns of rows, batches of other arrays."""
+"""Parts of a sample, without a store: weights, columns of rows, batches of other arrays."""
 
 from __future__ import annotations
 

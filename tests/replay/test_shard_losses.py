@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dies with a shard is counted, whatever comes back in its place."""
+"""Losses with a shard are counted, whatever comes back in its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.saving import Saving
 from rollouts.replay.shards.shard_set import ShardSet
 
-# of one step each, so that few fragments fill a table
+# items of one step each, so that few fragments fill a table
 SMALL = replace(TABLE, items=NStep(1, 0.5), max_size=2 * NUM_SHARDS * NUM_ENVS)
 
 

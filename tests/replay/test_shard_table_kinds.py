@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kinds of tables mean what over shards: exact over one, in each shard over several."""
+"""Kinds of tables over shards: exact over one, in each shard over several."""
 
 from __future__ import annotations
 

@@ -16,19 +16,31 @@ from pathlib import Path
 from code_map import ROOT, module_at
 
 FOLDERS = ("rollouts", "integrations", "comparisons", "examples", "tests", "native", "docs")
-DOCSTRING = re.compile(r"(What|How|Which|Who|Whose|Has|Of|Does what)\b")
-COMMENT = re.compile(r"(of|which|whose)\b", re.IGNORECASE)
+CLAUSES = (
+    "What|How|Which|Who|Whose|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
+    "|At|By|For|From|In|Of|With|Without"
+)
+DOCSTRING = re.compile(rf"({CLAUSES})\b")
+# a declaration's comment in C++ is a sentence; one in a function begins with a small letter
+DECLARATION = re.compile(rf"({CLAUSES.replace('|For|', '|')})\b")
+# an argument or attribute in a docstring: "path: Of the file."
+ENTRY = re.compile(
+    r"^\s+[\w*]+(?:, [\w*]+)*: (Of|That(?! of)|Which|Whose|Who|With|For)\b", re.IGNORECASE
+)
+COMMENT = re.compile(r"(of|which|whose|who|than|that(?! of| is\b))\b", re.IGNORECASE)
 ANYWHERE = re.compile(r"\b(whoever|for who)\b", re.IGNORECASE)
 HAS = re.compile(
     r"\bhas (?:(?!(?:to|that|which|what|not|no|a|all|than|been)\b)[\w`'-]+ ){1,5}?"
     r"(?:be|begin|come|do|draw|give|go|know|learn|make|run|send|start|stop|tell|wait|write)\b",
     re.IGNORECASE,
 )
-# a comment that stands alone, or behind code after two blanks
-PYTHON_COMMENT = re.compile(r"^\s*# ?(?P<alone>.*)|\S  # (?P<behind>.*)$")
-NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S  // (?P<behind>.*)$")
+# a comment that stands alone, or behind code after two blanks or more
+PYTHON_COMMENT = re.compile(r"^\s*# ?(?P<alone>.*)|\S {2,}# (?P<behind>.*)$")
+NATIVE_COMMENT = re.compile(r"^\s*//+ ?(?P<alone>.*)|\S {2,}// (?P<behind>.*)$")
 DOCSTRING_BEGINS = "docstrings begin with a noun or a verb in -s"
-COMMENT_BEGINS = "comments do not begin with of, which or whose"
+ENTRY_BEGINS = "arguments and attributes in docstrings begin with a noun or a verb in -s"
+COMMENT_BEGINS = "comments do not begin with of, which, who, that or than"
+DECLARATION_BEGINS = "declarations in C++ begin with a noun or a verb in -s"
 WHOEVER = 'neither "whoever" nor "for who"'
 HAS_DO = 'not "has X do Y"'
 
@@ -40,7 +52,7 @@ def comments(path: Path) -> Iterator[tuple[int, str]]:
     pattern = PYTHON_COMMENT if path.suffix == ".py" else NATIVE_COMMENT
     inside = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        found = pattern.search(line)
+        found = None if "SPDX-License-Identifier" in line else pattern.search(line)
         alone = found is not None and found["alone"] is not None
         if found is not None and not (alone and inside):
             yield number, found["alone"] or found["behind"] or ""
@@ -54,10 +66,15 @@ def riddles(path: Path) -> Iterator[Place]:
         for number, text in module_at(path).docstrings():
             if DOCSTRING.match(text):
                 yield DOCSTRING_BEGINS, file, number, text.splitlines()[0]
+            for row, line in enumerate(text.splitlines()):
+                if row and ENTRY.match(line):
+                    yield ENTRY_BEGINS, file, number + row, line.strip()
     if path.suffix != ".md":
         for number, text in comments(path):
             if COMMENT.match(text):
                 yield COMMENT_BEGINS, file, number, text
+            elif path.suffix != ".py" and DECLARATION.match(text):
+                yield DECLARATION_BEGINS, file, number, text
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if ANYWHERE.search(line):
             yield WHOEVER, file, number, line.strip()
@@ -76,7 +93,8 @@ def sources(*folders: str) -> list[Path]:
 
 def counts() -> dict[str, dict[str, int]]:
     """Counts, by rule and file, the places that break it."""
-    found = {rule: Counter() for rule in (DOCSTRING_BEGINS, COMMENT_BEGINS, WHOEVER, HAS_DO)}
+    rules = (DOCSTRING_BEGINS, ENTRY_BEGINS, COMMENT_BEGINS, DECLARATION_BEGINS, WHOEVER, HAS_DO)
+    found: dict[str, Counter[str]] = {rule: Counter() for rule in rules}
     for path in sources():
         for rule, file, *_ in riddles(path):
             found[rule][file] += 1

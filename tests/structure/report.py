@@ -105,13 +105,14 @@ def sizes_with_bases() -> dict[str, int]:
 
 
 def bases_with_one_heir() -> set[str]:
-    """Classes from which exactly one class of ours inherits; protocols and errors aside."""
+    """Classes from which one class of ours inherits; protocols, types of keywords, errors aside."""
     known = {one.place: one for one in everything().classes}
     return {
         base
         for base, heirs in everything().heirs().items()
         if len(heirs) == 1
         and not known[base].is_protocol
+        and "TypedDict" not in ast.unparse(known[base].node).split("\n", 1)[0]
         and known[base].module.file != "rollouts/errors.py"
     }
 
@@ -211,7 +212,7 @@ def calls(module: Module) -> Iterator[tuple[str, ast.Call]]:
 def workarounds() -> dict[str, dict[str, int]]:
     """Counts, by file, the workarounds for a type that does not say enough."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    pools = {*vector_environments(), "TensorPool", "NativeVectorEnv", "DevicePool"}
+    pools = {*vector_environments(), *engines(), "DeviceEngine"}
     homes = pool_folders()
     for module in everything().modules.values():
         for name, call in calls(module):

@@ -67,10 +67,19 @@ def test_names_that_reach_each_other_are_a_circle() -> None:
     [
         ('"""What it is."""\n', [prose.DOCSTRING_BEGINS]),
         ('"""Of a row."""\n', [prose.DOCSTRING_BEGINS]),
+        ('"""Where rows lie."""\n', [prose.DOCSTRING_BEGINS]),
+        ('"""Without a row."""\n', [prose.DOCSTRING_BEGINS]),
         ('"""A row of numbers."""\n', []),
+        ('"""A row.\n\nArgs:\n  path: Of the file.\n"""\n', [prose.ENTRY_BEGINS]),
+        ('"""A row.\n\nArgs:\n  low, high: That of the file.\n"""\n', []),
         ("x = 1  # of a row\n", [prose.COMMENT_BEGINS]),
+        ("x = 10    # of a row, aligned\n", [prose.COMMENT_BEGINS]),
         ("# A row\n# of numbers\n", []),
         ("# which waits\n", [prose.COMMENT_BEGINS]),
+        ("// What a row has.\nint a;\n", [prose.DECLARATION_BEGINS]),
+        ("// what a row has is kept\na = b;\n", []),
+        ("// The parts of a row.\nint a;\n", []),
+        ("// SPDX-License-Identifier: Apache-2.0\n// What it is.\n", [prose.DECLARATION_BEGINS]),
         ("# closed by whoever came last\n", [prose.WHOEVER]),
         ("# it has the workers go on\n", [prose.HAS_DO]),
         ("# it has to go on\n", []),
@@ -80,7 +89,7 @@ def test_habits_are_found(
     text: str, rules: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    path = tmp_path / "one.py"
+    path = tmp_path / ("one.h" if text.startswith("//") else "one.py")
     path.write_text(text)
     # a fresh module: those of the repository are parsed once
     monkeypatch.setattr(prose, "module_at", Module)

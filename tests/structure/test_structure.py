@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may import or include what; the orders of folders are in test_layers, test_native_layers."""
+"""Allowed imports and includes; orders of folders are in test_layers, test_native_layers."""
 
 from __future__ import annotations
 
@@ -72,12 +72,23 @@ def test_only_the_engines_load_foreign_libraries() -> None:
             assert "dlfcn.h" not in includes(source), source
 
 
-def test_only_cluster_and_its_benchmarks_import_ray() -> None:
+def test_only_two_folders_and_their_benchmarks_import_ray() -> None:
     names = ("learner_weights.py", "weights.py")
     benchmarks = {ROOT / "rollouts" / "bench" / name for name in names}
     for path in python_files("rollouts"):
-        if path.parent.name != "cluster" and path not in benchmarks:
+        if path.parent.name not in ("cluster", "on_ray") and path not in benchmarks:
             assert not {n for n in imported_modules(path) if n.split(".")[0] == "ray"}, path
+
+
+def test_names_that_ray_keeps_private_have_one_home() -> None:
+    private = re.compile(
+        r"\b_use_object_store\b|\brdt\b|rdt_manager|\._actor_id\b|__ray_call__|_ray_system"
+        r"|_ray_enable|ray\._private|_global_node|global_worker"
+    )
+    home = ROOT / "rollouts" / "support" / "ray_private.py"
+    paths = [path for path in python_files("rollouts", "integrations") if path != home]
+    assert private.search(home.read_text())
+    assert not [path for path in paths if private.search(path.read_text())]
 
 
 def test_rollouts_imports_neither_integrations_nor_comparisons() -> None:
@@ -116,24 +127,3 @@ def test_only_test_files_mark_tests_for_the_system() -> None:
     marking = [path for path in python_files("tests") if marker in path.read_text()]
     assert len(marking) > 50
     assert [path for path in marking if not path.name.startswith("test_")] == []
-
-
-def test_what_the_map_of_the_python_side_names_is_there() -> None:
-    # a name without a folder is in that of the name before it in the cell, or at the root
-    text = (ROOT / "rollouts" / "README.md").read_text()
-    cells = [line.split("|")[2] for line in text.splitlines() if re.match(r"\| *\d* *\| `", line)]
-    assert len(cells) > 40
-    missing = []
-    for cell in cells:
-        folder = ROOT / "rollouts"
-        for name in re.findall(r"`([\w/.]+)`", cell):
-            places = [ROOT / "rollouts" / name, folder / name]
-            if not any(place.exists() for place in places):
-                missing.append(name)
-            if "/" in name.rstrip("/"):
-                folder = places[0].parent
-    assert missing == []
-    folders = {path.parent.relative_to(ROOT / "rollouts") for path in python_files("rollouts")}
-    named = " ".join(cells)
-    tops = sorted({folder.parts[0] for folder in folders if folder.parts})
-    assert [top for top in tops if f"`{top}/" not in named] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the build and CI run of others: named by commit or by a bounded version."""
+"""Files that the build and CI take from others: named by commit or by a bounded version."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from rollouts.support.field_checks import (
 
 @dataclass
 class Options:
-    """What a caller should pass."""
+    """Options that a caller should pass."""
 
 
 @dataclass

@@ -78,7 +78,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
         assert len(list(tmp_path.iterdir())) == 2
         writer.send_signal(signal.SIGKILL)
         writer.wait(60)
-    (tmp_path / ".other.0.writing").touch()  # of another file
+    (tmp_path / ".other.0.writing").touch()  # another file's
     assert len(list(tmp_path.iterdir())) == 3
     write(path)
     assert sorted(each.name for each in tmp_path.iterdir()) == [".other.0.writing", path.name]

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import rollouts
-from rollouts import Collector, DeviceCollector, RolloutsError, TorchPolicy
+from rollouts import Collector, RolloutsError, TorchPolicy
 from rollouts.cluster.coordinator import RolloutCoordinator
 from rollouts.distributed import (
     CollectOptions,
@@ -210,7 +210,7 @@ COLLECT: list[Case] = [
         lambda: with_env(
             lambda e: Collector(e, policy(), 4, mask_actions=True), "simple_spread_v3"
         ),
-        "several agents do not report",
+        "agents: they report no info",
     ),
     ("one agent", lambda: with_env(lambda e: Collector(e, {"x": policy()}, 4)), "one policy"),
     (
@@ -218,8 +218,8 @@ COLLECT: list[Case] = [
         lambda: with_env(lambda e: Collector(e, {"x": policy()}, 4), "simple_spread_v3"),
         "'x'",
     ),
-    ("a class on a device", lambda: on_device(lambda e: DeviceCollector(e, Net, 4)), "make one of"),  # type: ignore[arg-type]
-    ("length on a device", lambda: on_device(lambda e: DeviceCollector(e, policy(), 4.0)), "4.0"),  # type: ignore[arg-type]
+    ("a class on a device", lambda: on_device(lambda e: Collector(e, Net, 4)), "make one of"),  # type: ignore[arg-type]
+    ("length on a device", lambda: on_device(lambda e: Collector(e, policy(), 4.0)), "4.0"),  # type: ignore[arg-type]
     ("collect of None", lambda: with_env(lambda e: e.collect(None)), "policy is None"),
     (
         "collect without arrays",

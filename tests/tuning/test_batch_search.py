@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sizes `tune_batch` tries, over machines that are formulas."""
+"""Sizes that `tune_batch` tries, over machines that are formulas."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_memory_of_worlds_is_counted() -> None:
             )
         )
 
-    # of a row of constraints, ten numbers of 4 bytes at least
+    # the memory of a row of constraints is ten numbers of 4 bytes at least
     more = 5000
     assert trial(10 + more).memory_bytes - trial(10).memory_bytes > 40 * 64 * more
 

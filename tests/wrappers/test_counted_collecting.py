@@ -104,7 +104,7 @@ def test_a_native_rollout_counts_each_step_as_a_received_batch(
 
 
 def test_a_native_rollout_has_the_bits_of_gymnasiums_formulas() -> None:
-    env_id = "InvertedPendulum-v5"  # whose observations are float64, as Gymnasium's statistics
+    env_id = "InvertedPendulum-v5"  # its observations are float64, as Gymnasium's statistics
     with pool(env_id, normalize_observation=True) as env:
         bare = gymnasium_pool(env_id, NUM_ENVS, "same_step", LIMIT)
         theirs = Normalizing((4,), NUM_ENVS)

@@ -167,8 +167,8 @@ def test_shared_statistics_are_those_of_all_pools_together() -> None:
             for i, pool in enumerate(pools):
                 pool.step(action[4 * i : 4 * i + 4])
         for pool in pools:
-            common = common.merged(pool.take_new_statistics()["observation"])
-            assert pool.take_new_statistics()["observation"].count == 0
+            common = common.merged(pool.engine.statistics.take_new()["observation"])
+            assert pool.engine.statistics.take_new()["observation"].count == 0
             pool.close()
         together = whole.observation_statistics
         # another order of additions

@@ -23,7 +23,7 @@ from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.distributed import PolicySpec
 from rollouts.distributed.statistics import SharedStatistics
 from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker import WorkerConfig
+from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.policy import TorchPolicy
 
 NORMALIZED: dict[str, Any] = {"normalize_observation": {"clip": 10.0}, "normalize_reward": True}
@@ -137,8 +137,8 @@ def test_what_travels_between_workers_and_learner_survives_pickling() -> None:
     with pool(**NORMALIZED) as probe:
         weights = policy_of(probe).weights()
     config = WorkerConfig(
-        env_id="Pendulum-v1", worker_id=0, incarnation=0, num_envs=4, rollout_length=8,
-        batch_size=None, num_threads=1, seed=2, env_options=NORMALIZED,
+        env_id="Pendulum-v1", num_envs=4, rollout_length=8,
+        num_threads=1, seed=2, env_options=NORMALIZED,
     )  # fmt: skip
     workers = [RolloutWorker(replace(config, worker_id=w), make_policy) for w in range(2)]
     store, shared = WeightStore(), SharedStatistics()

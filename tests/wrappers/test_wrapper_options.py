@@ -59,9 +59,9 @@ def test_pixels_are_not_normalised() -> None:
 def test_several_agents_and_devices_are_refused() -> None:
     with pytest.raises(SpecError, match="several agents"):
         rollouts.make_vec(rollouts.multi_agent_ids()[0], 2, clip_reward=1.0)
-    with pytest.raises(SpecError, match="pools of threads"):
+    with pytest.raises(SpecError, match="threads of a pool wrap"):
         rollouts.make_vec("Pendulum-v1", 2, device="cpu-emulation", clip_action=True)
-    with pytest.raises(SpecError, match="pools of threads"):
+    with pytest.raises(SpecError, match="threads of a pool wrap"):
         rollouts.make_vec("CartPole-v1", 2, device="cpu-emulation", frame_stack=2)
 
 

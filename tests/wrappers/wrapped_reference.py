@@ -53,7 +53,7 @@ def gymnasium_pool(
     max_episode_steps: int,
     wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] = lambda env: env,
 ) -> SyncVectorEnv:
-    """What make_vec(env_id, num_envs, seed=SEED) is to equal, each environment in `wrap`."""
+    """The reference for make_vec(env_id, num_envs, seed=SEED), each environment in `wrap`."""
 
     def maker(index: int) -> Callable[[], gym.Env[Any, Any]]:
         return lambda: wrap(OneEnv(env_id, index, max_episode_steps))

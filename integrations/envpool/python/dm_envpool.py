@@ -17,7 +17,7 @@ from rollouts.batch import StepBatch
 
 
 class Players(NamedTuple):
-    """Which environment each player is in."""
+    """The environment of each player."""
 
     env_id: Any
 

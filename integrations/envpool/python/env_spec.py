@@ -37,7 +37,7 @@ class EnvSpec:
       task, id: As given to `make`.
       config: Named tuple of all options, in EnvPool's words.
       gen_config: Its class.
-      gymnasium_observation_space, gymnasium_action_space: Of one environment.
+      gymnasium_observation_space, gymnasium_action_space: Spaces of one environment.
       own_infos: dtype and shape of what the environment itself reports in info, by name.
       reward_threshold: Mean return at which the task counts as solved, or None.
     """
@@ -57,11 +57,11 @@ class EnvSpec:
         )
         self.gymnasium_action_space = envpool_action_space(native.single_action_space, task.header)
         self.own_infos = own_info_specs(task, native.single_observation_space)
-        self.for_gym = False  # of the face for the package gym
+        self.for_gym = False  # true for the face of the package gym
 
     @property
     def observation_space(self) -> Any:
-        """Of one environment; in the package gym's classes where its face and it are used."""
+        """One environment's space; in the package gym's classes where its face and it are used."""
         return self._face_space(self.gymnasium_observation_space)
 
     @property

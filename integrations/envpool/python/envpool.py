@@ -116,7 +116,7 @@ class EnvPoolMixin(abc.ABC):
 
         Args:
           reset: Shape it as the result of a reset.
-          return_info: With `reset`: whether info is part of it, where the face has a choice.
+          return_info: True makes `reset` return info, too, where the face has a choice.
         """
         return self._to(self._env.recv_batch(), reset=reset, return_info=return_info)
 
@@ -137,7 +137,7 @@ class EnvPoolMixin(abc.ABC):
 
         Args:
           env_ids: (n,) int or int; None: render_env_id of `make`.
-          camera_id: Of the MuJoCo model; None: render_camera_id of `make`, -1 the free one.
+          camera_id: Camera of the MuJoCo model; None: render_camera_id of `make`, -1 the free one.
 
         Returns:
           (n, height, width, 3) uint8. Only MuJoCo has the size that `make` was given.
@@ -223,7 +223,7 @@ class EnvPoolMixin(abc.ABC):
         space = self.spec.native_observation_space
         if self._dicts is not None:
             return self._dicts.split(batch.obs, batch.env_id)
-        if batch.obs.dtype == np.int64:  # of discrete observations, which are int32 there
+        if batch.obs.dtype == np.int64:  # discrete observations, which are int32 there
             return batch.obs.astype(np.int32)
         if not self._is_atari or len(space.shape) != 4:
             return batch.obs
@@ -233,7 +233,7 @@ class EnvPoolMixin(abc.ABC):
         return frames.reshape(-1, stack * colours, height, width)
 
     def _infos(self, batch: StepBatch) -> dict[str, Any]:
-        """What EnvPool reports in info, without elapsed_step."""
+        """The infos that EnvPool reports, without elapsed_step."""
         if self._is_atari:
             raw_reward, lives = batch.info["raw_reward"], batch.info["lives"]
         else:

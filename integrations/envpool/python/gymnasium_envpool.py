@@ -18,7 +18,7 @@ from rollouts.errors import SpecError
 
 
 class GymFace(EnvPoolMixin):
-    """What the faces for Gymnasium and for gym have in common.
+    """The common part of the faces for Gymnasium and for gym.
 
     Attributes may be set by the caller, as CleanRL's scripts do. observation_space and
     action_space are those of one environment, as in EnvPool.
@@ -50,7 +50,7 @@ class GymFace(EnvPoolMixin):
         Args:
           env_id: (n,) int: these environments alone, whose rows are returned in this order;
             synchronous mode only.
-          seed: Of the random streams that begin with it. EnvPool ignores it.
+          seed: Seed of the random streams that begin with it. EnvPool ignores it.
           options: {"reset_mask": (N,) bool} is another way to name environments.
 
         Returns:

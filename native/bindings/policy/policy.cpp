@@ -59,7 +59,7 @@ policy::HeadKind HeadKindOf(const std::string& name) {
 
 namespace {
 
-// What a head reads of the network's first output, which kernels do not look at.
+// Checks the numbers of a head's elements, which kernels do not look at.
 void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nvec,
                    const policy::Network& network) {
   if (head.kind != policy::HeadKind::kMultiCategorical) {
@@ -78,7 +78,7 @@ void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nv
   }
 }
 
-// What a squashed action is scaled to: low and high (2, d), or nothing.
+// Bounds that a squashed action is scaled to: low and high (2, d), or nothing.
 std::vector<float> ReadBounds(const policy::Head& head, const Floats& bounds,
                               const policy::Network& network) {
   if (bounds.size() == 0) return {};
@@ -226,7 +226,7 @@ py::tuple PyPolicy::Act(const Floats& obs,
   Outputs out(*network_, rows);
   Floats log_prob(rows), entropy(rows);
   py::array action;
-  // of index and box the head writes one; the other stays null
+  // the head writes one of index and box; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   py::array_t<bool, py::array::c_style> allowed;  // held while it is read
   if (!mask.is_none()) {

@@ -65,7 +65,7 @@ class PyPolicy {
   policy::Head head_;
   std::vector<std::int32_t> nvec_;
   std::vector<float> bounds_;
-  std::vector<std::uint8_t> sources_;  // of the last Load, one after the other
+  std::vector<std::uint8_t> sources_;  // sources of the last Load, one after the other
   std::shared_ptr<const policy::NativePolicy> current_;
 };
 

@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-// What NumPy makes of anything; converting may run Python code.
+// NumPy's array of any object; converting may run Python code.
 py::array AsArray(const py::object& actions) {
   auto array = py::array::ensure(actions);
   if (!array) {

@@ -51,7 +51,7 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
   return static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
 }
 
-// What a policy with memory goes on from, and what it met.
+// Reads the states from which a policy with memory goes on, and those that it met.
 void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays& to) {
   if (size == 0) return;
   const auto f32 = py::dtype::of<float>();

@@ -111,7 +111,7 @@ void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   }
 }
 
-// Has the dtype and shape, and nobody but so many of ours holds it: it may be written anew.
+// True for the dtype and shape, held by so many of ours alone: it may be written anew.
 bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape,
             py::ssize_t holders = 1) {
   // any other holder may still read an earlier step there
@@ -129,7 +129,7 @@ void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_r
                   std::to_string(num_rows) + " environments");
 }
 
-// What same-step autoreset began takes the place of what it ended.
+// Puts infos of the begun episodes in place of those of the ended ones (same-step autoreset).
 void PutBegun(const py::dict& info, const py::dict& begun, const Rows& ended) {
   for (const auto& [name, values] : begun) {
     const auto from = py::cast<py::array>(values);
@@ -203,13 +203,13 @@ class FinalRows {
   }
 
  private:
-  // Of one step.
+  // Results of one step.
   struct Kept {
     py::object final_info;  // the columns by name, and the mask under the name of each
     py::object mask;
     std::vector<py::array> columns;
     py::object rows;  // final_obs
-    std::vector<py::object> copies;  // of final observations, of any row
+    std::vector<py::object> copies;  // copies of final observations, of any row
     bool shows_rows = false;
   };
 

@@ -141,7 +141,7 @@ class GroupActions {
 
  private:
   std::string Name() const { return "actions of group '" + std::string(group_.name) + "'"; }
-  // How many values an element may take.
+  // The number of values that an element may take.
   std::int64_t Values(std::int64_t element) const {
     const SpaceSpec& action = group_.action;
     if (action.n > 0) return action.n;

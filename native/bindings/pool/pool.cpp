@@ -137,7 +137,7 @@ class PyPool {
     std::memcpy(state.data(), bytes.data(), bytes.size());
   }
 
-  // Sealed: whoever loads them finds out whether they are of another environment.
+  // Sealed: loading them finds out whether they are of another environment.
   py::list SaveStates(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     py::list states;
@@ -276,7 +276,7 @@ class PyPool {
     return mask ? reinterpret_cast<const std::uint8_t*>(mask->data()) : nullptr;
   }
 
-  // Which saved states an environment understands.
+  // The kind of saved states that an environment understands.
   StateKind KindOf(std::int32_t env) {
     Options options = pool_->OptionsOf(env);
     // where there is a choice, one engine takes the states of another

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which environments a pool is made of, their options and models, and its statistics, from and to
+// The environments of a pool, their options and models, and its statistics, from and to
 // Python.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace rollouts {
 
-// Of tuples (id, num_envs, max_episode_steps, internal options). Throws SpecError for
+// Reads tuples (id, num_envs, max_episode_steps, internal options). Throws SpecError for
 // an unknown id.
 std::vector<Segment> ReadSegments(const pybind11::list& given);
 
@@ -34,11 +34,11 @@ PoolOptions MakePoolOptions(std::int32_t num_envs, std::int32_t batch_size,
                             std::uint64_t seed, std::int32_t autoreset_mode,
                             std::int32_t max_episode_steps, std::int32_t on_env_error,
                             const std::vector<std::int32_t>& pin_cpus);
-// Of tuples (field, by_env, low, high): arrays of float64 in C order, of one environment or of all,
+// Reads tuples (field, by_env, low, high): float64 arrays in C order, of one environment or of all,
 // or None; low None: the file's values again.
 ModelColumns ReadModelColumns(const pybind11::list& given, std::int32_t num_envs);
 
-// With the field's dtype and shape.
+// An array with the field's dtype and shape.
 pybind11::array ModelToArray(const ModelArray& model);
 
 }  // namespace rollouts

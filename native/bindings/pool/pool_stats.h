@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// What rollouts/pool/stats.py makes a PoolStats of.
+// The dict from which rollouts/pool/stats.py makes a PoolStats.
 pybind11::dict StatsDict(const CpuPool& pool);
 
 }  // namespace rollouts

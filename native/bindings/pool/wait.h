@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a call of Python waits for a pool: without the GIL, and interrupted by Ctrl-C.
+// A call of Python that waits for a pool: without the GIL, and interrupted by Ctrl-C.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// Of what `Wrappers.native` of rollouts/pool/wrappers.py returns, which is checked.
+// Reads what `Wrappers.native` of rollouts/pool/wrappers.py returns, which is checked.
 Wrappers ReadWrappers(const pybind11::dict& given);
 
 // (mean, var, count) of "observation" or "reward", float64: `fresh`, those since the last such
@@ -21,7 +21,7 @@ pybind11::tuple ReadStatistics(CpuPool& pool, const std::string& of, bool fresh)
 void SetStatistics(CpuPool& pool, const std::string& of, const pybind11::object& mean,
                    const pybind11::object& var, double count);
 
-// Of what `native_arguments` of integrations/sb3/normalize.py makes of a VecNormalize, for one
+// Made from the dict that `native_arguments` of integrations/sb3/normalize.py returns, for one
 // rollout; Take writes what has changed into such a dict.
 StepNormalizer MakeStepNormalizer(const pybind11::dict& given, const EnvSpec& spec,
                                   std::int32_t num_envs);

@@ -177,7 +177,7 @@ void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const Xla
   }
 }
 
-// Of actions, which are read through NumPy, as those of `send` are.
+// The dtype of actions, which are read through NumPy, as those of `send` are.
 py::dtype NumpyDTypeOf(XlaDType dtype) {
   switch (dtype) {
     case XlaDType::kS8: return py::dtype::of<std::int8_t>();
@@ -229,7 +229,7 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
     envs = ids;
   }
   const AcquireGil gil;
-  // also so that nobody else sends from here to the end
+  // the lock also ensures that nobody else sends from here to the end
   const SpaceSpec& space = pool.spec().observation;
   bool direct = results.size() > 1 && pool.synchronous() && pool.num_in_flight() == 0;
   // same number of elements and the same dtype: environments may write where XLA wants the result
@@ -273,7 +273,7 @@ void Settle(CpuPool& pool) {
     while (!pool.Drain(Clock::now() + std::chrono::hours(1))) {
     }
   } catch (const ClosedError&) {
-    pool.Close();  // returns when the threads are gone, whoever closed it
+    pool.Close();  // returns when the threads are gone, also where another thread closed it
   }
 }
 
@@ -303,7 +303,7 @@ void Call(const XlaArrays& arguments, const XlaArrays& results) {
   std::memcpy(results[0].data, arguments[0].data, sizeof(std::uint32_t));
 }
 
-// What XLA calls: a plain function, of which there is one for all pools.
+// The plain function that XLA calls, one for all pools.
 void* Handler(void* frame) { return AnswerXla(frame, Call); }
 
 }  // namespace

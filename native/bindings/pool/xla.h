@@ -15,7 +15,7 @@ class XlaNumber {
  public:
   // Numbers the pool when it is first asked for: most pools never meet XLA.
   std::uint32_t Of(const std::shared_ptr<CpuPool>& pool);
-  // How often computations have sent to the pool or received from it.
+  // The number of times that computations have sent to the pool or received from it.
   std::int64_t num_calls() const;
 
  private:

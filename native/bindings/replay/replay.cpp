@@ -243,7 +243,7 @@ class PyReplayStore {
     throw py::error_already_set();
   }
 
-  // of the process that has the store's threads
+  // the process that has the store's threads
   const pid_t pid_ = getpid();
   const std::shared_ptr<ReplayStore> store_;
 };
@@ -271,7 +271,7 @@ py::dict InfoDict(replay::Table& table) {
   return result;
 }
 
-// Of columns alone: items and selectors are not counted.
+// Memory of columns alone: items and selectors are not counted.
 py::dict MemoryDict(const ReplayStore& store) {
   const replay::MemoryUse use = store.memory();
   py::dict result;

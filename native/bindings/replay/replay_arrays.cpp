@@ -35,7 +35,7 @@ std::vector<py::ssize_t> ValueShape(std::vector<py::ssize_t> lead, const ColumnS
   return lead;
 }
 
-// In C order, of the column's dtype: values are never converted on their way into the store.
+// A C-ordered array of the column's dtype: values are never converted on their way into the store.
 py::array ReadArray(const py::handle& given, const ColumnSpec& spec, const std::string& what) {
   if (!py::isinstance<py::array>(given)) {
     throw DTypeError(what + " must be a NumPy array, got " + Text(py::type::of(given)));

@@ -45,18 +45,18 @@ std::vector<py::ssize_t> FieldShape(const replay::ChunkLayout& layout, const Gat
   return shape;
 }
 
-// What a sample tells of its items beside the fields.
+// A fact that a sample tells of its items, besides the fields.
 struct Info {
   const char* name;
   char dtype;  // i int32, l int64, d float64
 };
-// In the order in which WriteInfo fills them.
+// All of them, in the order in which WriteInfo fills them.
 constexpr Info kInfos[] = {{"key", 'l'},           {"probability", 'd'}, {"priority", 'd'},
                            {"times_sampled", 'i'}, {"table_size", 'l'},  {"stream_id", 'l'},
                            {"start", 'l'},         {"length", 'i'},      {"insert_index", 'l'},
                            {"num_inserts", 'l'}};
 
-// What array.view() returns, without the search for a method: a batch has twenty arrays.
+// The result of array.view(), without the search for a method: a batch has twenty arrays.
 py::object ViewOf(const py::array& array) {
   const auto& api = py::detail::npy_api::get();
   const auto* const proxy = py::detail::array_proxy(array.ptr());

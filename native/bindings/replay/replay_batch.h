@@ -27,7 +27,7 @@ class BatchArrays {
   std::int64_t batch_size() const { return batch_size_; }
   // name -> view, in which `out` replaces fields.
   pybind11::dict Views(const pybind11::dict& out) const;
-  // Where the fields are to be written, but for those in `out`.
+  // Places to write the fields to, but for those in `out`.
   std::vector<std::uint8_t*> FieldPointers(const pybind11::dict& out) const;
   // Writes what is not a field.
   void WriteInfo(std::span<const replay::Sampled> batch) const;

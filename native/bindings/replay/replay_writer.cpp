@@ -21,7 +21,7 @@ using replay::NewSteps;
 
 namespace {
 
-// Where a column is that the writer reads itself.
+// The index of a column that the writer reads itself.
 std::size_t IndexOf(const replay::ChunkLayout& layout, const char* name) {
   const auto is = [&](const replay::ColumnSpec& spec) { return spec.name == name; };
   const auto found = std::ranges::find_if(layout.specs, is);
@@ -148,7 +148,7 @@ void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::s
     const bool is_beyond = PyErr_ExceptionMatches(PyExc_OverflowError);
     PyErr_Clear();
     if (is_beyond) throw SpecError("policy_version is beyond 64 bits");
-    // of a tensor of several, which has an index only if it has one element
+    // a tensor of several elements has no index: it is read below
   }
   const std::uint8_t* const data = Read(given, columns_[version_], columns_[version_].name, lead);
   steps.columns[version_] = {data, false};
@@ -195,7 +195,7 @@ void PyReplayWriter::ReadEnvIds(const py::object& given, py::ssize_t count) {
     throw SpecError("env_id has shape (" + std::to_string(array.size()) + ",), expected (" +
                     std::to_string(count) + ",)");
   }
-  // of any width and sign: numbers below 0 are refused by Episodes::Find
+  // any width and sign: numbers below 0 are refused by Episodes::Find
   const py::array_t<std::int64_t, py::array::c_style | py::array::forcecast> ids(array);
   std::copy_n(ids.data(), count, env_ids_.begin());
 }
@@ -236,7 +236,7 @@ const std::uint8_t* PyReplayWriter::FinalsOfNext(const std::uint8_t* next_obs, s
   return final_obs_.data();
 }
 
-// Of Gymnasium's info: an array of objects, None where no episode ended, or one of numbers.
+// Gymnasium's info has an array of objects, None where no episode ended, or one of numbers.
 const std::uint8_t* PyReplayWriter::FinalsOfInfo(const py::object& info, std::int64_t count) {
   const py::str name("final_obs");
   const py::object given = info.attr("get")(name);

@@ -47,7 +47,7 @@ class PyReplayWriter {
   struct Column {
     pybind11::str name;
     pybind11::dtype dtype;
-    std::vector<pybind11::ssize_t> shape;  // of one value
+    std::vector<pybind11::ssize_t> shape;  // one value's
     bool stacked = false;
   };
 
@@ -57,7 +57,7 @@ class PyReplayWriter {
                     replay::NewSteps& steps);
   void ReadPriority(const pybind11::object& given, replay::NewSteps& steps);
   void ReadEnvIds(const pybind11::object& given, pybind11::ssize_t count);
-  // Of `value`, owned until the call ends.
+  // The bytes of `value`, owned until the call ends.
   const std::uint8_t* Read(const pybind11::handle& value, const Column& column,
                            const pybind11::str& name, std::span<const pybind11::ssize_t> lead);
   // Counts the steps after which an episode ends, and marks them in ended_.
@@ -74,7 +74,7 @@ class PyReplayWriter {
   std::size_t truncated_ = 0;
   std::size_t version_ = 0;
 
-  // of one call, kept for their memory
+  // scratch of one call, kept for its memory
   std::vector<pybind11::object> owners_;
   std::vector<std::int64_t> env_ids_;
   std::vector<std::int64_t> versions_;

@@ -42,7 +42,7 @@ template <typename T>
 std::vector<T> Read(const py::dict& state, const std::string& name) {
   if (!state.contains(name)) throw SpecError("the saved replay buffer has no array '" + name + "'");
   const auto array = py::array::ensure(state[name.c_str()]);
-  // of exactly this dtype: a conversion could change numbers without a word
+  // exactly this dtype: a conversion could change numbers without a word
   if (!array || !array.dtype().is(py::dtype::of<T>())) {
     PyErr_Clear();
     throw SpecError("the saved replay buffer's array '" + name + "' has another dtype");
@@ -65,7 +65,7 @@ std::vector<std::uint8_t> ReadMarks(const py::dict& state, const std::string& na
   return {marks.begin(), marks.end()};
 }
 
-// What State() wrote about streams.
+// Reads what State() wrote about streams.
 Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs) {
   Episodes::Saved saved;
   saved.env_id = Read<std::int64_t>(state, "streams.env_id");
@@ -103,7 +103,7 @@ Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs
   return saved;
 }
 
-// What State() wrote about one table's items that were not inserted yet.
+// Reads what State() wrote about one table's items that were not inserted yet.
 PendingItems ReadPending(const py::dict& state, std::size_t table) {
   const std::string prefix = "backlog." + std::to_string(table) + ".";
   PendingItems items;
@@ -117,7 +117,7 @@ PendingItems ReadPending(const py::dict& state, std::size_t table) {
   // an item is the same place in all of them
   const std::size_t count = items.stream.size();
   if (items.start.size() != count || items.length.size() != count || items.priority.size() != count) {
-    throw SpecError("the saved replay buffer has pending items whose columns do not fit each other");
+    throw SpecError("columns of the saved replay buffer's pending items do not fit each other");
   }
   return items;
 }

@@ -22,7 +22,7 @@ class Finder {
  public:
   explicit Finder(const FrameStacks& stacks)
       : depth_(stacks.depth), frame_bytes_(stacks.frame_bytes) {
-    // one new frame a step, and the first stacks whole: more only where episodes begin
+    // room for one new frame a step and the first stacks; episodes that begin need more
     found_.reserve(static_cast<std::size_t>((stacks.steps + stacks.depth) * stacks.envs));
   }
 

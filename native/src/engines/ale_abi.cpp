@@ -52,7 +52,7 @@ struct AleSymbols {
   std::string (*serialize_state)(const void*);
   void (*set_log_level)(int);
 
-  // Where an ALEState keeps its std::string, the only member that owns memory.
+  // The place where an ALEState keeps its std::string, the only member that owns memory.
   std::size_t state_string_offset = 0;
 };
 

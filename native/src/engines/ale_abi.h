@@ -37,7 +37,7 @@ class AleLibrary {
 // the same ROM, from several threads at once.
 class AleState {
  public:
-  // What Serialize returned. Throws EngineError for text that ALE cannot read.
+  // Takes what Serialize returned. Throws EngineError for text that ALE cannot read.
   explicit AleState(const std::string& serialized);
   AleState(const AleState&) = delete;
   AleState& operator=(const AleState&) = delete;
@@ -67,7 +67,7 @@ struct AleScreen {
   std::int32_t width = 0;
 };
 
-// What the emulator's palette makes of a palette index.
+// Colours of the emulator's palette, by palette index.
 struct AlePalette {
   std::array<std::uint8_t, 256> gray;
   std::array<std::array<std::uint8_t, 3>, 256> rgb;

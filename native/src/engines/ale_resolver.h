@@ -13,7 +13,7 @@ namespace rollouts {
 
 inline constexpr const char* kTestedAleVersions = ">=0.12,<0.13";
 
-// How libstdc++'s string is mangled, by GCC and by Clang.
+// The mangled name of libstdc++'s string, for GCC and Clang.
 inline constexpr const char* kMangledText = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 
 inline std::string AleAdvice(const std::string& version) {

@@ -19,7 +19,7 @@
 namespace rollouts {
 namespace {
 
-// How a stella::System reads a page of 64 bytes: from memory, where there is some.
+// A stella::System's access to a page of 64 bytes: from memory, where there is some.
 struct PageAccess {
   const std::uint8_t* read = nullptr;
   std::uint8_t* write = nullptr;
@@ -48,7 +48,7 @@ struct RulesSymbols {
   void (*destroy_writer)(void*);
   void (*construct_reader)(void*, std::string);
 
-  // of the writer and the reader of states, the offset of their only member, a std::stringstream
+  // offset of the only member, a std::stringstream, of the writer and the reader of states
   std::size_t writer_stream = 0;
   std::size_t reader_stream = 0;
   void* settings = nullptr;  // ale::stella::Settings, ALE's defaults; read by new Systems
@@ -125,7 +125,7 @@ void CheckSlots(AleResolver& resolve, const std::string& version) {
   resolve.CheckAllFound(version);
 }
 
-// Where an object has a std::stringstream of our own C++ library.
+// The place where an object has a std::stringstream of our own C++ library.
 std::size_t FindStream(const Storage& object, const std::string& version) {
   const std::stringstream ours;
   for (std::size_t at = 0; at + sizeof(ours) <= 512; at += alignof(void*)) {

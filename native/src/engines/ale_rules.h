@@ -11,7 +11,7 @@
 
 namespace rollouts {
 
-// Of one environment. Different objects may be used from different threads at the same time.
+// The rules of one environment. Several threads may use different objects at the same time.
 class AleRules {
  public:
   // Resolves the symbols in ale_py's module, which AleLibrary::Load has found to be loaded. Loading
@@ -19,7 +19,7 @@ class AleRules {
   // the versions that this was written for.
   static void Load(const std::string& so_path, const std::string& version);
 
-  // What each Step reads; borrowed.
+  // Memory that each Step reads; borrowed.
   struct Memory {
     const std::uint8_t* ram;        // 128 bytes
     const std::uint8_t* cartridge;  // 128 bytes, of the memory that few cartridges have
@@ -36,11 +36,11 @@ class AleRules {
 
   // Looks at the memory; to be called after each frame.
   void Step();
-  std::int32_t Reward() const;  // of the last frame
+  std::int32_t Reward() const;  // the last frame's
   std::int32_t Lives() const;
   bool GameOver() const;
 
-  // What is remembered from frame to frame, such as the score. Load throws EngineError for bytes
+  // State from frame to frame, such as the score. Load throws EngineError for bytes
   // that ALE cannot read, and leaves this undefined then.
   std::string Save() const;
   void Restore(std::string saved);

@@ -79,7 +79,7 @@ using MujocoTimer = double (*)();  // mjfTime
 
 struct MujocoApi {
   mjModel* (*load_xml)(const char* path, const mjVFS_*, char* error, int error_size);
-  mjCache_* (*get_cache)();  // of assets that were read
+  mjCache_* (*get_cache)();  // holds assets that were read
   void (*clear_cache)(mjCache_*);
   mjModel* (*load_model)(const char* path, const mjVFS_*);
   void (*delete_model)(mjModel*);
@@ -121,7 +121,7 @@ struct MujocoApi {
   void (*upload_hfield)(const mjModel*, const mjrContext_*, int id);
   void (*render)(MujocoRect, mjvScene_*, const mjrContext_*);
   void (*read_pixels)(unsigned char* rgb, float* depth, MujocoRect, const mjrContext_*);
-  // Of this thread alone; returns the one before. MuJoCo's own Python package uses it, too.
+  // For this thread alone; returns the one before. MuJoCo's own Python package uses it, too.
   MujocoLogHandler (*set_thread_log_handler)(MujocoLogHandler);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dm_control drives a simulation (its mujoco/engine.py), and names of a model's parts.
+// dm_control's way to drive a simulation (its mujoco/engine.py), and names of a model's parts.
 #include <algorithm>
 
 #include "mujoco_native.h"
@@ -68,7 +68,7 @@ void Physics::ForwardUnactuated() {
 }
 
 bool Physics::TryForwardUnactuated() {
-  // whoever looks for a start takes another one where this one cannot be
+  // the caller tries another start where this one cannot be
   try {
     ForwardUnactuated();
   } catch (const EngineError&) {

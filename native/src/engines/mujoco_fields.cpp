@@ -40,7 +40,7 @@ void VisitType(ModelValue type, Visit&& visit) {
   }
 }
 
-// Where quaternions begin in the positions of a model.
+// The places where quaternions begin in a model's positions.
 std::vector<std::size_t> QuaternionsOfPositions(const mjModel* model) {
   const ModelPlaces& at = Release().model;
   std::vector<std::size_t> firsts;

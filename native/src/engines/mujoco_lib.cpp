@@ -34,7 +34,7 @@ struct Loaded {
 };
 std::atomic<const Loaded*> loaded{nullptr};  // set once, never freed
 
-// Where a fatal error in this thread goes on, and what was said.
+// The place to which a fatal error in this thread jumps, and its message.
 struct Trap {
   std::jmp_buf jump;
   char error[1024];
@@ -54,7 +54,7 @@ double TimeOfOthers() { return untimed ? 0 : package_timer.load(std::memory_orde
 void ReplacePackageTimer(MujocoTimer* timer) {
   MujocoTimer expected = package_timer.load(std::memory_order_relaxed);
   if (!expected || __atomic_load_n(timer, __ATOMIC_RELAXED) != expected) [[likely]] return;
-  // whoever sets another one meanwhile wins
+  // a thread that sets another one meanwhile wins
   __atomic_compare_exchange_n(timer, &expected, &TimeOfOthers, false, __ATOMIC_RELEASE,
                               __ATOMIC_RELAXED);
 }
@@ -243,7 +243,7 @@ void RunGuarded(void (*call)(void*), void* context) {
   // it comes back when a user sets a callback and takes it away
   ReplacePackageTimer(engine.timer);
   untimed = true;
-  // of this thread alone: the user's own handler is put back after the call
+  // for this thread alone: the user's own handler is put back after the call
   const MujocoLogHandler before = api.set_thread_log_handler(&OnLog);
   // nothing of C++ lies between here and the jump, so no destructor is skipped
   if (setjmp(trap.jump) == 0) {

@@ -14,14 +14,14 @@ namespace rollouts {
 // Throws EngineError when LoadMujoco has not succeeded.
 const MujocoApi& Mujoco();
 
-// Where its fields are. Throws alike.
+// The layout of its structs. Throws alike.
 const MujocoRelease& Release();
 
 // mj_version(), such as 4000000, and as text, such as "4.0.0".
 int MujocoVersion();
 std::string VersionText(int version);
 
-// What to install instead of a MuJoCo that is not supported.
+// Advice on what to install instead of a MuJoCo that is not supported.
 std::string MujocoAdvice();
 
 // The first warning that MuJoCo gave in this thread's last guarded call; empty for none.

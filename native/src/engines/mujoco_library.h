@@ -24,7 +24,7 @@ void LoadMujoco(const std::string& so_path, const std::string& version);
 // in our steps as in all others, and simulations that are not ours are timed as before.
 void LearnPackageTimer(const std::string& folder);
 
-// Where quaternions begin among the values of a field that can be set: those of bodies, geoms, sites,
+// Beginnings of quaternions in the values of a field that can be set: of bodies, geoms, sites,
 // cameras and mocap bodies, of free and ball joints in positions, and of welds. Throws SpecError.
 std::vector<std::size_t> QuaternionsOf(const PhysicsModel& model, const std::string& field);
 
@@ -34,11 +34,11 @@ std::vector<std::uint8_t> BinaryOf(const PhysicsModel& model);
 // A field's name, which bytes that are not trusted say. Throws SpecError where it can be none.
 std::string FieldNameIn(StateReader& reader);
 
-// In what Physics::Save has written: fields in which the simulation's model differs from its file's,
+// Reads what Physics::Save wrote: fields in which the simulation's model differs from its file,
 // constants among them, by name, and the bytes of their values. Throws SpecError.
 std::vector<std::pair<std::string, std::span<const std::uint8_t>>> OwnFieldsIn(StateReader& reader);
 
-// What users are to know of models that lanes were found to step otherwise than MuJoCo: sentences,
+// Warnings on models that lanes were found to step otherwise than MuJoCo: sentences,
 // one for each model in a process, since the last call.
 std::vector<std::string> TakeLanesWarnings();
 

@@ -38,7 +38,7 @@ class ModelCopy {
       : shared_(shared), fields_(fields), own_(shared) {}
   ModelCopy(const ModelCopy&) = delete;
 
-  // Not to be freed by MuJoCo.
+  // The model; MuJoCo is not to free it.
   const mjModel* model() const { return own_.get(); }
 
   // The values of a field, which this model owns from now on. `keep`: their address stays the
@@ -59,7 +59,7 @@ class ModelCopy {
   // All others get the shared values. `scratch` loses its state. Throws SpecError; the simulation
   // has the shared values then.
   void Load(StateReader& reader, mjData* scratch);
-  // What Save wrote: names, and the bytes of values.
+  // Reads what Save wrote: names, and the bytes of values.
   static std::vector<std::pair<std::string, std::span<const std::uint8_t>>> ReadSaved(
       StateReader& reader);
   // Reads what Save wrote for a model that owns nothing: true when there is nothing in it.

@@ -14,10 +14,10 @@
 
 namespace rollouts {
 
-// Of one model. Names are string literals.
+// A field of one model. Names are string literals.
 struct ModelField {
   enum class Use : std::uint8_t {
-    kValues,     // of the physics: may be owned
+    kValues,     // numbers of the physics: may be owned
     kDerived,    // mj_setConst computes them from others
     kStructure,  // types, addresses, sizes, names, geometry of assets
   };
@@ -28,7 +28,7 @@ struct ModelField {
   bool inside = false;         // the values lie in the struct itself, not behind a pointer
   bool makes_constants = false;  // mj_setConst reads it
   bool is_constant = false;      // mj_setConst writes it
-  std::size_t offset = 0;      // of the pointer, or of the values, in the struct
+  std::size_t offset = 0;      // that of the pointer, or of the values, in the struct
   std::size_t value_bytes = 0;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -46,7 +46,7 @@ struct ModelField {
   const std::uint8_t* DataIn(const mjModel* model) const {
     return DataIn(const_cast<mjModel*>(model));
   }
-  // Where the values are behind a pointer.
+  // Sets the pointer where the values are behind one.
   void PointTo(mjModel* model, const std::uint8_t* data) const {
     *reinterpret_cast<const std::uint8_t**>(reinterpret_cast<std::uint8_t*>(model) + offset) =
         data;

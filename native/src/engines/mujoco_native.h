@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PhysicsModel and Physics own of MuJoCo's. Only engines/mujoco_*.cpp and engines/pixels/ include this.
+// MuJoCo's objects that PhysicsModel and Physics own. For engines/mujoco_*.cpp and engines/pixels/.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct DeleteData {
   void operator()(mjData* data) const { Mujoco().delete_data(data); }
 };
 
-// What lanes make of a model.
+// A model as lanes read it.
 struct ModelInLanes {
   std::shared_ptr<const lanes::Model> model;  // null where they do not step it
   std::string why_not;
@@ -31,7 +31,7 @@ struct ModelInLanes {
 
 // Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path);
-// Of a simulation whose model has numbers of its own; null where lanes do not step it.
+// Reads a simulation's model with numbers of its own; null where lanes do not step it.
 std::shared_ptr<const lanes::Model> ReadOwnInLanes(const std::shared_ptr<const lanes::Model>& shared,
                                                    const mjModel* model);
 
@@ -47,13 +47,13 @@ struct Physics::Native {
   std::unique_ptr<mjData, DeleteData> data;
   std::unique_ptr<ModelCopy> own;  // null while every array is shared
   std::size_t num_controls;
-  double* controls;                // of the data
+  double* controls;                // the data's
   const MujocoWarning* warnings;   // (kNumWarnings) of the data
 
   const lanes::Model* lanes = nullptr;  // null without UseLanes
   std::shared_ptr<const lanes::Model> own_lanes;  // where its model differs from the shared one
   StepKind kind;
-  lanes::Row row;         // of the data
+  lanes::Row row;         // the data's
   bool in_lanes = false;  // this episode's steps may be made by lanes
   bool done = false;      // by lanes, and nobody has asked for it yet
   bool by_lanes = false;  // the last step was made by lanes

@@ -14,7 +14,7 @@
 namespace rollouts {
 namespace {
 
-// What the rows of an array belong to.
+// The owners of an array's rows.
 enum class Rows {
   kTime, kPositions, kVelocities, kControls, kForces, kActivations, kBodies, kMocap, kGeoms,
   kSites, kCameras, kTendons, kJoints, kSensors
@@ -28,7 +28,7 @@ struct Field {
   bool after_constraints = false;  // computed by mj_rnePostConstraint
 };
 
-// By their names in mjData, in the order in which messages list them.
+// Fields by their names in mjData, in the order in which messages list them.
 constexpr Field kFields[] = {
     {"time", Rows::kTime, 1, nullptr},
     {"qpos", Rows::kPositions, 1, &DataPlaces::qpos},
@@ -191,7 +191,7 @@ std::string Joined(const Names& names) {
   return text.empty() ? "none with a name" : text;
 }
 
-// How messages begin: which option, which part, which model.
+// The beginning of messages: the option, the part, the model.
 std::string About(const PhysicsModel& model, const char* option, const std::string& part) {
   return std::string("option '") + option + "' names '" + part + "', and the model " +
          model.xml_path() + " ";

@@ -21,7 +21,7 @@
 namespace rollouts {
 namespace {
 
-// In the order of mjtWarning.
+// Warnings in the order of mjtWarning.
 constexpr const char* kWarnings[kNumWarnings] = {
     "its inertia matrix is singular",    "it has too many contacts for its memory",
     "it has too many constraints for its memory",
@@ -48,7 +48,7 @@ struct HeldModel {
 };
 std::mutex models_mutex;
 std::map<std::string, HeldModel> models;
-// What was read last, also of models that are gone.
+// The files that were read last, also those of models that are gone.
 std::map<std::filesystem::path, ModelFiles::Stamp> last_read;
 
 // MuJoCo keeps meshes, textures and height fields that it has read, and tells their times apart by
@@ -93,7 +93,7 @@ bool Sleeps(const std::vector<ModelField>& fields, const mjModel* model) {
   return !flags.empty() && (flags[0] & kSleep) != 0;
 }
 
-// What MuJoCo would index memory with, or never come back from, before any of it is used.
+// Checks numbers with which MuJoCo indexes memory, or loops for ever, before any is used.
 void CheckNumbers(const std::vector<ModelField>& fields, const mjModel* model,
                   std::span<const double> state) {
   if (!std::all_of(state.begin(), state.end(), [](double one) { return std::isfinite(one); })) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the fields of MuJoCo's structs are: each supported release has its own table, which is
+// Places of the fields of MuJoCo's structs: each supported release has its own table, which is
 // chosen when the library is loaded. native/tools/mujoco_layout.py makes the tables from the
 // headers of a release.
 #pragma once
@@ -26,7 +26,7 @@ struct Place {
   }
 };
 
-// What is read of an mjModel: X(type, name here, member there).
+// Members of an mjModel that are read: X(type, name here, member there).
 #define ROLLOUTS_MODEL_PLACES(X)                      \
   X(std::int64_t, nq, nq)                             \
   X(std::int64_t, nv, nv)                             \
@@ -91,7 +91,7 @@ struct Place {
   X(std::int32_t*, sensor_adr, sensor_adr)            \
   X(std::int32_t*, sensor_dim, sensor_dim)
 
-// What is read of an mjData.
+// Members of an mjData that are read.
 #define ROLLOUTS_DATA_PLACES(X) \
   X(std::int64_t, nbuffer)      \
   X(void*, buffer)              \
@@ -163,7 +163,7 @@ struct DataPlaces {
 #undef X
 };
 
-// What pictures are drawn with: memory for mjvScene, mjvOption and mjrContext, and what is read and
+// Structs of pictures: memory for mjvScene, mjvOption and mjrContext, and what is read and
 // written of them.
 struct DrawingPlaces {
   std::uint32_t scene_bytes;
@@ -184,7 +184,7 @@ struct Extent {
   }
 };
 
-// Where the values of an entry of mjModel are.
+// The place of the values of an mjModel's entry.
 enum class EntryKind : std::uint8_t {
   kArray,    // behind a pointer
   kOption,   // in mjModel's mjOption
@@ -221,7 +221,7 @@ const MujocoRelease* FindRelease(int version);
 // All that there are, oldest first.
 std::span<const MujocoRelease* const> MujocoReleases();
 
-// What is wrong with the structs of a loaded library, seen by one model and its data: empty where
+// The fault in the structs of a loaded library, seen by one model and its data: empty where
 // arrays lie as the table says. Catches builds with other options than those of the packages.
 std::string LayoutFault(const MujocoRelease& release, const mjModel* model);
 std::string LayoutFault(const MujocoRelease& release, const mjModel* model, const mjData* data);

@@ -95,7 +95,7 @@ struct CallFrame {
   Buffers results;
 };
 
-// Where XLA has the fields on the platforms that wheels are made for.
+// Offsets of XLA's fields on the platforms that wheels are made for.
 static_assert(sizeof(void*) == 8 && offsetof(Api, create_error) == 48);
 static_assert(offsetof(CallFrame, arguments) == 40 && offsetof(CallFrame, results) == 80);
 static_assert(offsetof(Metadata, traits) == 32 && offsetof(Buffer, extents) == 40);

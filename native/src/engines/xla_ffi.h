@@ -42,7 +42,7 @@ struct XlaArray {
 using XlaArrays = std::vector<XlaArray>;
 using XlaBody = std::function<void(const XlaArrays& arguments, const XlaArrays& results)>;
 
-// Does what XLA asks for with one call of a handler, whose argument `frame` is: says which
+// Answers one call of a handler by XLA, whose argument `frame` is: says which
 // version of the ABI this was written for when the handler is registered, and runs `body`
 // when the computation is executed. Returns what the handler returns to XLA: null, or an
 // error that carries the message of what `body` threw.

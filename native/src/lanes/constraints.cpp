@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may touch what, which joints have limits, and how stiff each constraint is: MuJoCo's rules of
+// Pairs that may touch, joints with limits, and the stiffness of each constraint: MuJoCo's rules of
 // mixing, applied once.
 #include <algorithm>
 #include <cmath>
@@ -211,7 +211,7 @@ class PairReader {
     return pair;
   }
 
-  // What moves both alike moves neither against the other.
+  // Adds dofs that move one geom and not the other: the rest moves both alike.
   void AddDofs(Pair& pair) {
     const auto* const parent = Array<std::int32_t>(read_, "dof_parentid");
     const auto* const of_joint = Array<std::int32_t>(read_, "dof_jntid");
@@ -242,7 +242,7 @@ class PairReader {
   const FieldReader& read_;
 };
 
-// How far apart the centres may be, without the margin.
+// The largest distance of the centres, without the margin.
 double Reach(const FieldReader& read, const Pair& pair) {
   const auto* const type = Array<std::int32_t>(read, "geom_type");
   const double* const size = Array<double>(read, "geom_size");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which constraints act, and how stiff they are: limits, dry friction, contacts of planes, spheres and
+// Constraints that act, and their stiffness: limits, dry friction, contacts of planes, spheres and
 // capsules. A row exists where it acts in one of the lanes; in the others it weighs nothing.
 
 // getimpedance.

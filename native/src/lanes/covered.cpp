@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of MuJoCo's features lanes step, by the fields of a model.
+// MuJoCo's features that lanes step, by the fields of a model.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is solved together, and what rows of constraints cost.
+// Rows of constraints that are solved together, and their cost.
 
 // An island: trees that constraints couple, in lanes where they do so alike.
 template <typename D>
@@ -51,7 +51,7 @@ LANES_INLINE void MultiplyRows(const Contact<D>& c, const D* x, D* out) {
   out[3] = a - t;
 }
 
-// What a row costs at x, and pushes: one that pushes alone, or dry friction between two bounds.
+// The cost and the force of a row at x: one that pushes alone, or dry friction between two bounds.
 template <typename D>
 LANES_INLINE D PushCost(D x, D stiffness, D& force) {
   const D pushed = Keep(x < 0.0, stiffness * x);

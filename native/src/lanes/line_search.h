@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far Newton's step goes: MuJoCo's search along a line, for the lanes of a vector.
+// The length of Newton's step: MuJoCo's search along a line, for the lanes of a vector.
 template <typename M, typename D>
 class LineSearch {
  public:
@@ -179,5 +179,5 @@ class LineSearch {
   Work<D>& w_;
   const Island<D>& island_;
   const D scale_;
-  D slope_, curvature_;  // of the cost without rows
+  D slope_, curvature_;  // the cost's, without rows
 };

@@ -40,7 +40,7 @@ void ToMatrices(const double* quats, std::int32_t count, double* out) {
   for (std::int32_t i = 0; i < count; ++i) ToMatrix(quats + 4 * i, out + 9 * i);
 }
 
-// Which vectors of `width` numbers are not `zero`.
+// Marks the vectors of `width` numbers that are not `zero`.
 const std::uint8_t* Differs(Model& model, const double* values, std::int32_t count, int width,
                             const double* zero) {
   std::uint8_t* const out = model.Keep<std::uint8_t>(static_cast<std::size_t>(count));

@@ -29,32 +29,32 @@ enum Disabled : std::int32_t {
 };
 
 inline constexpr int kMaxDofs = 64;
-inline constexpr int kMaxContacts = 256;  // of the lanes of a vector together
-inline constexpr int kMaxDualRows = 192;  // of PGS, which keeps a square of them
+inline constexpr int kMaxContacts = 256;  // in the lanes of a vector together
+inline constexpr int kMaxDualRows = 192;  // rows of PGS, which keeps a square of them
 inline constexpr double kTiny = 1e-15;    // mjMINVAL
 inline constexpr double kHuge = 1e10;     // mjMAXVAL
 
 // Below, C is double, or a vector of them where every simulation has a model of its own. Structs of C
 // alone, for a model's numbers are one array.
 
-// How stiff a constraint is: solref and solimp, after MuJoCo's corrections.
+// A constraint's stiffness: solref and solimp, after MuJoCo's corrections.
 template <typename C>
 struct Impedance {
   C least, most, width, middle, power;
   C K, B;      // stiffness and damping of the reference acceleration
   C margin;
-  C diagonal;  // of the inverse inertia that the constraint sees
+  C diagonal;  // that of the inverse inertia that the constraint sees
 };
 
 template <typename C>
 struct PairNumbers {
-  C normal[3], point[3];  // of a plane
-  C size[3];              // of the second geom
+  C normal[3], point[3];  // a plane's
+  C size[3];              // the second geom's
   C radius[2], half[2];
   C margin;
-  C reach;     // of the centres, or of the second one from the plane
+  C reach;     // between the centres, or from the plane to the second one
   C friction;
-  C r_scale;   // of a pyramid's edges
+  C r_scale;   // a pyramid edge's
   Impedance<C> impedance;
 };
 
@@ -75,7 +75,7 @@ struct OptionNumbers {
   C timestep, tolerance, ls_tolerance, density, viscosity, gravity[3], wind[3];
 };
 
-// What getimpedance's curve is.
+// Kinds of getimpedance's curve.
 enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
 
 enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kPlaneEllipsoid, kPlaneBox,
@@ -88,7 +88,7 @@ struct Pair {
   std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world
   std::int32_t plane;       // the first geom is a plane of the world
   std::int32_t dim;
-  std::int32_t num_dofs;    // that move one of the geoms against the other, highest first
+  std::int32_t num_dofs;    // dofs that move one of the geoms against the other, highest first
   std::int32_t branches;    // the dofs are not all on one path to the root
   std::int32_t turns;       // one of the dofs is of a joint that turns
   const std::int32_t* dofs;
@@ -99,7 +99,7 @@ struct Pair {
 struct DofRow {
   std::int32_t dof, qpos, tree;
   std::int32_t dry;
-  double sign;  // of the dof in the constraint's row
+  double sign;  // the dof's in the constraint's row
   Curve curve;
 };
 
@@ -143,7 +143,7 @@ struct Structure {
   const std::int32_t *body_parentid, *body_rootid, *body_jntnum, *body_jntadr, *body_dofnum, *body_dofadr,
       *body_tree;  // body_tree: -1 where nothing moves it
   const std::uint8_t *body_heavy, *subtree_heavy;  // there is mass
-  // Where these are 0 something is not computed, as it would change nothing.
+  // Flags: 0 where the computation would change nothing, and is left out.
   const std::uint8_t *body_offset, *body_turned, *body_inertia_offset, *body_inertia_turned, *jnt_offset,
       *jnt_springs;
   const std::int32_t *jnt_type, *jnt_qposadr, *jnt_dofadr;
@@ -161,7 +161,7 @@ struct Structure {
   const DofRow* dof_rows;
   std::int32_t num_pairs, num_dof_rows, max_pair_dofs, max_contacts;
   Sparsity tree, dense;
-  const std::uint8_t* const* visits;  // of PGS: [rows] (iterations, rows)
+  const std::uint8_t* const* visits;  // for PGS: [rows] (iterations, rows)
 };
 
 // A model's numbers: MuJoCo's arrays under MuJoCo's names, and some that follow from them.

@@ -67,7 +67,7 @@ class NewtonSolver {
   }
 
  private:
-  // From where WarmStart said.
+  // Starts from where WarmStart said.
   void Start() {
     const Bits cold = w_.cold | ~island_.lanes;
     island_.ForDofs([&](int i) {
@@ -94,7 +94,7 @@ class NewtonSolver {
     });
   }
 
-  // Sets grad; its norm.
+  // Sets grad, and returns its norm.
   D Gradient() {
     Forces();
     D square = 0.0;

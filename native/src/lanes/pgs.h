@@ -225,7 +225,7 @@ class DualSolver {
     Numbers(&w_.iterations)[lane] = sweeps;
   }
 
-  // What the forces do to the dofs.
+  // Accelerations of the dofs by the forces.
   void Accelerate() {
     const int nv = m_.n.nv;
     int row = 0;

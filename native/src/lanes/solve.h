@@ -20,7 +20,7 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
 #include "newton.h"
 #include "pgs.h"
 
-// Which trees contacts couple, lane by lane: of two trees in one island the first names it.
+// The trees that contacts couple, lane by lane: the first of two trees in one island names it.
 template <typename D>
 class Coupling {
  public:
@@ -33,7 +33,7 @@ class Coupling {
     for (int lane = 0; lane < D::kWidth; ++lane) Find(w, lane);
   }
 
-  // Lanes whose trees are coupled like those of the first such lane.
+  // The lanes whose trees are coupled as the first lane's among them are.
   unsigned LanesLike(int first) const {
     unsigned alike = 0;
     for (int lane = 0; lane < D::kWidth; ++lane) {

@@ -257,7 +257,7 @@ class Stepper {
     Scatter(w_.tendon_velocity, row.ten_velocity, m_.n.ntendon, lane);
   }
 
-  // Where geoms and sites are: computed for those alone who look.
+  // Stores places of geoms and sites, for rows that are looked at.
   void StorePlaces(const Row* rows, int count, unsigned left) {
     const auto store = [&](double* const Row::*array, int number, int size, auto&& place) {
       if (!(rows[0].*array)) return;

@@ -263,7 +263,7 @@ LANES_INLINE const double* Numbers(const Lanes<W>* array) {
   return reinterpret_cast<const double*>(array);
 }
 
-// What a lane has of a model's number.
+// A lane's value of a model's number.
 template <int W>
 LANES_INLINE double InLane(const Lanes<W>& x, int lane) {
   return Numbers(&x)[lane];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread computes with while it steps some simulations of a model: an array of each of MuJoCo's
+// A thread's memory while it steps some simulations of a model: an array of each of MuJoCo's
 // names, one vector for each number. Laid out in memory that the caller owns.
 
 // A contact of a pair of geoms, in the lanes where they touch.
@@ -73,8 +73,8 @@ struct Work {
   int num_rows;    // lanes with a row of their own: the first ones
   int num_contacts, num_dofs;
   Bits escaped;   // lanes that MuJoCo is to step
-  Bits divided;   // of those, lanes that would be stepped alone
-  D iterations;   // of the solver, over islands
+  Bits divided;   // those that would be stepped alone
+  D iterations;   // the solver's, over islands
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations
 

@@ -232,7 +232,7 @@ WorldFacts PluginWorlds(const PluginTable& table, const OptionColumns& options,
 
 std::unique_ptr<EnvBatch> MakePluginBatch(const PluginTable& table, const OptionColumns& options,
                                           std::int32_t first_row, std::int32_t num_envs) {
-  // whose numbers size what is made
+  // checks the numbers that size what is made
   PluginSpec(table, options);
   Call call;
   const ColumnsToPlugin columns(options);

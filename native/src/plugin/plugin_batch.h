@@ -16,7 +16,7 @@ namespace rollouts {
 // loaded or was made for another release.
 const PluginTable& LoadPlugin(const std::string& path);
 
-// What an entry of the registry needs of it; all but the first throw SpecError for options that do
+// Functions for an entry of the registry; all but the first throw SpecError for options that do
 // not fit.
 Options PluginOptions(const PluginTable& table);
 std::vector<std::uint8_t> PluginConfigs(const PluginTable& table, const OptionColumns& options,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an environment of the user's own may declare: every space that pools, kernels and Gymnasium
+// Rules for a user's own environment: every space that pools, kernels and Gymnasium
 // read alike. A wrong word there would have them read each other's memory as something else.
 #pragma once
 

@@ -73,7 +73,7 @@ inline const float* OutputRows(const Network& network, std::size_t index, const 
   return rows + std::int64_t{network.output_row(index)} * kColumns;
 }
 
-// Where a head reads: the first output of its network, and the second of those that have two.
+// The places that a head reads: its network's first output, and the second of those that have two.
 inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
   const Network& network = *policy.network;
   HeadInputs inputs{.first = OutputRows(network, 0, rows), .size = network.output_size(0)};

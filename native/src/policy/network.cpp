@@ -19,7 +19,7 @@ struct KindFact {
   bool needs_inputs;     // for its gradient
 };
 
-// By the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
+// Kinds by the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
 const std::map<std::string, KindFact>& Kinds() {
 #define ROLLOUTS_EACH(Name, name, formula, needs, slope) \
   {name, {OpKind::k##Name, 1, 0, true, needs}},

@@ -95,7 +95,7 @@ class PolicyRows {
       const bool is_over = view.terminated[env] | view.truncated[env];
       // a failed environment has no final observation
       const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-      // who left before waits for the others
+      // an agent that left before waits for the others
       const bool active = !seen.active || seen.active[i];
       if (!terminated[i] && active && has_final) cut_.push_back(i);
       if (!rollout_.settings_.keep_final_obs) return;
@@ -117,7 +117,7 @@ class PolicyRows {
   }
 
  private:
-  // What the pool wrote of a step, a row for each.
+  // Rows of a step as the pool wrote them.
   struct Seen {
     const double* reward;
     const std::uint8_t* terminated;
@@ -150,14 +150,14 @@ class PolicyRows {
     }
     std::copy_n(seen.active, count, arrays_.active + at);
     ForRows(0, count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
-      // who left before is truncated where the others' episode ends
+      // an agent that left before is truncated where the others' episode ends
       const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
       arrays_.truncated[at + i] |= is_over & (seen.active[i] ^ 1);
       arrays_.episode_length[at + i] = view.episode_length[env];
     });
   }
 
-  // What the observations after a step allow: where an episode began, that one's infos say it.
+  // Takes masks of the observations after a step: where an episode began, its infos say it.
   void TakeMasks(const BatchView& view, std::span<const std::uint8_t> failed,
                  std::uint8_t* to) const {
     const auto* own = static_cast<const std::uint8_t*>(view.infos[rollout_.mask_info_]);
@@ -198,7 +198,7 @@ class PolicyRows {
     }
   }
 
-  // By episode and step, so that neither threads nor chunks change an action. No two agents of an
+  // Keys by episode and step: neither threads nor chunks change an action. No two agents of an
   // environment share a key, so that one policy may act for several groups.
   const NoiseKeys& KeysOf(std::int32_t first, std::int32_t count) {
     ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
@@ -230,7 +230,7 @@ class PolicyRows {
     for (std::int32_t i = 0; i < count; ++i) to[i] = value[i];
   }
 
-  // What the head read: logits, or mean and log_std, one after the other.
+  // Takes what the head read: logits, or mean and log_std, one after the other.
   void TakeInputs(std::int32_t count, std::int64_t at) {
     const HeadInputs inputs = HeadInputsOf(policy_, scratch_.data());
     float* to = arrays_.inputs + at * (inputs.size + inputs.second_size);
@@ -355,7 +355,7 @@ class PolicyRows {
     }
   }
 
-  // Of whole columns, which nobody else has.
+  // Takes whole columns, which nobody else has.
   void EstimateReturns() const {
     const std::int64_t first = range_.first;
     const Fragment<float> in{.steps = arrays_.steps,
@@ -383,7 +383,7 @@ class PolicyRows {
   const RolloutArrays& arrays_;
   const std::int64_t obs_bytes_;
   const std::int64_t box_size_;
-  std::vector<std::int32_t> elements_;  // of a MultiDiscrete action, (elements, kColumns)
+  std::vector<std::int32_t> elements_;  // a MultiDiscrete action's, (elements, kColumns)
   Scratch scratch_;                     // the network's rows
   Scratch box_;
   NoiseKeys keys_;
@@ -391,9 +391,9 @@ class PolicyRows {
   StateColumns states_;
 
   // in hand
-  std::vector<const EpisodeClock*> clocks_;  // of the environments
+  std::vector<const EpisodeClock*> clocks_;  // the environments'
   std::int32_t first_env_ = 0;
-  EnvRange range_;  // of rows
+  EnvRange range_;  // rows in hand
   std::vector<std::int32_t> cut_, ended_;  // in the step in hand
 };
 

@@ -31,7 +31,7 @@ std::int32_t ChunkOf(const EnvSpec& spec, std::int32_t num_envs, std::int32_t nu
   return std::min(kLightChunk, (share + kColumns - 1) / kColumns * kColumns);
 }
 
-// What a rollout takes on one thread, roughly: a core makes some 16 products of a network in a
+// The rough cost of a rollout on one thread: a core makes some 16 products of a network in a
 // nanosecond.
 std::int64_t CostNs(const EnvSpec& spec, std::int32_t num_envs,
                     std::span<const PolicyRollout> parts) {

@@ -35,7 +35,7 @@ inline BatchView RowsFrom(BatchView view, const EnvSpec& spec, std::int64_t firs
   return view;
 }
 
-// What came of one step of some environments; their observations go to the rollout.
+// Results of one step of some environments; their observations go to the rollout.
 struct Rollout::Outcome {
   Outcome(const EnvSpec& spec, std::int32_t num_rows)
       : rows(spec, {.rows = num_rows, .with_final_obs = true, .out_of_order = false}),
@@ -45,7 +45,7 @@ struct Rollout::Outcome {
   std::vector<std::uint8_t> failed;  // whether a row's environment did
 };
 
-// What one thread needs to take some environments through a rollout.
+// One thread's state for taking some environments through a rollout.
 class Rollout::Part final : private RowSource {
  public:
   explicit Part(Rollout& rollout) : rollout_(rollout), steps_(rollout.rows_[0].arrays.steps) {
@@ -152,7 +152,7 @@ class Rollout::Part final : private RowSource {
   const std::int32_t steps_;
   std::vector<PolicyRows> rows_;  // for each group of agents, or one for all environments
 
-  // of the environments in hand
+  // the environments in hand
   EnvRange range_;
   Outcome* outcome_ = nullptr;
   std::int32_t first_row_ = 0;  // the first one's in `outcome_`

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recurrent policy remembers of the environments that a thread has in hand.
+// States of a recurrent policy for the environments that a thread has in hand.
 #pragma once
 
 #include <algorithm>
@@ -86,7 +86,7 @@ class StateColumns {
   }
 
  private:
-  // They follow the observation.
+  // The rows of states, which follow the observation.
   float* StateRows(float* rows) const {
     return rows + std::int64_t{network_.program().obs_size} * kColumns;
   }

@@ -11,7 +11,7 @@
 namespace rollouts {
 namespace {
 
-// How many forks lie between the first process and this one: a pool of another generation has no
+// The number of forks between the first process and this one: a pool of another generation has no
 // threads here.
 std::atomic<int> fork_generation{0};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of a CpuPool's environments at rest, or done to them; cpu_pool_state.cpp has the rest.
+// Calls of a CpuPool's environments at rest; cpu_pool_state.cpp has the rest.
 #include <cstring>
 #include <memory>
 #include <utility>

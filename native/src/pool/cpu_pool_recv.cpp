@@ -116,7 +116,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   StepStats::RecvTimer timer(stats_);
   const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
   {
-    // not whole buffers: each finished chunk may be the one that was missing
+    // rows are awaited, not whole buffers: each finished chunk may bring the missing ones
     const EagerFlag eager(*this, at_row != 0 || rows.min != options_.batch_size);
     scheduler_.WorkUntil(deadline, enough);
     const bool ready =
@@ -136,8 +136,8 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   return received;
 }
 
-// `ready` rows from number `first` on, the next to be received: or fewer of them, but `min`, where
-// those lie in one buffer.
+// Hands out `ready` rows from number `first` on, the next to receive. It hands out fewer, but at
+// least `min`, where those lie in one buffer.
 CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, std::int32_t min) {
   const std::int32_t in_buffer = std::min(ready, options_.batch_size - recv_row_);
   // a view where one buffer has enough rows; else rows of two buffers, copied
@@ -160,7 +160,7 @@ CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, s
   return received;
 }
 
-// How many rows from number `first` on are finished without a gap, up to `most`, which
+// The number of rows from `first` on that are finished without a gap, up to `most`, which
 // are all in flight.
 std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
   std::int32_t ready = 0;
@@ -215,7 +215,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   scheduler_.WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
     const MutexLock lock(send_mutex_);
-    // of the batch that Recv is in the middle of, those rows count as received
+    // rows taken of the batch that Recv is in the middle of count as received
     std::int64_t written = -recv_row_;
     for (auto sequence = recv_sequence_.load(); sequence < buffers_.opened(); ++sequence) {
       written += buffers_.Of(sequence)->written();
@@ -239,7 +239,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   return true;
 }
 
-// By the thread that receives them.
+// Called by the thread that receives the rows.
 void CpuPool::FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count) {
   BatchFinisher* const finisher = envs_->Finisher();
   if (!finisher) return;

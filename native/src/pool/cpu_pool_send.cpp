@@ -25,7 +25,7 @@ bool CpuPool::Send(std::span<const std::int32_t> envs, const Fill& fill, const B
 
   // idle environments do not read their actions: those that are refused harm nothing
   if (!(all ? scheduler_.ForAllRows(fill) : fill(0, std::ssize(envs)))) return false;
-  // threads may have copied for a while
+  // threads may have been copying rows for a while
   CheckUsable();
   if (all) {
     // a reset before may have left other commands

@@ -35,7 +35,7 @@ void EnvLedger::CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends) {
   if (!problem.empty()) throw ProtocolError(problem);
 }
 
-// Of an environment that CheckSend has found to be none of those that it takes.
+// Says why CheckSend does not take an environment.
 std::string EnvLedger::WhyNotSend(std::int32_t env, std::size_t row) const {
   const std::string name = Describe(env);
   const std::string in_row = " in row " + std::to_string(row);

@@ -88,7 +88,7 @@ void StoreInfos(const EnvSpec& spec, const double* values, void* const* columns,
   }
 }
 
-// A heavy environment for RunCommand, which has it tell of the episode that it began.
+// A heavy environment for RunCommand, which makes it tell of the episode that it began.
 struct HeavyRef {
   using Action = HeavyEnv::Action;
   using Obs = HeavyEnv::Obs;

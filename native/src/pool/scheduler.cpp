@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is sent and who claims it; scheduler_threads.cpp has the workers.
+// Work that is sent and claimed; scheduler_threads.cpp has the workers.
 #include "rollouts/pool/scheduler.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace rollouts {
 namespace {
 
-// Most that one claim takes: the list of what was claimed lies on a stack.
+// Most environments of one claim: their list lies on a stack.
 constexpr std::int32_t kMaxChunk = 1024;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Rows of one-byte arrays that share a cache line.
@@ -73,7 +73,8 @@ std::int32_t Scheduler::ChunkSize(std::int32_t sent) const {
 // True for rounds that the caller of Recv runs alone.
 bool Scheduler::IsCheap(std::int64_t count) const { return count * step_cost_ns_ < kInlineNs; }
 
-// Engines may take seconds to begin an episode: chunk by chunk, deadlines and signals are seen.
+// True for rounds in one piece. Chunks of engines, which may take seconds to begin an episode, let
+// deadlines and signals be seen.
 bool Scheduler::RunsInline(std::int64_t count) const {
   return IsCheap(count) || (num_workers_ == 0 && light_);
 }
@@ -131,7 +132,7 @@ void Scheduler::ForAllEnvs(const EnvTask& task, std::int32_t chunk, bool alone,
   Share({run, chunk}, poll);
 }
 
-// Has all participants do a task; true where it said so everywhere.
+// Shares a task with all participants; true where it said so everywhere.
 bool Scheduler::Share(const SharedTask& task, const std::function<void()>& poll) {
   shared_done_.store(0, std::memory_order_relaxed);
   shared_good_.store(true, std::memory_order_relaxed);

@@ -32,7 +32,7 @@ void Scheduler::Start() {
   for (std::future<void>& future : made) future.get();
 }
 
-// On the worker's own thread; false when it cannot work, and `made` says why.
+// Called on the worker's own thread; false when it cannot work, and `made` says why.
 bool Scheduler::MakeOwn(std::int32_t worker, std::promise<void>& made) {
   try {
     // before the first write: pages lie where their thread runs then

@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// How long a thread spins before it parks: longer than the Python code between
+// The time that a thread spins before it parks: longer than the Python code between
 // two steps, shorter than a policy's inference.
 inline constexpr std::chrono::microseconds kSpin{30};
 // Rounds of sends that are cheaper than this run on the caller alone.
@@ -17,7 +17,7 @@ inline constexpr std::int64_t kInlineNs = 8'000;
 inline constexpr std::int64_t kReserveNs = 50'000;
 // A chunk is worth claiming when it computes this long.
 inline constexpr std::int64_t kChunkNs = 2'000;
-// Where an engine steps several environments at once, a step that is cheaper than this is not worth a
+// Least cost of a step, where an engine steps several environments at once, that is worth a
 // thread that wakes for it.
 inline constexpr std::int64_t kGroupNs = 40'000;
 

@@ -19,7 +19,7 @@ Options HeavyOptions() {
   return ListOptions<Env>({});
 }
 
-// By its options, one of which may name another model or game.
+// The spec by its options, one of which may name another model or game.
 template <HeavyEnvironment Env>
 EnvSpec HeavySpec(const OptionColumns& options) {
   const HeavyType& type = HeavyTypeOf<Env>();

@@ -10,7 +10,7 @@
 namespace rollouts {
 namespace {
 
-// Of one type, known to the compiler: nothing in the loop is virtual, as in a program of its own.
+// A loop of one type, known to the compiler: nothing in it is virtual, as in a program of its own.
 template <typename Env>
 class PlainLoopOf final : public PlainLoop {
   using Obs = typename Env::Obs;
@@ -89,7 +89,7 @@ class PlainLoopOf final : public PlainLoop {
 
   const typename Env::Config config_;
   const EnvSpec spec_;
-  const std::int64_t obs_bytes_;  // of a row
+  const std::int64_t obs_bytes_;  // a row's
   const std::int32_t max_episode_steps_;
   const std::uint64_t seed_;
   std::vector<One> envs_;

@@ -17,7 +17,7 @@ constexpr std::array kReserved{"key",        "probability", "priority", "times_s
                                "table_size", "stream_id",   "start",    "length",
                                "insert_index", "num_inserts"};
 
-// Where a field's values come from: looked up once, not for each batch.
+// Finds where a field's values come from: looked up once, not for each batch.
 GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   using Source = GatherPlan::Source;
   GatherPlan::Field field{.spec = spec, .value_bytes = 1};
@@ -76,7 +76,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
                       ", expected 0 (one row, no axis) or more");
     }
     fields_.push_back(Resolve(layout, spec));
-    // which tells how many items are worth a thread
+    // this tells how many items are worth a thread
     item_bytes_ += fields_.back().rows() * fields_.back().value_bytes;
   }
 }

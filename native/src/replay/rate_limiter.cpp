@@ -11,7 +11,7 @@
 namespace rollouts::replay {
 namespace {
 
-// Of an empty table nothing can be sampled.
+// Nothing can be sampled from an empty table.
 void CheckMinSize(std::int64_t min_size) {
   if (min_size < 1) {
     throw SpecError("the rate limiter's min_size is " + std::to_string(min_size) +

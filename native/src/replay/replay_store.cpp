@@ -274,7 +274,7 @@ void ReplayStore::Gather(const GatherPlan& plan, std::vector<Sampled>& batch,
 }
 
 void ReplayStore::Drop(std::vector<Sampled>& batch) {
-  // rows whose item has gone meanwhile go with the last reference
+  // rows of an item that is gone meanwhile go with the last reference
   for (const Sampled& sampled : batch) sampled.run.Unref(allocator_);
   batch.clear();
 }

@@ -139,7 +139,7 @@ bool LoadedChunks::Follows(std::int64_t i) const {
          chunk.first_row == before.first_row + before.num_rows;
 }
 
-// Whose frames are found walking forward from the chunk with a run's oldest one: no row shows an
+// Frames are found walking forward from the chunk with a run's oldest one: no row shows an
 // older frame than the row before it.
 void LoadedChunks::CheckFrames(std::int64_t i) {
   const Chunk& chunk = *chunks_[i];
@@ -299,7 +299,7 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
     const Table::Item& item = contents.items[slot];
     writer.Put(item.generation);
     writer.Put(static_cast<std::uint8_t>(item.live));
-    // of an unused slot only its generation counts, so that old keys stay unknown
+    // only the generation of an unused slot counts, so that old keys stay unknown
     if (!item.live) continue;
     PutRun(writer, item.run, index);
     writer.Put(item.priority);

@@ -43,7 +43,7 @@ void PutSelector(StateWriter& writer, const SelectorSpec& spec) {
   writer.Put(spec.exponent);
 }
 
-// What a store must be made of to understand another one's state.
+// The parts that two stores share if they understand each other's states.
 std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
                                       const std::vector<std::unique_ptr<Table>>& tables) {
   std::vector<std::uint8_t> bytes;
@@ -213,7 +213,7 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
     streams[i]->Load(std::move(saved[i]));
   }
   streams_ = std::move(streams);
-  // nobody has a claim: the exclusive lock waited for all that had
+  // no claim is left: the exclusive lock waited until every claim had ended
   is_claimed_.assign(streams_.size(), 0);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (const Table::Item& item : contents[i]->items) {

@@ -135,7 +135,7 @@ void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
   }
 }
 
-// By how many frames the stack moved on since the last row; all of them where nothing is shown
+// The frames by which the stack moved on since the last row; all of them where nothing is shown
 // again.
 std::int32_t Stream::FindShift(std::size_t c, const std::uint8_t* value, bool first) const {
   const ChunkLayout::Column& column = layout_.columns[c];
@@ -203,7 +203,7 @@ void Stream::WriteNumbers(std::size_t c, std::uint8_t* record) {
   }
 }
 
-// What WriteNumbers wrote, for the last row.
+// Reads what WriteNumbers wrote, for the last row.
 void Stream::ReadStacks() {
   for (std::size_t c = 0; c < stacks_.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
@@ -223,7 +223,7 @@ void Stream::ReadStacks() {
       std::size_t index = chunks_.size() - 1;
       while (index > 0 && chunks_[index]->frames[c].first > number) --index;
       const Chunk& holder = *chunks_[index];
-      // of a row that was trimmed, a frame may be gone
+      // a frame of a row that was trimmed may be gone
       if (number < holder.frames[c].first) continue;
       stacks_[c].numbers[k] = number;
       stacks_[c].frames[k] =

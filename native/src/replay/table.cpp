@@ -26,7 +26,7 @@ void CheckOrder(const TableSpec& spec) {
   }
 }
 
-// What no table can be; selectors and limiter check their own numbers.
+// Refuses what no table can be; selectors and limiter check their own numbers.
 void CheckSpec(const TableSpec& spec) {
   const std::string table = "table '" + spec.name + "': ";
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();

@@ -187,7 +187,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
   cut_obs_.clear();
   for (const std::int64_t stream : streams) {
     const Episodes::Open& open = episodes_.open(stream);
-    // of the others the last step has no next observation, and is left out
+    // the last step of the others has no next observation, and is left out
     if (!open.is_open || !open.is_known) continue;
     whole.push_back(stream);
     const std::uint8_t* const obs = episodes_.next_obs(stream);

@@ -49,7 +49,7 @@ thread_local Fiber* running = nullptr;
   )");
 }
 
-// Where a new stack begins: what the first switch pops has the function and the fiber. Who looks
+// Begins a new stack: what the first switch pops has the function and the fiber. A search
 // for callers finds none.
 [[gnu::naked, gnu::noinline]] void FirstFrame() {
   asm(R"(

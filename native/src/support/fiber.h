@@ -30,7 +30,7 @@ class Fiber {
   void Resume();
   bool ended() const { return ended_; }
 
-  // Of the code that a fiber runs: back to the caller of Start or Resume.
+  // Called by the code that a fiber runs: back to the caller of Start or Resume.
   void Stop();
   // The one that this thread is in; null: none.
   static Fiber* Current();

@@ -75,7 +75,7 @@ std::string XmlText(const fs::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {}).insert(0, 1, first);
 }
 
-// What is known so far of a model's files.
+// Facts known so far of a model's files.
 struct Search {
   std::set<std::string> values;
   std::set<fs::path> folders;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of several forms of the same loops, compiled for instruction sets, this machine can run.
+// Chooses, among forms of the same loops for instruction sets, one that this machine can run.
 #pragma once
 
 #include <vector>

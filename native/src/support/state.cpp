@@ -12,7 +12,7 @@ namespace {
 constexpr char kMagic[8] = {'r', 'o', 'l', 'l', 'o', 'u', 't', 's'};
 constexpr std::uint32_t kVersion = 5;
 
-// What state.h describes, as it lies in memory.
+// The header that state.h describes, as it lies in memory.
 struct Header {
   char magic[8];
   std::uint32_t version;
@@ -42,7 +42,7 @@ class Hash {
   std::uint64_t value_ = 0xCBF29CE484222325u;
 };
 
-// Of all bytes but its own.
+// The sum of all bytes but its own.
 std::uint64_t ChecksumOf(std::span<const std::uint8_t> sealed) {
   constexpr std::size_t kBefore = offsetof(Header, checksum);
   Checksum checksum;
@@ -51,7 +51,7 @@ std::uint64_t ChecksumOf(std::span<const std::uint8_t> sealed) {
   return checksum.value();
 }
 
-// Of an option, for the fingerprint.
+// An option as text, for the fingerprint.
 std::string Text(const OptionValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     return text->substr(text->find_last_of('/') + 1);  // npos + 1 is 0

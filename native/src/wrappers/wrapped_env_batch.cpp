@@ -82,7 +82,7 @@ class WrappedEnvBatch::Rows final : public RowSource {
 
  private:
   WrappedEnvBatch& batch_;
-  std::span<const std::int32_t> envs_;  // whose rows are not finished
+  std::span<const std::int32_t> envs_;  // environments whose rows are not finished
   const Work& work_;
   RowSource& source_;
   RowSource::Rows taken_;

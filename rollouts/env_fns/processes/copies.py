@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from rollouts.errors import DTypeError
 
 _UNCHANGING = (type(None), int, float, complex, str, bytes, np.number, np.bool_)
 
@@ -27,3 +30,18 @@ def copied(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:
         return value
+
+
+def plain_info(info: Any) -> dict[Any, Any]:
+    """An info as a dict; some environments return None.
+
+    Raises:
+      DTypeError: It is something else.
+    """
+    if type(info) is dict:
+        return info
+    if info is None:
+        return {}
+    if not isinstance(info, Mapping):
+        raise DTypeError(f"the info is of type {type(info).__name__}, expected a dict")
+    return dict(info)

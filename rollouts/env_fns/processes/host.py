@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import Leaf, leaves_of
 from rollouts.env_fns.processes import identity
+from rollouts.env_fns.processes.episode_rules import show_cut
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.lifecycle import CLOSE_TIMEOUT_S, HostOptions, close_at_exit
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record
@@ -170,16 +171,10 @@ class Host:
                 message = (indices.tolist(), [None] * len(indices), pickle.dumps(None))
                 self._send(part, Kind.RESET, pickle.dumps(message))
             return
-        self._mark_cut(rows)
+        show_cut(self.arrays, rows)
         for row in rows.tolist():
             self.records[row] = Record(row, objects=self.objects[row], failure=failure)
         self._finish(rows)
-
-    def _mark_cut(self, rows: Array | int) -> None:
-        self.arrays["reward"][rows] = 0.0
-        self.arrays["terminated"][rows] = False
-        self.arrays["was_reset"][rows] = False
-        self.arrays["truncated"][rows] = True
 
     def call(self, kind: Kind, messages: Sequence[Any], what: str) -> tuple[Any, ...]:
         """Sends a CALL or SET_ATTR to each part and returns N answers. Nothing may be in flight.
@@ -246,7 +241,7 @@ class Host:
             each = np.arange(self.num_envs)[rows].tolist()
             for row in each if self._fails_when_done else ():
                 if row in self._fails_when_done:
-                    self._mark_cut(row)
+                    show_cut(self.arrays, row)
                     record = self.records.setdefault(row, Record(row, objects=self.objects[row]))
                     record.failure, record.final_objects = self._fails_when_done.pop(row)
             if self._options.reports_each:

@@ -9,26 +9,23 @@ import pickle
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from rollouts.env_fns.leaves import leaves_of, nest
 from rollouts.env_fns.processes import identity
 from rollouts.env_fns.processes.begin import LAST_RESORT_S, begin_process, seeded_apart
-from rollouts.env_fns.processes.copies import copied
+from rollouts.env_fns.processes.copies import copied, plain_info
+from rollouts.env_fns.processes.episode_rules import RECOVERY_ATTEMPTS, EpisodeRules, show_cut
 from rollouts.env_fns.processes.failures import Failure
 from rollouts.env_fns.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.env_fns.processes.shared_memory import SharedMemory
 from rollouts.env_fns.processes.timing import StepTimer
 from rollouts.env_fns.processes.wire import Kind, WorkerLink, frame, make_orphan_test
-from rollouts.errors import DTypeError, EnvAttributeError, SpecError
-
-# a failed environment is made again after its reset has failed, and then given up till next step
-_RECOVERY_ATTEMPTS = 2
+from rollouts.errors import EnvAttributeError, SpecError
 
 
 def run_worker(
@@ -90,21 +87,6 @@ def hello_of(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
     return hello
 
 
-def _plain_info(info: Any) -> dict[Any, Any]:
-    """An info as a dict; some environments return None.
-
-    Raises:
-      DTypeError: It is something else.
-    """
-    if type(info) is dict:
-        return info
-    if info is None:
-        return {}
-    if not isinstance(info, Mapping):
-        raise DTypeError(f"the info is of type {type(info).__name__}, expected a dict")
-    return dict(info)
-
-
 def _serve(link: WorkerLink, worker: EnvWorker) -> None:
     """Obeys until the host is gone."""
     while (message := link.receive()) is not None:
@@ -147,14 +129,13 @@ class EnvWorker:
         memory: SharedMemory,
     ) -> None:
         """Args: report: takes rows that are done. envs: of makers. memory: of all environments."""
-        self._tell, self._envs, self._makers, self._setup = report, envs, makers, setup
-        self._mode = setup.autoreset_mode
+        self._tell, self._envs, self._setup = report, envs, setup
+        self._rules = EpisodeRules(envs, makers, setup)
         mine = slice(setup.first, setup.first + len(envs))
         arrays = memory.arrays
-        self._reward = arrays["reward"][mine]
-        self._terminated = arrays["terminated"][mine]
-        self._truncated = arrays["truncated"][mine]
-        self._was_reset = arrays["was_reset"][mine]
+        names = ("reward", "terminated", "truncated", "was_reset")
+        self._rows = {name: arrays[name][mine] for name in names}
+        self._reward, self._terminated, self._truncated, self._was_reset = self._rows.values()
         self._observation_leaves = leaves_of(envs[0].observation_space)
         self._action_space = envs[0].action_space
         self._action_leaves = leaves_of(self._action_space)
@@ -178,12 +159,6 @@ class EnvWorker:
         self._only_obs = self._obs[0][1] if only else None
         self._only_shape = self._obs[0][0].shape if only else None
         self._only_rows = [self._obs[0][1][row, ...] for row in range(len(envs))] if only else []
-        # an environment that begins an episode, whatever the action
-        self._must_reset = [True] * len(envs)
-        self._is_broken = [False] * len(envs)
-        self._num_made = [setup.incarnation] * len(envs)
-        # one that replaces another must not repeat its episodes
-        self._is_replacement = [setup.incarnation > 0] * len(envs)
         self._objects: list[tuple[Any, ...]] = [()] * len(envs)
         self._records: list[Record] = []
         self._timer = StepTimer(arrays, setup.index, mine)
@@ -216,7 +191,8 @@ class EnvWorker:
             flags[at] = False
         times = self._timer.begin()
         # local names, as cheap environments spend most of their time in this loop
-        envs, must_reset, reports_each = self._envs, self._must_reset, self._setup.reports_each
+        envs, must_reset = self._envs, self._rules.must_reset
+        reports_each = self._setup.reports_each
         rewards, only_rows, only_shape = self._reward, self._only_rows, self._only_shape
         for row, action in zip(rows, actions, strict=True):
             try:
@@ -261,17 +237,15 @@ class EnvWorker:
         self, row: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any
     ) -> None:
         """Shows a step, and begins the next episode where one ended and the mode says so."""
-        info = _plain_info(info)
+        info = plain_info(info)
         record = None
         if terminated or truncated:
-            if self._mode is AutoresetMode.SAME_STEP:
+            if self._rules.end(row):
                 # copies, as the reset may use the environment's objects again
                 record = Record(self._setup.first + row, final_info=copied(info))
                 record.final_objects = self._write(row, obs, is_final=True)
                 record.final_exact = () if self._is_plain(obs) else (copied(obs),)
-                obs, info = self._begin(row, None, None)
-            else:
-                self._must_reset[row] = self._mode is AutoresetMode.NEXT_STEP
+                obs, info = self._rules.begin(row, None, None)
             self._terminated[row] = terminated
             self._truncated[row] = truncated
         self._reward[row] = reward
@@ -318,7 +292,7 @@ class EnvWorker:
 
     def _begin_row(self, row: int, seed: int | None, options: dict[str, Any] | None) -> None:
         """Begins an episode; the row shows its first observation and nothing else."""
-        obs, info = self._begin(row, seed, options)
+        obs, info = self._rules.begin(row, seed, options)
         objects = self._write(row, obs)
         self._reward[row] = 0.0
         self._terminated[row] = self._truncated[row] = False
@@ -326,49 +300,20 @@ class EnvWorker:
         if info or objects:
             self._keep(Record(self._setup.first + row, info, objects=objects))
 
-    def _begin(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
-        self._must_reset[row] = True
-        if self._is_broken[row]:
-            self._make_again(row)
-        if seed is None and self._is_replacement[row]:
-            seed = self._seed_of_replacement(row)
-        self._is_broken[row] = True
-        obs, info = self._envs[row].reset(seed=seed, options=options)
-        info = _plain_info(info)
-        self._is_broken[row] = self._must_reset[row] = self._is_replacement[row] = False
-        return obs, info
-
-    def _make_again(self, row: int) -> None:
-        with contextlib.suppress(Exception):
-            self._envs[row].close()  # type: ignore[no-untyped-call]
-        self._envs[row] = self._makers[row]()
-        self._num_made[row] += 1
-        self._is_replacement[row] = True
-
-    def _seed_of_replacement(self, row: int) -> int | None:
-        """A seed that none of the environment's forerunners had."""
-        if self._setup.seed is None:
-            return None
-        env_id = self._setup.env_id_offset + self._setup.first + row
-        words = (self._setup.seed, env_id, self._num_made[row])
-        return int(np.random.SeedSequence(words).generate_state(1)[0])
-
-    def _fail(self, row: int, failure: Failure, num_attempts: int = _RECOVERY_ATTEMPTS) -> None:
+    def _fail(self, row: int, failure: Failure, num_attempts: int = RECOVERY_ATTEMPTS) -> None:
         """Cuts the row's episode short; the next one begins as after any end."""
         record = Record(self._setup.first + row, objects=self._objects[row], failure=failure)
-        self._must_reset[row] = True
-        if self._mode is AutoresetMode.SAME_STEP:
+
+        def show(obs: Any, info: Any) -> None:
+            record.info = info
+            record.objects = self._write(row, obs)
+
+        if self._rules.fail(row):
             for target, (_, array) in zip(self._final, self._obs, strict=True):
                 target[row] = array[row]
             record.final_objects = record.objects
-            for _ in range(num_attempts):
-                with contextlib.suppress(Exception):
-                    obs, record.info = self._begin(row, None, None)
-                    record.objects = self._write(row, obs)
-                    break
-        self._reward[row] = 0.0
-        self._terminated[row] = self._was_reset[row] = False
-        self._truncated[row] = True
+            self._rules.recover(row, num_attempts, show)
+        show_cut(self._rows, row)
         self._keep(record)
 
     # -- the rest --------------------------------------------------------------------

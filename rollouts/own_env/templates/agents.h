@@ -16,7 +16,7 @@ struct MyEnv {
     std::int32_t length = 20;      // fields on the line
   };
 
-  // What the agents share, as plain data. It and their arrays are the whole state.
+  // The part that agents share, as plain data. It and their arrays are the whole state.
   struct World {
     std::int32_t num_found;
   };

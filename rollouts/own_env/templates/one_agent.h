@@ -45,7 +45,7 @@ struct MyEnv {
     visit("step_cost", config.step_cost);
   }
 
-  // What they may be: Finite, Positive, Probability or Between.
+  // Checks of options: Finite, Positive, Probability or Between.
   template <typename Check>
   static void CheckConfig(const Config& config, Check& check) {
     check.Between("length", config.length, 2, 1000);

@@ -103,7 +103,7 @@ def _with_bias(registers: Registers, x: Ids, y: Ids) -> int | None:
 
 
 def clamp(registers: Registers, x: Tags, low: Tags | None, high: Tags | None) -> Tags:
-    """No less than `low`, no more than `high`."""
+    """Limits x to no less than `low` and no more than `high`."""
     bounds = [
         fallback if tags is None else registers.literal_value(without_rows(tags)[1][0])
         for tags, fallback in ((low, -math.inf), (high, math.inf))

@@ -255,7 +255,7 @@ def without_rows(*tags: Tags) -> tuple[int | None, list[Ids]]:
 
     Returns:
       axis: None where all rows share the numbers and there is no dimension of rows.
-      ids: of each, with that axis left out.
+      ids: those of each, with that axis left out.
     """
     if min(int(each.min(initial=0)) for each in tags) < 0:
         raise Unreadable("it uses where a maximum or minimum is")

@@ -37,10 +37,10 @@ _WHOLE = {"one_hot", "fill", "zero"}
 
 
 class Watcher(TorchFunctionMode):
-    """While entered, runs torch functions as they are and has their results in `memory`.
+    """Runs torch functions as they are, while entered, and keeps their results in `memory`.
 
     Raises:
-      SpecError: of a function that native code does not have; names the layer that called it.
+      SpecError: a function that native code does not have was called; names its layer.
     """
 
     def __init__(self, module: nn.Module, registers: Registers, memory: Memory) -> None:

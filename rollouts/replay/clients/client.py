@@ -92,7 +92,7 @@ class ReplayClient(SampledReplay):
         self._closed = False
         self._shards: dict[int, tuple[int, str]] = {}  # incarnation and actor, as last seen
         self._unclaimed: list[Draft] = []  # drafts of samples that timed out
-        self._news = News()  # that the service was not told yet
+        self._news = News()  # counts that the service was not told yet
 
     def __reduce__(self) -> Any:
         return sealed(ReplayClient, self._link, dict(self.tables), self._keys)

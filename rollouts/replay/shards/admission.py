@@ -52,7 +52,7 @@ class Admission:
         """Sets what fragments on their way may bring.
 
         Args:
-          num_steps: Of each environment, by worker; one worker's fragments follow each other, so
+          num_steps: Steps of each environment by worker; a worker's fragments follow each other, so
             what was open before them comes once.
           num_rows: Environments of a worker.
         """

@@ -64,11 +64,11 @@ class Driver:
         """Starts the shards, and feeding them where there are workers.
 
         Args:
-          coordinator: Whose fragments are taken.
+          coordinator: The coordinator whose fragments are taken.
           launch: See ShardSet.
           num_shards: How many.
-          tables: Of all shards together.
-          keys: Of the items.
+          tables: Tables of all shards together.
+          keys: Keys of the items.
           is_remote: Whether the shards fetch the fragments' arrays themselves.
           max_restarts: See ShardSet.
         """
@@ -350,8 +350,8 @@ class Driver:
 
         Args:
           attempt: Returns None where there is no result yet.
-          deadline: Of time.monotonic; None: none.
-          what: For the error.
+          deadline: A time of time.monotonic; None: none.
+          what: Its name in the error.
           wants_items: Whether only inserts help: made here if nobody else does, else an error.
           is_endless: Whether that there are no weights yet is an error.
         """

@@ -74,7 +74,7 @@ def join_batches(
       batches: One or more per shard.
       shares: The part of all draws that each batch's shard gets.
       size: Items in all shards.
-      beta: Of the importance weights.
+      beta: Exponent of the importance weights.
     """
     first = batches[0]
     joined: dict[str, Any] = {}

@@ -26,7 +26,7 @@ class KeyParts(NamedTuple):
 
 
 class KeyLayout:
-    """Where the bits of a key are: life, shard, uses, slot, from the highest, in 63 bits."""
+    """Layout of a key's bits: life, shard, uses, slot, from the highest, in 63 bits."""
 
     def __init__(self, max_size: int, num_shards: int) -> None:
         """Gives to the life what slots and shards leave over.

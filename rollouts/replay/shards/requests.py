@@ -100,8 +100,8 @@ class Requests:
         """Lets a client draw, or returns None where it has to wait.
 
         Args:
-          table: Which.
-          num_items: Of the batch, or those that are missing in it.
+          table: Its name.
+          num_items: Size of the batch, or those that are missing in it.
           policy_version: The newest.
           is_admitted: Whether the limiter admitted them before.
 

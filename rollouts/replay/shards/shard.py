@@ -115,7 +115,7 @@ class ShardReport:
     used_bytes: int = 0
     allocated_bytes: int = 0
     pid: int = 0
-    episodes: Episodes | None = None  # that ended in what an `add` inserted
+    episodes: Episodes | None = None  # episodes that ended in what an `add` inserted
 
 
 class ShardHandle(Protocol):
@@ -196,7 +196,7 @@ class ReplayShard:
         """Returns what there is of a sample, None where that is nothing.
 
         Args:
-          table: Which.
+          table: Its name.
           batch_size: Most items.
           policy_version: The newest in all shards.
         """

@@ -98,7 +98,7 @@ class ShardSet:
           num_shards: How many.
           num_rows: Environments of a worker.
           admissions: The limiters' accounts by table, which this keeps up to date.
-          max_restarts: Of each shard in 10 minutes; one that dies more often ends the replay.
+          max_restarts: Those of each shard in 10 minutes; one that dies more often ends the replay.
           wake: Called on any thread when a call ended.
         """
         self._launch = launch
@@ -108,7 +108,7 @@ class ShardSet:
         self._wake = wake
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
-        self.checkpoint: Checkpoint | None = None  # that shards which die start from
+        self.checkpoint: Checkpoint | None = None  # states from which shards start that have died
         # bounded, since nobody may read them any more
         self.episodes: deque[Episodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
@@ -120,7 +120,7 @@ class ShardSet:
         """Sends a fragment to its worker's shard, the same for all the worker's incarnations.
 
         Args:
-          info: Of the fragment.
+          info: Info of the fragment.
           payload: Its arrays, or what ShardHandle.call makes them of.
         """
         shard = self.shards[info.worker_id % len(self.shards)]

@@ -18,19 +18,19 @@ class Supply:
         return self._unfed[0] + 2
 
     def came(self) -> None:
-        """A fragment came."""
+        """Notes that a fragment came."""
         self.end, self._unfed = None, (0, None)
 
     def came_late(self) -> None:
-        """None came in time, though there are weights."""
+        """Notes that no fragment came in time, though there are weights."""
         self._unfed = (0, None)
 
     def found_no_weights(self, error: Exception) -> None:
-        """None can come before there are weights."""
+        """Notes that no fragment can come before there are weights."""
         self._unfed = (self._unfed[0] + 1, error)
 
     def why_none(self, fresh: int | None) -> Exception | None:
-        """Why nothing comes any more; None: it may.
+        """The reason why nothing comes any more; None: it may.
 
         `fresh`: an attempt that found no weights says why, if it is this one or a later one.
         """

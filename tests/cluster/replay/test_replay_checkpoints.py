@@ -82,7 +82,7 @@ def restore(directory: Path) -> list[Any]:
 
 
 def restore_elsewhere(directory: Path) -> list[Any]:
-    """Does what `restore` does in a process of its own, with a Ray of its own."""
+    """Runs `restore` in a process of its own, with a Ray of its own."""
     command = [sys.executable, __file__, str(directory)]
     there = subprocess.run(
         command, capture_output=True, text=True, timeout=600, env=environ_with_path()
@@ -110,7 +110,7 @@ def test_checkpoint_under_load_is_the_same_in_every_process(
     assert len(list(tmp_path.iterdir())) == 3
     fill(replay, replay.size() + 200)
     here = restore(tmp_path)
-    # of one moment of the call, with the samples that there were
+    # all are from one moment of the call, with the samples that there were
     for low, taken, high in zip(first, here[0], second, strict=True):
         assert low[1] <= taken[1] <= high[1] + 4 * 24 and low[2] == taken[2] == high[2]
     assert restore_elsewhere(tmp_path) == here

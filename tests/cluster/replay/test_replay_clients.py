@@ -52,7 +52,7 @@ def ray_exceptions() -> Any:
 
 
 def num_waiting(replay: ReplayService) -> int:
-    """How many batches clients wait for."""
+    """The number of batches that clients wait for."""
     assert replay._desk is not None
     return len(replay._desk._waiting)
 
@@ -76,7 +76,7 @@ def test_two_learners_sample_while_workers_insert(start: Start) -> None:
     stats = replay.stats()
     assert_replay_balanced(stats)
     table_stats = stats["tables"]["replay"]
-    # one account for all: exact, whoever samples
+    # one account for all: exact, for any sampling process
     assert table_stats["samples"] == 60 * 32 + here
     assert table_stats["inserts"] * 2 - table_stats["samples"] >= 50 * 2 - 400
     assert table_stats["sample_wait_s"] > 0 and table_stats["age"]["max"] >= 0
@@ -212,7 +212,7 @@ def test_ends_and_wrong_arguments_are_told(start: Start) -> None:
         client.update_priorities(np.zeros(1, np.int64), [-1.0])
     with pytest.raises(TimeoutError, match="within 0"):
         client.sample(24, timeout_s=0.0)
-    # what was asked then comes first
+    # samples asked for then come first
     before = client._numbers.__reduce__()
     assert len(client.sample(24, timeout_s=TIMEOUT_S).key) == 24
     assert client._numbers.__reduce__() == before
@@ -277,7 +277,7 @@ def test_another_driver_of_the_same_ray_samples_too(start: Start, tmp_path: Path
 
 
 def learn_elsewhere(path: Path, address: str) -> None:
-    """What the other driver does."""
+    """The other driver's program."""
     import logging
 
     import ray

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shard raises in its process arrives as what it is, and not as Ray's wrapping of it."""
+"""Errors that a shard raises in its process arrive as they are, not in Ray's wrapping."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of an error that a replay's shard raised; needs no Ray that runs."""
+"""Words on an error that a replay's shard raised; needs no Ray that runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayTaskError
 
-from rollouts.cluster.replay_link import shard_error
 from rollouts.errors import SpecError, WorkerError
+from rollouts.replay.on_ray.mailbox import shard_error
 
 TRACEBACK = 'File "shard.py", line 7, in load'
 

@@ -29,7 +29,7 @@ from replay_world import (
     sample_until,
 )
 
-from rollouts.distributed import RolloutCoordinator
+from rollouts import RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 from rollouts.replay import (
     MinSize,

@@ -18,7 +18,7 @@ from rollouts.distributed.weights import WeightStore
 ENV_ID = "simple_tag_v3"
 GROUPS = {group.name: group for group in rollouts.env_spec(ENV_ID).groups}
 POLICIES = tuple(GROUPS)
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 
 
@@ -39,7 +39,7 @@ class Net(torch.nn.Module):
 
 
 def make_state(policy: str, step: int, size: int = 0) -> dict[str, torch.Tensor]:
-    """What a policy has after so many steps; step 0 is what `make_policy` makes."""
+    """A policy's arrays after so many steps; step 0 is what `make_policy` makes."""
     generator = torch.Generator().manual_seed(100 * step + POLICIES.index(policy))
     return {
         name: tensor if name == "frozen" else torch.randn(tensor.shape, generator=generator)
@@ -163,7 +163,7 @@ class AgentsWorld:
     def _acting(self, policy: str) -> rollouts.NativePolicy:
         state: Any = make_state(policy, self.steps[policy], self._size)
         if self.steps[policy]:
-            # what a store gives back, narrowed
+            # a store's arrays, narrowed
             plain = WeightStore(transport=WeightTransport(dtype=self.options.dtype))
             plain.publish(state)
             assert plain.latest is not None

@@ -47,7 +47,7 @@ def start_by_value(actor_class: Any) -> Any:
 
 @contextmanager
 def opened_worlds(open_world: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """What opens worlds by a transport, options of `WeightTransport` and those of `open_world`.
+    """Opens worlds by a transport, options of `WeightTransport` and those of `open_world`.
 
     Their coordinators are closed at the end, and their learners killed.
     """

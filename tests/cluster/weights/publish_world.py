@@ -15,12 +15,12 @@ from learner_actors import start_by_value
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator, WeightTransport
 from rollouts.distributed.weights import WeightStore
 
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 
 
 def make_weights(step: int, size: int) -> dict[str, Any]:
-    """What a learner has after so many steps: changing arrays, and a frozen one."""
+    """A learner's arrays after so many steps: changing ones, and a frozen one."""
     generator = torch.Generator().manual_seed(step)
     return {
         "matrix": torch.randn(size, 3, generator=generator).t(),

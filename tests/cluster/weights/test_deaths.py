@@ -136,7 +136,7 @@ def test_learner_that_ray_starts_again_goes_on(ray_session: Any) -> None:
             with contextlib.suppress(ray.exceptions.RayActorError):
                 ray.get(learner.train.remote(), timeout=LIMIT_S)
                 break
-        # of the new life's weights, which began anew
+        # the worker acts with the new life's weights, which began anew
         version = here.publish()
         here.take_until(here.has_acted(version, {0, 1}))
         assert here.coordinator.stats()["weight_pulls"]["direct"] >= 2

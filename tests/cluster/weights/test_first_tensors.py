@@ -22,7 +22,7 @@ pytest.importorskip("ray.experimental.rdt", reason="a Ray without direct transpo
 pytestmark = [pytest.mark.system, needs_nixl]
 
 EMULATION: Any = "cpu-emulation"
-# what a hang is told from
+# the time after which a test hangs
 LIMIT_S = 300.0
 
 
@@ -48,7 +48,7 @@ def make_learner() -> Any:
                 if worker._rdt_manager is not None:
                     return worker._rdt_manager
                 threading.Event().wait(1.0)
-                # each that comes here makes one, as it found none
+                # several threads come here at once, each having found no manager, and make one
                 worker._rdt_manager = None
                 return made(worker)
 

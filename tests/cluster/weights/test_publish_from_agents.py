@@ -99,7 +99,7 @@ def test_workers_act_as_this_process_does_with_these_weights(
     assert_balanced(stats)
     assert stats["policy_lag_histogram"].keys() == {0} and stats["failures"] == {}
     pulls = stats["weight_pulls"]
-    # of each worker and policy that was published
+    # one pull for each worker and policy that was published
     way = transport if transport == "object_store" else "direct"
     assert pulls[way] >= 2 * 8
     if not options.get("delta"):
@@ -143,7 +143,7 @@ def test_learners_of_a_policy_each_make_one_version(world: Make, transport: str)
     here.take_until(7, {0, 1})
     assert publish("agent") == 8
     here.take_until(8, {0, 1})
-    # of another learner, and of this process
+    # the next versions are another learner's, and this process's
     assert here.publish() == 9
     here.take_until(9, {0, 1})
     assert publish(*POLICIES) == 10
@@ -249,7 +249,12 @@ def test_policies_that_only_workers_know_are_published_too(world: Make) -> None:
     here.take_until(here.publish(("agent",)), {0, 1})
     way = "direct" if HAS_NIXL else "object_store"
     assert here.coordinator.stats()["weight_pulls"] == {way: 2 * 3}
-    # which are then those who find out what is wrong
+    # the first worker that was there has said which policies there are
+    with pytest.raises(SpecError, match="unknown policy 'nobody'"):
+        here.coordinator.publish_from({"nobody": here.learner}, timeout_s=LIMIT_S)
+    with pytest.raises(SpecError, match="weights have the unknown policy 'w', expected"):
+        here.coordinator.publish_weights({"w": np.zeros(1)})
+    # workers then find out what is wrong
     assert here.coordinator.publish_from(here.learner, "lacking", timeout_s=LIMIT_S) == 3
     message = r"of policy 'agent': the policy does not take .* lacking\(\) of Actor\(.*Learner"
     with pytest.raises(WorkerError, match=message):

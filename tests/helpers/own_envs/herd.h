@@ -5,9 +5,9 @@
 
 struct Herd {
   struct Config {
-    std::int32_t num_dogs = 2;   // who drive
-    std::int32_t num_sheep = 4;  // who are driven
-    std::int32_t fields = 24;    // of the ring; the gate is at 0
+    std::int32_t num_dogs = 2;   // the drivers
+    std::int32_t num_sheep = 4;  // the driven
+    std::int32_t fields = 24;    // the ring's; the gate is at 0
     double panic = 0.05;         // probability that a sheep jumps anywhere
   };
   struct World {
@@ -75,7 +75,7 @@ struct Herd {
     const std::int32_t dogs = w.config.num_dogs;
     if constexpr (kPhase == 0) {
       if (i < dogs) {
-        // which way, and whether it runs
+        // its direction, and whether it runs
         const std::int32_t* action = w.actions.Of<std::int32_t>(0) + 2 * i;
         Move(w, i, (action[0] - 1) * (1 + action[1]));
       }

@@ -5,7 +5,7 @@
 
 struct Spaces {
   struct Config {
-    // of observations and of actions: a Discrete of n, else a shape whose digits are its sides
+    // types of observations and actions: a Discrete of n, else a shape whose digits are its sides
     std::int32_t obs_type = OBS_DTYPE, obs_n = 0, obs_shape = 2;
     std::int32_t act_type = 3, act_n = 0, act_shape = 2;
     bool obs_multi = false, obs_each = false, act_multi = false, act_each = false;

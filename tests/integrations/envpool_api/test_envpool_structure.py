@@ -89,7 +89,7 @@ COMPARED = [
     "Reacher-v5",
     "Taxi-v3",
 ]
-NOT_REPORTED = {"agent_pos"}  # of MiniGrid and BabyAI
+NOT_REPORTED = {"agent_pos"}  # an info of MiniGrid and BabyAI
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -115,7 +115,7 @@ def space_shape(space: Any) -> Any:
 
 
 def play(module: Any, task: str, face: str, **options: Any) -> tuple[Any, Any]:
-    """What reset and a step with no force return, of 2 environments."""
+    """The results of reset and of a step with no force, of 2 environments."""
     env = module.make(task, env_type=face, num_envs=2, seed=1, **options)
     first = env.reset()
     action = env.spec.action_space

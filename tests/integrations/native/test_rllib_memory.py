@@ -39,7 +39,7 @@ def config(env: str, num_envs: int = 3, *, shares: bool = True, **env_config: An
 
 
 def state_before(runner: Any, chunk: Any, earlier: dict[str, Any]) -> Any:
-    """What the module remembered before a chunk's first step, as tensors (1, ...)."""
+    """The module's state before a chunk's first step, as tensors (1, ...)."""
     if chunk.t_started == 0:
         state = tree.map_structure(lambda leaf: leaf.numpy(), runner.module.get_initial_state())
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What adapters share: infos by row, games' records, environments reached alone."""
+"""Parts that adapters share: infos by row, games' records, environments reached alone."""
 
 from __future__ import annotations
 

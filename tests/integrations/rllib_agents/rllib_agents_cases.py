@@ -112,7 +112,7 @@ class Recorded:
     """Calls `env.step` and keeps the actions."""
 
     def __init__(self, runner: Any) -> None:
-        """Of a runner whose environments step in bulk."""
+        """Takes a runner whose environments step in bulk."""
         self.actions: list[dict[str, Any]] = []
         self._step = runner.env.step
         runner.env.step = self
@@ -175,7 +175,7 @@ def by_hand(
 
 
 def key_of(episode: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """What tells episodes apart: all agents' first observations."""
+    """A key that tells episodes apart: all agents' first observations."""
     return tuple(np.asarray(episode[agent]["obs"][0]).tobytes() for agent in sorted(episode))
 
 

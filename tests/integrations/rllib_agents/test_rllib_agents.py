@@ -71,7 +71,7 @@ def test_episodes_are_those_of_rllib_s_own_runner(env_id: str, options: dict[str
 
 
 def facts(episode: MultiAgentEpisode) -> dict[str, Any]:
-    """What is not an array of steps."""
+    """All of an episode that is not an array of steps."""
     agents = episode.agent_episodes
     return {
         "lookback": episode._len_lookback_buffers,
@@ -123,7 +123,7 @@ def test_getters_read_what_rllib_s_own_episodes_say() -> None:
         mine = ours.sample(num_timesteps=3 * 12, explore=False)
         theirs = stock.sample(num_timesteps=3 * 12, explore=False)
     for one, other in zip(mine, theirs, strict=True):
-        # of agents that left RLlib's getters of actions and rewards fail, also in its own episodes
+        # RLlib's getters of actions and rewards fail for agents that left, also in its own episodes
         stayed = [a for a, each in one.agent_episodes.items() if not each.is_done]
         for indices in (-1, 5, slice(2, 9), slice(-3, None)):
             for name, agents in (("observations", None), ("actions", stayed), ("rewards", stayed)):

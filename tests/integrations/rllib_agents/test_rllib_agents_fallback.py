@@ -192,7 +192,7 @@ def test_a_failed_environment_is_truncated_at_its_last_observation() -> None:
         "tagging_distance": 1.0,
         "runner_exits_game_after_tagged": False,
         "on_env_error": "reset",
-        # of the second environment alone: two tags at once are more than a 32-bit number holds
+        # the second environment alone fails: two tags at once are above all 32-bit numbers
         "tag_reward_for_tagger": np.array([1.0, 3e38]),
     }
     runner = runner_of("TagContinuous-v0", 2, **options)

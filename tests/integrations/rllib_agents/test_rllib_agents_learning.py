@@ -83,7 +83,7 @@ def test_ppo_trains_one_of_two_modules_with_workers_and_evaluates(
 
 
 def _remote_weights(algo: Any) -> dict[str, dict[str, torch.Tensor]]:
-    """Of the worker that samples."""
+    """The weights of the worker that samples."""
     [states] = algo.env_runner_group.foreach_env_runner(
         lambda runner: {name: module.state_dict() for name, module in runner.module.items()},
         local_env_runner=False,

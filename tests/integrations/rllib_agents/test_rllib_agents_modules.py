@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who acts for whom in RolloutsMultiAgentEnvRunner, what learners make of it, what is refused."""
+"""Modules that act for agents in RolloutsMultiAgentEnvRunner, learners, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of Stable-Baselines3's native rollouts share: models, callbacks, replays."""
+"""Parts of the tests of Stable-Baselines3's native rollouts: models, callbacks, replays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import rollouts
 
 ROLLOUT = ("observations", "actions", "rewards", "returns", "advantages", "episode_starts",
            "values", "log_probs")  # fmt: skip
-# of "auto", which leaves machines without fused multiply-add to torch
+# the choice of "auto", which leaves machines without fused multiply-add to torch
 EXPECTED = "torch" if rollouts._native.policy_kernels_in_use() == "emulated" else "native"
 NUM_ENVS, NUM_STEPS = 6, 41
 FAILING = {"on_env_error": "reset", "gravity": [9.8, 9.8, 9.8, 1e308, 9.8, 9.8]}
@@ -111,7 +111,7 @@ def assert_replayed(model: Any, twin: Twin) -> None:
         a, b = getattr(expected, name), getattr(found, name)
         assert (a.dtype, a.shape) == (b.dtype, b.shape), name
         exact = name in ("observations", "actions", "episode_starts")
-        # of values: native sums are in another order than torch's; rewards have some of them
+        # values differ: native sums are in another order than torch's; rewards have some of them
         scale = max(1.0, float(np.abs(a).max()))
         np.testing.assert_allclose(b, a, atol=0 if exact else 1e-5 * scale, rtol=0, err_msg=name)
     assert (expected.pos, expected.full) == (found.pos, found.full)

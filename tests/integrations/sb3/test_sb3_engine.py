@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes the policy of Stable-Baselines3's rollouts: native code or torch, and why."""
+"""The engine of Stable-Baselines3's rollouts: native code or torch, and why."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_policy_that_becomes_another_is_read_again() -> None:
     state = make_model(policy_kwargs={"net_arch": [5]}, seed=9).get_parameters()
     model.policy.load_state_dict(state["policy"])
     go_on()
-    # what nobody calls in native code
+    # a method that native code does not call
     model.rollout_engine = "auto"
     model.policy.value_net.register_forward_hook(lambda *_: None)
     go_on()

@@ -98,7 +98,7 @@ def test_callbacks_see_every_step_with_what_the_library_shows(env_id: str) -> No
     for t, shown in enumerate(seen.shown):
         # the model has learnt since: only what the environment says is asked of the twin
         assert shown["num_timesteps"] == (t + 1) * NUM_ENVS
-        # what a truncation leaves behind aside
+        # names that a truncation leaves behind
         left = {"done", "idx", "terminal_obs", "terminal_value"}
         assert stock.shown[t]["names"] - left <= shown["names"]
         for name in ("values", "log_probs", "actions", "new_obs", "obs_tensor", "clipped_actions"):

@@ -58,7 +58,7 @@ def test_an_evaluation_takes_the_training_statistics_and_counts_nothing(algorith
     callback = EvalCallback(evaluated, n_eval_episodes=4, eval_freq=16, verbose=0, warn=False)
     model.learn(16 * 4 * 2, callback)
     assert callback.evaluations_results is not None and callback.n_calls == 32
-    # of the last evaluation, during the training's last step
+    # those of the last evaluation, during the training's last step
     trained, seen = env.observation_statistics, evaluated.observation_statistics
     assert 0 < seen.count <= trained.count
     sync_envs_normalization(env, evaluated)

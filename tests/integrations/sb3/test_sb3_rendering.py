@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecVideoRecorder
 
 
 class ImageSequenceClip:
-    """What the recorder calls of moviepy, which wants an older Pillow than the tests are run with.
+    """The part of moviepy that the recorder calls; it wants an older Pillow than the tests have.
 
     Writes with imageio, as moviepy does; where moviepy is installed, it is taken.
     """

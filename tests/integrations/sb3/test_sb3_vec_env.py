@@ -297,7 +297,7 @@ class TestRefusals:
 
 
 class TestCorruption:
-    """What the traps would do if they were not handled."""
+    """Damage that the traps would do if they were not handled."""
 
     def test_read_only_rewards_break_ppo_where_a_time_limit_cuts(self) -> None:
         class ReadOnly(NativeVecEnv):

@@ -153,7 +153,7 @@ struct Worlds {
       launch.record_steps = round % 2;
       launch.action_step = round * kRecorded;
       for (std::int64_t i = 0; i < kWorlds; ++i) {
-        // of the heap, whose ends a sanitizer knows
+        // memory of the heap, whose ends a sanitizer knows
         const auto memory = std::make_unique<std::max_align_t[]>(
             static_cast<std::size_t>(launch.memory.bytes) / sizeof(std::max_align_t) + 1);
         std::memset(memory.get(), 0xA5, static_cast<std::size_t>(launch.memory.bytes));
@@ -228,7 +228,7 @@ const std::map<std::string, std::function<void()>>& Scenarios() {
 }  // namespace
 }  // namespace rollouts
 
-// Without an argument: lists the scenarios.
+// Lists the scenarios where there is no argument.
 int main(int argc, char** argv) {
   const auto& scenarios = rollouts::Scenarios();
   if (argc < 2) {

@@ -14,7 +14,7 @@ namespace rollouts::units {
 
 using Body = void (*)();
 
-// By name, such as "SumTree.FindsTheWeight".
+// Tests by name, such as "SumTree.FindsTheWeight".
 inline std::map<std::string, Body>& Tests() {
   static std::map<std::string, Body> tests;
   return tests;

@@ -9,7 +9,7 @@
 namespace rollouts {
 namespace {
 
-// What Configs look at of an environment: fields of every kind that a lane holds.
+// The part of an environment that Configs look at: fields of every kind that a lane holds.
 struct LanedEnv {
   struct Config {
     double length = 0.1;

@@ -113,7 +113,7 @@ TEST(Rng, BelowTakesEachNumberAboutAsOften) {
 }
 
 TEST(Rng, BelowRefusesTheWordsThatWouldFavourSmallNumbers) {
-  // of 2^31 + 1 numbers almost half of all words must be drawn anew
+  // almost half of all words must be drawn anew for 2^31 + 1 numbers
   Rng rng(3, 0, 0);
   const std::uint32_t n = (1u << 31) + 1;
   for (int i = 0; i < 1000; ++i) CHECK(rng.Below(n) < n);

@@ -35,7 +35,7 @@ TEST(LaneRng, GivesWhatRngGivesWhileItIsValid) {
 }
 
 TEST(LaneRng, IsInvalidWhereRngWouldDrawAnew) {
-  // of three, the word 0 would favour the first number
+  // the word 0 would favour the first of three numbers
   LaneRng rejected{0, 0, 0, 0, 4};
   rejected.Below(3);
   CHECK(!rejected.valid());

@@ -224,7 +224,7 @@ TEST(Event, ADeadlineEndsTheWaitWithTheLastAnswer) {
   CHECK(!event.WaitUntil([&] { return ++looks < 0; }, In(milliseconds(5)), microseconds(10)));
   CHECK(Event::Clock::now() - begin >= milliseconds(5));
   CHECK(looks > 2);
-  // who becomes ready at the very end is ready
+  // an event that becomes ready at the very end is ready
   looks = 0;
   CHECK(event.WaitUntil([&] { return ++looks > 33; }, In(milliseconds(1)), microseconds(0)));
 }

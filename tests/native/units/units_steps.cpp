@@ -238,7 +238,7 @@ TEST(Step, AFailureIsARowOfZerosThatEndsTheEpisode) {
     CHECK(world.Is(false, true));
     CHECK_EQ(world.obs, 0);
     CHECK_EQ(world.reward, 0.0);
-    CHECK_EQ(world.episode_return, 10.0);  // of what came before
+    CHECK_EQ(world.episode_return, 10.0);  // the return of what came before
     if (mode == AutoresetMode::kSameStep) CHECK_EQ(world.final_obs, 0);
     CHECK(world.clock.ended);
     world.Step(3);

@@ -211,7 +211,7 @@ TEST(Stream, SingleFramesBecomeStacksThatBeginWithZeros) {
   rows.AppendFrame(7);
   CHECK(rows.StackAt(0) == (Frames{0, 0, 1}));
   CHECK(rows.StackAt(1) == (Frames{0, 1, 2}));
-  CHECK(rows.StackAt(4) == (Frames{3, 4, 5}));  // of two chunks
+  CHECK(rows.StackAt(4) == (Frames{3, 4, 5}));  // its frames are in two chunks
   CHECK(rows.StackAt(5) == (Frames{0, 0, 6}));
   CHECK(rows.StackAt(6) == (Frames{0, 6, 7}));
   CHECK_EQ(rows.NumFrames(), 7);

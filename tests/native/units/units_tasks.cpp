@@ -46,7 +46,7 @@ struct Running {
   Scheduler scheduler;
 };
 
-// Which ranges a task was called with, and by whom.
+// The ranges that a task was called with, and their participants.
 struct Calls {
   void operator()(std::int32_t participant, EnvRange envs) {
     const std::lock_guard lock(mutex);

@@ -84,7 +84,7 @@ class Reference:
         self.env.notifications = False
 
     def reset(self, seed: int) -> Observation:
-        # what the wrapper's reset draws its seed from
+        # the wrapper's reset draws its seed from it
         self.env._np_random = self  # type: ignore[assignment]
         self.seed = seed
         return self.env.reset()[0]

@@ -78,7 +78,7 @@ def test_pictures_are_those_of_gymnasium(env_id: str, options: dict[str, Any]) -
         for _, action in zip(range(STEPS), random_actions(ours), strict=False):
             obs, *_ = ours.step(action[None])
             theirs.step(action)
-            # of the bodies' places one substep before, as MuJoCo leaves them
+            # a picture shows the bodies one substep before, as MuJoCo leaves them
             check_picture(obs[0], theirs.render())
     theirs.close()
 
@@ -153,7 +153,7 @@ def test_pictures_are_those_of_dm_control(
 
 
 def test_a_camera_without_a_place_of_its_own_is_the_same_in_all_episodes() -> None:
-    """Where Gymnasium's looks at the middle of what each environment showed first."""
+    """Gymnasium's camera looks at the middle of what each environment showed first."""
     model = gymnasium.make("InvertedPendulum-v5").unwrapped.model
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)

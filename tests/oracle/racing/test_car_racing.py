@@ -69,7 +69,7 @@ def reference_of(seed: int, index: int, **options: Any) -> gymnasium.Env:
 
 def assert_pictures_are_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
     away = np.abs(ours.astype(int) - theirs)
-    # of 255, on average; 5 to 9 are usual
+    # differences of 255, on average; 5 to 9 are usual
     assert away[SCORE].mean() < 16
     away[SCORE] = 0
     assert away.max() == 0, f"pixels differ at {np.argwhere(away.max(-1))[:5].tolist()}"

@@ -78,7 +78,7 @@ def test_resets_keep_colours_as_gymnasiums_do() -> None:
 
 
 def colours(env: rollouts.VectorEnv) -> list[list[int]]:
-    """Of the fields: the most frequent ones but for black."""
+    """Colours of the fields: the most frequent ones but for black."""
     found = []
     for frame in env.render():
         pixels = frame.reshape(-1, 3)

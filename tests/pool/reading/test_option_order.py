@@ -47,7 +47,7 @@ MULTI_ROOM = "MiniGrid-MultiRoom-N6-v0"
             "option min_acceleration is 2.0, and max_acceleration is 1.0 where it is not given, so "
             "that the low is above the high: give max_acceleration, too",
         ),
-        # of the second environment alone
+        # an option of the second environment alone
         (
             MULTI_ROOM,
             {"min_num_rooms": [2, 4], "max_num_rooms": 3},
@@ -77,7 +77,7 @@ def test_halves_of_a_range_are_compared_in_every_environment() -> None:
     for high in ([1.0, 2.0], 2.0):
         with pytest.raises(SpecError, match=r"healthy_z_min and healthy_z_max is .*low is above"):
             rollouts.make_vec("Hopper-v5", 2, healthy_z_min=[0.7, 3.0], healthy_z_max=high)
-    # of a mixed pool, too
+    # a mixed pool says so, too
     with pytest.raises(SpecError, match=r"healthy_z_min and healthy_z_max is .*low is above"):
         rollouts.make_vec(["Hopper-v5", "Hopper-v4"], healthy_z_min=[0.7, 3.0], healthy_z_max=1.0)
 

@@ -105,7 +105,7 @@ def test_frames_models_and_functions_are_no_options_of_the_core() -> None:
     assert read.frames == {"height": 3, "camera_name": "side"}
     assert read.model == {"body_mass": 1}
     assert read.functions["reward"].function is reward
-    # of another environment a reward is a number
+    # another environment's reward is a number
     assert native({"reward": 2.0}) == {"reward": 2.0}
     # what is given is not changed
     assert set(given_options) == {"render_height", "camera_name", "model", "reward", "gravity"}

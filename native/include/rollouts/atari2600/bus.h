@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU sees behind an address. A 6507 has 13 address lines: the cartridge is where line 12
+// The chip behind an address. A 6507 has 13 address lines: the cartridge is where line 12
 // is high, else line 7 chooses RAM and RIOT or the TIA.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace rollouts::atari2600 {
 
-// What is not the cartridge's. `bus` is the byte that was last on the data bus.
+// Reads from all chips but the cartridge. `bus` is the byte that was last on the data bus.
 inline ROLLOUTS_HD U8 ReadChips(Console& c, I32 address, U8 bus, I32 cycles) {
   if (!(address & 0x80)) return ReadTia(c, address, bus, cycles);
   if (address & 0x200) return ReadRiot(c.riot, c.inputs, address, cycles);

@@ -20,7 +20,7 @@ inline ROLLOUTS_HD void SelectSlice(Cartridge& cartridge, I32 slot, I32 slice) {
   cartridge.slices[slot] = static_cast<U32>(slice) * 1024;
 }
 
-// What an access to `address` switches.
+// Switches the banks that an access to `address` switches.
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD void TouchCartridge(Cartridge& cartridge, I32 address) {
   const I32 low = address & 0xfff;

@@ -20,7 +20,7 @@ using I32 = std::int32_t;
 inline constexpr I32 kWidth = 160;          // pixels of a line that are shown
 inline constexpr I32 kMaxHeight = 250;      // lines of a screen; 210 for most games
 inline constexpr I32 kLineClocks = 228;     // colour clocks of a line
-inline constexpr I32 kBlankClocks = 68;     // of them, before the first pixel
+inline constexpr I32 kBlankClocks = 68;     // those before the first pixel
 inline constexpr I32 kLineCycles = 76;      // CPU cycles of a line: 3 clocks each
 inline constexpr I32 kMaxInstructions = 25000;  // after so many, a frame is left unfinished
 inline constexpr I32 kNever = 0x7fffffff;
@@ -63,28 +63,28 @@ enum Object : I32 { kP0, kP1, kM0, kM1, kBall, kPlayfield, kObjects };
 
 struct Tia {
   // clocks of this frame, 0 where the frame began
-  I32 frame_start = 0;  // of the first line, which may have begun before
+  I32 frame_start = 0;  // the first line's, which may have begun before
   I32 first_shown = 0;
   I32 last_shown = 0;   // the clock after it
   I32 drawn_until = 0;
-  I32 line_start = 0;  // of the line that is drawn next, or on
+  I32 line_start = 0;  // that of the line that is drawn next, or further
   I32 row = 0;         // its first pixel in the screen
   I32 vsync_end = kNever;  // from then on, switching VSYNC off ends the frame
   I32 last_hmove = 0;      // may be negative: in a frame before
   I32 dump_end = 0;        // cycle, not clock
   I32 touched = 0;         // when the CPU last read or wrote a register
-  I32 touched_register = 0;  // which one, of a write; kReadAccess of a read
+  I32 touched_register = 0;  // the register of a write; kReadAccess for a read
   I32 too_late = kNever;   // any write from then on ends the frame
   I32 alarm = kNever;      // an access from then on needs more than others: see Notice
   I32 blanked = kNever;    // when the first access came that saw hmove_blank
-  I32 blanked_register = 0;  // which it was, as touched_register
+  I32 blanked_register = 0;  // its register, as touched_register
 
   U8 vsync = 0;
   U8 vblank = 0;
   U8 nusiz[2] = {};
   U8 colour[4] = {};  // P0, P1, playfield, background
   U8 ctrlpf = 0;
-  U8 reflect = 0;  // of CTRLPF, as this line shows it
+  U8 reflect = 0;  // CTRLPF's bit, as this line shows it
   U8 refp[2] = {};
   U8 pf[3] = {};
   U8 grp[2] = {};
@@ -101,7 +101,7 @@ struct Tia {
   U8 hmove_blank = 0;     // the first 8 pixels of this line are black
   U8 stars = 0;        // missile 0 moves on with every line
   U8 star_line = 0;    // 0..3, of the four lines after which it moves alike
-  U8 star_shape = 0;   // of missile 0 in this line: 0 its own, 1 wide, 2 none
+  U8 star_shape = 0;   // missile 0's in this line: 0 its own, 1 wide, 2 none
   U8 dump = 0;
   U8 stale = 0x3f;        // bit of Object: its mask is to be made again
   U8 present = 0;         // bit of Object: its mask, where not stale, is not empty
@@ -143,23 +143,23 @@ struct Decoded {
 
 struct Cartridge {
   const U8* rom = nullptr;  // borrowed, of all environments of the game
-  const Decoded* decoded = nullptr;  // of it, or null; borrowed as well
+  const Decoded* decoded = nullptr;  // the decoded rom, or null; borrowed as well
   U32 slices[4] = {};       // offset in rom of each KiB at 0x1000
   U8 bank = 0;
   U8 ram[128] = {};
   Dpc dpc;
 };
 
-// What a player's hands do, and the switches.
+// A player's inputs, and the switches.
 struct Inputs {
   U8 port_a = 0xff;      // joysticks, low where pushed
-  U8 switches = 0x3f;    // of the console
+  U8 switches = 0x3f;    // the console's
   U8 fire[2] = {0x80, 0x80};  // INPT4 and INPT5: high where not pressed
   // cycles until INPT0..3 go high
   I32 paddles[4] = {kEmptyPaddle, kEmptyPaddle, kEmptyPaddle, kEmptyPaddle};
 };
 
-// What is the same in all frames of a game.
+// Facts that are the same in all frames of a game.
 struct Board {
   CartridgeKind kind = CartridgeKind::kPlain;
   U8 pal = 0;
@@ -180,7 +180,7 @@ struct Console {
   U8 jammed = 0;         // the CPU met an instruction that stops it
   U8 partial = 0;        // the frame before ran out of instructions
   U8 odd_lines = 0;      // PAL: the frame before had an odd number of lines
-  U8 shown = 0;          // which of the screens is the newest
+  U8 shown = 0;          // number of the newest screen
   U8* screens[2] = {nullptr, nullptr};  // borrowed: (height, 160) palette indices
 };
 

@@ -8,7 +8,7 @@
 
 namespace rollouts::atari2600 {
 
-// What addressing leaves: an address, and the byte that was last on the data bus, which code among
+// Results of addressing: an address, and the byte that was last on the data bus, which code among
 // the chips' registers is made of.
 #define ROLLOUTS_ADDRESS_ZP address = b1, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPX address = (b1 + r.x) & 0xff, bus = b1, pc += 2
@@ -143,7 +143,7 @@ ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool whi
     // DEX or DEY
     const bool is_x = code[-1] == 0xca;
     U8 counter = is_x ? r.x : r.y;
-    // who jumped to the branch may have come with other flags
+    // a jump to the branch may have come with other flags
     if (while_positive && counter > 0x7f) return;
     rounds = while_positive ? counter : counter - 1;
     if (rounds > most) rounds = most;

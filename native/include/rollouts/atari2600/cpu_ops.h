@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the instructions of a 6507 do to its registers. Source: MOS MCS6500 data sheet; "Extra
+// The effect of a 6507's instructions on its registers. Source: MOS MCS6500 data sheet; "Extra
 // Instructions of the 65XX Series CPU" by Adam Vardy; decimal results that no data sheet tells:
 // ale-py.
 #pragma once
@@ -81,7 +81,7 @@ inline ROLLOUTS_NOINLINE U32 SubtractDecimal(U32 a, U32 v, U32 borrow) {
   return result | (a >= v + borrow ? 0x100u : 0u) | (((a ^ result) & (v ^ result)) >> 7) << 9;
 }
 
-// Of decimal sums only the values go to a function: registers whose address is taken stay in memory.
+// Only values of decimal sums go to a function: registers whose address is taken stay in memory.
 ROLLOUTS_INLINE void TakeDecimal(Cpu& r, U32 result) {
   r.a = static_cast<U8>(result);
   r.carry = (result >> 8) & 1;

@@ -20,11 +20,11 @@ enum Handler : U8 {
 };
 
 struct Instruction {
-  U8 handler = kStep;  // which leaves it to Execute, and decodes nothing
+  U8 handler = kStep;  // kStep leaves it to Execute, and decodes nothing
   U8 cycles = 0;
   U16 operand = 0;
   U16 rest = 1;  // instructions until one that may jump, with that one
-  I16 jump = 0;  // of a branch that is taken: how many bytes on
+  I16 jump = 0;  // how many bytes on a branch goes that is taken
 };
 
 // Instructions are found by pages that are switched as one.
@@ -45,7 +45,7 @@ inline constexpr bool IsHot(CartridgeKind kind, I32 address) {
   return (address & 0xfff) >= 0xfe0 || (HasRam(kind) && (address & 0xfff) < 0x100);
 }
 
-// How an operand is addressed.
+// Ways to address an operand.
 enum class Mode : U8 { kNone, IMM, ZP, ZPX, ZPY, AB, ABX, ABY, IZX, IZY };
 
 struct Decoding {
@@ -106,7 +106,7 @@ inline Decoding DecodingOf(U8 opcode) {
   }
 }
 
-// Which of a read's handlers, counted from the first; negative: none of them. `page`: the bytes that
+// A read's handler, counted from the first; negative: none of them. `page`: the bytes that
 // are switched together with the instruction.
 inline I32 ReadOf(CartridgeKind kind, Mode mode, const U8* page, Instruction& op) {
   const I32 operand = op.operand;

@@ -154,7 +154,7 @@ inline void ExecuteDecoded(Console& c, const Decoded& rom, I32 end) {
   I32 cycles = r.cycles;
   I32 pc = r.pc;
   I32 left = end;
-  const Instruction* first = records;  // of the page
+  const Instruction* first = records;  // the page's first
   const Instruction* op = records;
   I32 origin = 0;  // where the CPU sees the page
   I32 address;
@@ -175,7 +175,7 @@ Find:
   ENTER
 
 Step:
-  // of its block, only what is before it was done
+  // only what is before it in its block was done
   left += op->rest - 1;
   cycles -= op->cycles;
   pc = (origin + static_cast<I32>(op - first)) & 0xffff;
@@ -202,7 +202,7 @@ Leap:
   return;
 
 Wsync : {
-  // which is a write, too, and ends a frame that is too long
+  // WSYNC is a write, too, and ends a frame that is too long
   BeginAccess(c.tia, kWsyncRegister, cycles * 3);
   const I32 passed = cycles - c.tia.frame_start / 3;
   const I32 rest = passed % kLineCycles;

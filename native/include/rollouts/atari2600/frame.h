@@ -53,7 +53,7 @@ inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
   return false;
 }
 
-// What ale-py draws beyond the clock at which a frame ends, where that is within the picture.
+// Draws as ale-py does beyond the clock at which a frame ends, where that is within the picture.
 inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   Tia& tia = c.tia;
   if (clock <= tia.first_shown || clock >= tia.last_shown) return;
@@ -81,7 +81,7 @@ inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   for (I32 i = pixel; i % 4; ++i) row[i] = row[pixel - 1];
 }
 
-// What was left of an older frame, from the line on in which a CPU stopped. Frames that are unfinished
+// Greys out an older frame, from the line on in which a CPU stopped. Frames that are unfinished
 // otherwise are longer than the screen.
 inline ROLLOUTS_HD void GreyOut(Console& c) {
   I32 row = (c.cpu.cycles * 3 - c.tia.first_shown) / kLineClocks;

@@ -14,7 +14,7 @@ inline constexpr U32 kSystemSeed = 4753849;  // ale-py's setting system_random_s
 // resistance of a paddle: the least, and what a frame of turning changes
 inline constexpr I32 kLeastTurned = 27450;
 inline constexpr I32 kTurn = 23000;
-inline constexpr I32 kMaxPresses = 1000;  // of a key until RAM is as a mode wants it: some dozens
+inline constexpr I32 kMaxPresses = 1000;  // a key's, until RAM is as a mode wants it: some dozens
 
 struct GameConsole {
   Console console;
@@ -22,7 +22,7 @@ struct GameConsole {
   Mersenne system_random;      // draws where the timer stands after a reset; seeded the same always
   Mersenne sticky_random;      // draws whether an action is repeated
   I32 last_action = 0;  // what was done in the frame before
-  I32 resistances[2] = {};  // of the two paddles at the left port
+  I32 resistances[2] = {};  // those of the two paddles at the left port
   U8 screens[2][kWidth * kMaxHeight] = {};
 };
 
@@ -143,7 +143,7 @@ inline ROLLOUTS_HD void RunFrames(GameConsole& g, I32 frames) {
   for (I32 i = 0; i < frames; ++i) RunFrame(g);
 }
 
-// What a sticky action becomes.
+// The action that a sticky one becomes.
 inline ROLLOUTS_HD I32 DrawAction(GameConsole& g, I32 action, float repeat_probability) {
   // a number for either player
   if (DrawUnit(g.sticky_random) < static_cast<double>(repeat_probability)) action = g.last_action;
@@ -217,7 +217,7 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
   SetHands(g, 0);
 }
 
-// What ale-py's loadROM does but for the reset it ends with. `random_seed` is that of the sticky
+// Does as ale-py's loadROM, but for the reset at its end. `random_seed` is that of the sticky
 // actions.
 inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom, U32 random_seed,
                                 const Decoded* decoded = nullptr) {

@@ -6,11 +6,11 @@
 
 namespace rollouts::atari2600 {
 
-// What a player's hands have to do with.
+// The controllers of players.
 enum class Controls : U8 { kJoystick, kRightJoystick, kPaddles, kSwappedPaddles };
 
 struct Game {
-  const char* name;  // of ale-py's ROM file, without ".bin"
+  const char* name;  // the name of ale-py's ROM file, without ".bin"
   U64 hash;          // HashRom of the ROM
   U32 rom_size;      // bytes
   CartridgeKind kind;
@@ -18,7 +18,7 @@ struct Game {
   U8 hmove_blanks;
   Controls controls;
   I32 first_line;
-  I32 height;        // of the screen
+  I32 height;        // the screen's
   I32 most_turned;   // greatest resistance of a paddle
   U32 actions;       // bit a: ale-py's minimal set has action a
   U32 difficulties;  // bit d: difficulty d may be chosen

@@ -35,7 +35,7 @@ inline ROLLOUTS_HD U32 Draw(Mersenne& m) {
   return y ^ (y >> 18);
 }
 
-// In [0, 1).
+// A number in [0, 1).
 inline ROLLOUTS_HD double DrawUnit(Mersenne& m) { return Draw(m) / 4294967296.0; }
 
 }  // namespace rollouts::atari2600

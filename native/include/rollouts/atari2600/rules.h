@@ -7,7 +7,7 @@
 
 namespace rollouts::atari2600 {
 
-// How a number is read from a byte.
+// Ways to read a number from a byte.
 enum class Reading : U8 {
   kByte,
   kBcd,           // two decimal digits, of which each may be above 9
@@ -41,7 +41,7 @@ struct Points {
 struct Lives {
   U8 address = 0;  // 0: the table does not say
   Reading reading = Reading::kByte;
-  I32 more = 0;  // than the number in memory
+  I32 more = 0;  // by how much it is above the number in memory
 };
 
 // Whether a number in memory is as it says. Tests form groups: all of one group are enough.
@@ -53,7 +53,7 @@ struct Test {
   bool or_else = false;  // begins another group
 };
 
-// What a row of the table cannot say, and the functions below do.
+// Rules that no row of the table can say: the functions below have them.
 enum class Special : U8 {
   kNone, kBeamRider, kBreakout, kChopperCommand, kDemonAttack, kEnduro, kGravitar, kQbert,
   kRiverRaid, kStarGunner, kTennis, kVideoCheckers, kVideoPinball, kWizardOfWor,
@@ -76,9 +76,9 @@ struct Rules {
   Test over[4] = {};     // ends at kNever
 };
 
-// What is remembered from frame to frame. Plain data.
+// State that is remembered from frame to frame. Plain data.
 struct RulesState {
-  I32 reward = 0;  // of the last frame
+  I32 reward = 0;  // the last frame's
   I32 score = 0;
   I32 lives = 0;
   I32 seen = 0;  // a byte of the frame before, or points

@@ -7,7 +7,7 @@
 
 namespace rollouts::atari2600 {
 
-// Which KiB of the ROM the cartridge shows: those that its switches can choose.
+// True where the cartridge shows KiB of the ROM that its switches can choose.
 inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 rom_size) {
   const U32* const slices = cartridge.slices;
   const U32* const first = start.console.cartridge.slices;
@@ -16,7 +16,7 @@ inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 
     for (I32 i = 0; i < 3; ++i) {
       if (slices[i] % 1024 || slices[i] >= 8 * 1024) return false;
     }
-    // which is always the last
+    // the fourth slice always shows the last KiB
     return slices[3] == first[3];
   }
   if (kind == CartridgeKind::kPlain || kind == CartridgeKind::kFE) {
@@ -33,7 +33,7 @@ inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 
   return slices[0] % 4096 == 0 && slices[0] / 4096 < banks;
 }
 
-// Where the picture is drawn next: within the screen.
+// True where the next place to draw is within the screen.
 inline bool IsPicture(const Tia& tia, const Board& board) {
   const bool begun = tia.frame_start > -kLineClocks && tia.frame_start <= 0;
   if (!begun || tia.first_shown != tia.frame_start + kLineClocks * board.first_line ||

@@ -50,7 +50,7 @@ inline ROLLOUTS_HD void StrikePlayer(Console& c, I32 i, I32 clock, I32 column) {
   Touch(tia, 1u << (kP0 + i));
 }
 
-// Where RESM0, RESM1 or RESBL puts its object. Shortly after an HMOVE of some games, positions are
+// The object's position after RESM0, RESM1 or RESBL. Soon after an HMOVE of some games, positions are
 // others; `since` is in clocks.
 inline ROLLOUTS_HD I32 StruckPosition(I32 object, I32 since, I32 column) {
   struct Exception {
@@ -185,7 +185,7 @@ ROLLOUTS_INLINE bool IsSeen(const Tia& tia, I32 reg, U8 value) {
   }
 }
 
-// What a write to a register does but for WSYNC. Of every register the compiler leaves what is its own.
+// Writes to a register other than WSYNC. The compiler keeps only the code of a constant `reg`.
 ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I32 clock) {
   Tia& tia = c.tia;
   const I32 column = Column(tia, clock);
@@ -254,7 +254,7 @@ ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I3
     case 0x1b:
       tia.grp[0] = value;
       tia.old_grp[1] = tia.grp[1];
-      // of each register the delay chooses the new or the old one
+      // the delay chooses the new or the old value of each register
       Touch(tia, U32{!tia.vdelp[0]} << kP0 | U32{tia.vdelp[1]} << kP1);
       break;
     case 0x1c:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an access to the TIA shows, and what a frame remembers of accesses: how ale-py draws where a
-// frame ends within the picture depends on it.
+// The clock at which an access to the TIA shows, and a frame's accesses: ale-py's way to draw
+// a frame that ends within the picture depends on it.
 #pragma once
 
 #include "rollouts/atari2600/tia_picture.h"
@@ -50,7 +50,7 @@ inline ROLLOUTS_HD void SetAlarm(Console& c) {
   tia.alarm = tia.hmove_blank ? tia.first_shown + 1 : tia.too_late;
 }
 
-// What an access does from the alarm's clock on: the first one that sees HMOVE's blank in the picture
+// Notices an access from the alarm's clock on: the first one that sees HMOVE's blank in the picture
 // is remembered, and a write ends a frame that is too long.
 inline ROLLOUTS_NOINLINE void Notice(Tia& tia, I32 reg, I32 clock) {
   if (tia.alarm < tia.too_late) {

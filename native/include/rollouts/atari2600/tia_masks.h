@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a line's 160 pixels an object of the TIA has, and which objects meet.
+// Pixels of an object of the TIA among a line's 160, and objects that meet.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
 
 namespace rollouts::atari2600 {
 
-// Where the copies of a player or missile are, by NUSIZ: 8 bits, of 16 pixels each, from the first.
+// Places of a player's or missile's copies, by NUSIZ: 8 bits, of 16 pixels each, from the first.
 inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
   static constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
   return kCopies[nusiz & 7];
@@ -39,7 +39,7 @@ inline ROLLOUTS_HD void AddPattern(Mask& mask, U64 pattern, I32 position) {
   }
 }
 
-// Of every byte: its bits in reverse, and each of its bits four times.
+// For every byte its bits in reverse, and each of its bits four times.
 struct ByteTables {
   U8 reversed[256] = {};
   U32 four[256] = {};
@@ -136,7 +136,7 @@ inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   return mask;
 }
 
-// What is switched on, wherever it is.
+// True where the object is switched on, wherever it is.
 inline ROLLOUTS_HD bool ShowsPlayer(const Tia& tia, I32 i) {
   return tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
 }
@@ -177,12 +177,12 @@ inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
   tia.stale = 0;
 }
 
-// Where two objects meet. `m` has 64 pixels of each.
+// Records the objects that meet. `m` has 64 pixels of each.
 inline ROLLOUTS_NOINLINE void Meet(Tia& tia, const U64* m) {
   struct Pair {
     U8 a;
     U8 b;
-    U8 bit;  // of Tia::collisions
+    U8 bit;  // a bit of Tia::collisions
   };
   static constexpr Pair kPairs[15] = {
       {kM0, kP1, 1},        {kM0, kP0, 0},          {kM1, kP0, 3},        {kM1, kP1, 2},

@@ -13,7 +13,7 @@
 
 namespace rollouts::atari2600 {
 
-// What covers what, from the back: the background, then three layers. Each has pixels and a colour.
+// Layers from the back: the background, then three. Each has pixels and a colour.
 struct Layers {
   U64 pixels[3];
   U8 colours[4];  // the background's first

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the TIA shows, line by line. Nothing is drawn before a register changes the picture or the
+// The TIA's picture, line by line. Nothing is drawn before a register changes the picture or the
 // frame ends; then DrawUntil draws all that is due.
 #pragma once
 

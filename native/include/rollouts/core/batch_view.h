@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a batch's rows are written: one array per field, shared by CPU slots
+// Arrays for a batch's rows: one array per field, shared by CPU slots
 // and GPU tensors.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// Where the rows of one group of agents are written: (B, A) of each, row after row.
+// Arrays for the rows of one group of agents: (B, A) of each, row after row.
 struct GroupView {
   std::uint8_t* obs = nullptr;        // (B, A, obs_bytes)
   std::uint8_t* final_obs = nullptr;  // null unless autoreset is same-step
@@ -16,7 +16,7 @@ struct GroupView {
   std::uint8_t* truncated = nullptr;
   std::uint8_t* active = nullptr;
   double* episode_return = nullptr;
-  std::int64_t obs_bytes = 0;  // of one agent
+  std::int64_t obs_bytes = 0;  // one agent's
   std::int32_t num_agents = 0;
 };
 
@@ -32,7 +32,7 @@ struct BatchView {
   double* episode_return = nullptr;
   std::int32_t* episode_length = nullptr;
   void* infos[EnvSpec::kMaxInfos] = {};
-  // Of the episode that same-step autoreset began in a row, else undefined. Null unless
+  // Infos of the episode that same-step autoreset began in a row, else undefined. Null unless
   // autoreset is same-step and the spec has reset_infos.
   void* begun_infos[EnvSpec::kMaxInfos] = {};
   std::int64_t obs_bytes = 0;

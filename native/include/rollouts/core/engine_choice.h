@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which engine steps an environment, where several could and take each other's states.
+// The engine that steps an environment, where several could and take each other's states.
 #pragma once
 
 #include <atomic>

@@ -103,7 +103,7 @@ ROLLOUTS_HD constexpr bool IsWithin(std::int64_t value, std::int64_t low, std::i
 }
 inline constexpr const char* kNoSuchState = "has numbers that no state of the environment has";
 
-// What a light environment must have; the optional members are asked for where they are used.
+// Members that a light environment must have; optional ones are asked for where they are used.
 template <typename Env>
 concept LightEnvironment =
     requires(const typename Env::Config& config, typename Env::State& state,
@@ -115,7 +115,7 @@ concept LightEnvironment =
       Env::Observe(config, seen, obs);
     };
 
-// What a heavy one must have.
+// Members that a heavy one must have.
 template <typename Env>
 concept HeavyEnvironment =
     requires(const typename Env::Config& config, Env& env, const Env& seen,

@@ -18,7 +18,7 @@ struct ModelOverride {
   bool drawn() const { return !high.empty(); }
 };
 
-// Of one environment: one for each field, by name.
+// The fields that one environment overrides, by name.
 using ModelOverrides = std::vector<ModelOverride>;
 
 // A field as it is, to read.

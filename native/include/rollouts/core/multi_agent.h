@@ -39,9 +39,9 @@
 
 namespace rollouts {
 
-// What every multi-agent environment has of its agents, in the order of `Agents`.
+// Arrays that every multi-agent environment has of its agents, in the order of `Agents`.
 struct AgentStatus {
-  double* reward = nullptr;          // of this step; 0 before it
+  double* reward = nullptr;          // this step's; 0 before it
   double* episode_return = nullptr;  // sum of the rewards
   std::uint8_t* active = nullptr;    // in the episode when the step began; a Reset may clear it
   std::uint8_t* terminated = nullptr;  // left it in this step
@@ -66,8 +66,8 @@ struct WorldRef {
   typename Env::World& world;
   typename Env::Agents agents;
   AgentStatus status;
-  AgentActions actions;           // of a step alone
-  const float* tables = nullptr;  // of FillTables
+  AgentActions actions;           // set in a step alone
+  const float* tables = nullptr;  // what FillTables wrote
   std::int32_t num_agents = 0;
   std::int32_t elapsed_steps = 0;      // this one among them
   std::int32_t max_episode_steps = 0;  // 0: no limit
@@ -85,7 +85,7 @@ concept TellsWorld = requires(typename Env::World& world, AnyVisitor& visit) {
   Env::VisitWorld(world, visit);
 };
 
-// What a multi-agent environment must have.
+// Members that a multi-agent environment must have.
 template <typename Env>
 concept MultiAgentEnvironment =
     requires(const typename Env::Config& config, const WorldRef<Env>& world, typename Env::Obs* obs,
@@ -123,7 +123,7 @@ ROLLOUTS_HD constexpr std::int32_t NumAgents(const EnvSpec& spec) {
 // The loops over agents; a team of threads has its own in their place.
 template <typename Env>
 struct AgentLoops {
-  // What follows a Reset.
+  // Work that follows a Reset.
   template <int kPhase = 0>
   static inline void ResetPhases(const WorldRef<Env>& world) {
     if constexpr (ResetsAgents<Env>) {
@@ -193,7 +193,7 @@ struct AgentOutcome {
   std::uint8_t terminated, truncated, active;
 };
 
-// Where nothing was `stepped`, nobody has a reward, and those who are gone are not active.
+// An agent's outcome. No step (`stepped`): no reward, and agents that are gone are not active.
 // `truncated`: the world was.
 ROLLOUTS_HD inline AgentOutcome OutcomeOf(const AgentStatus& status, std::int32_t agent,
                                           bool stepped, std::uint8_t truncated) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between a host compiler and NVRTC, in one place. Environment
+// Differences between a host compiler and NVRTC, in one place. Environment
 // headers include this (through env.h) and contain no #ifdef of their own.
 #pragma once
 
 #if defined(__CUDACC_RTC__)
 
 #define ROLLOUTS_HD __host__ __device__
-// Of both as well; a call stays one, so that a kernel has its text once.
+// For both as well, but a call stays a call, so that a kernel has its text once.
 #define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
 // For the host's vector instructions alone.
 #define ROLLOUTS_FLATTEN

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an environment declares about itself: spaces, limits, extra info columns.
+// Facts that an environment declares: spaces, limits, extra info columns.
 // Plain data, so that a `constexpr` EnvSpec can live in a host+device header.
 #pragma once
 
@@ -31,7 +31,7 @@ struct SpaceSpec {
 
   DType dtype = DType::kFloat32;
   std::int32_t n = 0;     // number of values of a Discrete space
-  std::int32_t ndim = 0;  // of a Box
+  std::int32_t ndim = 0;  // a Box's dimensions
   std::int32_t shape[kMaxDims] = {};
   bool multi_discrete = false;
   bool elementwise = false;  // bounds per element (low[i], high[i]), else low[0], high[0]
@@ -58,7 +58,7 @@ struct InfoSpec {
   ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
-// A named piece of a flat observation, for who wants a dict of them. Parts of several dtypes lie in an
+// A named piece of a flat observation, for a dict of them. Parts of several dtypes lie in an
 // observation of bytes, each at a multiple of its elements' size.
 struct ObservationPart {
   const char* name = nullptr;
@@ -71,7 +71,7 @@ struct ObservationPart {
 struct GroupSpec {
   const char* name = nullptr;
   std::int32_t num_agents = 0;
-  SpaceSpec observation;  // of one agent, as is the next
+  SpaceSpec observation;  // one agent's, as is the next
   SpaceSpec action;
 };
 
@@ -79,10 +79,10 @@ struct GroupSpec {
 struct EnvSpec {
   static constexpr std::int32_t kMaxGroups = 8;
   static constexpr std::int32_t kMaxInfos = 12;
-  static constexpr std::int32_t kMaxInfoValues = 256;  // of all infos together
+  static constexpr std::int32_t kMaxInfoValues = 256;  // in all infos together
   static constexpr std::int32_t kMaxParts = 12;
 
-  // What a step of so many simulated ones costs: a second at most, which fits 32 bits.
+  // The cost of a step of so many simulated ones: a second at most, which fits 32 bits.
   static constexpr std::int32_t CostNs(std::int32_t one_ns, std::int32_t count) {
     const std::int64_t all = std::int64_t{one_ns} * count;
     return static_cast<std::int32_t>(all < 1'000'000'000 ? all : 1'000'000'000);

@@ -11,7 +11,7 @@ namespace rollouts {
 
 enum class AutoresetMode : std::int32_t { kNextStep, kSameStep, kDisabled };
 
-// What the pool asks of an environment.
+// Calls that the pool makes of an environment.
 enum class Command : std::uint8_t {
   kStep,
   kReset,    // start a new episode whatever the state
@@ -28,7 +28,7 @@ struct EpisodeClock {
   std::int32_t elapsed_steps = 0;
   double episode_return = 0;
   bool ended = false;  // the episode is over and the next one has not begun
-  // Which random stream of the seed it draws from: its own env_id, unless it goes on
+  // The random stream of the seed that it draws from: its own env_id, unless it goes on
   // from the saved state of another environment.
   std::uint32_t stream_id = 0;
 
@@ -78,7 +78,7 @@ ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, Clock& clock, bool forced) {
   clock.ended = false;
 }
 
-// What a step came to, once time limits are counted in.
+// Result of a step, with time limits counted in.
 struct Outcome {
   double reward = 0;
   bool terminated = false;
@@ -110,7 +110,7 @@ ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row, con
   out.episode_length[row] = clock.elapsed_steps;
 }
 
-// Where a row goes; borrows the view. `take_row()` is called once, just before the first write, so
+// A row's place; borrows the view. `take_row()` is called once, just before the first write, so
 // that a slow environment does not hold a row while it computes.
 template <typename View>
 struct BasicRowRef {
@@ -148,7 +148,7 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
-// Writes what an environment shows, `final`: as that of the episode that ended. One whose rows are
+// Writes an observation; `final`: that of the episode that ended. An environment whose rows are
 // not an array of its numbers writes them itself: with agents it has a row for each.
 template <typename EnvRef, typename Out>
 ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const Out& out, bool final) {

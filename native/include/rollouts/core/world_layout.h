@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where everything about a world of agents lies in its memory, on host and device.
+// Layout of a world of agents in its memory, on host and device.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"

@@ -9,7 +9,7 @@ namespace rollouts {
 // Estimators go through the columns in blocks of this many: their running sums stay in
 // registers and the first-level cache, and nothing is allocated. A GPU's thread has one.
 inline constexpr std::int64_t kColumnBlock = kInKernel ? 1 : 64;
-// Of the next block, where so many columns are left.
+// Columns of the next block, where so many are left.
 ROLLOUTS_INLINE constexpr std::int64_t NumColumns(std::int64_t left) {
   return left < kColumnBlock ? left : kColumnBlock;
 }

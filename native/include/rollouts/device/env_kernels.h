@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// Where rows are written; an array that nobody asked for is null.
+// Arrays for rows; an array that nobody asked for is null.
 struct DeviceRows {
   std::uint8_t* obs;
   std::uint8_t* final_obs;  // (N, ...), valid where an episode ended; null unless same-step
@@ -30,7 +30,7 @@ struct NoRows {
   static constexpr std::uint8_t* final_obs = nullptr;
 };
 
-// What a launch does. The same bytes on host and device; rollouts/device/launch_args.py writes them.
+// A launch. The same bytes on host and device; rollouts/device/launch_args.py writes them.
 struct EnvLaunch {
   std::int64_t num_envs;
   const void* configs;
@@ -42,10 +42,10 @@ struct EnvLaunch {
   std::int32_t command;
   std::int32_t num_steps;
   const void* actions;
-  std::int32_t action_bytes;  // of an element: 4 or 8
+  std::int32_t action_bytes;  // bytes of an element: 4 or 8
   ActionSource action_source;
   std::uint64_t action_seed;
-  std::int64_t action_step;   // of the first step, for random actions
+  std::int64_t action_step;   // the first step's, for random actions
   void* taken;                // (K, N, size) actions, written where not null
   std::int64_t record_steps;  // rows of each step are kept, else those of the last one
   DeviceRows rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launches of all kernels have in common: clocks, counts, faults, where actions come from.
+// The common part of all kernels' launches: clocks, counts, faults, sources of actions.
 #pragma once
 
 #include "rollouts/core/step.h"
@@ -41,7 +41,7 @@ struct ClockRef {
   std::uint32_t& stream_id;
 };
 
-// What episodes came to, of each environment since it was counted last.
+// Results of episodes, by environment since they were counted last.
 struct EpisodeTotals {
   std::int64_t* episodes;
   std::int64_t* lengths;

@@ -22,7 +22,7 @@ ROLLOUTS_HD inline std::uint16_t RoundedShift(std::uint32_t bits, std::int32_t s
   return static_cast<std::uint16_t>((bits + half) >> shift);
 }
 
-// Of a type that observations may have: the number itself, or the nearest.
+// A number in a type that observations may have: the number itself, or the nearest.
 template <typename To>
 struct NumberAs {
   template <typename From>

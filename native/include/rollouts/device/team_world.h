@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// What a team's threads share. The world's arrays are here so that a phase loads the addresses that it
+// Memory of a team's threads. The world's arrays are here so that a phase loads the addresses it
 // uses, and none rests in registers from one phase to the next.
 template <typename Env>
 struct TeamState {
@@ -40,7 +40,7 @@ struct TeamRows {
   const Team& team;
   const WorldRows& rows;
   bool written;
-  bool& truncated;  // of the last outcome
+  bool& truncated;  // the last outcome's
 };
 
 template <typename Team, typename Clock>
@@ -156,7 +156,7 @@ class TeamWorld {
     team_.ForEach(launch_.num_agents, [&](std::int32_t i) { run(state_.Ref(), i); });
   }
 
-  // Of the thread that drew.
+  // Called by the thread that drew.
   ROLLOUTS_HD void TakeDraws(Rng& rng) const {
     rng = Rng(clock_.seed, clock_.stream_id, rng.episode(), state_.draws);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch over worlds of agents is told. The same bytes on host and device;
+// Arguments of a launch over worlds of agents. The same bytes on host and device;
 // rollouts/device/launch_args.py writes them.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace rollouts {
 // A group of agents, and where its actions lie among a world's.
 struct DeviceGroup {
   std::int32_t num_agents = 0;
-  std::int32_t first_agent = 0;    // of the world's
+  std::int32_t first_agent = 0;    // place among the world's
   std::int32_t obs_size = 0;       // elements, of one agent
   std::int32_t action_size = 0;
   std::int64_t action_offset = 0;  // bytes in front of the first one's
@@ -37,7 +37,7 @@ ROLLOUTS_HD constexpr void DescribeGroups(const EnvSpec& spec, DeviceGroup* grou
   }
 }
 
-// Where a group's rows are written: (N, A) of each.
+// Arrays for a group's rows: (N, A) of each.
 struct GroupRows {
   std::uint8_t* obs;
   std::uint8_t* final_obs;  // valid where an episode ended; null unless same-step
@@ -54,16 +54,16 @@ struct WorldRows {
   GroupRows groups[EnvSpec::kMaxGroups];
 };
 
-// What is where in a team's shared memory, in bytes from its beginning, where its own state is.
+// Layout of a team's shared memory, in bytes from its beginning, where its own state is.
 struct TeamMemory {
   std::int32_t bytes;
-  std::int32_t actions;     // of a world; 0: they are in `action_memory`
+  std::int32_t actions;     // a world's; 0: they are in `action_memory`
   std::int32_t world;       // 0: worlds are stepped where they lie
-  std::int32_t obs;         // of `obs_rows` agents
+  std::int32_t obs;         // those of `obs_rows` agents
   std::int32_t obs_rows;    // 0: observations are written straight to their rows
 };
 
-// Of a team's own state, but for the addresses of its agents' arrays.
+// Bytes of a team's own state, without the addresses of its agents' arrays.
 inline constexpr std::int32_t kTeamStateBytes = 192;
 
 struct WorldLaunch {
@@ -84,11 +84,11 @@ struct WorldLaunch {
   std::int32_t num_steps;
   const void* actions[EnvSpec::kMaxGroups];
   void* taken[EnvSpec::kMaxGroups];             // (K, N, A, size) actions, written where not null
-  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // of an element: 4 or 8
+  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // an element's: 4 or 8
   ActionSource action_source;
   std::int32_t record_steps;  // rows of each step are kept, else those of the last one
   std::uint64_t action_seed;
-  std::int64_t action_step;     // of the first step, for random actions
+  std::int64_t action_step;     // the first step's, for random actions
   std::uint8_t* action_memory;  // (N, bytes of a world's actions)
   WorldRows rows;
   EpisodeTotals totals;

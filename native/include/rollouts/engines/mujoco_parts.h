@@ -14,7 +14,7 @@ namespace rollouts {
 // Consecutive numbers of an array of mjData.
 struct ModelPart {
   std::string name;        // as it was given
-  std::int32_t field = 0;  // of the table in engines/mujoco_parts.cpp
+  std::int32_t field = 0;  // row of the table in engines/mujoco_parts.cpp
   std::int64_t offset = 0;
   std::int64_t count = 0;
   std::vector<std::int64_t> shape;  // that of the array or of the object's row in it
@@ -31,7 +31,7 @@ bool NeedContactForces(const std::vector<ModelPart>& parts);
 // The name in mjData of the array that a part is of.
 const char* PartArray(const ModelPart& part);
 
-// Where a part's numbers are, for as long as the simulation lives.
+// The place of a part's numbers, for as long as the simulation lives.
 const double* PartData(const Physics& physics, const ModelPart& part);
 
 inline constexpr std::int32_t kNoKeyframe = -1;

@@ -17,7 +17,7 @@ class ModelCopy;
 class StateReader;
 class StateWriter;
 
-// What is read of a model.
+// Parts of a model that are read.
 struct ModelView {
   std::int32_t nq = 0;       // positions
   std::int32_t nv = 0;       // velocities
@@ -52,10 +52,10 @@ enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint
 // Kinds of things that have names in a model.
 enum class ModelObject { kBody, kJoint, kGeom, kSite, kSensor, kActuator, kTendon, kLight };
 
-// Of what type the values of a model's array are; mjtBool is a byte.
+// The type of the values of a model's array; mjtBool is a byte.
 enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
 
-// What is read of a simulation. The arrays are MuJoCo's own and change with every step. Those
+// Arrays of a simulation that are read. They are MuJoCo's own and change with every step. Those
 // that depend on positions lag one substep behind qpos, as MuJoCo leaves them after mj_step.
 struct DataView {
   const double* qpos = nullptr;             // (nq)
@@ -107,12 +107,12 @@ enum DataArray : DataArrays {
 
 // The bit of an array of mjData by its name; 0 where none is needed.
 DataArrays ArrayInLanes(std::string_view name);
-// How many simulations a thread is to step at once where lanes step them, and what each costs then
+// Simulations for a thread to step at once where lanes step them, and the cost of each then
 // that costs so much with MuJoCo.
 std::int32_t TogetherInLanes();
 std::int32_t CostInLanesNs(std::int32_t cost_ns);
 
-// How a task steps its simulation, the same at every step.
+// The way in which a task steps its simulation, the same at every step.
 struct StepKind {
   std::int32_t substeps = 1;
   bool up_to_date = false;      // by Physics::StepUpToDate, else by Physics::Step
@@ -122,7 +122,7 @@ struct StepKind {
   bool operator==(const StepKind&) const = default;
 };
 
-// Where an episode's start is written, between Physics::ResetData and ForwardUnactuated.
+// Arrays for an episode's start, between Physics::ResetData and ForwardUnactuated.
 struct StartView {
   double* qpos = nullptr;  // (nq)
   double* qvel = nullptr;  // (nv)
@@ -156,13 +156,13 @@ class PhysicsModel {
 
   const ModelView& view() const { return view_; }
   const std::string& xml_path() const { return xml_path_; }
-  // What an actuator takes; infinite where the model does not limit it.
+  // The numbers that an actuator takes; infinite where the model does not limit it.
   Range ControlRange(std::int32_t actuator) const;
   // Throws SpecError when the model has nothing of that kind and name.
   std::int32_t Id(ModelObject kind, const std::string& name) const;
   std::int32_t BodyId(const std::string& name) const { return Id(ModelObject::kBody, name); }
 
-  // Why lanes (rollouts/lanes/step.h) do not step simulations of it; empty: they do. The first call
+  // The reason why lanes (rollouts/lanes/step.h) do not step it; empty: they do. The first call
   // compares their steps with those of the MuJoCo that is loaded, which takes some milliseconds.
   const std::string& why_not_lanes() const;
   // Arrays that lanes leave otherwise than the MuJoCo that is loaded, and that no later step reads.
@@ -261,7 +261,7 @@ class Physics {
   // Computes what derives from positions and velocities, after Load. Throws as Step.
   void Refresh();
   std::int32_t num_contacts() const;
-  // Of its own model, as model_view().
+  // Asks its own model, as model_view() does.
   bool JointLimited(std::int32_t joint) const;
   // The model's first height field: where its heights begin in hfield_data, its rows, as many as
   // columns, and half of its width in metres. Throws SpecError where there is none such.
@@ -281,7 +281,7 @@ class Physics {
   // Throws SpecError for a state of another model or release of MuJoCo.
   void Load(StateReader& reader);
 
-  // What Save puts first: MuJoCo's release, and the numbers of mjSTATE_INTEGRATION. Throws
+  // The beginning of Save's bytes: MuJoCo's release, and the numbers of mjSTATE_INTEGRATION. Throws
   // SpecError where they are not there.
   struct SavedNumbers {
     std::int32_t release = 0;

@@ -32,7 +32,7 @@ struct PixelConfig {
   std::string pixel_camera_name;      // in place of a number
   bool pixel_gymnasium = false;       // whether cameras are chosen and look as Gymnasium's
   std::string pixel_lens;             // fields of the free camera: "distance=4 lookat=0,0,1.15"
-  std::string pixel_flags;            // of mjtVisFlag: "14=1"
+  std::string pixel_flags;            // fields of mjtVisFlag: "14=1"
 
   template <typename Visitor>
   static void VisitPixels(PixelConfig& config, Visitor& visit) {
@@ -50,7 +50,7 @@ struct PixelConfig {
   }
 };
 
-// Where a camera is. Fields are those of MuJoCo's mjvCamera.
+// A camera's place. Fields are those of MuJoCo's mjvCamera.
 struct PixelCamera {
   std::int32_t type = 0;
   std::int32_t fixedcamid = 0;
@@ -64,7 +64,7 @@ struct PixelCamera {
 
 class PixelRenderers;
 
-// What one environment shows. Used by one thread at a time.
+// The view of one environment. Used by one thread at a time.
 class PixelView {
  public:
   // Null without from_pixels. Throws SpecError for a camera or a flag that there is not.

@@ -20,13 +20,13 @@ struct PlanarPoint {
   float y = 0;
 };
 
-// What a shape is made of, with Box2D's defaults.
+// The material of a shape, with Box2D's defaults.
 struct PlanarMaterial {
   float density = 0;
   float friction = 0.2F;
   float restitution = 0;
   std::uint16_t category = 0x0001;
-  std::uint16_t mask = 0xFFFF;  // of the categories it collides with
+  std::uint16_t mask = 0xFFFF;  // the categories it collides with
   bool sensor = false;          // has contacts, and stops nothing
 };
 
@@ -67,7 +67,7 @@ struct PlanarTurn {
 // made: the constructor throws EngineError.
 bool HasBox2D();
 
-// How many turns of RunPlanarTurns share instructions; 1: none.
+// The number of turns of RunPlanarTurns share instructions; 1: none.
 std::int32_t PlanarTurns();
 
 // Calls turn(0) to turn(count - 1) on this thread. Turns that step worlds are halted in the middle
@@ -75,7 +75,7 @@ std::int32_t PlanarTurns();
 // bits. Rethrows the first exception of a turn, after all have ended.
 void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn);
 
-// Not thread-safe; several threads may have worlds of their own. Functions throw
+// A world of Box2D. Not thread-safe; several threads may have their own. Functions throw
 // std::runtime_error where Box2D's assertions fail, and the world is only to be destroyed then.
 class PlanarWorld {
  public:
@@ -109,7 +109,7 @@ class PlanarWorld {
   std::span<const PlanarContact> Contacts() const;
   // Appends the corners of the body's first shape, a polygon, in the world: x, y of each.
   void AppendCorners(std::int32_t body, std::vector<double>& out) const;
-  // How much of the way to `to` is free of shapes of `category`; 1: all of it.
+  // The part of the way to `to` is free of shapes of `category`; 1: all of it.
   float FreeWay(PlanarPoint from, PlanarPoint to, std::uint16_t category) const;
 
  private:

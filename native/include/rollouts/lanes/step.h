@@ -70,7 +70,7 @@ struct Row {
   double* ten_velocity = nullptr;     // (ntendon)
 };
 
-// What derived arrays belong to when a step ends.
+// The state to which derived arrays belong when a step ends.
 enum class Ending {
   kAsStep,    // as mj_step leaves them: the last evaluation, one substep behind qpos
   kUpToDate,  // as dm_control leaves them: mj_step1 follows the last substep
@@ -89,7 +89,7 @@ std::uint64_t Step(const Model& model, std::span<const Row> rows, const StepOpti
 // Widths that this machine runs, widest first, such as {8, 4, 1}.
 std::span<const std::int32_t> Widths();
 
-// What a verification looks at: one evaluation (mj_forward) of up to 64 rows, which moves nothing.
+// A verification's arrays: one evaluation (mj_forward) of up to 64 rows, which moves nothing.
 // Null outputs are not written.
 struct Probe {
   double* qM = nullptr;              // (nv, nv), dense

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What crosses between us and an environment of the user's own, which the user's compiler made: plain
+// The boundary to an environment of the user's own, which the user's compiler made: plain
 // data and C functions. Compilers and standard libraries of the two sides need not match: no type of
 // the standard library, no virtual call and no exception crosses. Text is read before a call returns.
 //
@@ -29,12 +29,12 @@ struct PluginLayout {
   std::uint32_t real_bytes = sizeof(Real);
 };
 
-// What a call came to; but for kPluginOk its ErrorSink was told why.
+// Results of calls; but for kPluginOk its ErrorSink was told why.
 enum PluginResult : std::int32_t {
   kPluginOk = 0,
   kPluginSpecError = 1,   // an argument is wrong
   kPluginFailed = 2,      // anything else
-  kPluginAbandoned = 3,   // a function that it called gave up; whoever called knows why
+  kPluginAbandoned = 3,   // a function that it called gave up; its caller knows why
 };
 
 // An option's value; `kind` says which member.
@@ -108,13 +108,13 @@ struct PluginTable {
   // DTypes of what Observe writes and Step reads; kNoElement: none, or a type that has no DType.
   std::int32_t obs_element;
   std::int32_t action_element;
-  // What a GPU's pool must know (DeviceLayout).
+  // Facts for a GPU's pool (DeviceLayout).
   std::int32_t state_fields;
   std::int32_t real_state;
   std::int32_t config_bytes;
   PluginResult (*configs)(PluginColumns options, std::int32_t num_envs, ByteSink out,
                           ErrorSink error);
-  // Of several agents; `worlds` puts the tables of one after the other.
+  // For several agents; `worlds` puts the tables of one after the other.
   std::int32_t agents_bytes;
   PluginResult (*worlds)(PluginColumns options, std::int32_t num_envs, std::int64_t* world_bytes,
                          ByteSink tables, ErrorSink error);

@@ -32,7 +32,7 @@ constexpr bool HasElements(const SpaceSpec& space) {
   return space.ndim >= 0 && space.ndim <= SpaceSpec::kMaxDims && space.size() > 0;
 }
 
-// Whoever has phases means to have agents.
+// An environment that has phases is meant to have agents.
 template <typename Env>
 inline constexpr bool kHasAgents = requires { Env::kPhases; };
 

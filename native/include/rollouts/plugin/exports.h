@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plug-in side of abi.h: an environment's header, this one, and `ROLLOUTS_PLUGIN(Type)` are the
-// source of a shared library that `rollouts.register_env` has the system's compiler make.
+// source of a shared library that the system's compiler makes for `rollouts.register_env`.
 #pragma once
 
 #include <memory>
@@ -64,7 +64,7 @@ class TableRows final : public RowSource {
   const PluginRowSource calls_;
 };
 
-// What differs between environments with one agent and with several.
+// Differences between environments with one agent and with several.
 template <typename Env>
 struct BatchOf {
   using Type = LightEnvBatch<Env>;
@@ -144,7 +144,7 @@ struct BatchOf<Env> {
 template <typename Env>
 struct PluginOf {
   using Batch = typename BatchOf<Env>::Type;
-  // What Prepare returned, with nothing of the batch but through it.
+  // The function that Prepare returned, with nothing of the batch but through it.
   using Prepared = std::function<void()>;
 
   static Batch& At(void* batch) { return *static_cast<Batch*>(batch); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options as abi.h has them, from and to those of the standard library, which each side has its own of.
+// Conversions between options of abi.h and of the standard library, of which each side has its own.
 #pragma once
 
 #include <cstdint>

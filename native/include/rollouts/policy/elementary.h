@@ -73,13 +73,13 @@ ROLLOUTS_HD inline Floats Tanh(Floats x) {
   const Floats power = FloatBits(IntBits(sum) << 23);  // 2^n
   const Floats e = Fma(half, power, Fma(power, Splat(0.5f), Splat(-0.5f)));
   const Floats y = e / (e + 1.0f);
-  // of a small e, e - e y loses less than the sum does
+  // with a small e, e - e y loses less than the sum does
   const Floats positive = Select(size < 0.5f, Fma(-e, y, e), y);
   return FloatBits(IntBits(positive) | (IntBits(x) & static_cast<std::int32_t>(0x80000000)));
 }
 
 ROLLOUTS_HD inline Floats Sigmoid(Floats x) {
-  // of -|x|, so that nothing overflows
+  // the power is -|x|, so that nothing overflows
   const Floats e = Exp(-Abs(x));
   const Floats sum = 1.0f + e;
   const Floats y = Select(x < 0.0f, e, Splat(1.0f)) / sum;
@@ -88,7 +88,7 @@ ROLLOUTS_HD inline Floats Sigmoid(Floats x) {
   return Fma(-(y * lost), Select(x < 0.0f, 1.0f - y, y), y);
 }
 
-// Of numbers that are not negative: -inf at 0, NaN below it.
+// For numbers that are not negative: -inf at 0, NaN below it.
 ROLLOUTS_HD inline Floats Log(Floats x) {
   constexpr float kLeastNormal = 1.17549435e-38f;
   const Mask tiny = x < kLeastNormal;
@@ -142,7 +142,7 @@ struct SineCosine {
   Floats cosine;
 };
 
-// Of 2 pi times `turns`, 0 <= turns < 1.
+// Sine and cosine of 2 pi times `turns`, 0 <= turns < 1.
 ROLLOUTS_HD inline SineCosine SineCosineOfTurns(Floats turns) {
   const Floats quarters = turns * 4.0f;
   const Floats quadrant = Round(quarters);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What heads do as loops over columns, compiled once for each instruction set; the including file
+// Heads as loops over columns, compiled once for each instruction set; the including file
 // has chosen one.
 #pragma once
 
@@ -49,7 +49,7 @@ void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
 }
 #endif
 
-// In [0, 1), of the highest 24 bits of a word.
+// Numbers in [0, 1), of the highest 24 bits of a word.
 Floats UniformOfWords(const std::uint32_t* words) {
   return ToFloats((LoadInts(words) >> 8) & 0xFFFFFF) * (1.0f / 16777216.0f);
 }
@@ -74,7 +74,7 @@ void DrawBlock(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block, b
   if (all) DrawNormals(words + 2, normal[2], normal[3]);
 }
 
-// What each column's noise has kept of the steps before: x_t = kept * (x_(t-1) + noise_(t-1)), and 0
+// Noise that each column has kept of the steps before: x_t = kept * (x_(t-1) + noise_(t-1)), and 0
 // in an episode's first step. Nothing is remembered: the noise of those steps is drawn again, back
 // to where a float tells no difference.
 void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool all,
@@ -102,11 +102,11 @@ void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool
   }
 }
 
-// What a vector of columns says about its actions' probabilities. `shares` (size, kColumns) are
+// The softmax of a vector of columns. `shares` (size, kColumns) are
 // e^(logit - most), computed once: they cost more than all else here.
 struct Softmax {
   Floats most;
-  Floats sum;  // of the shares
+  Floats sum;  // the shares' sum
   Ints best;
 };
 
@@ -166,7 +166,7 @@ Floats EntropyOf(const float* logits, int size, const float* shares, const Softm
   return log_sum - weighted / softmax.sum;
 }
 
-// Which rows of the logits say one element of an action.
+// The rows of the logits for one element of an action.
 struct Element {
   std::uint32_t number;  // its noise is its own
   int row;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a policy does with its network's outputs: an action for each column, drawn by a random
+// The use of a network's outputs: an action for each column, drawn by a random
 // number that is a pure function of (policy seed, env_id, episode, step, element), and its
 // log-density.
 #pragma once
@@ -20,13 +20,13 @@ struct Head {
   HeadKind kind = HeadKind::kCategorical;
   bool deterministic = false;  // the likeliest action
   float epsilon = 0;
-  // Of a kGaussian: the share of a step's noise that the next one forgets. Below 1 the noise is an
+  // For a kGaussian, the share of a step's noise that the next one forgets. Below 1 the noise is an
   // Ornstein-Uhlenbeck process, which begins at 0 with each episode.
   float damping = 1;
   std::uint64_t seed = 0;
 };
 
-// How many of a network's outputs, the first ones, a head reads; one more is the value.
+// The number of a network's outputs, the first ones, that a head reads; one more is the value.
 ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
   return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
 }
@@ -34,20 +34,20 @@ ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
 // Whether actions are numbers of several, and not of a Box.
 ROLLOUTS_HD constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
 
-// Which step of which episode each column is at: the counters of its noise.
+// The step and the episode that each column is at: the counters of its noise.
 struct NoiseKeys {
   std::uint32_t env_id[kSpan] = {};
   std::uint32_t episode[kSpan] = {};
   std::uint32_t step[kSpan] = {};
 };
 
-// Where the outputs lie in the scratch memory, in floats.
+// Places of the outputs in the scratch memory, in floats.
 struct HeadInputs {
   const float* first = nullptr;   // logits, values or mean, (size, kColumns)
   const float* second = nullptr;  // log_std
   std::int32_t size = 0;
   std::int32_t second_size = 0;  // `size`, or 1 for all
-  const std::int32_t* nvec = nullptr;  // of an action with several elements
+  const std::int32_t* nvec = nullptr;  // for an action with several elements
   std::int32_t num_elements = 0;
   // (5, size) of a kTanhGaussian: low, high, middle, half of the width and that one's logarithm;
   // null: -1 to 1.
@@ -56,7 +56,7 @@ struct HeadInputs {
 
 // One group of columns.
 struct HeadOutputs {
-  std::int32_t index[kSpan] = {};  // of a discrete action
+  std::int32_t index[kSpan] = {};  // a discrete action
   std::int32_t* elements = nullptr;  // (num_elements, kColumns): of one with several elements
   float log_prob[kSpan] = {};
   float entropy[kSpan] = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels run of a network: plain data, the same on a GPU.
+// The part of a network that kernels run: plain data, the same on a GPU.
 #pragma once
 
 #include "rollouts/core/platform.h"

@@ -19,8 +19,8 @@ struct NativePolicy {
   std::vector<float> params;  // as Network::Pack gives them
   Head head;
   std::vector<float> initial = {};      // what is remembered when an episode begins: the states
-  std::vector<std::int32_t> nvec = {};  // of a kMultiCategorical head: n_0, n_1, ...
-  std::vector<float> bounds = {};       // of a kTanhGaussian head, as HeadInputs has them
+  std::vector<std::int32_t> nvec = {};  // for a kMultiCategorical head: n_0, n_1, ...
+  std::vector<float> bounds = {};       // for a kTanhGaussian head, as HeadInputs has them
 
   bool has_value() const { return network->num_outputs() > NumHeadInputs(head.kind); }
   // Throws SpecError unless it reads these observations and gives these actions.
@@ -34,7 +34,7 @@ struct NativePolicy {
 // Bounds as heads take them, of low and high (d) that are below each other and finite.
 std::vector<float> SquashingBounds(std::span<const float> low, std::span<const float> high);
 
-// What a head chose for rows of observations; one of index and box is null.
+// A head's choices for rows of observations; one of index and box is null.
 struct Actions {
   std::int64_t* index = nullptr;  // (rows,), or (rows, elements) of an action with several
   float* box = nullptr;           // (rows, d)

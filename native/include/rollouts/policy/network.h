@@ -30,7 +30,7 @@ class Network {
     std::int32_t input;
   };
   std::span<const Source> sources() const { return sources_; }  // one for each instruction
-  std::int32_t num_rows() const { return num_rows_; }  // of the scratch memory
+  std::int32_t num_rows() const { return num_rows_; }  // in the scratch memory
   std::int64_t num_packed() const { return num_packed_; }
   // Features of register 0, and those of them that are states.
   std::int32_t input_size() const { return sizes_[0]; }
@@ -58,8 +58,8 @@ class Network {
 
   const Program program_;
   const bool keeps_;
-  std::vector<std::int32_t> sizes_;  // of registers
-  std::vector<std::int32_t> rows_;   // of registers
+  std::vector<std::int32_t> sizes_;  // registers'
+  std::vector<std::int32_t> rows_;   // registers'
   std::vector<Instruction> instructions_;
   std::vector<Source> sources_;
   // where the packed form of each parameter goes, by the operation that reads it

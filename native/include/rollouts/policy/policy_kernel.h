@@ -12,38 +12,38 @@
 
 namespace rollouts::policy {
 
-// Which rows of the scratch memory one of the network's outputs takes.
+// The rows of the scratch memory that one of the network's outputs takes.
 struct OutputPlace {
   std::int32_t row;
   std::int32_t size;
 };
 
-// What a policy is. All of it stays from launch to launch, but for the numbers that are pointed to.
+// A policy as a kernel reads it. All stays from launch to launch but the numbers pointed to.
 struct KernelPolicy {
   const Instruction* instructions;
   const float* params;     // as Network::Pack gives them
   const std::int32_t* nvec;
   const OutputPlace* states;  // what the states become
   const float* initial;    // (state_size,)
-  const float* bounds;     // of a squashed action, see HeadInputs; or null
+  const float* bounds;     // for a squashed action, see HeadInputs; or null
   Head head;
   std::int32_t num_instructions;
-  std::int32_t num_rows;      // of the network's scratch memory
-  std::int32_t num_elements;  // of a MultiDiscrete action
+  std::int32_t num_rows;      // those of the network's scratch memory
+  std::int32_t num_elements;  // in a MultiDiscrete action
   std::int32_t num_states;
   std::int32_t obs_size;
   std::int32_t state_size;
-  OutputPlace first, second, value;  // of size 0 where there is none
+  OutputPlace first, second, value;  // size 0 where there is none
 };
 
-// Whose actions they are: of `num_agents` of the environment's `all_agents`, from `first_agent` on.
+// The agents that act: `num_agents` of the environment's `all_agents`, from `first_agent` on.
 struct KernelAgents {
   std::int32_t num_agents;
   std::int32_t first_agent;
   std::int32_t all_agents;
 };
 
-// What the environments wrote of the last step, rows of it; null `terminated`: there was none.
+// Rows of the last step as environments wrote them; null `terminated`: there was none.
 struct SeenRows {
   const std::uint8_t* terminated;
   std::uint8_t* truncated;     // agents who left before are added where the episode ended
@@ -53,7 +53,7 @@ struct SeenRows {
   float* bootstrap_value;
 };
 
-// Where the choice of the next actions is written, rows of it; null `log_prob`: none is made.
+// Rows for the choice of the next actions; null `log_prob`: none is made.
 struct ChosenRows {
   void* action;       // int64 (rows,), int32 (rows, elements) or float (rows, d), as sampled
   float* env_action;  // (rows, d), clipped to the bounds; null: those of discrete actions
@@ -66,9 +66,9 @@ struct ChosenRows {
   float* policy_state;  // (rows, state_size): what the observations met
 };
 
-// Of a whole rollout, once its last observation is valued; null `advantage`: not wanted.
+// Returns of a whole rollout, once its last observation is valued; null `advantage`: not wanted.
 struct ReturnsRows {
-  Fragment<float> fragment;  // of all rows
+  Fragment<float> fragment;  // all rows
   Returns out;
   double gamma;
   double gae_lambda;
@@ -133,7 +133,7 @@ class PolicyKernel {
     }
   }
 
-  // What came of the last step.
+  // Takes the results of the last step.
   ROLLOUTS_HD void See() {
     const SeenRows& seen = launch_.seen;
     const bool terminated = seen.terminated[row_] != 0;
@@ -141,7 +141,7 @@ class PolicyKernel {
     bool active = true;
     if (seen.active) {
       active = seen.active[row_] != 0;
-      // who left before waits for the others
+      // an agent that left before waits for the others
       truncated |= seen.ended[env_] != 0 && !active;
       seen.truncated[row_] = truncated;
     }
@@ -285,7 +285,7 @@ class PolicyKernel {
     }
   }
 
-  // Nothing can be thrown here: the environment is named to whoever asks next.
+  // Nothing can be thrown here: the next call that asks names the environment.
   ROLLOUTS_HD bool CheckFinite(float number) const {
     const bool is_good = number - number == 0;
     if (!is_good) Report(launch_.fault, launch_.clock.env_id[env_], Fault::kPolicy);

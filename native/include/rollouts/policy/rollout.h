@@ -26,14 +26,14 @@
 
 namespace rollouts::policy {
 
-// Which returns a rollout comes with.
+// The returns that a rollout comes with.
 struct ReturnsRule {
   double gamma = 1;
   double gae_lambda = 1;
   std::int64_t n = 0;  // n-step returns; 0: generalised advantage estimation
 };
 
-// Where a rollout is written; borrows C-contiguous arrays of T steps of B rows: environments with one
+// Arrays for a rollout; borrows C-contiguous arrays of T steps of B rows: environments with one
 // agent, or all agents of a group, environment by environment.
 struct RolloutArrays {
   std::int32_t steps = 0;
@@ -59,7 +59,7 @@ struct RolloutArrays {
   float* advantage = nullptr;  // (T, B), with target: as `returns` says
   float* target = nullptr;
   ReturnsRule returns = {};
-  // Of a policy with memory: the states (B, s) that row 0 meets, unless its episode begins; written
+  // For a policy with memory, states (B, s) that row 0 meets, unless its episode begins; written
   // when the rollout has ended, for the next one.
   float* state = nullptr;
   std::uint8_t* begins = nullptr;  // (B,): whose next observation is the first of an episode
@@ -92,7 +92,7 @@ class Rollout {
     std::function<void()> poll;
     std::function<void(std::int32_t env, const std::string& message)> fail;
     bool stop_at_failure = false;
-    BatchFinisher* finisher = nullptr;  // of each step; null: nobody waits
+    BatchFinisher* finisher = nullptr;  // called for each step; null: nobody waits
     std::int32_t num_envs = 0;
   };
 
@@ -105,7 +105,7 @@ class Rollout {
   // With a finisher, takes them through one step.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
 
-  // With a finisher, when all environments have made a step: counts it. False at the end.
+  // Counts a step that all environments have made, with a finisher. False at the end.
   bool Next(std::span<const Command> commands);
 
   // Polls. By the thread that made the rollout.
@@ -146,12 +146,12 @@ class Rollout {
                  std::span<const std::uint8_t> obs);
 
   const EnvSpec& spec_;
-  const std::int32_t mask_info_;  // which of the infos says what may be done; -1: none
+  const std::int32_t mask_info_;  // the info that says what may be done; -1: none
   std::vector<Rows> rows_;
   const Settings settings_;
   const Kernels& kernels_;
-  const std::thread::id thread_;  // that polls
-  Clock::time_point next_poll_;   // that thread's
+  const std::thread::id thread_;  // the thread that polls
+  Clock::time_point next_poll_;   // the polling thread's
   std::atomic<bool> stopped_{false};
 
   // with a finisher: the step in hand, and what came of the one before
@@ -171,7 +171,7 @@ struct CollectOptions {
   bool keep_final_obs = false;
   // Called about every 50 ms by the caller's thread; what it throws ends the rollout.
   std::function<void()> poll;
-  // What is done to the rows of each step together, beside the pool's own.
+  // Finishes the rows of each step together, after the pool's own.
   BatchFinisher* finisher = nullptr;
 };
 

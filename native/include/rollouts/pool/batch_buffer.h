@@ -28,7 +28,7 @@ struct BatchLayout {
 };
 
 // Memory for rows of an environment's outputs. Written by worker threads
-// (disjoint rows), read by whoever received it.
+// (disjoint rows), read by its receiver.
 class BatchBuffer {
  public:
   BatchBuffer(const EnvSpec& spec, const BatchLayout& layout);
@@ -37,7 +37,7 @@ class BatchBuffer {
 
   // The buffer's own arrays.
   const BatchView& view() const { return view_; }
-  // Where rows are written: view(), or in part a caller's arrays.
+  // The rows' place: view(), or in part a caller's arrays.
   const BatchView& target() const { return target_; }
   std::int32_t rows() const { return layout_.rows; }
   std::int64_t bytes() const { return bytes_; }

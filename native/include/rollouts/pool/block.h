@@ -51,7 +51,7 @@ struct EnvBlock {
   }
   void Store(std::int32_t i, State& to) const { to = Get(i); }
 
-  // What the step of environment i draws from, and what is left of it afterwards.
+  // The numbers that the step of environment i draws; KeepRng notes how many it took.
   [[gnu::always_inline]] auto GetRng(std::int32_t i) const {
     if constexpr (DrawsInSteps<Env>) {
       return draws.Lane(i);

@@ -22,13 +22,13 @@
 
 namespace rollouts {
 
-// What happens when an environment fails; its row is truncated either way.
+// Consequences of an environment's failure; its row is truncated either way.
 enum class OnEnvError : std::int32_t { kRaise, kReset };
 
 struct PoolOptions {
   std::int32_t num_envs = 1;
   std::int32_t batch_size = 1;   // == num_envs: synchronous
-  // In synchronous mode the caller of Recv is one of them; in asynchronous mode it helps
+  // Counts the caller of Recv in synchronous mode; in asynchronous mode it helps
   // them with light environments.
   std::int32_t num_threads = 1;
   std::vector<std::int32_t> pin_cpus;  // one per worker thread; empty: they run anywhere
@@ -58,10 +58,10 @@ class CpuPool final : private ChunkRunner {
     std::int32_t first = 0;
     std::int32_t rows = 0;
     bool pooled = true;  // false: a copy, which the pool knows nothing of
-    std::vector<Failure> failures = {};  // of these rows, unless they were thrown
+    std::vector<Failure> failures = {};  // those of these rows, unless they were thrown
   };
 
-  // How many rows Recv waits for and how many it may return; asynchronous mode.
+  // The number of rows that Recv waits for, and of those it may return; asynchronous mode.
   struct Rows {
     std::int32_t min;
     std::int32_t max;
@@ -86,7 +86,7 @@ class CpuPool final : private ChunkRunner {
   using Fill = Scheduler::RowTask;
 
   // Checks that every environment listed is known, idle, started, listed once and (autoreset
-  // disabled) not at its episode's end, has `fill` write their actions, and starts stepping them.
+  // disabled) not at its episode's end, lets `fill` write their actions, and starts stepping them.
   // Indices, not global ids. Throws ProtocolError; false where `fill` said so. Nothing is sent
   // then. Never waits for environments. `out`: arrays of envs.size() rows, written in place of the
   // pool's where not null; they stay valid until the batch was received, drained or Close has
@@ -148,12 +148,12 @@ class CpuPool final : private ChunkRunner {
   // As Recv, for everything in flight, which may be nothing.
   Received RecvAll(Clock::time_point deadline);
 
-  // What one thread does to environments [range.first, ...), with the commands and actions of
+  // One thread's work on environments [range.first, ...), with the commands and actions of
   // `work`, whose action rows it may write. Returns how many env-steps it made; must not throw.
   using EnvTask =
       std::function<std::int64_t(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range)>;
 
-  // How a task is shared out.
+  // The way in which a task is shared out.
   struct Sharing {
     std::int32_t chunk = 1;      // environments that a thread claims at once
     bool alone = false;          // the caller does all: cheaper than waking a thread
@@ -164,7 +164,7 @@ class CpuPool final : private ChunkRunner {
     BatchFinisher* finisher = nullptr;  // `Finisher()`, which the task and `again` call
   };
 
-  // What must have every row of a step; null where rows are finished one by one.
+  // The finisher that needs every row of a step; null where rows are finished one by one.
   BatchFinisher* Finisher();
 
   // Runs `task` on all environments, in place of Send and Recv, by all threads, and waits; they
@@ -182,7 +182,7 @@ class CpuPool final : private ChunkRunner {
   bool Drain(Clock::time_point deadline);
 
   // Stops and joins the threads, frees environments and buffers nobody holds,
-  // wakes whoever waits. May be called twice and from any thread.
+  // wakes all that wait. May be called twice and from any thread.
   void Close();
 
   // Environments sent and not yet received.
@@ -204,7 +204,7 @@ class CpuPool final : private ChunkRunner {
   // there are none; they and the next wait for a Recv of another thread. Moments have as many
   // elements as those that are there.
   Moments ReadStatistics(StatisticsOf of);
-  // What was counted since the last call, for those who gather it from several pools.
+  // The counts since the last call, to be gathered from several pools.
   Moments TakeNewStatistics(StatisticsOf of);
   // Throws ProtocolError where statistics are frozen and environments in flight read them.
   void SetStatistics(StatisticsOf of, Moments moments);
@@ -223,7 +223,7 @@ class CpuPool final : private ChunkRunner {
   // SpecError for what SaveState cannot have returned.
   static std::span<const std::uint8_t> EnvInside(std::span<const std::uint8_t> state);
 
-  // What an environment's engine shows. As SaveState; SpecError where nothing draws it.
+  // A frame by an environment's engine. As SaveState; SpecError where nothing draws it.
   Frame Render(std::int32_t env);
 
   // The world of an environment with several agents: EnvBatch has what it says. As Render.

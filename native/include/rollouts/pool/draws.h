@@ -9,7 +9,7 @@
 
 namespace rollouts {
 
-// What Env::Step takes for an Rng in a loop over a block: the next words of a stream, as far
+// Stands for an Rng in Env::Step's loop over a block: the next words of a stream, as far
 // as they were drawn. Gives the numbers that Rng gives while `valid()`.
 struct LaneRng {
   std::uint32_t word0, word1, word2, word3;
@@ -68,7 +68,7 @@ struct Draws {
 // Philox4x32 of every counter, with vector instructions.
 void DrawBlocks(Draws& draws, std::int32_t count);
 
-// The loop of DrawBlocks, for whoever compiles it for an instruction set.
+// The loop of DrawBlocks, to be compiled for an instruction set.
 [[gnu::always_inline]] inline void DrawAll(Draws& draws, std::int32_t count) {
 #pragma GCC ivdep
   for (std::int32_t i = 0; i < count; ++i) {

@@ -39,25 +39,25 @@ class RowSource {
   ~RowSource() = default;
 };
 
-// What to do and with which actions; arrays are indexed by environment.
+// Commands and actions; arrays are indexed by environment.
 struct Work {
   const Command* commands = nullptr;
   const std::uint8_t* actions = nullptr;
-  std::int64_t action_bytes = 0;  // of one row
+  std::int64_t action_bytes = 0;  // one row's
   StepRules rules;
 };
 
-// What environments get for the next episode and those after it: columns with one value, or one
+// Options for the next episode of environments and those after it: columns with one value, or one
 // for each environment of the pool.
 struct EnvChanges {
   OptionColumns options;
   ModelColumns model;
 };
 
-// Which running statistics of what environments told.
+// Kinds of running statistics of what environments told.
 enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
-// What is done to the rows of a step together, once all of them are there and before anybody sees
+// Work on the rows of a step together, once all of them are there and before anybody sees
 // them: statistics that are updated depend on the whole batch.
 class BatchFinisher {
  public:
@@ -94,7 +94,7 @@ class EnvBatch {
   virtual void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const = 0;
   virtual void LoadState(std::int32_t env, std::span<const std::uint8_t> state) = 0;
 
-  // What an engine shows of an environment. Throws SpecError where it shows nothing.
+  // A frame of an environment by its engine. Throws SpecError where it shows nothing.
   virtual Frame Render(std::int32_t /*env*/) const {
     throw SpecError("environments of this kind have no engine that draws them");
   }
@@ -108,7 +108,7 @@ class EnvBatch {
   // All options of an environment, those at their default too.
   virtual Options OptionsOf(std::int32_t env) const = 0;
 
-  // Which engine steps an environment.
+  // The engine that steps an environment.
   virtual EngineChoice EngineOf(std::int32_t /*env*/) const { return {}; }
   // Appends the counts of those that have a choice; they outlive the environments.
   virtual void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& /*out*/) const {}
@@ -129,7 +129,7 @@ class EnvBatch {
     throw SpecError(kNoModel);
   }
 
-  // What must have every row of a step, so that no environment goes ahead of its batch; null where
+  // Needs every row of a step, so that no environment goes ahead of its batch; null where
   // rows are finished one by one.
   virtual BatchFinisher* Finisher() { return nullptr; }
 

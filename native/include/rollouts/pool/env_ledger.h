@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which environments of a pool were reset and which are in flight, and what may be done to them.
+// Keeps the environments of a pool that were reset or are in flight, and what may be done to them.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class EnvLedger {
   void MarkAllStarted();
   void MarkNotStarted(std::span<const std::int32_t> envs);
 
-  // What messages call it.
+  // The name of an environment in messages.
   std::string Describe(std::int32_t env) const;
 
  private:

@@ -38,7 +38,7 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   // Waits until `ready()` or `deadline`; returns the last `ready()`. Ways out:
-  // the condition, the deadline. Whoever closes must make `ready()` true and Notify.
+  // the condition, the deadline. To close, make `ready()` true and Notify.
   template <typename Ready>
   bool WaitUntil(Ready&& ready, Clock::time_point deadline, std::chrono::microseconds spin) {
     if (ready()) return true;

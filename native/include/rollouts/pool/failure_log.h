@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went wrong in a pool's environments, until its caller is told.
+// Failures of a pool's environments, until its caller is told.
 #pragma once
 
 #include <atomic>

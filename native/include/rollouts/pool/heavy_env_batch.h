@@ -24,7 +24,7 @@ class HeavyEnvBatch final : public EnvBatch {
   // `configs`: one for all environments, or one for each.
   HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> configs, std::int32_t num_envs);
 
-  // Of equal Configs, such as the defaults.
+  // Makes environments of equal Configs, such as the defaults.
   template <typename Env>
   static std::unique_ptr<HeavyEnvBatch> Of(const typename Env::Config& config,
                                            std::int32_t num_envs) {

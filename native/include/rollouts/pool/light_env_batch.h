@@ -213,9 +213,9 @@ class LightEnvBatch final : public EnvBatch {
     DrawBlocks(draws, count);
   }
 
-  // Steps every environment of the block at once, then looks at each. What was stepped of
-  // those that were to reset is dropped. Those whose step does not count come last, each on
-  // its own.
+  // Steps every environment of the block at once, then looks at each. The step of an
+  // environment that was to reset is dropped. Environments whose step does not count come
+  // last, each on its own.
   void RunBlock(std::span<const std::int32_t> envs, const Work& work, const BatchView& view,
                 std::int64_t first_row, RowSource& source) {
     EnvBlock<Env> block;

@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// What the environments of a pool get for a field.
+// Values of a field for the environments of a pool.
 struct ModelColumn {
   std::string field;
   bool shared = false;   // the file's values again; there is nothing below then

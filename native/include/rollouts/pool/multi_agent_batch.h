@@ -160,7 +160,7 @@ class WorldEnv {
     }
   }
 
-  // Of a row that WriteFailure wrote: those who had left before are not cut off with the others.
+  // Corrects a row of WriteFailure: agents that had left before are not cut off with the others.
   void WriteFailedAgents(const RowRef& out) const {
     const std::uint8_t* active = world_.status.active;
     for (std::int32_t g = 0; g < out.view.num_groups; ++g) {
@@ -313,7 +313,7 @@ class MultiAgentBatch final : public EnvBatch {
   }
 
  private:
-  // What follows from the options, of one environment or of all.
+  // Facts that follow from the options, of one environment or of all.
   struct Given {
     Config config;
     WorldLayout<Env> layout;

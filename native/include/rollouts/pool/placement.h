@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CPU a thread runs on.
+// The CPU that a thread runs on.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who steps what: threads, and the caller of Recv, claim chunks of the environments that were sent.
+// Shares out work: threads, and the caller of Recv, claim chunks of environments that were sent.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,10 @@ struct Chunk {
   std::int32_t participant = 0;
   std::span<const std::int32_t> envs;
   std::int64_t first_row = 0;  // synchronous: of the round's rows, that of the first environment
-  bool whole_round = false;    // of a round that PushAll began
+  bool whole_round = false;    // PushAll began the round
 };
 
-// What participants do; called by several at once, for different environments.
+// The participants' work; called by several at once, for different environments.
 class ChunkRunner {
  public:
   // Makes the environments that a participant will mostly step, on its thread.
@@ -41,7 +41,7 @@ class ChunkRunner {
 // caller of Recv steps light ones.
 //
 // Calls of a sender (Push, PushAll, ForAllRows) come one at a time, as do calls of a receiver
-// (WorkUntil); in synchronous mode none of the one while the other is under way. The pool's locks
+// (WorkUntil); in synchronous mode a sender and a receiver do not overlap either. The pool's locks
 // see to that. Nothing here takes a lock but to wake a thread.
 class Scheduler {
  public:
@@ -67,7 +67,7 @@ class Scheduler {
     return num_threads - (synchronous ? 1 : 0);
   }
 
-  // Starts the workers, and has every participant make its environments. Throws what they throw,
+  // Starts the workers, and lets every participant make its environments. Throws what they throw,
   // and SpecError where the system has no more threads; Stop and Join are called then, too.
   void Start();
   // Ends the workers after what they step now.
@@ -75,7 +75,7 @@ class Scheduler {
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
   // Waits until they have ended; after Stop, by one thread at a time.
   void Join();
-  // In place of Join in a forked child, where there are no threads to join.
+  // Stands for Join in a forked child, where there are no threads to join.
   void Abandon();
 
   // Every index in order; pushing just this is cheaper than an equal list.
@@ -110,7 +110,7 @@ class Scheduler {
   void WorkerLoop(std::int32_t worker);
   void RunInline();
   bool RunOne(std::int32_t participant);
-  // What participants do to claimed ranges in place of stepping them.
+  // Work on claimed ranges in place of stepping them.
   struct SharedTask {
     std::function<bool(std::int32_t participant, EnvRange envs)> run;
     std::int32_t chunk;
@@ -159,7 +159,7 @@ class Scheduler {
   std::vector<std::int32_t> inline_envs_;
 
   Event work_event_;
-  Event reserve_event_;  // of the last worker, where there is a reserve
+  Event reserve_event_;  // the last worker's, where there is a reserve
   std::atomic<bool> stopped_{false};
   std::vector<std::thread> threads_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two environments would have to agree in to share a pool's arrays.
+// The difference that keeps two environments from sharing a pool's arrays.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline bool SameName(const char* a, const char* b) {
   return a == b || (a && b && std::strcmp(a, b) == 0);
 }
 
-// Of groups of agents, as SpecDifference.
+// As SpecDifference, for groups of agents.
 inline std::string GroupDifference(const EnvSpec& a, const EnvSpec& b) {
   if (a.num_groups != b.num_groups) return "groups of agents";
   // numbers first: spaces often follow from them

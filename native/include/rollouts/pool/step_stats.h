@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pool's time goes into: counts and histograms that cost the steps nothing to speak of.
+// The uses of a pool's time: counts and histograms that cost the steps nothing to speak of.
 #pragma once
 
 #include <array>
@@ -68,7 +68,7 @@ struct StepStatsSnapshot {
 // is shared equally by its environments.
 //
 // Threads: what is a participant's (a worker or the caller of Recv) it writes itself; what
-// is an environment's is written by whoever steps it, before its row is published; what is
+// is an environment's is written by the one that steps it, before its row is published; what is
 // a send's under the pool's send_mutex_, what is a recv's under its recv_mutex_. So every
 // number has one writer at a time. Reset remembers where the numbers stood and nothing is
 // ever set back, so that writers and Reset do not race.
@@ -152,7 +152,7 @@ class StepStats {
 
   void AddError() { errors_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Since construction or Reset. From any thread, at any time.
+  // Counts since construction or Reset. From any thread, at any time.
   StepStatsSnapshot Read() const;
   void Reset();
 

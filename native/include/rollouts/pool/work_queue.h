@@ -17,7 +17,7 @@ namespace rollouts {
 class WorkQueue {
  public:
   struct Claim {
-    std::int64_t position = 0;  // of the first index, counted since construction
+    std::int64_t position = 0;  // the first index, counted since construction
     std::int32_t count = 0;
   };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a simple program would do: N environments of one type, stepped one after the other
+// A simple program's loop: N environments of one type, stepped one after the other
 // by the caller, with no pool. `rollouts bench --peer loop` measures the pool against it.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace rollouts {
 
-// Not thread-safe. Its arrays are written again by every call.
+// A loop in C++. Not thread-safe. Its arrays are written again by every call.
 class PlainLoop {
  public:
   virtual ~PlainLoop() = default;

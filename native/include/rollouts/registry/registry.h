@@ -17,14 +17,14 @@
 
 namespace rollouts {
 
-// What a GPU's pool must know of an environment that only its header's types tell.
+// Facts for a GPU's pool that only the types of an environment's header tell.
 struct DeviceLayout {
   std::int32_t state_fields = 0;  // numbers that a State consists of; 0 with several agents
   bool real_state = false;        // they are Reals, else int32s
   std::int32_t config_bytes = 0;
   // The Configs of `num_envs` environments, one after the other: one alone where all are equal.
   std::function<std::vector<std::uint8_t>(const OptionColumns&, std::int32_t num_envs)> configs;
-  // With several agents: their worlds, as many as `configs`.
+  // Worlds of several agents, as many as `configs`.
   std::function<WorldFacts(const OptionColumns&, std::int32_t num_envs)> worlds;
 };
 
@@ -38,7 +38,7 @@ struct RegistryEntry {
   std::string header;  // relative to include/rollouts, for NVRTC and readers; own ones: "own/..."
   std::string type;    // environments of equal type understand each other's saved states
   std::function<Options()> default_options;
-  std::function<EnvSpec(const OptionColumns&)> make_spec;  // of the first row
+  std::function<EnvSpec(const OptionColumns&)> make_spec;  // from the first row
   // Environments whose options are rows first_row, first_row + 1, ...
   std::function<std::unique_ptr<EnvBatch>(const OptionColumns&, std::int32_t first_row,
                                           std::int32_t num_envs)>
@@ -47,7 +47,7 @@ struct RegistryEntry {
   DeviceLayout device;  // without `configs` where no GPU's pool steps it
 };
 
-// What is told of an environment of the user's own.
+// Facts of an environment of the user's own.
 struct OwnEnv {
   std::string id;
   std::int32_t max_episode_steps = 0;
@@ -70,7 +70,7 @@ struct Segment {
 // process. Thread-safe, as are the next two.
 std::vector<const RegistryEntry*> Registry();
 
-// What an environment of a library calls its options and infos. Throws SpecError where its default
+// Names of the options and infos of a library's environment. Throws SpecError where its default
 // options or its spaces are wrong, EngineError where the library cannot be loaded.
 struct OwnNames {
   std::vector<std::string> options;

@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// Not thread-safe. Rows of agents are taggers, then runners; its arrays are written by every call.
+// A loop over Tag. Not thread-safe. Rows are taggers, then runners; each call writes the arrays.
 class TagLoop {
  public:
   TagLoop(const TagContinuous::Config& config, std::int32_t num_envs,

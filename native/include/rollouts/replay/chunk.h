@@ -30,7 +30,7 @@ struct alignas(kCacheLine) Chunk {
   std::int64_t number = 0;     // in its stream
   std::int64_t first_row = 0;  // in its stream
   std::int32_t num_rows = 0;
-  std::int32_t spare_refs = 0;  // of `refs`, that the stream has taken for items to come
+  std::int32_t spare_refs = 0;  // those of `refs` that the stream has taken for items to come
   struct Frames {
     std::int64_t first = 0;  // number of the first frame of a stacked column
     std::int32_t count = 0;

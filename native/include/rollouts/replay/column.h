@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replay store keeps of each step, and where it lies in a chunk of memory.
+// Columns that a replay store keeps of each step, and their places in a chunk of memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace rollouts::replay {
 
 inline constexpr std::int64_t kCacheLine = 64;  // bytes; of x86-64 and of most ARM cores
 
-// What precedes the first frame of an episode where single frames are appended.
+// Padding before the first frame of an episode where single frames are appended.
 enum class Padding : std::uint8_t { kZero, kRepeat };
 
 // One column of the store. A row of a plain column is its whole value; of a stacked column
@@ -19,14 +19,14 @@ struct ColumnSpec {
   std::string name;
   std::string dtype;  // NumPy's, such as "<f4"
   std::int64_t item_bytes = 0;
-  std::vector<std::int64_t> shape;  // of a row, or of one frame
+  std::vector<std::int64_t> shape;  // a row's, or one frame's
   std::int32_t stack = 1;           // 2 to kMaxStack: stacked
   Padding padding = Padding::kZero;
 
   static constexpr std::int32_t kMaxStack = 64;
 
   bool stacked() const { return stack > 1; }
-  // Of a row of a plain column, or of one frame.
+  // Bytes of a row of a plain column, or of one frame.
   std::int64_t bytes() const {
     std::int64_t total = item_bytes;
     for (const std::int64_t extent : shape) total *= extent;
@@ -42,13 +42,13 @@ enum RowFlag : std::uint8_t {
   kFinalRow = 2,  // the observation after an episode's last step; no step starts here
 };
 
-// What lies where in a chunk's memory: records of all columns of a row first, one after the
+// Layout of a chunk's memory: records of all columns of a row first, one after the
 // other, then the frames of each stacked column. Who reads a row, or a few in turn, thus meets
 // one run of memory and not one cache miss per column.
 struct ChunkLayout {
   struct Column {
     std::int64_t offset = 0;  // plain: of the value in a record; stacked: of the frames in the chunk
-    std::int64_t bytes = 0;   // of the value, or of one frame
+    std::int64_t bytes = 0;   // the value's, or one frame's
     std::int32_t stack = 1;
     Padding padding = Padding::kZero;
     std::int32_t capacity = 0;  // stacked: frames

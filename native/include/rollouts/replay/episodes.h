@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is open in each environment's stream of rows: its episode, where the next items begin, and
+// The open part of each environment's stream of rows: its episode, where the next items begin, and
 // what the next step has to begin with.
 #pragma once
 
@@ -70,7 +70,7 @@ class Episodes {
                    std::span<PendingItems> pending);
   // Ends the open episode at its last row, or at the final row `final_row` after it (-1: none).
   void Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending);
-  // How many items a cut takes away in each table, whose last row will be `end`.
+  // The number of items that a cut takes away in each table, whose last row will be `end`.
   void CountCutAway(std::int64_t stream, std::int64_t end, std::span<std::int64_t> counts) const;
 
   // Whether priorities by step were ever set; from then on they are set for each row.
@@ -89,7 +89,7 @@ class Episodes {
     std::vector<std::int64_t> next_start;
     std::vector<std::uint8_t> next_obs;
     std::vector<double> priority;
-    std::int64_t history_rows = 0;  // of `priority`
+    std::int64_t history_rows = 0;  // rows of `priority`
   };
   Saved Save() const;
   // Throws SpecError for an env_id twice or sizes that do not fit, with nothing changed.
@@ -112,8 +112,8 @@ class Episodes {
   std::vector<std::int64_t> next_start_;
   std::vector<std::uint8_t> next_obs_;
   bool has_priorities_ = false;
-  std::vector<double> priority_;  // of the items that begin at each of a stream's last rows: a ring
-  std::vector<std::int64_t> last_env_ids_;  // of the last Find, and what it found
+  std::vector<double> priority_;  // by a stream's last rows, for the items that begin there: a ring
+  std::vector<std::int64_t> last_env_ids_;  // the last Find's, and what it found
   std::vector<std::int64_t> last_streams_;
 
   mutable std::mutex env_id_mutex_;

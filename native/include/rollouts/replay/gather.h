@@ -16,8 +16,8 @@ namespace rollouts::replay {
 // One array of a batch.
 struct FieldSpec {
   std::string name;
-  std::string column;  // of the store, or one of the four that start with @
-  // of the item's first row to take; negative: from its end, -1 is its last row
+  std::string column;  // one of the store, or one of the four that start with @
+  // the item's first row to take; negative: from its end, -1 is its last row
   std::int64_t offset = 0;
   std::int64_t count = 0;  // rows; 0: one row, without an axis for it
 };
@@ -29,8 +29,8 @@ class GatherPlan {
   struct Field {
     FieldSpec spec;
     Source source = Source::kColumn;
-    std::size_t column = 0;           // of the layout, for the first two sources
-    std::int64_t value_bytes = 0;     // of one row in the output
+    std::size_t column = 0;           // number in the layout, for the first two sources
+    std::int64_t value_bytes = 0;     // one row's in the output
     std::int64_t rows() const { return spec.count == 0 ? 1 : spec.count; }
   };
 
@@ -61,7 +61,7 @@ class GatherPlan {
   const ChunkLayout& layout_;
   const bool time_major_;
   std::vector<Field> fields_;
-  std::int64_t item_bytes_ = 0;  // of an item in all fields
+  std::int64_t item_bytes_ = 0;  // an item's, in all fields
 };
 
 }  // namespace rollouts::replay

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which items the rows of an episode give: the arithmetic of n-step, sequences and episodes.
+// The items that the rows of an episode give: the arithmetic of n-step, sequences and episodes.
 //
 // An episode of N steps is N + 1 rows: row t has obs_t and what the action there led to, the last
 // one only the final observation. An item is a run of rows; its last row serves its observation
@@ -12,7 +12,7 @@
 namespace rollouts::replay {
 
 struct ItemKind {
-  // What is made of steps at an episode's end that fill no whole item.
+  // Handling of steps at an episode's end that fill no whole item.
   enum class AtEnd : std::int32_t {
     kShorten,  // n-step: an item begins at each of them
     kWrite,    // one item of the episode's last `steps`, if it has as many
@@ -57,7 +57,7 @@ std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64
   return start;
 }
 
-// How many items of an episode's part that was cut at its end are shorter than they would have
+// The number of items of a part that was cut at its end that are shorter than they would have
 // been, or left out.
 inline std::int64_t NumCutAway(const ItemKind& kind, const EpisodePart& part, std::int64_t start) {
   const std::int64_t left = part.end - start;  // steps from the next item's beginning

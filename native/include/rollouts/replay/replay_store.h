@@ -32,9 +32,9 @@ struct StoreOptions {
   std::int64_t num_streams = 0;
   std::int32_t chunk_rows = 64;
   std::int64_t history_rows = 256;  // behind the newest append, that new items may refer to
-  std::int64_t max_bytes = 0;       // of column memory; 0: no bound
-  std::int32_t num_threads = 1;     // that gather, the caller included
-  std::string path = {};            // of a file for the column memory; empty: RAM
+  std::int64_t max_bytes = 0;       // bound of column memory; 0: none
+  std::int32_t num_threads = 1;     // threads that gather, the caller included
+  std::string path = {};            // a file for the column memory; empty: RAM
 };
 
 // Steps to append, T rows of B streams each. Arrays are (T, B, ...), contiguous, and borrowed
@@ -134,7 +134,7 @@ class ReplayStore {
   class Claims;
 
   void CheckOpen(const char* call) const;
-  // With claims_mutex_ held. Throws SpecError for no stream, ProtocolError for a claimed one.
+  // Needs claims_mutex_ held. Throws SpecError for no stream, ProtocolError for a claimed one.
   Stream& Unclaimed(const char* call, std::int64_t id) const;
   void AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
                      std::span<std::int64_t> rows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which item of a table is sampled, or removed, next.
+// Chooses the item of a table that is sampled, or removed, next.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class Selector {
     for (Pick& pick : picks) pick = Select(random);
   }
   virtual void Clear() = 0;
-  // What the same calls could have left otherwise than by item: orders, not priorities.
+  // Saves what is not the same for each item, as orders are, but not priorities.
   virtual void Save(StateWriter& writer) const = 0;
   // After Grow; `slots` are the items' and `priorities` theirs. Throws SpecError for what does
   // not fit them.

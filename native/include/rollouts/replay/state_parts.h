@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a saved state of a replay store consists of: chunks, streams and tables as bytes.
+// Parts of a saved state of a replay store: chunks, streams and tables as bytes.
 // Reading throws SpecError for what cannot be.
 #pragma once
 
@@ -32,7 +32,7 @@ struct ChunkImage {
   explicit ChunkImage(Chunk& of)
       : chunk(&of), stream(of.stream), number(of.number), first_row(of.first_row),
         num_rows(of.num_rows), frames(of.frames) {}
-  std::int64_t bytes(const ChunkLayout& layout) const;  // that PutChunk appends
+  std::int64_t bytes(const ChunkLayout& layout) const;  // bytes that PutChunk appends
 };
 
 // Takes any thread: what an image has of a chunk does not change.
@@ -67,7 +67,7 @@ class LoadedChunks {
 };
 
 void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& index);
-// Without references on its chunks yet.
+// A stream without references on its chunks yet.
 Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_columns,
                         const LoadedChunks& chunks);
 

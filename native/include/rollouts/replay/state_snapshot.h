@@ -27,7 +27,7 @@ class StateSnapshot {
   StateSnapshot(const StateSnapshot&) = delete;
   StateSnapshot& operator=(const StateSnapshot&) = delete;
 
-  // Of all pieces.
+  // The bytes of all pieces.
   std::uint64_t bytes() const { return bytes_; }
   // A few megabytes; nothing at the end. Throws std::bad_alloc.
   std::vector<std::uint8_t> Next();

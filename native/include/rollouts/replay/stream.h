@@ -12,12 +12,12 @@
 
 namespace rollouts::replay {
 
-// Where the columns of a row to append lie, in arrays of rows; borrowed for one call.
+// Places of the columns of a row to append, in arrays of rows; borrowed for one call.
 struct RowSource {
   struct Column {
     const std::uint8_t* data = nullptr;  // null: zeros
     std::int64_t stride = 0;             // bytes from one row to the next
-    bool whole_stack = false;            // of a stacked column: the value is all its frames
+    bool whole_stack = false;            // stacked column: the value is all its frames
   };
   std::vector<Column> columns;
   std::int64_t row = 0;
@@ -28,7 +28,7 @@ struct RowSource {
   }
 };
 
-// Not thread-safe: who calls anything has claimed it, or keeps others from claiming it.
+// A stream. Not thread-safe: a caller has claimed it, or keeps others from it.
 class alignas(kCacheLine) Stream {
  public:
   Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id);
@@ -46,7 +46,7 @@ class alignas(kCacheLine) Stream {
   std::int64_t AppendRow(const RowSource& source, std::uint8_t flags);
   // Asks the cache for the memory of the next row.
   void PrefetchRow() const;
-  // Where to come back to. Rows of before the mark must not have been trimmed since.
+  // A point to come back to. Rows of before the mark must not have been trimmed since.
   struct Mark {
     std::int64_t next_row;
     bool next_is_first;
@@ -84,7 +84,7 @@ class alignas(kCacheLine) Stream {
 
  private:
   struct StackState {
-    std::vector<const std::uint8_t*> frames;  // of the last row; null: zeros
+    std::vector<const std::uint8_t*> frames;  // the last row's; null: zeros
     std::vector<std::int64_t> numbers;        // -1: zeros
   };
 

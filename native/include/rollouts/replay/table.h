@@ -97,7 +97,7 @@ class Table {
   bool CanSample(std::int64_t n) const;
   std::uint64_t generation() const;
   const TableSpec& spec() const { return spec_; }
-  // Of an item; see MostPriority.
+  // An item's; see MostPriority.
   double most_priority() const { return most_priority_; }
 
   // Wakes everybody; they and all later Inserts and Samples throw ClosedError.
@@ -144,8 +144,8 @@ class Table {
   std::int32_t waiting_inserts_ = 0;
   std::int32_t waiting_samples_ = 0;
   bool closed_ = false;
-  std::uint64_t generation_ = 0;  // of the contents: how often a state was loaded
-  std::vector<Selector::Pick> picks_;  // of a sample, kept for their memory
+  std::uint64_t generation_ = 0;  // how often a state was loaded into the contents
+  std::vector<Selector::Pick> picks_;  // a sample's, kept for their memory
   std::unique_ptr<Contents> contents_;
 };
 
@@ -167,7 +167,7 @@ struct Table::Contents {
   std::vector<std::int32_t> free_slots;  // the last is used next
   std::int32_t num_slots = 0;            // ever used
   std::int64_t size = 0;
-  std::int64_t uses = 0;  // of items in the table: the sum of their times_sampled
+  std::int64_t uses = 0;  // the sum of times_sampled of the items in the table
   double max_priority = 1;
   std::vector<Sampled> drawn;  // samples that were admitted and not returned yet, oldest first
 };

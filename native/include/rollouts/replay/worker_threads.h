@@ -41,7 +41,7 @@ class WorkerThreads {
   std::int32_t at_work_ = 0;
   bool ending_ = false;
 
-  const Body* body_ = nullptr;  // of this round, as the next two; written before it starts
+  const Body* body_ = nullptr;  // this round's, as the next two; written before it starts
   std::int64_t count_ = 0;
   std::int64_t grain_ = 1;
   std::atomic<std::int64_t> next_{0};

@@ -27,19 +27,19 @@ struct NewSteps {
   const std::uint8_t* ended = nullptr;          // after which a final row follows
   const std::uint8_t* final_obs = nullptr;      // (K, *obs_shape), one for each that ended
   const std::uint8_t* next_obs = nullptr;       // (B, *obs_shape), after the last step
-  const double* priorities = nullptr;           // of the items that begin at each step
-  double priority = std::numeric_limits<double>::quiet_NaN();  // of all items completed
+  const double* priorities = nullptr;           // one for the items that begin at each step
+  double priority = std::numeric_limits<double>::quiet_NaN();  // for all items completed
   std::int64_t policy_version = 0;              // the newest
 };
 
-// What AddStep is told beside the arrays.
+// Arguments of AddStep besides the arrays.
 struct StepMarks {
   Autoreset mode = Autoreset::kSameStep;
   // (B,); null: none. Their episodes are cut before this step
   const std::uint8_t* failed = nullptr;
 };
 
-// Not thread-safe, but for policy_version, env_ids and num_streams: the owner locks.
+// Thread-safe in policy_version, env_ids and num_streams alone: for the rest, the owner locks.
 class Writer {
  public:
   // `kinds`: of the store's tables. Its first column is the observation.
@@ -65,7 +65,7 @@ class Writer {
   std::int64_t num_pending() const;
   std::span<const PendingItems> pending() const { return pending_; }
 
-  double most_priority() const { return most_priority_; }  // of an item, in all tables
+  double most_priority() const { return most_priority_; }  // an item's, in all tables
   std::int64_t num_streams() const { return episodes_.num_known(); }
   std::vector<std::int64_t> env_ids() const { return episodes_.env_ids(); }
 
@@ -95,13 +95,13 @@ class Writer {
   std::vector<PendingItems> pending_;  // by table
   double most_priority_ = std::numeric_limits<double>::max();
 
-  // of one call, kept for their memory
+  // scratch of one call, kept for its memory
   std::vector<std::int64_t> streams_;  // B
   struct Range {
     std::int64_t first = 0;
     std::int64_t count = 0;
   };
-  std::vector<Range> ranges_;  // of streams_ that follow each other
+  std::vector<Range> ranges_;  // ranges of streams_ that follow each other
   std::vector<std::int64_t> rows_;
   std::vector<std::int64_t> cut_;
   std::vector<std::uint8_t> first_;

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// Of `count` rows, element by element; the variance is that of the rows themselves (ddof 0).
+// Moments of `count` rows by element; the variance is that of the rows themselves (ddof 0).
 struct Moments {
   std::vector<double> mean;
   std::vector<double> var;
@@ -18,7 +18,7 @@ struct Moments {
 // Counts `more` into `moments`, in the order of Gymnasium's update_mean_var_count_from_moments.
 void Merge(const Moments& more, Moments& moments);
 
-// What was counted, and of that what was counted since TakeNew was called last. Not thread-safe.
+// All counts, and the counts since TakeNew was called last. Not thread-safe.
 class RunningMoments {
  public:
   explicit RunningMoments(std::int64_t size);

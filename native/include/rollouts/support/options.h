@@ -60,7 +60,7 @@ class OptionReader {
   std::vector<const char*> names_;
 };
 
-// What an environment says of its options' values. Each throws SpecError with the
+// Checks of an environment's options. Each throws SpecError with the
 // option, its value and what it must be.
 class ConfigCheck {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What options.h declares. Included by one source of our library, and by one of every environment
+// Definitions of options.h's functions. Included by one source of our library, and of every environment
 // that users register (plugin/exports.h).
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace rollouts {
 namespace {
 
-// Of numbers, all of which have the same message.
+// For numbers, which all have the same message.
 void Require(bool condition, const char* name, double value, const char* expected) {
   if (condition) return;
   char given[32];

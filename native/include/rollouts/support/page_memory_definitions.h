@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What page_memory.h declares. Included by one source of our library, and by one of every
+// Definitions of page_memory.h's functions. Included by one source of our library, and of every
 // environment that users register (plugin/exports.h).
 #pragma once
 

@@ -24,7 +24,7 @@ namespace rollouts {
 // Environments of equal kind understand each other's states.
 struct StateKind {
   std::string type;
-  std::uint64_t fingerprint = 0;  // of the options
+  std::uint64_t fingerprint = 0;  // the options' fingerprint
 };
 
 // `options` are all that the environment has. Of a path only the file's name counts: it
@@ -34,12 +34,12 @@ StateKind MakeStateKind(const std::string& type, const Options& options);
 // Surrounds what CpuPool::SaveState returned.
 std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::uint8_t> state);
 
-// What SealState was given; borrows from `sealed`. Throws SpecError, whose message
+// The bytes that SealState was given; borrows from `sealed`. Throws SpecError, whose message
 // goes on after the name of the thing, when it is foreign, damaged or truncated.
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed);
 
-// The same of an environment of whatever kind, for who only looks at it.
+// The same for an environment of any kind, to look at it alone.
 std::span<const std::uint8_t> StateInside(std::span<const std::uint8_t> sealed);
 
 // Appends plain values.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which lock guards what, as clang's -Wthread-safety reads it; nothing for other compilers.
+// Tells which lock guards what, as clang's -Wthread-safety reads it; nothing for other compilers.
 #pragma once
 
 #if defined(__clang__)
@@ -20,5 +20,5 @@
 #define ROLLOUTS_REQUIRES(...) ROLLOUTS_ANNOTATE(requires_capability(__VA_ARGS__))
 #define ROLLOUTS_ACQUIRE(...) ROLLOUTS_ANNOTATE(acquire_capability(__VA_ARGS__))
 #define ROLLOUTS_RELEASE(...) ROLLOUTS_ANNOTATE(release_capability(__VA_ARGS__))
-// What clang cannot follow; the place says why it is right.
+// Marks code that clang cannot follow; the place says why it is right.
 #define ROLLOUTS_UNCHECKED ROLLOUTS_ANNOTATE(no_thread_safety_analysis)

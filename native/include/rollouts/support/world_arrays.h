@@ -24,17 +24,17 @@ struct WorldArray {
 
 using WorldArrays = std::vector<WorldArray>;
 
-// What a GPU's pool must know of worlds that only their types tell.
+// Facts for a GPU's pool that only the types of worlds tell.
 struct WorldFacts {
-  std::int64_t world_bytes = 0;   // of each
-  std::int64_t agents_bytes = 0;  // of the addresses of its agents' arrays
+  std::int64_t world_bytes = 0;   // each world's
+  std::int64_t agents_bytes = 0;  // for the addresses of its agents' arrays
   std::vector<float> tables;      // as many of each
 };
 
 // Copies the arrays that it is shown.
 class WorldReader {
  public:
-  // Of `num_agents` agents, `count` elements each.
+  // An array of `num_agents` agents, `count` elements each.
   template <typename T>
   void Agents(const char* name, const T* array, std::int64_t num_agents, std::int64_t count) {
     std::vector<std::int64_t> shape{num_agents};
@@ -42,7 +42,7 @@ class WorldReader {
     Copy(name, array, num_agents * count, std::move(shape));
   }
 
-  // Of the world itself: one value, or an array of them.
+  // A field of the world itself: one value, or an array of them.
   template <typename T>
   void Shared(const char* name, const T& value) {
     Copy(name, &value, 1, {});

@@ -36,7 +36,7 @@ class Frames {
   void Repeat(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed,
               std::uint8_t* out) const;
 
-  // What an environment's rows depend on beside what it shows; empty without a stack.
+  // The bytes on which an environment's rows depend besides what it shows; empty without a stack.
   std::span<const std::uint8_t> Kept(std::int32_t env) const {
     return {stacks_.data() + env * stack_bytes(), static_cast<std::size_t>(stack_bytes())};
   }
@@ -54,7 +54,7 @@ class Frames {
   const std::int64_t depth_;  // frames of a stack; 0: there is none
   SpaceSpec frame_;
   SpaceSpec space_;
-  std::vector<std::uint8_t> stacks_;  // of each environment, the oldest frame first
+  std::vector<std::uint8_t> stacks_;  // each environment's, the oldest frame first
 };
 
 }  // namespace rollouts

@@ -18,7 +18,7 @@ namespace rollouts {
 // Gymnasium's NormalizeObservation, NormalizeReward and ClipReward over rows of batches.
 //
 // While statistics are updated, a row depends on its whole batch: Count and Scale are then called
-// by whoever receives it. Frozen ones are read alone, by threads for their own rows.
+// by its receiver. Frozen ones are read alone, by threads for their own rows.
 class Normalizer {
  public:
   Normalizer(const Wrappers& wrappers, const SpaceSpec& observation, std::int32_t num_envs);
@@ -29,7 +29,7 @@ class Normalizer {
 
   // Notes the discounted return of an environment that was stepped.
   void AddReward(std::int32_t env, double reward, bool terminated);
-  // What AddReward keeps of an environment; null where rewards are not normalised.
+  // The return that AddReward keeps of an environment; null where rewards are not normalised.
   const double* Kept(std::int32_t env) const { return reward_ ? &returns_[env] : nullptr; }
   void SetKept(std::int32_t env, double sum) { returns_[env] = sum; }
   // Forgets the returns of episodes that ended, where those are of episodes.
@@ -61,7 +61,7 @@ class Normalizer {
   const std::optional<ClipReward> clip_;
   std::optional<RunningMoments> observation_;
   std::optional<RunningMoments> reward_;
-  std::vector<double> deviation_;    // of each element of an observation
+  std::vector<double> deviation_;    // one for each element of an observation
   double reward_deviation_ = 1;
   std::vector<double> returns_;      // discounted, of each environment
   std::vector<std::uint8_t> packed_;  // rows that count, where others lie between them

@@ -17,11 +17,11 @@
 
 namespace rollouts {
 
-// What depends on a row alone is done by the thread that steps it, when the row is finished;
+// Wrapped environments. The thread that steps a row finishes what depends on it alone;
 // statistics that are updated wait for the whole batch.
 class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
  public:
-  // Of environments with one agent, whose spaces the wrappers fit: Python has seen to that.
+  // Takes environments with one agent, whose spaces the wrappers fit: Python has checked that.
   WrappedEnvBatch(std::unique_ptr<EnvBatch> envs, Wrappers wrappers, std::int32_t num_envs);
 
   const EnvSpec& spec() const override { return spec_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What surrounds the environments of a pool: changes to actions, observations and rewards that
+// Wrappers around the environments of a pool: changes to actions, observations and rewards that
 // Gymnasium has as wrappers. Python has checked them; rollouts/pool/wrappers.py has their meaning.
 #pragma once
 
@@ -30,8 +30,8 @@ struct ClipReward {
 
 // Elapsed steps as a last element of the observation.
 struct TimeAware {
-  bool fraction = false;  // of the time limit, else their number
-  std::vector<std::int32_t> limits;  // of each environment; positive
+  bool fraction = false;  // the share of the time limit, else the number of steps
+  std::vector<std::int32_t> limits;  // each environment's; positive
 };
 
 struct NormalizeObservation {
@@ -49,7 +49,7 @@ struct NormalizeReward {
   bool scales = true;  // else rewards are counted alone
 };
 
-// In the order in which they are applied to what an environment gets, and to what it tells.
+// Wrappers in the order in which they change what an environment gets, and what it tells.
 struct Wrappers {
   std::optional<ClipAction> clip_action;
   std::optional<RescaleAction> rescale_action;

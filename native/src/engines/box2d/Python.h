@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sources of box2d-py take of Python.h: they report a failed assertion to the interpreter
+// The part of Python.h that box2d-py's sources use: they tell the interpreter a failed assertion
 // before they throw. Here the report itself throws what the pool knows how to tell.
 #pragma once
 

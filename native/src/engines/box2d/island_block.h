@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Box2D's solver of velocities reads and writes of up to 16 islands of one build, number by
+// Numbers of Box2D's solver of velocities, of up to 16 islands of one build, number by
 // number: each array has a lane for every island.
 #pragma once
 
@@ -29,7 +29,7 @@ struct HingeLanes {
   LanePoints arm_a, arm_b;  // from the bodies' centres to the joint
   LaneFloats inv_mass_a, inv_mass_b, inv_inertia_a, inv_inertia_b;
   LaneFloats motor_mass, motor_speed, max_motor_impulse;
-  // of the matrix of effective mass: its columns, and what solving by them needs again and again
+  // the matrix of effective mass: its columns, and what solving by them needs again and again
   LaneFloats ex[3], ey[3], ez[3], ey_cross_ez[3];
   LaneFloats inverse_det_22, inverse_det_33;
   // read and written
@@ -44,7 +44,7 @@ struct ContactPointLanes {
 };
 
 // More than these an island is solved alone.
-inline constexpr std::int32_t kMaxIslandBodies = 6;  // that move
+inline constexpr std::int32_t kMaxIslandBodies = 6;  // those that move
 inline constexpr std::int32_t kMaxIslandHinges = 4;
 inline constexpr std::int32_t kMaxIslandContacts = 6;
 
@@ -52,7 +52,7 @@ struct ContactLanes {
   bool any_one = false;  // lanes with one point, with two
   bool any_two = false;
   LaneFlags one, two;
-  // which lanes have this body; none where it does not move
+  // lanes that have this body; none where it does not move
   LaneFlags is_a[kMaxIslandBodies], is_b[kMaxIslandBodies];
   bool any_a[kMaxIslandBodies] = {};
   bool any_b[kMaxIslandBodies] = {};
@@ -76,7 +76,7 @@ struct IslandBlock {
   BodyLanes bodies[kMaxIslandBodies];
   HingeLanes hinges[kMaxIslandHinges];
   ContactLanes contacts[kMaxIslandContacts];
-  LaneFlags failed;  // of these lanes an assertion of Box2D does not hold
+  LaneFlags failed;  // lanes in which an assertion of Box2D does not hold
 };
 
 // Solves all lanes, each to the bit as Box2D solves it alone.

@@ -46,7 +46,7 @@ ROLLOUTS_INLINE Motion Select(Flags flags, const Motion& a, const Motion& b) {
   return {flags ? a.x : b.x, flags ? a.y : b.y, flags ? a.w : b.w};
 }
 
-// How fast a body's point at `arm` moves from another's.
+// The speed at which a body's point at `arm` moves from another's.
 ROLLOUTS_INLINE Point Apart(const Motion& a, const Motion& b, Point arm_a, Point arm_b) {
   return {b.x + -b.w * arm_b.y - a.x - -a.w * arm_a.y, b.y + b.w * arm_b.x - a.y - a.w * arm_a.x};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What b2Settings.cpp and b2Timer.cpp define, which are meant to be replaced and are not compiled.
+// Replaces b2Settings.cpp and b2Timer.cpp, which are meant to be replaced and are not compiled.
 #include "memory.h"
 
 #include <Box2D/Box2D.h>

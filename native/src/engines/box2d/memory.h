@@ -15,7 +15,7 @@ class Box2DMemory {
   Box2DMemory& operator=(const Box2DMemory&) = delete;
   ~Box2DMemory();  // frees all that was not freed
 
-  // While one lives, this thread's Box2D takes its blocks from `memory`.
+  // Makes this thread's Box2D take its blocks from `memory` while it lives.
   class Use {
    public:
     explicit Use(Box2DMemory& memory);
@@ -27,7 +27,7 @@ class Box2DMemory {
     Box2DMemory* const before_;
   };
 
-  // While one lives, this thread takes no blocks: it is with other worlds.
+  // Makes this thread take no blocks while it lives: it is with other worlds.
   class Away {
    public:
     Away() : own_(current_) { current_ = nullptr; }

@@ -45,7 +45,7 @@ const IslandKernel* Kernel() {
   return kernel;
 }
 
-// What a thread needs to run turns.
+// A thread's state for running turns.
 class Turns {
  public:
   static Turns& OfThread() {
@@ -73,7 +73,7 @@ class Turns {
     }
   }
 
-  // Of a turn: until the islands were solved that wait.
+  // Stops the turn that this fiber runs until its island is solved.
   void Wait(Fiber& fiber, Island& island) {
     waiting_[num_waiting_++] = {&fiber, &island};
     fiber.Stop();
@@ -175,7 +175,7 @@ void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>&
 
 }  // namespace rollouts
 
-// In place of the loops in b2Island; false: they are to be run.
+// Stands for the loops in b2Island; false: they are to be run.
 bool RolloutsSolveVelocities(b2Island& island, b2ContactSolver& contacts,
                              const b2SolverData& data) {
   using namespace rollouts;

@@ -17,7 +17,7 @@ namespace {
 b2Vec2 Vec(PlanarPoint point) { return b2Vec2(point.x, point.y); }
 PlanarPoint Point(const b2Vec2& vec) { return {vec.x, vec.y}; }
 
-// What contacts say of each body, in the order of bodies.
+// Notes contacts of each body, in the order of bodies.
 class TouchListener final : public b2ContactListener {
  public:
   struct Touch {

@@ -54,7 +54,7 @@ class Watch {
     bool expired = false;
   };
 
-  // With the mutex.
+  // Called with the mutex.
   void Run() {
     try {
       std::thread([this] { Loop(); }).detach();

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// While it lives, a thread of the process ends the game when the time is over. The call that waits
+// Ends the game from a thread, while it lives, when the time is over. The call that waits
 // for it then fails as for any game that has ended.
 class CallLimit {
  public:

@@ -43,7 +43,7 @@ constexpr const char* kNoEffects = "+snd_efx 0";
 
 bool IsDeltaButton(DoomButton button) { return LoadedDoom().is_delta(button); }
 
-// What ViZDoom throws, as an error of ours.
+// Turns what ViZDoom throws into an error of ours.
 template <typename Call>
 auto Doom::Guarded(Call&& call, std::int32_t frames) const {
   constexpr std::int32_t kFramesInASecond = 10;  // at least, of the slowest game

@@ -27,7 +27,7 @@ class DoomLibrary {
 using DoomButton = std::int32_t;
 bool IsDeltaButton(DoomButton button);
 
-// What a game is started with. Empty strings and -1: as the config file has it.
+// Settings of a game. Empty strings and -1: as the config file has it.
 struct DoomSetup {
   std::string config_file;
   std::string wad_file;
@@ -44,10 +44,10 @@ struct DoomSetup {
   bool labels = false;
   bool automap = false;
   bool audio = false;
-  std::int32_t audio_frames = 1;  // of sound in a view
+  std::int32_t audio_frames = 1;  // frames of sound in a view
 };
 
-// What a game of such a setup has.
+// Facts of a game of such a setup.
 struct DoomFacts {
   std::int32_t height = 0;
   std::int32_t width = 0;
@@ -62,7 +62,7 @@ struct DoomFacts {
   std::vector<DoomButton> binary_buttons;
 };
 
-// What a game shows between two steps. The spans live as long as the object or a copy of it, whatever
+// A game's view between two steps. The spans live as long as the object or a copy of it, whatever
 // the game does. No `owner`: the episode has ended, and nothing is shown.
 struct DoomView {
   std::shared_ptr<const void> owner;
@@ -115,7 +115,7 @@ class Doom {
   alignas(std::max_align_t) std::byte storage_[kBytes];
   DoomFacts facts_;
   std::string folder_;  // the game's own, while it runs
-  bool has_effects_ = false;  // of sound
+  bool has_effects_ = false;  // effects of sound
 };
 
 }  // namespace rollouts

@@ -18,7 +18,7 @@ namespace {
 
 using std::filesystem::path;
 
-// What ViZDoom writes on the command line itself, so that a second one is ignored or confuses it.
+// Arguments that ViZDoom writes itself, so that a second one is ignored or confuses it.
 constexpr std::pair<std::string_view, std::string_view> kOwnArguments[] = {
     {"-iwad", "iwad_file"},
     {"+map", "doom_map"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a game would ignore, or never come to an end with, found before it starts.
+// Finds settings that a game would ignore, or never end with, before it starts.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// Of a game that was configured: its map, its WADs and what the command line has beside them.
+// A configured game: its map, its WADs and what else the command line has.
 struct DoomPlan {
   std::string map;
   std::string wad_file;   // empty: none

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What doom_abi.cpp calls of ViZDoom; doom_library.cpp looks it up.
+// Functions of ViZDoom that doom_abi.cpp calls; doom_library.cpp looks it up.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which maps a WAD has, as the game looks them up.
+// The maps of a WAD, as the game looks them up.
 #pragma once
 
 #include <optional>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 64;  // one call of lanes takes so many
 
-// What the rows of an array belong to, and how many numbers each has.
+// The owners of an array's rows, each with so many numbers.
 enum class Of { kPosition, kVelocity, kActivation, kOne, kBody, kGeom, kSite, kSensor, kTendon, kMatrix };
 
 struct StepField {
@@ -89,7 +89,7 @@ std::int64_t SizeOf(Of of, const mjModel* model) {
   return 0;
 }
 
-// Of a row in arrays of all rows; null where there is none.
+// A row's part of an array of all rows; null where there is none.
 double* RowOf(double* array, std::int64_t size, std::int64_t row) {
   return array ? array + size * row : nullptr;
 }

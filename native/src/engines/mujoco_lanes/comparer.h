@@ -32,7 +32,7 @@ struct ComparedStates {
   const double* ctrl = nullptr;            // (count, nu)
 };
 
-// What becomes of the states, beside arrays.
+// Results of the states, besides arrays.
 struct ComparedRows {
   std::uint8_t* handed_back = nullptr;  // (count) left to MuJoCo by lanes
   std::uint8_t* warned = nullptr;       // (count) MuJoCo has warned of numbers, and reset itself
@@ -46,7 +46,7 @@ class LanesComparer {
   ~LanesComparer();
 
   const PhysicsModel& model() const { return *model_; }
-  // Empty where lanes cover the model.
+  // The reason; empty where lanes cover the model.
   const std::string& why_not() const { return read_.why_not; }
 
   // Whether lanes write each number of sensordata; those of other sensors they leave alone.
@@ -68,13 +68,13 @@ class LanesComparer {
 
  private:
   mjData* data();
-  // Of lanes, some rows from the `first` on; which are handed back, as bits.
+  // Computes some rows from the `first` on by lanes; returns as bits those that are handed back.
   std::uint64_t ForwardByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
                                std::int32_t width, const std::vector<ComparedArray>& arrays);
   std::uint64_t StepByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
                             const lanes::StepOptions& options,
                             const std::vector<ComparedArray>& arrays);
-  // Of MuJoCo, one row.
+  // Computes one row by MuJoCo.
   void ForwardByMujoco(std::int64_t row, const std::vector<ComparedArray>& arrays);
   void StepByMujoco(std::int64_t row, const lanes::StepOptions& options,
                     const std::vector<ComparedArray>& arrays);

@@ -21,7 +21,7 @@ constexpr std::int32_t kStates = 64;
 constexpr std::int32_t kDrawnEvery = 4;
 constexpr std::int32_t kStepsBetween = 10;
 
-// What a step begins with, and what it is to end with.
+// The state with which a step begins, and that with which it is to end.
 struct State {
   std::vector<double> qpos, qvel, act, qacc_warmstart, ctrl, qacc;
   double time = 0;
@@ -95,7 +95,7 @@ class Steps {
              in_.time.In(data_.get())};
   }
 
-  // What velocities may differ by is measured by: their largest, or what a step adds to one at rest.
+  // The scale for errors of velocities: their largest, or what a step adds to one at rest.
   double VelocityScale() const {
     return std::max(Largest(Array(in_.qvel, at_.nv)),
                     at_.timestep.In(model_) * Largest(Array(in_.qacc_smooth, at_.nv)));

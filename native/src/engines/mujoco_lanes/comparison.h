@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// Of an array's largest number. Rounding makes some 1e-12, another release's rules 1e-6 and more.
+// Relative to an array's largest number. Rounding makes 1e-12, another release's rules 1e-6.
 inline constexpr double kMostDifference = 1e-9;
 
 struct LanesComparison {
@@ -20,7 +20,7 @@ struct LanesComparison {
   bool qacc_differs = false;      // no later step reads it; releases leave different ones
 };
 
-// What lanes make of a model, before any step of theirs is compared.
+// A model as lanes read it, before any step of theirs is compared.
 lanes::ModelOrReason ReadByLanes(const mjModel* model);
 
 // Compares 64 steps: from random positions, velocities and controls, and from where MuJoCo comes to

@@ -18,7 +18,7 @@ namespace {
 
 std::mutex warnings_mutex;
 std::set<std::string> warned_of;  // models
-std::vector<std::string> warnings;  // that nobody has taken yet
+std::vector<std::string> warnings;  // warnings that nobody has taken yet
 
 void Warn(const std::string& xml_path, const std::string& warning) {
   const std::lock_guard lock(warnings_mutex);
@@ -36,7 +36,7 @@ lanes::ModelSizes SizesOf(const mjModel* model) {
   return sizes;
 }
 
-// Where a model has an array, an option or another entry; null for a name that this release lacks.
+// The place of an array, option or other entry; null for a name that this release lacks.
 const void* ReadEntry(const mjModel* model, std::string_view name) {
   // one release is loaded in a process
   static const std::unordered_map<std::string_view, const ModelEntry*> entries = [] {

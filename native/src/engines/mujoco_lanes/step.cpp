@@ -14,7 +14,7 @@
 namespace rollouts {
 namespace {
 
-// What lanes read and write of mjState: time, qpos, qvel, act, warm start and ctrl.
+// The part of mjState that lanes read and write: time, qpos, qvel, act, warm start and ctrl.
 constexpr int kStateOfLanes = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 
 // An array of mjData that lanes write where a task reads it.
@@ -69,7 +69,7 @@ lanes::Row RowOf(mjData* data, const StepKind& kind) {
   return row;
 }
 
-// Of so many rows. Lanes of 4 and of 8 compute equal bits, narrower ones others, and what comes of a
+// Width for `rows`. Lanes of 4 and 8 compute equal bits, narrower ones others, and what comes of a
 // step must not depend on how many wait with it.
 std::int32_t WidthFor(std::size_t rows) {
   const auto widths = lanes::Widths();
@@ -102,7 +102,7 @@ void Physics::UseLanes(const StepKind& kind) {
 
 bool Physics::stepped_by_lanes() const { return native_->by_lanes; }
 
-// At a start: what lanes do not know of is looked for once, not at every step.
+// Begins an episode: what lanes do not know is looked for once, not at every step.
 void Physics::BeginAnew() {
   native_->done = false;
   native_->by_lanes = false;

@@ -13,7 +13,7 @@
 namespace rollouts {
 namespace {
 
-// of EGL/egl.h, EGL/eglext.h, GL/osmesa.h and GL/gl.h
+// constants of EGL/egl.h, EGL/eglext.h, GL/osmesa.h and GL/gl.h
 enum : std::int32_t {
   kEglNone = 0x3038,
   kEglRedSize = 0x3024,
@@ -48,7 +48,7 @@ std::atomic<bool> use_osmesa{false};
       "process starts");
 }
 
-// Apart from its callers, which are many: GCC 12 warns of what it inlines of strings there.
+// Throws; not inlined into its many callers, where GCC 12 would warn of inlined strings.
 [[noreturn, gnu::noinline]] void FailWithout(const char* name) {
   Fail("OpenGL's library has no " + std::string(name));
 }
@@ -136,7 +136,7 @@ class Egl {
     std::vector<void*> devices(static_cast<std::size_t>(count));
     if (!query(count, devices.data(), &count)) return {};
     devices.resize(static_cast<std::size_t>(count));
-    // a number of CUDA's where the driver knows it, else EGL's
+    // the number is CUDA's where the driver knows it, else EGL's
     const std::int64_t chosen = NumberOf("MUJOCO_EGL_DEVICE_ID");
     const std::int64_t cuda = chosen >= 0 ? chosen : NumberOf("CUDA_VISIBLE_DEVICES");
     const auto found = std::find_if(devices.begin(), devices.end(), [&](void* device) {
@@ -174,7 +174,7 @@ class Egl {
     return nullptr;
   }
 
-  // What the mujoco package asks for: pictures are then the same.
+  // Asks for what the mujoco package does, so that pictures are the same.
   void ChooseConfig() {
     constexpr std::int32_t kAttributes[] = {
         kEglRedSize,         8,             kEglGreenSize,    8,
@@ -208,7 +208,7 @@ class EglContext final : public GlContext {
 
  private:
   std::vector<void*> Enter() override {
-    // which API's context is current is the thread's own
+    // each thread has an API of its own whose context is current
     const std::uintptr_t api = egl_.query_api();
     egl_.bind_api(kEglOpenGlApi);
     std::vector<void*> before{egl_.get_current_display(), egl_.get_current_surface(kEglDraw),

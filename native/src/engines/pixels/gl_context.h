@@ -14,15 +14,15 @@ namespace rollouts {
 // as it draws. One thread at a time. Not to be used in a process that was forked since.
 class GlContext {
  public:
-  // Which library contexts made from now on are of, "egl" or "osmesa". Thread-safe.
+  // Chooses the library of contexts made from now on, "egl" or "osmesa". Thread-safe.
   static void Choose(const std::string& library);
 
   // Throws EngineError where the library is not installed or has no device. Thread-safe.
   static std::unique_ptr<GlContext> Make(std::int32_t width, std::int32_t height);
-  // It must not be current.
+  // Destroys the context, which must not be current.
   virtual ~GlContext() = default;
 
-  // While it lives the context is current in this thread; then that one is again which was before,
+  // Makes the context current in this thread while it lives; then restores the one before,
   // a caller's own. Throws EngineError.
   class Use {
    public:
@@ -37,7 +37,7 @@ class GlContext {
   };
 
  private:
-  // What was current, as Leave takes it.
+  // Returns what was current, as Leave takes it.
   virtual std::vector<void*> Enter() = 0;
   virtual void Leave(const std::vector<void*>& before) noexcept = 0;
 };

@@ -80,11 +80,11 @@ PixelRenderer::~PixelRenderer() {
     const GlContext::Use use(*context_);
     Free();
   } catch (const EngineError&) {
-    // the process ends, and whoever shares OpenGL with us has ended it before
+    // the process ends, and another user of OpenGL has closed it before
   }
 }
 
-// In its context.
+// Frees its memory, in its context.
 void PixelRenderer::Free() {
   Guarded([&] {
     Mujoco().free_context(drawing_.As<mjrContext_>());

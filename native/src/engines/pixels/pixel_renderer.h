@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What draws simulations of one model: a context of OpenGL, and MuJoCo's scene and drawing context
+// Draws one model's simulations: a context of OpenGL, and MuJoCo's scene and drawing context
 // in it. Only the files beside it include this.
 #pragma once
 

@@ -13,8 +13,8 @@
 namespace rollouts {
 namespace {
 
-constexpr std::int32_t kFreeNumber = -1;    // of MuJoCo's free camera
-constexpr std::int32_t kUsualNumber = -2;   // of none
+constexpr std::int32_t kFreeNumber = -1;    // MuJoCo's free camera
+constexpr std::int32_t kUsualNumber = -2;   // no camera
 constexpr std::int32_t kColours = 3;
 // The order of what a GPU takes; a CPU, most of whose work is the depths of shadows, takes 30 times
 // as long.
@@ -33,7 +33,7 @@ int CameraNamed(const mjModel* model, const std::string& name) {
   throw SpecError("the model " + model.xml_path() + " has no camera " + given + "; it has " + has);
 }
 
-// What is drawn without options: "track", else the free one as Gymnasium does, else the first.
+// The camera without options: "track", else the free one as Gymnasium does, else the first.
 std::int32_t UsualCamera(const mjModel* model, bool gymnasium) {
   const int track = CameraNamed(model, "track");
   if (track >= 0 || gymnasium || Release().model.ncam.In(model) == 0) return track;
@@ -68,7 +68,7 @@ std::array<double, 3> MiddleOf(std::shared_ptr<const PhysicsModel> model) {
   for (std::size_t axis = 0; axis < 3 && count > 0; ++axis) {
     for (std::size_t i = 0; i < count; ++i) places[i] = physics.view().geom_xpos[3 * i + axis];
     std::sort(places.begin(), places.end());
-    // of an even number the mean of the two
+    // an even number has two in the middle: their mean
     middle[axis] = (places[(count - 1) / 2] + places[count / 2]) / 2;
   }
   return middle;
@@ -178,7 +178,7 @@ PixelView::PixelView(std::shared_ptr<const PhysicsModel> model, const PixelConfi
 std::shared_ptr<const void> PixelView::Share(std::shared_ptr<const PhysicsModel> model,
                                              const PixelConfig& config) {
   if (!config.from_pixels) return model;
-  // which holds the model
+  // the renderer holds the model
   return PixelRenderers::Get(std::move(model), config);
 }
 

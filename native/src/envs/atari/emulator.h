@@ -15,7 +15,7 @@ namespace rollouts {
 
 class AtariEmulator {
  public:
-  // What Save wrote, read and found to be whole.
+  // Bytes that Save wrote, read and found to be whole.
   class Saved {
    public:
     virtual ~Saved() = default;
@@ -63,7 +63,7 @@ std::unique_ptr<AtariEmulator> NewAleEmulator(std::shared_ptr<const AtariGame> g
 // Ours. Takes microseconds but for the first one of a game.
 std::unique_ptr<AtariEmulator> NewNativeEmulator(std::shared_ptr<const AtariGame> game);
 
-// With sticky actions it is switched on for itself, and is where ale-py is after a second reset.
+// Makes a machine. With sticky actions it is as ale-py's after a second reset.
 std::unique_ptr<AtariMachine> NewAtariMachine(std::shared_ptr<const AtariGame> game,
                                               const AtariSticky& sticky);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all environments of one game share: its facts, and the one state that
+// The part that all environments of one game share: its facts, and the one state that
 // every episode starts from.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace rollouts {
 
 class AtariGame {
  public:
-  static constexpr std::int32_t kDefault = -1;  // of mode and difficulty: the game's own
+  static constexpr std::int32_t kDefault = -1;  // for mode and difficulty: the game's own
 
   // The game of a ROM, looked into once per process (about 70 ms) and then shared.
   // Thread-safe. Throws EngineError for a ROM that cannot be played and SpecError

@@ -29,10 +29,10 @@ namespace {
 using atari2600::GameConsole;
 using atari2600::U8;
 
-// of a console's bytes: the screens behind them have the height of the game
+// a console's bytes without its screens, which have the height of the game
 constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
 
-// What all environments of one game share.
+// Data that all environments of one game share.
 struct NativeGame {
   std::vector<U8> rom;
   const atari2600::Game* game = nullptr;
@@ -50,7 +50,7 @@ std::vector<U8> ReadRom(const std::string& path) {
   return rom;
 }
 
-// How instructions are done, by ROLLOUTS_ATARI_CPU: compiled where the machine lets code be made and the
+// Prepares a ROM by ROLLOUTS_ATARI_CPU: compiled where the machine lets code be made and the
 // variable says nothing, else decoded.
 std::unique_ptr<atari2600::DecodedRom> PrepareRom(const atari2600::Game& game,
                                                   const std::vector<U8>& rom) {
@@ -205,7 +205,7 @@ class NativeEmulator final : public AtariMachine {
   const float repeat_probability_;  // 0: sticky actions are the environment's
   std::array<AleAction, kNumAleActions> actions_{};
   const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
-  std::unique_ptr<NativeRules> rules_;  // of its memory
+  std::unique_ptr<NativeRules> rules_;  // rules that read its memory
 };
 
 }  // namespace

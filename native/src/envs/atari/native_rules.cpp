@@ -23,7 +23,7 @@ NativeRules NativeRules::Start(const AtariGame& game, const char* name,
     rules.state_ = atari2600::StartRules(*rules.ours_, game.mode());
   } else {
     rules.ales_ = std::make_unique<AleRules>(game.rom_path(), rom, memory);
-    // of the reset's frames the last two are enough: the first look takes the score for a reward
+    // the reset's last two frames are enough: the first look takes the score for a reward
     rules.Step();
   }
   // a reset ends with a look at the memory

@@ -26,7 +26,7 @@ class NativeRules {
 
   // Looks at the memory; to be called after each frame.
   void Step();
-  std::int32_t Reward() const;  // of the last frame
+  std::int32_t Reward() const;  // the last frame's
   std::int32_t Lives() const;
   bool GameOver() const;
 
@@ -39,7 +39,7 @@ class NativeRules {
 
   Memory memory_;
   const atari2600::Rules* ours_ = nullptr;  // or null, and ALE's are used
-  atari2600::RulesState state_;             // of ours
+  atari2600::RulesState state_;             // for our own rules
   std::unique_ptr<AleRules> ales_;
 };
 

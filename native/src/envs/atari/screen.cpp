@@ -106,7 +106,7 @@ void AtariScreen::PoolRow(std::int32_t y) {
   const std::uint8_t* const earlier = earlier_.raw.data() + y * width;
   std::uint8_t* const colours = row_.data();
   Colour(last, colours);
-  // of equal rows the maximum is either
+  // either of two equal rows is their maximum
   if (earlier_.fresh && Differ(last, earlier, width)) {
     std::uint8_t* const others = row_.data() + row_bytes_;
     Colour(earlier, others);
@@ -177,7 +177,7 @@ void AtariScreen::Load(StateReader& reader) {
   const auto newest = reader.Get<std::int32_t>();
   const auto pooled = reader.GetBytes(pooled_.size());
   const auto stack = reader.GetBytes(stack_.bytes().size());
-  // of other options, such as another size
+  // it was saved with other options, such as another size
   if (!stack_.Has(newest) || !reader.rest().empty()) {
     throw SpecError("does not fit the screen");
   }

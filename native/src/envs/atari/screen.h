@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the emulator's screens to the stack of frames that a learner sees:
+// Makes the stack of frames that a learner sees from the emulator's screens:
 // palette, maximum of two screens, resize, stack.
 #pragma once
 
@@ -69,8 +69,8 @@ class AtariScreen {
 
   const Options options_;
   const AlePalette palette_;
-  const std::int32_t row_bytes_;    // of a pooled row
-  const std::int32_t frame_bytes_;  // of a frame in the stack
+  const std::int32_t row_bytes_;    // a pooled row's
+  const std::int32_t frame_bytes_;  // that of a frame in the stack
   FrameResize resize_;
 
   Capture earlier_;

@@ -43,7 +43,7 @@ float Sign(float value) {
   return value < 0 ? -1 : 0;
 }
 
-// How much of its torque a motor gets.
+// The part of its torque that a motor gets.
 float Strength(float action) { return std::min(std::abs(action), 1.0F); }
 
 // Corners x, y of five-cornered clouds; drawn before the hull's push, as in the reference.

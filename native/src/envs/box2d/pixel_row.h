@@ -25,11 +25,11 @@ inline Lanes Blend(Lanes below, Lanes above, std::uint32_t cover) {
   return (below * (256 - cover) + above * cover) >> 8 & kBytes;
 }
 
-// How rows of pixels are cut into columns.
+// The columns into which rows of pixels are cut.
 class PixelColumns {
  public:
-  static constexpr std::int32_t kWidth = 1000;  // of a row
-  static constexpr std::int32_t kMostPixels = 12;  // of a column
+  static constexpr std::int32_t kWidth = 1000;  // a row's
+  static constexpr std::int32_t kMostPixels = 12;  // in a column
 
   // A pixel's.
   struct Place {
@@ -62,7 +62,7 @@ class PixelRow {
   static constexpr std::int32_t kWidth = PixelColumns::kWidth;
   static constexpr Lanes kMixed = ~Lanes{0};  // no colour
 
-  // What a column's pixels add up to: its first and last one count in part.
+  // Sums of a column's pixels: its first and last one count in part.
   struct Sums {
     Lanes first;
     Lanes whole;
@@ -185,7 +185,7 @@ class PixelRow {
 
   const PixelColumns* columns_;
   std::vector<Lanes> colors_;
-  std::vector<Pixels> pixels_;        // of mixed columns
+  std::vector<Pixels> pixels_;        // for mixed columns
   std::vector<std::uint64_t> mixed_;  // a bit per column that became one; some have a colour again
 };
 

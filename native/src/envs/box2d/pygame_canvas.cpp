@@ -13,14 +13,14 @@ namespace {
 constexpr std::int32_t kLastX = Canvas::kWidth - 1;
 constexpr std::int32_t kLastY = Canvas::kHeight - 1;
 
-// What a rejected or clipped end lies beyond.
+// The edges beyond which an end lies that is rejected or clipped.
 std::int32_t Beyond(Pixel at) {
   const std::int32_t across = at.x < 0 ? 1 : at.x > kLastX ? 2 : 0;
   const std::int32_t along = at.y < 0 ? 8 : at.y > kLastY ? 4 : 0;
   return across | along;
 }
 
-// What gfxdraw makes of a weight, for a colour that covers all.
+// gfxdraw's cover by a weight, for a colour that covers all.
 std::uint32_t Cover(std::uint32_t weight) { return 255 * weight >> 8; }
 
 // A quotient that is rounded down. The half is more than the product is off, and less than there is
@@ -31,7 +31,7 @@ std::int32_t Divide(std::int32_t number, double inverse_of_divisor) {
 
 using Span = Canvas::Span;
 
-// Where a side crosses a row: of smooth shapes in 2^-16 of a pixel.
+// The point where a side crosses a row; for smooth shapes in 2^-16 of a pixel.
 std::int32_t Crossing(const Canvas::Side& side, bool smooth, std::int32_t y) {
   const std::int32_t across = side.x2 - side.x1;
   if (smooth) return Divide(65536 * (y - side.y1), side.per_row) * across + 65536 * side.x1;
@@ -171,7 +171,7 @@ ROLLOUTS_CLONES void PaintShapes(std::span<const Canvas::Shape> shapes, const Sp
   }
 }
 
-// Where a side of a smooth shape crosses each of the rows from y on: widens what is between the
+// Crosses each of the rows from y on with a smooth shape's side: widens what is between the
 // leftmost and the rightmost side, and counts them.
 ROLLOUTS_CLONES void Cross(const Canvas::Side& side, std::int32_t y, std::int32_t num_rows,
                            std::int32_t* __restrict left, std::int32_t* __restrict right,

@@ -36,7 +36,7 @@ class Canvas {
     std::int32_t x, y;        // where it begins, above
     std::int32_t last_y;
     std::int32_t length;      // in steps
-    std::int32_t direction;   // of x
+    std::int32_t direction;   // the sign of x
     bool steep;               // a step is a row, else a column
     std::uint32_t slope;      // per step, in 2^-16 of a pixel
     double per_step;          // 1 / slope, where that is not 0
@@ -46,7 +46,7 @@ class Canvas {
     bool smooth;
     Lanes color;
     std::int32_t first_y, last_y;
-    std::int32_t first_row;   // of those on the picture
+    std::int32_t first_row;   // the first of those on the picture
     std::int32_t spans = -1;  // where its rows' begin; -1: it is plain, or a row has more than one
     std::int32_t num_sides = 0;
     std::int32_t num_lines = 0;
@@ -69,7 +69,7 @@ class Canvas {
   void AddSpans(Shape& shape);
 
   Lanes ground_ = 0;  // what the shapes are drawn on
-  std::vector<Span> spans_;    // of smooth shapes, one a row
+  std::vector<Span> spans_;    // for smooth shapes, one a row
   std::vector<Shape> shapes_;  // in the order they are drawn
 };
 

@@ -22,7 +22,7 @@ namespace {
 constexpr double kEnginePower = 100000000 * kSize * kSize;
 constexpr double kWheelInertia = 4000 * kSize * kSize;
 constexpr double kFrictionLimit = 1000000 * kSize * kSize;
-constexpr double kGrass = 0.6;  // of the road's friction
+constexpr double kGrass = 0.6;  // share of the road's friction
 constexpr double kBrakeForce = 15;
 constexpr double kStiffness = 205000 * kSize * kSize;
 constexpr double kWheelRad = kWheelR * kSize;

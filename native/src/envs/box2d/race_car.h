@@ -20,7 +20,7 @@ constexpr double kStepSeconds = 1.0 / 50;
 struct Wheel {
   std::int32_t body = 0;
   std::int32_t hinge = 0;
-  std::int32_t num_tiles = 0;  // of the road, that it touches
+  std::int32_t num_tiles = 0;  // tiles of the road that it touches
   double gas = 0;
   double brake = 0;
   double steer = 0;

@@ -10,7 +10,7 @@ namespace rollouts::race {
 namespace {
 
 constexpr std::int32_t kCell = 2;      // pixels
-constexpr std::int32_t kNumRows = 16;  // of a glyph, in cells
+constexpr std::int32_t kNumRows = 16;  // a glyph's, in cells
 constexpr std::int32_t kMiddle = 60;   // column
 constexpr std::int32_t kTop = 731;     // row
 constexpr Lanes kWhite = LanesOf(255, 255, 255);
@@ -68,7 +68,7 @@ const Glyph& GlyphOf(char character) {
   return character == '-' ? kMinus : kGlyphs[character - '0'];
 }
 
-// How far the next character is from the i-th.
+// The distance of the next character from the i-th.
 std::int32_t Advance(std::string_view text, std::size_t i) {
   if (text[i] == '-') return kFromMinus;
   return i + 1 < text.size() ? kNext[text[i] - '0'][text[i + 1] - '0'] : kLast;

@@ -21,7 +21,7 @@ constexpr double kRootOfTwo = 1.4142135623730951;
 constexpr double kMaxShapeDim = kGrassDim * kRootOfTwo * kZoom * kScale;
 constexpr double kHullRed = 204;
 constexpr double kWheelGrey = 77;
-constexpr double kUnit = Canvas::kWidth / 40.0;    // of the panel's columns
+constexpr double kUnit = Canvas::kWidth / 40.0;    // the panel's columns
 constexpr double kHeight = Canvas::kHeight / 40.0;  // and of its rows
 constexpr std::int32_t kPanelTop = 700;             // row
 constexpr Lanes kBlack = 0;
@@ -41,7 +41,7 @@ Lanes Cut(const Color& color, double brighter = 0) {
 
 double Sign(double value) { return (value > 0) - (value < 0); }
 
-// From the world to the picture, whose rows go upwards.
+// Maps the world to the picture, whose rows go upwards.
 class Camera {
  public:
   explicit Camera(const Scene& scene) {
@@ -133,7 +133,7 @@ class Painter {
     return race::Cut(color, brighter);
   }
 
-  // What is far from the picture is left out; some of it would show at the edge.
+  // True near the picture: what is far is left out; some of it would show at the edge.
   static bool IsNear(Point at) {
     return -kMaxShapeDim <= at.x && at.x <= Canvas::kWidth + kMaxShapeDim &&
            -kMaxShapeDim <= at.y && at.y <= Canvas::kHeight + kMaxShapeDim;
@@ -149,7 +149,7 @@ class Painter {
     if (is_near) canvas_.AddSmooth(corners, color);
   }
 
-  // Of a body, in Box2D's float32.
+  // Adds a body's part, in Box2D's float32.
   void AddPart(const Camera& camera, const PlanarMotion& body, const Part& part, Lanes color) {
     std::array<Pixel, 8> corners;
     for (std::int32_t i = 0; i < part.num_corners; ++i) {
@@ -160,7 +160,7 @@ class Painter {
     }
     canvas_.AddPlain(std::span(corners).first(part.num_corners), color);
   }
-  // That shows how a wheel turns.
+  // Adds a stripe that shows how a wheel turns.
   void AddStripe(const Camera& camera, const Scene::Turning& wheel) {
     const double s1 = std::sin(wheel.phase);
     const double s2 = std::sin(wheel.phase + 1.2);
@@ -218,7 +218,7 @@ std::vector<Bar> Panel(const Scene& scene) {
   return bars;
 }
 
-// What a frame is painted on, kept from frame to frame for its memory alone.
+// The sheet that a frame is painted on, kept from frame to frame for its memory alone.
 class Sheet {
  public:
   Sheet(std::int32_t width, std::int32_t height)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CarRacing shows: the field, the road, the car and the panel below, as car_racing.py of
+// CarRacing's picture: the field, the road, the car and the panel below, as car_racing.py of
 // Gymnasium draws them with pygame.
 #pragma once
 

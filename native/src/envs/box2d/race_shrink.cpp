@@ -20,7 +20,7 @@ std::uint16_t High(std::uint16_t a, std::uint16_t b) {
   return static_cast<std::uint16_t>(std::uint32_t{a} * b >> 16);
 }
 
-// Of a pixel, in a lane: its part of so many 2^-14.
+// A pixel's part of `weight` 2^-14, in a lane.
 std::uint16_t PartOf(std::uint16_t pixel, std::uint16_t weight) {
   return High(static_cast<std::uint16_t>(pixel << 2), weight);
 }

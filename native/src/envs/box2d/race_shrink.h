@@ -12,7 +12,7 @@ namespace rollouts::race {
 
 class Shrink {
  public:
-  // From `rows` of PixelRow::kWidth to (height, width, 3); smaller in both.
+  // Shrinks `rows` of PixelRow::kWidth to (height, width, 3); smaller in both.
   Shrink(std::int32_t rows, std::int32_t width, std::int32_t height);
 
   std::int32_t width() const { return width_; }
@@ -37,7 +37,7 @@ class Shrink {
   std::uint32_t column_share_;  // 2^16 divided by how many pixels are one
   std::uint32_t row_share_;
   std::uint32_t row_space_;     // rows that are one, in 2^-14
-  std::uint32_t row_left_ = 0;  // of them, yet to come
+  std::uint32_t row_left_ = 0;  // those yet to come
   PixelColumns columns_;
   // four lanes of each column, as are the next five
   std::vector<std::uint16_t> first_weights_;

@@ -136,7 +136,7 @@ Point Beside(const Step& step, double away) {
   return {step.x + away * std::cos(step.beta), step.y + away * std::sin(step.beta)};
 }
 
-// From one side to the other.
+// A strip from one side to the other.
 Quad Strip(const Step& step, const Step& before, double near, double far) {
   return {Beside(step, near), Beside(step, far), Beside(before, far), Beside(before, near)};
 }

@@ -21,7 +21,7 @@ struct Point {
 };
 using Quad = std::array<Point, 4>;
 
-// What is drawn of the road: a tile, or the kerb beside one.
+// A drawn piece of the road: a tile, or the kerb next to one.
 struct Piece {
   Quad corners;
   std::int32_t tile;

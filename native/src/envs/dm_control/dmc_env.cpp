@@ -104,7 +104,7 @@ std::int32_t DmControl::ObservationSize() const {
   return counter.size();
 }
 
-// What sensors of accelerations and touch said is not part of MuJoCo's states, and goes into no
+// Values of sensors of acceleration and touch are not part of MuJoCo's states, and go into no
 // later step, so it is saved as observation.
 void DmControl::SaveState(std::vector<std::uint8_t>& out) const {
   const std::span<double> remembered = task_->Memory();

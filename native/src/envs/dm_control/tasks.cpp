@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several domains of the DeepMind Control Suite share.
+// The part that several domains of the DeepMind Control Suite share.
 #include <cmath>
 #include <functional>
 #include <string>

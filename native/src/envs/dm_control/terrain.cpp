@@ -61,7 +61,7 @@ std::vector<double> Zoom(std::vector<double> values, std::int32_t size) {
   return zoomed;
 }
 
-// How many bumps there are along one side.
+// The number of bumps along one side.
 std::int32_t NumBumps(std::int32_t num_rows, double metres) {
   const double bumps = metres / kBumpMetres;
   // also true for a size that is no number

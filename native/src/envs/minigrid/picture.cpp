@@ -32,7 +32,7 @@ void WriteTiles(std::int32_t columns, std::int32_t rows, std::int32_t size, Tile
   }
 }
 
-// Which cells of the grid the agent sees: a bit for each column.
+// The cells of the grid that the agent sees: a bit for each column.
 struct Seen {
   std::uint32_t row[kMaxSide] = {};
 };

@@ -21,7 +21,7 @@ inline Rgb Darkened(Rgb color, double factor) {
   return color;
 }
 
-// With its edges, as are the others.
+// A rectangle with its edges, as the shapes below.
 struct Rectangle {
   double left, right, top, bottom;
   bool Has(double x, double y) const { return x >= left && x <= right && y >= top && y <= bottom; }
@@ -34,7 +34,7 @@ struct Circle {
   }
 };
 
-// What is at most `radius` away from a line between two points, and not beyond the box around them.
+// Points at most `radius` away from a line between two points, in the box around these.
 class Line {
  public:
   Line(double x0, double y0, double x1, double y1, double radius)
@@ -85,7 +85,7 @@ class AgentTriangle {
   }
 
  private:
-  static constexpr double kQuarter = 0.5 * 3.141592653589793;  // of a turn
+  static constexpr double kQuarter = 0.5 * 3.141592653589793;  // a quarter turn
   static constexpr float kA[] = {0.12f, 0.19f}, kB[] = {0.87f, 0.50f}, kC[] = {0.12f, 0.81f};
   const double cos_, sin_;
 };
@@ -118,7 +118,7 @@ class TileCanvas {
  private:
   static constexpr std::int32_t kTimes = 3;
 
-  // Of rows first, in NumPy's order: both divisions may round down.
+  // Takes means of rows first, in NumPy's order: both divisions may round down.
   std::uint8_t Mean(std::int32_t i, std::int32_t j, std::int32_t part, bool lit) const {
     double sum = 0;
     for (std::int32_t y = kTimes * j; y < kTimes * (j + 1); ++y) {

@@ -33,8 +33,8 @@ class Tiles {
     return (cell * 5 + static_cast<std::size_t>(facing + 1)) * 2 + (lit ? 1 : 0);
   }
 
-  const std::size_t bytes_;  // of a tile
-  // What is no cell of a grid, such as one that is not seen, looks like an empty one: number 0.
+  const std::size_t bytes_;  // a tile's
+  // Values that are no cell of a grid, such as one not seen, look like an empty one: number 0.
   std::uint8_t number_[1 << kShownBits] = {};
   std::vector<std::uint8_t> pixels_;
 };

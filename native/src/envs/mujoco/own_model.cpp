@@ -21,7 +21,7 @@ std::shared_ptr<const PhysicsModel> ModelOf(const MujocoConfig& config) {
   return model;
 }
 
-// How many numbers the parts have together.
+// The count of numbers of all parts.
 std::int32_t Count(const std::vector<ModelPart>& parts) {
   std::int64_t count = 0;
   for (const ModelPart& part : parts) count += part.count;
@@ -37,7 +37,7 @@ bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& confi
          NeedContactForces(FindParts(model, "info", config.info));
 }
 
-// Which arrays the options name.
+// The arrays that the options name.
 DataArrays Reads(const PhysicsModel& model, const OwnModel::Config& config) {
   DataArrays reads = 0;
   for (const auto& [option, names] :

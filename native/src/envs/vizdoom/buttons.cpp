@@ -21,7 +21,7 @@ DoomActions::DoomActions(const DoomFacts& facts, std::int32_t max_pressed)
   if (num_deltas_ == 0 && max_pressed_ > 0) AddCombinations(0, 0, max_pressed_);
 }
 
-// In the order of itertools.product((0, 1), repeat=num_binary): the first button turns last.
+// Follows itertools.product((0, 1), repeat=num_binary): the first button turns last.
 void DoomActions::AddCombinations(std::uint64_t pressed, std::int32_t next, std::int32_t left) {
   constexpr std::size_t kMost = 1 << 20;
   if (next == num_binary_) {

@@ -28,7 +28,7 @@ class DoomActions {
   const std::int32_t num_deltas_;
   const std::int32_t num_binary_;
   const std::int32_t max_pressed_;
-  std::vector<std::uint64_t> combinations_;  // of a Discrete space: bit i is button i
+  std::vector<std::uint64_t> combinations_;  // for a Discrete space: bit i is button i
 };
 
 }  // namespace rollouts

@@ -181,7 +181,7 @@ struct Vizdoom::Engine {
   const DoomActions actions;
   const std::int64_t action_bytes;
   bool started = false;
-  DoomView view;   // of now
+  DoomView view;   // the present one
   DoomView shown;  // the last one that was not empty
   std::size_t row_bytes = 0;
   std::int32_t num_rows = 0;
@@ -284,7 +284,7 @@ StepResult Vizdoom::Play(const Action* action) {
   }
 }
 
-// What the game shows now, into the stack where there is one.
+// Takes the game's present view, into the stack where there is one.
 void Vizdoom::TakeView() {
   Engine& engine = *engine_;
   engine.view = engine.game->View();

@@ -30,7 +30,7 @@ bool IsNear(float found, double expected) {
 
 using Feature = std::function<float(std::int32_t k, std::int32_t column)>;
 
-// What a head chose for one group of columns.
+// A head's choices for one group of columns.
 struct Chosen {
   Chosen(const Head& head, const NoiseKeys& keys, std::int32_t size, const Feature& first,
          std::int32_t second_size = 0, const Feature& second = {},

@@ -106,7 +106,7 @@ TEST(Kernels, PaddingOfALayerIsNotStored) {
                            .ops = {MakeOp(OpKind::kLinear, {0}, outputs, {0})},
                            .params = {{"w", 2 * std::int64_t{outputs}}},
                            .outputs = {1}});
-    // what lies behind the layer, where the padding would go
+    // numbers behind the layer, where the padding would go
     std::vector<float> rows(static_cast<std::size_t>(network.num_rows() + 20) * kColumns, 9.0f);
     const std::vector<float> params = Packed(network, {Numbers(3).Many(2 * outputs)});
     const auto steps = network.instructions();
@@ -117,7 +117,7 @@ TEST(Kernels, PaddingOfALayerIsNotStored) {
   }
 }
 
-// What one operation on features (a) or (a, b) computes for column 0 of a group.
+// The result of one operation on features (a) or (a, b) for column 0 of a group.
 float Computed(OpKind kind, std::vector<float> numbers, float a, float b = 0) {
   const bool binary = kind >= OpKind::kAdd && kind <= OpKind::kEqual;
   Program program{.obs_size = 2,

@@ -24,7 +24,7 @@ std::string Said(const Program& program) {
   return MessageOf<SpecError>([&] { Network{program}; });
 }
 
-// What is wrong with the only operation of a network.
+// The fault of the only operation of a network.
 std::string SaidOf(Op op, std::vector<Param> params = {}) {
   const std::string said = Said(ProgramOf({std::move(op)}, std::move(params)));
   CHECK(said.starts_with("operation 0 of a network ("));
@@ -151,7 +151,7 @@ TEST(Network, ElementwiseOperationsHaveTheirNumbersAndSizes) {
   CHECK_EQ(SaidOf(MakeOp(OpKind::kScale, {0}, 4, {}, {1})), "(scale) has 1 numbers, expected 2");
   CHECK_EQ(SaidOf(MakeOp(OpKind::kExp, {0}, 1)), "(exp) writes another size than it reads");
   CHECK_EQ(SaidOf(MakeOp(OpKind::kSub, {0, 0}, 8)), "(sub) writes another size than it reads");
-  // of two inputs one may have a single feature, of one input that is none
+  // one of two inputs may have a single feature, but not a lone input
   const Op one = MakeOp(OpKind::kSlice, {0}, 1, {}, {0});
   Network{ProgramOf({one, MakeOp(OpKind::kDiv, {1, 0}, 4)})};
   Network{ProgramOf({one, MakeOp(OpKind::kDiv, {0, 1}, 4)})};

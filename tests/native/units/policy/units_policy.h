@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of policy/ share: networks written by hand, and what they compute for one group of
+// Shared by the tests of policy/: networks written by hand, and their results for one group of
 // columns.
 #pragma once
 

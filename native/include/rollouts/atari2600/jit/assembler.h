@@ -16,7 +16,7 @@ enum Register : U8 {
   kAx, kCx, kDx, kBx, kSp, kBp, kSi, kDi, kR8, kR9, kR10, kR11, kR12, kR13, kR14, kR15
 };
 
-// Of a jump or a set: which flags it waits for.
+// The flags that a jump or a set waits for.
 enum Condition : U8 {
   kOverflows = 0x0, kCarry = 0x2, kNoCarry = 0x3, kZero = 0x4, kNotZero = 0x5, kAbove = 0x7,
   kNegative = 0x8, kNotNegative = 0x9, kLess = 0xc
@@ -34,7 +34,7 @@ struct Place {
   U8 scale_bits = 0;
 };
 
-// Where a jump's distance is, to be filled in.
+// The place of a jump's distance, to be filled in.
 using Distance = std::size_t;
 
 // Registers are of 32 bits where a name says no number.
@@ -79,7 +79,7 @@ class Assembler {
   }
   void Address(Register to, Place of) { Code(false, false, 0x8d, to, of); }
   void Address64(Register to, Place of) { Code(true, false, 0x8d, to, of); }
-  // Of what is `at` bytes behind the first instruction, which may be negative.
+  // The address `at` bytes behind the first instruction; `at` may be negative.
   void AddressOfCode(Register to, I32 at) {
     Rex(true, false, to, kAx, kAx);
     code_.push_back(0x8d);
@@ -117,7 +117,7 @@ class Assembler {
     Code(true, false, 0xc1, static_cast<Register>(how), what);
     code_.push_back(bits);
   }
-  // By one.
+  // Shifts by one.
   void Shift8(ShiftKind how, Register what) {
     Code(false, true, 0xd0, static_cast<Register>(how), what, true);
   }

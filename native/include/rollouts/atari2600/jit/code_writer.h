@@ -40,7 +40,7 @@ class CodeWriter {
   const U8* Bytes(I32 at) const {
     return rom_.data() + Page(at) * PageSize(kind_) + InPage(at);
   }
-  // Where what precedes the code is, from its start on.
+  // The offset from the code's start of what precedes it.
   I32 RomAt(I32 page) const {
     return page * PageSize(kind_) - static_cast<I32>(rom_.size());
   }
@@ -61,7 +61,7 @@ class CodeWriter {
     asm_.Do(kAdd, to, slice);
   }
 
-  // From the page of the record `at`.
+  // Jumps from the page of the record `at`.
   void JumpToAddressInAx(I32 at) {
     asm_.Jump(dispatchers_[HasSlices() ? 0 : static_cast<std::size_t>(Page(at))]);
   }
@@ -135,7 +135,7 @@ class CodeWriter {
     asm_.Jump({kDi, offsetof(Passage, target)});
   }
 
-  // What is next is in AX.
+  // Leaves compiled code; the next address is in AX.
   void MakeExit() {
     exit_ = asm_.size();
     asm_.Load64(kDi, kPassage);
@@ -206,7 +206,7 @@ class CodeWriter {
     thunks_[which] = asm_.size();
     asm_.Push(kCarryFlag);
     asm_.Push(kLeft);
-    asm_.Push(kAx);  // which aligns the stack
+    asm_.Push(kAx);  // aligns the stack
     asm_.Address64(kDi, Field(0));
     asm_.Move64(kAx, function);
     asm_.Call(kAx);
@@ -219,7 +219,7 @@ class CodeWriter {
     asm_.Return();
   }
 
-  // What goes on at the address in AX, from each page: DI is the record, CX and DX its target's parts.
+  // Makes jumps to the address in AX, per page: DI is the record, CX and DX its target's parts.
   void MakeDispatchers() {
     for (I32 page = 0; page < (HasSlices() ? 1 : Pages()); ++page) {
       dispatchers_.push_back(asm_.size());

@@ -14,7 +14,7 @@ namespace rollouts::atari2600::jit {
 // Holds the targets, the ROM and the code, in memory that is written first and executed then.
 class CompiledRom {
  public:
-  // Where memory cannot be had or must not be executed, is_runnable() is false.
+  // Sets is_runnable() to false where memory cannot be had or must not be executed.
   CompiledRom(CartridgeKind kind, const U8* rom, I32 rom_size, const Instruction* records) {
     std::vector<U8> pages(static_cast<std::size_t>(PagesOf(kind, rom_size) * PageSize(kind)));
     for (std::size_t i = 0; i < pages.size(); ++i) {

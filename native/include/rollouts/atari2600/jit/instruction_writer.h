@@ -68,7 +68,7 @@ class InstructionWriter : public StackWriter {
   }
 
  private:
-  // In the order of decoded.h.
+  // Operations in the order of decoded.h.
 #define ROLLOUTS_NAME(NAME) kOp##NAME,
   enum { ROLLOUTS_DECODED_READS(ROLLOUTS_NAME) };
   enum { ROLLOUTS_DECODED_WRITES(ROLLOUTS_NAME) };
@@ -106,7 +106,7 @@ class InstructionWriter : public StackWriter {
     asm_.Do8(how, what, U8{1});
     asm_.Move(kResult, what);
   }
-  // Of a byte.
+  // Shifts a byte.
   void ShiftLeft(Register what, bool takes_carry) {
     if (takes_carry) asm_.CarryFrom(kCarryFlag);
     asm_.Do8(takes_carry ? kAdc : kAdd, what, what);

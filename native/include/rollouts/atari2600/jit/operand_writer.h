@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What instructions read and write: RAM and ROM in line, the chips by functions.
+// Code for what instructions read and write: RAM and ROM in line, the chips by functions.
 #pragma once
 
 #include "rollouts/atari2600/jit/code_writer.h"
@@ -10,7 +10,7 @@ class OperandWriter : public CodeWriter {
  protected:
   using CodeWriter::CodeWriter;
 
-  // In the order of handlers.inc.
+  // Handlers in the order of handlers.inc.
   enum {
     kOfValue, kOfConstant, kOfRam, kOfLowX, kOfLowY, kOfTia, kOfBus, kOfFarX, kOfFarY, kOfPointerX,
     kOfPointer, kReadForms
@@ -22,7 +22,7 @@ class OperandWriter : public CodeWriter {
   static_assert(kLDAPointer - kLDAValue == I32{kOfPointer});
   static_assert(kSTAPointer - kSTARam == I32{kToPointer});
 
-  // What an instruction reads: a number, a byte of memory, or AX.
+  // An operand that an instruction reads: a number, a byte of memory, or AX.
   struct Value {
     enum { kNumber, kMemory, kRegister } form = kRegister;
     U8 number = 0;
@@ -89,7 +89,7 @@ class OperandWriter : public CodeWriter {
     }
   }
 
-  // Of the zero page, with an index: RAM or the TIA.
+  // Reads from the zero page, with an index: RAM or the TIA.
   Value FetchLow(const Instruction& op, Register index) {
     asm_.Address(kAx, {index, op.operand & 0xff});
     asm_.Move8(kAx, kAx);
@@ -104,7 +104,7 @@ class OperandWriter : public CodeWriter {
     return {};
   }
 
-  // Of the address in SI; `bus` is the byte that was last on the data bus.
+  // Reads from the address in SI; `bus` is the byte that was last on the data bus.
   Value CallRead(const Instruction& op, I32 thunk, I32 bus) {
     asm_.Move(kDx, bus);
     return CallRead(op, thunk);
@@ -149,7 +149,7 @@ class OperandWriter : public CodeWriter {
     return CallRead(op, kRead, op.operand >> 8);
   }
 
-  // Of the cartridge's address in AX.
+  // Reads the cartridge at the address in AX.
   Value ReadRom() {
     if (HasSlices()) {
       asm_.Move(kCx, kAx);
@@ -182,7 +182,7 @@ class OperandWriter : public CodeWriter {
     asm_.Move(kSi, 0);
     return FetchAnywhere(op);
   }
-  // Of the address in AX, that costs SI cycles more; bits 8 to 15 of R8 were last on the data bus.
+  // Reads from AX, which costs SI cycles more; bits 8 to 15 of R8 were last on the data bus.
   Value FetchAnywhere(const Instruction& op) {
     asm_.Test(kAx, 0x1000);
     const Distance is_far = asm_.Jump(kNotZero);
@@ -214,7 +214,7 @@ class OperandWriter : public CodeWriter {
     asm_.Bind(is_done);
   }
 
-  // At the address in SI, which is RAM or the TIA where it is `low`.
+  // Stores at the address in SI, which is RAM or the TIA where it is `low`.
   void Store(const Instruction& op, Register value, bool low) {
     if (low) {
       asm_.Test8(kSi);
@@ -236,7 +236,7 @@ class OperandWriter : public CodeWriter {
     CallWrite(op, value);
     asm_.Bind(is_done);
   }
-  // Of the address in SI.
+  // Writes to the address in SI.
   void CallWrite(const Instruction& op, Register value) {
     asm_.Move(kDx, value);
     Now(kCx, op);

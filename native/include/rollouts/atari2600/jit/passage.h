@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled code and its caller share: registers, the console's fields, and the functions that the
+// The part that compiled code and its caller share: registers, fields, and the functions that the
 // code calls.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace rollouts::atari2600::jit {
 
-// Of the 6507. Functions keep the first six, thunks the last two.
+// Registers of the 6507. Functions keep the first six, thunks the last two.
 inline constexpr Register kA = kBx;
 inline constexpr Register kX = kBp;
 inline constexpr Register kY = kR12;
@@ -38,7 +38,7 @@ inline constexpr Place kAlarm = ROLLOUTS_FIELD(tia, Tia, alarm);
 inline constexpr Place kFrameDone = ROLLOUTS_FIELD(tia, Tia, frame_done);
 inline constexpr Place kSlices = ROLLOUTS_FIELD(cartridge, Cartridge, slices);
 
-// How compiled code is entered, and where it was left.
+// The state with which compiled code is entered and left.
 struct Passage {
   Console* console;
   const void* target;
@@ -49,7 +49,7 @@ struct Passage {
 };
 inline constexpr U32 kIsAddress = 0x80000000u;
 
-// On the stack of compiled code: the passage's address first, then what is read often.
+// Places on the stack of compiled code: the passage's address first, then what is read often.
 inline constexpr Place kPassage{kSp, 0};
 inline constexpr Place kLineStart{kSp, 8};
 inline constexpr Place kOrigin{kSp, 12};
@@ -59,7 +59,7 @@ inline constexpr I32 kStackBytes = 24;
 struct Target {
   U32 code;    // offset of its instructions
   U16 rest;    // as Instruction has it
-  U16 cycles;  // of those instructions
+  U16 cycles;  // cycles of those instructions
 };
 
 // A write to one register of the TIA: what WriteTia does there.

@@ -24,7 +24,7 @@ class Atari {
   struct Config {
     std::string rom_path;           // set by rollouts/families/atari.py from the id
     std::string game_engine = "ale";  // set there too: what "auto" is for this game
-    // who emulates: "native" (our own console), "ale" (ale-py's), "auto" (native, for the games in
+    // the emulator: "native" (our own console), "ale" (ale-py's), "auto" (native, for the games in
     // which it was compared with ale-py frame by frame and equal). All data are the same
     std::string engine = "auto";
     std::int32_t frameskip = 4;     // frames per step, 1 or more, all with the same action
@@ -52,7 +52,7 @@ class Atari {
     bool life_loss_info = false;
 
     bool reward_clipping = true;    // clips a step's reward to [-1, 1]
-    double repeat_action_probability = 0.25;  // of each frame, 0 to 1: the action before stays
+    double repeat_action_probability = 0.25;  // in each frame, 0 to 1: the action before stays
     bool full_action_space = false;  // all 18 actions of the joystick, else what the game uses
     // actions are (radius, theta, fire) in float32, from [0, -pi, 0] to [1, pi, 1]: the joystick in
     // polar coordinates, and how far a paddle turns. All 18 combinations can be pressed, whatever
@@ -60,10 +60,10 @@ class Atari {
     bool continuous = false;
     // with continuous: x = radius cos(theta), y = radius sin(theta) and fire press beyond it; 0 to 1
     double continuous_action_threshold = 0.5;
-    // of the game's list, -1: its own default. What a mode lays out at random (Adventure's
+    // one of the game's list, -1: its own default. What a mode lays out at random (Adventure's
     // mode 2), it lays out alike in every episode
     std::int32_t mode = -1;
-    std::int32_t difficulty = -1;    // of the game's list, -1: its own default
+    std::int32_t difficulty = -1;    // one of the game's list, -1: its own default
     bool ram_info = false;           // gives the info "ram", the 128 bytes of the console's memory
   };
   using Action = std::uint8_t;  // bytes: of an int32, or with `continuous` of kJoystickAxes floats

@@ -50,7 +50,7 @@ class AtariConsole {
 
   bool GameOver() const;
   std::int32_t Lives() const;
-  // Of 0..17, those that mean something in this game.
+  // Those of 0..17 that mean something in this game.
   const std::vector<std::int32_t>& legal_actions() const;
   std::int32_t height() const;
   // (height, 160) palette indices and (128,) bytes; borrowed until the next call.

@@ -40,7 +40,7 @@ class FrameRing {
   std::int32_t newest_slot() const { return newest_; }
   std::span<const std::uint8_t> bytes() const { return frames_; }
   bool Has(std::int32_t slot) const { return slot >= 0 && slot < num_frames_; }
-  // Of a ring of the same sizes; `newest_slot` is one that it Has.
+  // Takes the frames of a ring of the same sizes; `newest_slot` is one that it Has.
   void Restore(std::int32_t newest_slot, std::span<const std::uint8_t> bytes) {
     newest_ = newest_slot;
     std::copy(bytes.begin(), bytes.end(), frames_.begin());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to an Atari joystick or paddle for a frame, and ale-py's reading of a continuous
+// Movements of an Atari joystick or paddle for a frame, and ale-py's reading of a continuous
 // action as that (ale_py/vector_env.py, AtariVectorEnv.send, 0.12.1).
 #pragma once
 
@@ -11,7 +11,7 @@ inline constexpr std::int32_t kNumAleActions = 18;
 
 struct AtariPress {
   std::int32_t action = 0;  // an AleAction; 0: nothing is pressed
-  float strength = 1;       // of a turn of a paddle; 1: as far as a button turns it in a frame
+  float strength = 1;       // turn of a paddle; 1: as far as a button turns it in a frame
 };
 
 // More than 33 turns a paddle from one end to the other within a frame; from 9e4 on, ALE's position
@@ -21,7 +21,7 @@ inline constexpr float kMaxStrength = 1000;
 // A continuous action: (radius, theta, fire), the joystick in polar coordinates and its button.
 inline constexpr std::int32_t kJoystickAxes = 3;
 
-// What `axes`, kJoystickAxes numbers, presses: the directions in which x = radius cos(theta) and
+// The press of `axes`, kJoystickAxes numbers: the directions in which x = radius cos(theta) and
 // y = radius sin(theta) are beyond `threshold`, and FIRE where `fire` is above it. A paddle turns
 // by |radius|. Any numbers will do: a radius above 1 turns a paddle further than a button can,
 // a negative one points the other way, and no comparison holds for what is not a number.

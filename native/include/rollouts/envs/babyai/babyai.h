@@ -23,7 +23,7 @@ struct BabyAI {
   using Obs = std::uint8_t;  // int64 where observation is 'symbolic'
 
   static constexpr std::int32_t kNumWords = minigrid::kMaxWords;
-  static constexpr std::int32_t kMostGrids = 10'000;  // that are drawn until one comes about
+  static constexpr std::int32_t kMostGrids = 10'000;  // drawn until one comes about
 
   ROLLOUTS_HD static constexpr EnvSpec MakeSpec(const Config& config) {
     const std::int32_t side = config.room_size - 1;
@@ -81,7 +81,7 @@ struct BabyAI {
     minigrid::Observe(config.shown, state.grid, kNumWords, obs);
   }
 
-  // Of the task, numbers are compared alone.
+  // Only the numbers of the task are compared.
   ROLLOUTS_HD static const char* CheckState(const Config& config, const State& state) {
     const std::int32_t side = config.room_size - 1;
     return minigrid::IsGrid(state.grid, side * config.num_cols + 1, side * config.num_rows + 1)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which level of BabyAI is played, how large it is, and what is shown of it.
+// The level of BabyAI that is played, its size, and its observations.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What levels of BabyAI put into their rooms, and sentences about it
+// The things that levels of BabyAI put into their rooms, and sentences about them
 // (minigrid/core/roomgrid.py, minigrid/envs/babyai/core/levelgen.py, roomgrid_level.py).
 //
 // Functions that draw return false, or -1, where what is wanted did not come about: then the level
@@ -165,7 +165,7 @@ inline ROLLOUTS_NOINLINE bool DrawSentence(Drawing& drawing) {
   // action, and, sequence
   const std::int32_t kind = DrawBit(drawing.config.instr_kinds, drawing.rng);
   if (kind < 2) return DrawSide(drawing, 0, kind == 1);
-  drawing.task.order = kBefore;  // of two sides, each of one or two parts
+  drawing.task.order = kBefore;  // two sides, each of one or two parts
   for (std::int32_t side = 0; side < 2; ++side) {
     if (!DrawSide(drawing, side, !DrawBool(drawing.rng))) return false;
   }

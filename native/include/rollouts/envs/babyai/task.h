@@ -13,10 +13,10 @@ using minigrid::Grid;
 using minigrid::Rooms;
 using minigrid::Word;
 
-// Where an object is, seen from where the agent starts, in the agent's room.
+// An object's side, seen from where the agent starts, in the agent's room.
 enum Where : std::int32_t { kAnywhere, kOnLeft, kOnRight, kInFront, kBehind };
 
-// Which objects are meant.
+// The objects that are meant.
 struct Description {
   std::int32_t type;   // 0: any
   std::int32_t color;  // -1: any
@@ -186,7 +186,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::i
                                             std::int32_t action) {
   const std::int32_t first = 2 * side;
   if (!task.both[side]) return LookAtPart(grid, task, first, action);
-  // who fails in one of two has not failed
+  // an agent that fails in one of two has not failed
   for (std::int32_t part = first; part < first + 2; ++part) {
     if (task.done[part]) continue;
     task.done[part] = LookAtPart(grid, task, part, action) == Verdict::kSuccess;
@@ -194,7 +194,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::i
   return task.done[first] && task.done[first + 1] ? Verdict::kSuccess : Verdict::kGoesOn;
 }
 
-// What a step has come to.
+// The result of a step.
 inline ROLLOUTS_NOINLINE Verdict LookAt(const Grid& grid, Task& task, std::int32_t action) {
   if (task.order == kOne) return LookAtSide(grid, task, 0, action);
   const std::int32_t first = task.order == kBefore ? 0 : 1;

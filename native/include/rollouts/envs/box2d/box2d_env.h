@@ -52,7 +52,7 @@ class Box2DEnv {
   }
   static EnvSpec MakeSpec(const Config& config) { return Task::MakeSpec(config); }
 
-  // Not of those that draw: their worlds are a small part of a step.
+  // Runs turns of worlds that do not draw: in others, worlds are a small part of a step.
   static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
     requires(!requires(const Task& task, std::vector<std::uint8_t>& rgb) { task.Render(rgb); })
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an episode of a Box2D environment came from: the numbers it drew and the actions it got. A
+// The origin of an episode of Box2D: the numbers it drew and the actions it got. A
 // world cannot be copied, and the same of both make the same world again, to the bit.
 #pragma once
 

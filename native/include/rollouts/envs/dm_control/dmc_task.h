@@ -16,11 +16,11 @@
 
 namespace rollouts::dmc {
 
-// A flat observation and, for who asks, the parts that it consists of.
+// A flat observation and, where they are asked for, the parts that it consists of.
 class Observation : public ObservationWriter {
  public:
   static constexpr std::int32_t kScalar = 0;   // a part of one number, of shape ()
-  static constexpr std::int32_t kVector = -1;  // of shape (n); a positive number: (n / columns, columns)
+  static constexpr std::int32_t kVector = -1;  // shape (n); positive: (n / columns, columns)
 
   struct Part {
     const char* name;
@@ -68,13 +68,13 @@ class Task {
   virtual void DrawModel(Rng&) {}
   // The rest of initialize_episode, between Physics::ResetData and ForwardUnactuated.
   virtual void DrawStart(Rng& rng) = 0;
-  // What follows is called when everything derived from positions and velocities is up to date.
+  // Called, as those below, when everything derived from positions and velocities is up to date.
   virtual double Reward() const = 0;
   virtual bool Terminated() const { return false; }
   virtual void Observe(Observation& obs) const = 0;
   // Arrays of the simulation that it reads beside qpos, qvel, act and ctrl.
   virtual DataArrays Reads() const { return kAllArrays & ~kQacc; }
-  // What it remembers from DrawStart or the step before, beside the simulation.
+  // The state from DrawStart or the step before, besides the simulation.
   virtual std::span<double> Memory() { return {}; }
 
  protected:
@@ -97,7 +97,7 @@ class Task {
   const double* Sensor(const std::string& sensor) const {
     return data_.sensordata + model_.sensor_adr[Id(ModelObject::kSensor, sensor)];
   }
-  // Where a joint's first position and velocity are.
+  // Indices of a joint's first position and velocity.
   std::int32_t PositionOf(const std::string& joint) const {
     return model_.jnt_qposadr[Id(ModelObject::kJoint, joint)];
   }

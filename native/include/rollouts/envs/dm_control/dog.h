@@ -85,7 +85,7 @@ class Dog : public Task {
   std::span<double> Memory() override { return standing_; }
 
  private:
-  // What an episode's start measures of the model.
+  // Numbers that an episode's start measures of the model.
   enum Measure : std::int32_t { kWeight, kTorsoHeight, kPelvisHeight, kNumMeasures };
 
   using Sensors = std::vector<const double*>;
@@ -189,7 +189,7 @@ class DogFetch final : public Dog {
   }
 
  private:
-  // In the head's frame.
+  // Writes a - b in the head's frame.
   void PutDifference(const double* a, const double* b, Observation& obs) const {
     const double difference[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
     PutInFrame(difference, head_rotation_, obs);

@@ -11,7 +11,7 @@
 
 namespace rollouts::dmc {
 
-// What both tasks show: all of it comes from sensors.
+// The common part of both tasks: observations come from sensors.
 class Finger : public Task {
  public:
   explicit Finger(Physics& physics)
@@ -113,7 +113,7 @@ class FingerTurn final : public Finger {
   }
 
  private:
-  // Of the target's surface; negative inside.
+  // Measured from the target's surface; negative inside.
   double DistanceToTarget() const {
     double to_target[2];
     for (std::int32_t i = 0; i < 2; ++i) {

@@ -67,7 +67,7 @@ class Fish final : public Task {
       "tail1",          "tail_twist",   "tail2",        "finright_roll",
       "finright_pitch", "finleft_roll", "finleft_pitch"};
 
-  // From the mouth, in its frame.
+  // The way from the mouth, in its frame.
   void ToTarget(double* seen) const {
     const double* frame = data_.geom_xmat + 9 * mouth_;
     double vector[3];

@@ -10,10 +10,10 @@
 
 namespace rollouts::dmc {
 
-// What the two models call things.
+// Names of the parts in the two models.
 struct HumanoidNames {
   const char* torso;
-  std::int32_t up;  // which element of the torso's rotation is 1 when it is upright
+  std::int32_t up;  // the element of the torso's rotation that is 1 when it is upright
   const char* velocity;
   const char* limbs[4];
 };
@@ -80,7 +80,7 @@ class HumanoidTask : public Task {
   const double* const head_;
   const double* const torso_;
   const double* const torso_rotation_;
-  const double* const velocity_;  // of the centre of mass
+  const double* const velocity_;  // the centre of mass's
   const double* limbs_[4];
 };
 

@@ -50,7 +50,7 @@ class Lqr final : public Task {
   const std::span<double> stiffness_;
 };
 
-// With a seed for springs that DrawModel draws anew.
+// Tasks, with a seed for springs that DrawModel draws anew.
 inline constexpr TaskEntry kLqrTasks[] = {
     {"LqrLqr21-v1", 0, 3'000, Make<Lqr>,
      ModelAndAssets(R"({"n_bodies": 2, "n_actuators": 1, "random": 0})")},

@@ -82,7 +82,7 @@ class Manipulator final : public PlanarArm {
   static constexpr std::int32_t kNone = -1;
   static constexpr std::int32_t kNumTouch = 5;
 
-  // In the plane; metres and radians.
+  // A place and an angle in the plane; metres and radians.
   struct Pose {
     double x;
     double z;
@@ -116,7 +116,7 @@ class Manipulator final : public PlanarArm {
     body_quat_[4 * body + 2] = std::sin(pose.angle / 2);
   }
 
-  // In the hand or in the target, each once in ten times, else flying.
+  // Starts in the hand or in the target, each once in ten times, else flying.
   Pose DrawObject(Rng& rng, const Pose& target) {
     const double which = rng.Uniform();
     if (which < 0.1) {
@@ -140,7 +140,7 @@ class Manipulator final : public PlanarArm {
   const double* const grasp_;
   const double* const grasp_rotation_;
   std::int32_t object_;
-  std::int32_t positions_[3];  // of the object: x, z, angle
+  std::int32_t positions_[3];  // the object's x, z, angle
   std::int32_t velocities_[3];
   const double* touch_[kNumTouch];
   Pair pairs_[4];

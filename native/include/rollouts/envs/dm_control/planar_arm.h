@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dm_control's manipulator and stacker have in common: an arm with a hand, in a plane.
+// The common part of dm_control's manipulator and stacker: an arm with a hand, in a plane.
 #pragma once
 
 #include <cmath>

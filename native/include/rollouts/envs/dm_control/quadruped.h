@@ -15,7 +15,7 @@
 
 namespace rollouts::dmc {
 
-// What all its tasks show and reward.
+// The common part of its tasks: observations and rewards.
 class Quadruped : public Task {
  public:
   explicit Quadruped(Physics& physics)

@@ -12,7 +12,7 @@ namespace rollouts::dmc {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// How the reward falls outside the bounds.
+// Shapes in which the reward falls outside the bounds.
 enum class Sigmoid {
   kGaussian,
   kHyperbolic,

@@ -47,7 +47,7 @@ class Swimmer final : public Task {
     obs.Vector("joints", data_.qpos + 3, model_.nq - 3);
     obs.Begin("to_target");
     for (std::int32_t i = 0; i < 2; ++i) obs.Put(Seen(to_target, i));
-    // of each link a velocimeter's numbers, then a gyroscope's: those of the plane are shown
+    // each link has a velocimeter's numbers, then a gyroscope's: those of the plane are shown
     obs.Begin("body_velocities");
     const double* const end = data_.sensordata + model_.nsensordata;
     for (const double* link = velocities_; link < end; link += 6) {

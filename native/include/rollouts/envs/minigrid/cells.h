@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cell of a grid holds, after minigrid 3.2 (minigrid/core/constants.py, world_object.py):
+// The content of a grid's cell, after minigrid 3.2 (minigrid/core/constants.py, world_object.py):
 // one number, of which the low three bytes are what observations show.
 #pragma once
 
@@ -38,14 +38,14 @@ ROLLOUTS_HD constexpr Cell WithState(Cell cell, std::uint32_t state) {
 ROLLOUTS_HD constexpr Cell BoxWithKey(std::uint32_t color, std::uint32_t key_color) {
   return MakeCell(kBox, color) | (key_color + 1) << 20;
 }
-// What a box leaves behind when it is opened.
+// The cell that an opened box leaves behind.
 inline constexpr Cell kEmpty = kNothing;
 ROLLOUTS_HD constexpr Cell ContentOf(Cell box) {
   const std::uint32_t held = box >> 20 & 7;
   return held ? MakeCell(kKey, held - 1) : kEmpty;
 }
 
-// Which descriptions an object fits: a bit each, which the object keeps wherever it goes.
+// The descriptions that an object fits: a bit each, which the object keeps wherever it goes.
 ROLLOUTS_HD constexpr std::uint32_t MarksOf(Cell cell) { return cell >> kMarkShift; }
 ROLLOUTS_HD constexpr Cell Mark(std::int32_t bit) { return 1u << (kMarkShift + bit); }
 

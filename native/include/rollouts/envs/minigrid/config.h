@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which level is played, how large it is, and what is shown of it.
+// The level that is played, its size, and its observations.
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -8,13 +8,13 @@
 
 namespace rollouts::minigrid {
 
-// What an observation's image is, after minigrid's wrappers.
+// Kinds of an observation's image, after minigrid's wrappers.
 enum Mode : std::int32_t { kPartial, kFull, kOneHot, kSymbolic, kFlat, kRgb, kRgbPartial };
 inline constexpr const char* kModes[] = {"partial", "full", "one_hot",    "symbolic",
                                          "flat",    "rgb",  "rgb_partial"};
 inline constexpr std::int32_t kMaxTile = 64;  // pixels of a side
 
-// What MiniGrid and BabyAI have in common.
+// Options that MiniGrid and BabyAI have in common.
 struct ShownConfig {
   std::int32_t observation = kPartial;  // image: 'partial' (the agent's view), 'full' (the grid), 'one_hot' (the view, a number for each value), 'symbolic' (column, row and type of each cell), 'flat' (view and mission's letters in one row), 'rgb' (the grid in pixels) or 'rgb_partial' (the view in pixels), as minigrid's wrappers
   std::int32_t agent_view_size = 7;  // cells of a side of the agent's view, odd
@@ -28,7 +28,7 @@ struct ShownConfig {
 ROLLOUTS_HD constexpr bool IsPicture(const ShownConfig& config) {
   return config.observation == kRgb || config.observation == kRgbPartial;
 }
-// What a kernel does not have.
+// The option that a kernel does not have.
 constexpr const char* HostOnlyOf(const ShownConfig& config) {
   if (!IsPicture(config)) return nullptr;
   return config.observation == kRgb ? "observation='rgb'" : "observation='rgb_partial'";
@@ -237,7 +237,7 @@ void CheckRooms(const MiniGridConfig& config, Check& check) {
   check.Between("num_rooms_visited", config.num_rooms_visited, 1, 1'000'000);
 }
 
-// Of the options that VisitLevel has.
+// Checks the options that VisitLevel has.
 template <typename Check>
 void CheckLevel(const MiniGridConfig& config, Check& check) {
   const Level level = config.level;

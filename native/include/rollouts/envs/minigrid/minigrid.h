@@ -25,7 +25,7 @@ struct MiniGridOf {
   using Obs = std::uint8_t;  // int64 where observation is 'symbolic'
 
   static constexpr std::int32_t kNumWords = 20;  // room for a mission
-  static constexpr std::int32_t kMostGrids = 100;  // that are drawn until one comes about
+  static constexpr std::int32_t kMostGrids = 100;  // drawn until one comes about
 
   ROLLOUTS_HD static constexpr EnvSpec MakeSpec(const Config& config) {
     return minigrid::SpecOf(config.shown, WidthOf(config), HeightOf(config), kNumWords, kNumActions);

@@ -12,7 +12,7 @@ namespace rollouts::minigrid {
 
 inline constexpr std::int32_t kOneHotValues = 20;  // 11 types, 6 colours, 3 states
 inline constexpr std::int32_t kLetters = 28;       // a to z, space, comma
-inline constexpr std::int32_t kMaxLetters = 96;    // of a mission
+inline constexpr std::int32_t kMaxLetters = 96;    // a mission's
 
 // Columns, rows and numbers of a cell; rows, columns and colours of pixels.
 struct ImageShape {
@@ -63,7 +63,7 @@ ROLLOUTS_HD inline void WriteCell(Cell cell, std::uint8_t* to) {
   to[2] = static_cast<std::uint8_t>(cell >> 16);
 }
 
-// What the agent sees.
+// Writes what the agent sees.
 inline ROLLOUTS_NOINLINE void WriteView(const ShownConfig& config, const Grid& grid,
                                         const std::int32_t side, std::uint8_t* image) {
   View view;

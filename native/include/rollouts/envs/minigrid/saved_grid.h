@@ -16,7 +16,7 @@ ROLLOUTS_HD inline bool IsCell(Cell cell) {
          (cell >> 20 & 7) <= kNumColors;
 }
 
-// Of a level of this size. Its items are the level's own.
+// True for the grid of a level of this size. Its items are the level's own.
 inline ROLLOUTS_NOINLINE bool IsGrid(const Grid& grid, std::int32_t width, std::int32_t height) {
   if (grid.width != width || grid.height != height) return false;
   if (!grid.IsInner(grid.x, grid.y)) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent sees: a square of cells in front of it, turned so that it looks up, with what
+// The agent's view: a square of cells in front of it, turned so that it looks up, with what
 // walls and closed doors hide left out (MiniGridEnv.gen_obs, Grid.process_vis).
 #pragma once
 
@@ -18,7 +18,7 @@ struct View {
 // Cells in front of the agent; beyond the grid are walls.
 inline ROLLOUTS_NOINLINE void TakeCells(const Grid& grid, const std::int32_t side, View& view) {
   const std::int32_t dx = StepX(grid.dir), dy = StepY(grid.dir);
-  // of the cell furthest to the front and to the left
+  // the cell furthest to the front and to the left
   const std::int32_t x = grid.x + dx * (side - 1) + dy * (side / 2);
   const std::int32_t y = grid.y + dy * (side - 1) - dx * (side / 2);
   // a column further is a step (-dy, dx), a row further a step (-dx, -dy)
@@ -50,7 +50,7 @@ ROLLOUTS_HD inline std::uint32_t SpreadRow(const std::int32_t side, std::uint32_
   return to_right | to_right << 1 | to_left | to_left >> 1;
 }
 
-// Which cells are seen, from the agent's row, the last one, to the first.
+// Finds the cells that are seen, from the agent's row, the last one, to the first.
 inline ROLLOUTS_NOINLINE void FindSeen(const std::int32_t side, View& view) {
   std::uint32_t seen = 1u << (side / 2);
   for (std::int32_t row = side - 1; row >= 0; --row) {

@@ -14,7 +14,7 @@ struct EnteredRoom {
   std::int32_t door_x, door_y, wall;  // wall of the door: 0 right, 1 below, 2 left, 3 above
 };
 
-// Where a room of a size lies, entered by a door.
+// Draws the place of a room that is entered by a door.
 inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std::int32_t width,
                                        std::int32_t height, Rng& rng) {
   const std::int32_t x = room.door_x, y = room.door_y;
@@ -59,7 +59,7 @@ inline ROLLOUTS_NOINLINE EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng)
   return next;
 }
 
-// One attempt at a chain of rooms; how many came about.
+// Makes one attempt at a chain of rooms; returns how many came about.
 inline ROLLOUTS_NOINLINE std::int32_t DrawRooms(const MiniGridConfig& config, std::int32_t wanted,
                                                 EnteredRoom* rooms, Rng& rng) {
   std::int32_t count = 0;

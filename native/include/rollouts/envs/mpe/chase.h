@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What MPE's scenarios have in common in which adversaries chase good agents around obstacles.
+// The common part of MPE's scenarios in which adversaries chase good agents around obstacles.
 #pragma once
 
 #include "rollouts/envs/mpe/particles.h"
 
 namespace rollouts {
 
-// Of an agent, in mpe2's units. An Env has `static Body BodyOf(const Config&, int agent)`; its
+// An agent's body, in mpe2's units. An Env has `static Body BodyOf(const Config&, int agent)`; its
 // adversaries, config.num_adversaries, are before the good agents.
 struct ChaseBody {
   double size;
@@ -19,7 +19,7 @@ struct Chase {
   using Ref = WorldRef<Env>;
   static constexpr double kObstacleSize = 0.2;
 
-  // On an agent that pushes, among all agents and obstacles.
+  // The force on an agent that pushes, among all agents and obstacles.
   ROLLOUTS_HD static Vec2 ForceOn(const Ref& w, std::int32_t i, Vec2 push, const Vec2* obstacles) {
     const Vec2* const position = w.agents.position;
     const ChaseBody body = Env::BodyOf(w.config, i);
@@ -33,7 +33,7 @@ struct Chase {
     return force;
   }
 
-  // How many adversaries have caught a good agent.
+  // The number of adversaries that have caught a good agent.
   ROLLOUTS_HD static std::int32_t NumCatchers(const Ref& w, std::int32_t good) {
     const double size = Env::BodyOf(w.config, good).size;
     std::int32_t caught = 0;
@@ -44,7 +44,7 @@ struct Chase {
     return caught;
   }
 
-  // What a good agent that leaves the screen pays, per coordinate.
+  // The penalty of a good agent that leaves the screen, per coordinate.
   ROLLOUTS_HD static double OutsideCost(double coordinate) {
     const double x = coordinate < 0 ? -coordinate : coordinate;
     if (x < 0.9) return 0;

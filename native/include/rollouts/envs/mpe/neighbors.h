@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// How many an agent has places for that sees `limit` of `all`; 0: all of them.
+// The number of places of an agent that sees `limit` of `all`; 0: all of them.
 ROLLOUTS_HD constexpr std::int32_t NumSeen(std::int32_t limit, std::int32_t all) {
   return limit > 0 ? limit : all;
 }

@@ -25,7 +25,7 @@ ROLLOUTS_HD inline double Length(Vec2 v) { return Sqrt(SquaredLength(v)); }
 struct ParticleAgents {
   Vec2* position;
   Vec2* velocity;
-  Vec2* force;  // of this step
+  Vec2* force;  // this step's
 
   template <typename Visitor>
   static void Visit(ParticleAgents& agents, Visitor& visit) {
@@ -37,10 +37,10 @@ struct ParticleAgents {
 
 struct Particles {
   static constexpr double kDt = 0.1;             // s
-  static constexpr double kDamping = 0.25;       // of the velocity, per step
+  static constexpr double kDamping = 0.25;       // share of the velocity, per step
   static constexpr double kContactForce = 100;   // per unit of penetration
   static constexpr double kContactMargin = 1e-3;  // softness of the discs
-  static constexpr double kAcceleration = 5;     // of agents without one of their own
+  static constexpr double kAcceleration = 5;     // for agents without one of their own
   // beyond these margins between two discs mpe2's force is below 1e-18
   static constexpr double kReach = 40 * kContactMargin;
   static constexpr std::int32_t kMoves = 5;  // stay, left, right, down, up
@@ -76,7 +76,7 @@ struct Particles {
     return Sqrt(least);
   }
 
-  // What a move of a Discrete space pushes with.
+  // The push of a move of a Discrete space.
   ROLLOUTS_HD static Vec2 PushOf(std::int32_t move) {
     return {static_cast<double>((move == 2) - (move == 1)),
             static_cast<double>((move == 4) - (move == 3))};
@@ -86,7 +86,7 @@ struct Particles {
     return {Clip(move[2], 0.0f, 1.0f) - Clip(move[1], 0.0f, 1.0f),
             Clip(move[4], 0.0f, 1.0f) - Clip(move[3], 0.0f, 1.0f)};
   }
-  // Of an agent in a world where each agent does nothing but move.
+  // The push of an agent in a world where each agent does nothing but move.
   template <typename Ref>
   ROLLOUTS_HD static Vec2 PushOf(const Ref& w, std::int32_t agent) {
     return w.config.continuous_actions ? PushOf(w.actions.template Of<float>(0) + kMoves * agent)

@@ -85,7 +85,7 @@ struct MpeCrypto {
   }
 
  private:
-  // How far what an agent said is from the goal's colour; who says nothing makes no error.
+  // The distance of an agent's word from the goal's colour; 0 for an agent that says nothing.
   ROLLOUTS_HD static double Error(const Ref& w, std::int32_t i) {
     const float* const said = w.agents.said + kWords * i;
     double error = 0;

@@ -12,7 +12,7 @@ struct MpeReference {
     bool continuous_actions = false;  // a Box of pushes and signals, not a Discrete of both
   };
   static constexpr std::int32_t kWords = 10, kLandmarks = 3;
-  static constexpr std::int32_t kElements = Particles::kMoves + kWords;  // of a Box
+  static constexpr std::int32_t kElements = Particles::kMoves + kWords;  // elements of a Box
   struct World {
     Vec2 landmarks[kLandmarks];
     std::int32_t goals[2];  // where an agent wants the other one to go

@@ -22,7 +22,7 @@ struct MpeSpread {
   static constexpr double kSize = 0.15;
   static constexpr double kTouching = kSize + kSize;
   static constexpr double kCovered = 0.1;  // a landmark within this distance
-  static constexpr std::int32_t kWords = 2;  // that agents could say; all are silent
+  static constexpr std::int32_t kWords = 2;  // words that agents could say; all are silent
   struct World {
     Vec2 landmarks[kMost];
   };

@@ -17,8 +17,8 @@ struct MpeWorldComm {
     std::int32_t num_forests = 2;      // in which agents are seen only from inside, and by the leader
     bool continuous_actions = false;   // Boxes of pushes and signals, not Discrete ones
   };
-  static constexpr std::int32_t kMostAgents = 64;  // of a kind
-  static constexpr std::int32_t kMostLandmarks = 32;  // of a kind, which are the bits of a word
+  static constexpr std::int32_t kMostAgents = 64;  // agents of a kind
+  static constexpr std::int32_t kMostLandmarks = 32;  // landmarks of a kind: a word's bits
   static constexpr std::int32_t kWords = 4;
   static constexpr double kFoodSize = 0.03, kForestSize = 0.3;
   struct World {

@@ -54,11 +54,11 @@ class ParticleObs {
     for (std::int32_t k = 0; k < count; ++k) Put(k == at ? value : rest);
   }
 
-  // Where things are, seen from `from`.
+  // Writes the positions of things, seen from `from`.
   ROLLOUTS_HD void PutSeen(Vec2 from, const Vec2* positions, std::int32_t count) {
     for (std::int32_t k = 0; k < count; ++k) Put(positions[k] - from);
   }
-  // Of all agents but `i`.
+  // Puts the positions of all agents but `i`.
   ROLLOUTS_HD void PutOthers(const Vec2* positions, std::int32_t num_agents, std::int32_t i) {
     const Vec2 from = positions[i];
     PutSeen(from, positions, i);

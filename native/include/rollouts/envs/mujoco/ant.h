@@ -20,7 +20,7 @@ struct AntTask {
     double ctrl_cost_weight = 0.5;  // cost of the sum of squared actions
     double contact_cost_weight = 5e-4;  // cost of the sum of squared contact forces
     double healthy_reward = 1;  // reward of each step in which it is healthy
-    std::string main_body = "1";  // whose speed counts: a body's number or name
+    std::string main_body = "1";  // the body whose speed counts: its number or name
     bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
     double healthy_z_min = 0.2;  // m; lowest healthy height of the torso
     double healthy_z_max = 1;  // m; greatest healthy height of the torso

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Humanoid and HumanoidStandup have in common: what they start from and what they show.
+// The common part of Humanoid and HumanoidStandup: starts and observations.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ inline void PutTendons(const Simulation& sim, InfoWriter& infos) {
   infos.Put(sim.data.ten_velocity, sim.model.ntendon);
 }
 
-// What contacts with the world cost: weight * sum of squared forces, clipped.
+// The cost of contacts with the world: weight * sum of squared forces, clipped.
 inline double ContactCost(const Simulation& sim, double weight, double low, double high) {
   const double cost = weight * mujoco::SumOfSquares(sim.data.cfrc_ext, 6 * sim.model.nbody);
   return Clip(cost, low, high);

@@ -24,7 +24,7 @@ struct InvertedDoublePendulumTask {
   static constexpr ModelNeeds kNeeds{.nq = 1, .nv = 3, .nsite = 1};
   static constexpr DataArrays kReads = kSiteXpos | kQfrcConstraint;
   static constexpr std::int32_t kSubstepNs = 2'500;
-  static constexpr double kMost = 10;  // of speeds and forces that are observed
+  static constexpr double kMost = 10;  // bound of speeds and forces that are observed
   double before[2] = {};
 
   InvertedDoublePendulumTask(const Config&, const PhysicsModel&) {}
@@ -54,7 +54,7 @@ struct InvertedDoublePendulumTask {
                           fate.terminated);
   }
 
-  // What the tip's place and the poles' speeds come to.
+  // Reward and end, by the tip's place and the poles' speeds.
   struct Fate {
     double distance_penalty;
     double velocity_penalty;

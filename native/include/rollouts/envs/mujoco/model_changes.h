@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user has changed in the model of one environment.
+// Changes that a user has made to the model of one environment.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class ModelChanges {
   static ModelArray Read(const Physics& physics, const std::string& field, bool of_file);
 
   const ModelOverrides& overrides() const { return overrides_; }
-  // From the next BeginEpisode on, in place of all before; Check has accepted them.
+  // Holds from the next BeginEpisode on, in place of all before; Check has accepted them.
   void Set(ModelOverrides overrides);
 
   // Puts the overrides into the simulation's model where they are new or drawn for every

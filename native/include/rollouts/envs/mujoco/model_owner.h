@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every environment on MuJoCo has: a simulation, a model that a user may change, and pictures.
+// Shared by environments on MuJoCo: a simulation, a model that a user may change, and pictures.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the MuJoCo tasks of Gymnasium have in common: the options that all take, the loop around
+// The common part of Gymnasium's MuJoCo tasks: the options that all take, the loop around
 // the simulation, observations of either precision, saved states. Each task is a header beside
 // this one and has
 //
@@ -80,7 +80,7 @@ class InfoWriter {
   std::span<double> rest_;
 };
 
-// What a state holds beside the simulation.
+// The part of a state besides the simulation.
 struct MujocoMemory {
   std::vector<double> infos;
   double before[2] = {};
@@ -95,7 +95,7 @@ void CheckModel(const PhysicsModel& model, const ModelNeeds& needs);
 // Throws SpecError where `option` names no body of the model.
 std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body);
-// What the actuators take. Throws SpecError for a model that a pool has no room for.
+// The space of the actuators. Throws SpecError for a model that a pool has no room for.
 SpaceSpec ActionSpace(const PhysicsModel& model);
 // Numbers without bounds. `obs_dtype` is "float64" or "float32".
 SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);

@@ -22,12 +22,12 @@ class OwnModel : public ModelOwner {
     std::string info;                        // parts that come as infos
     std::string keyframe;                    // to begin with; "": the model's own positions
     double reset_noise_scale = 0;            // start: positions, velocities +- scale * uniform
-    std::string qvel_noise = "uniform";      // of velocities at the start: uniform or normal
+    std::string qvel_noise = "uniform";      // noise of velocities at the start: uniform or normal
   };
   using Action = float;
   using Obs = std::uint8_t;  // bytes: the dtype is an option
 
-  // What WriteInfo writes, as one array: these, then the parts that option `info` names.
+  // Numbers that WriteInfo writes, as one array: these, then the parts that option `info` names.
   enum RowValue : std::int32_t {
     kStepped,  // 1 after a step, 0 after a reset (and in the rows of failures)
     kDt,       // seconds of a step

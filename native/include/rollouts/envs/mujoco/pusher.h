@@ -44,7 +44,7 @@ struct PusherTask {
   // The last four positions are the cylinder's and the goal's.
   void DrawStart(const Config&, const ModelView& model, Rng& rng, double* qpos,
                  double* qvel) const {
-    constexpr double kLeastDistance = 0.17;  // of the cylinder from the goal at the origin, metres
+    constexpr double kLeastDistance = 0.17;  // metres, from cylinder to goal at the origin
     double* const cylinder = qpos + model.nq - 4;
     do {
       cylinder[0] = rng.Uniform(-0.3, 0);

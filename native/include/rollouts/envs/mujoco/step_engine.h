@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who steps a simulation: MuJoCo, or lanes, which step several at once (rollouts/lanes/step.h).
+// The engine of a simulation: MuJoCo, or lanes, which step several at once (rollouts/lanes/step.h).
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct EngineConfig : PixelConfig {
   }
 };
 
-// Why lanes do not step a simulation of which this is read; empty: they do. Throws SpecError where
+// The reason why lanes do not step a simulation; empty: they do. Throws SpecError where
 // the options ask for them and they cannot.
 std::string WhyNotLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Hopper and Walker2d have in common: legs in a plane that run in the direction of x, and
+// The common part of Hopper and Walker2d: legs in a plane that run in the direction of x, and
 // are to keep their height and angle.
 #pragma once
 

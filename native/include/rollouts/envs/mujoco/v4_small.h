@@ -62,7 +62,7 @@ struct PusherV4Task : PusherTask {
                        InfoWriter& infos) {
     const double reward_near = -before[0];
     const double reward_dist = -before[1];
-    // of float32, like the action
+    // float32, like the action
     const float reward_ctrl = -mujoco::SumOfSquares(action, sim.model.nu);
     Remember(sim);
     infos.Put(reward_dist);

@@ -27,15 +27,15 @@ class NearestPoints {
 
  private:
   static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
-  static constexpr std::int32_t kListed = 32;  // of which Rank says the order
+  static constexpr std::int32_t kListed = 32;  // those whose order Rank says
   static constexpr std::int32_t kRound = 64;   // more neighbours than this are found in rounds
   static constexpr std::int32_t kKept = 16;    // those of a round in a kernel, in registers
-  static constexpr std::int32_t kNear = 48;    // of which a kernel's thread keeps a list
+  static constexpr std::int32_t kNear = 48;    // those that a kernel's thread lists
 
   ROLLOUTS_HD std::int32_t FindInRounds(std::int32_t of, std::int32_t k, float& reach,
                                         std::int32_t* index) const {
     float distance[kRound];
-    // of the last one that was found: the next round goes on behind it
+    // the last one that was found: the next round goes on behind it
     float last_distance = -1;
     std::int32_t last_index = -1;
     std::int32_t found = 0;

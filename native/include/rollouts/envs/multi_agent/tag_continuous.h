@@ -36,9 +36,9 @@ struct TagContinuous {
     double step_penalty_for_tagger = 0;     // at most 0; added in each step
     double tag_penalty_for_runner = -1;     // at most 0; added when it is tagged
     double step_reward_for_runner = 0;      // at least 0; added in each step that it is in
-    double end_of_game_reward_for_runner = 1;  // for who is in when the time is over
+    double end_of_game_reward_for_runner = 1;  // for runners that are in when the time is over
     bool runner_exits_game_after_tagged = true;  // else it may be tagged again in the next step
-    std::int32_t start_seed = 274880;  // of the starts, which all episodes share
+    std::int32_t start_seed = 274880;  // seed of the starts, which all episodes share
     bool randomize_starts = false;     // starts are drawn for each episode
   };
   struct World {
@@ -247,7 +247,7 @@ struct TagContinuous {
   }
 
  private:
-  static constexpr double kMost = 3.4e38;  // of a 32-bit number
+  static constexpr double kMost = 3.4e38;  // bound of a 32-bit number
 
   // The angle in [0, 2 pi) of one in (-4 pi, 4 pi): NumPy's remainder, which is exact there.
   ROLLOUTS_HD static float Wrap(float angle) {

@@ -149,7 +149,7 @@ struct TagGridWorld {
   }
 
  private:
-  // In 32 bits, wherever the sum is kept.
+  // Adds in 32 bits, wherever the sum is kept.
   ROLLOUTS_HD static void Add(double& reward, float more) {
     reward = static_cast<float>(reward) + more;
   }

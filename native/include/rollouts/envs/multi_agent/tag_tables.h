@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows from the options of TagContinuous: who is a tagger, where agents start, and what their
+// Tables from the options of TagContinuous: which agents are taggers, their starts, and what their
 // actions do.
 #pragma once
 
@@ -11,9 +11,9 @@ namespace rollouts {
 // Borrows the numbers.
 template <typename Config>
 struct TagTables {
-  const float* id;            // of each row, in WarpDrive's order of agents
+  const float* id;            // each row's, in WarpDrive's order of agents
   const float* start;         // x of each id, then y, then heading
-  const float* acceleration;  // of each level
+  const float* acceleration;  // one for each level
   const float* turn;
 
   ROLLOUTS_HD TagTables(const Config& config, const float* tables) {

@@ -58,7 +58,7 @@ struct CliffWalkingOf {
     const std::int32_t row = Clip(state.row + down, 0, kRows - 1);
     const std::int32_t col = Clip(Col(state) + right, 0, kCols - 1);
 
-    // who falls down the cliff is back at the start
+    // an agent that falls down the cliff is back at the start
     const bool bottom = row == kRows - 1;
     const bool fallen = bottom & (col > 0) & (col < kCols - 1);
     state.row = row;

@@ -138,7 +138,7 @@ struct FrozenLakeOn {
 
  private:
   ROLLOUTS_HD static std::int32_t Col(const State& state) { return state.col & (kAsTold - 1); }
-  // Of slipping to one side.
+  // The probability of slipping to one side.
   ROLLOUTS_HD static double FailRate(const Config& config) {
     return (1.0 - config.success_rate) / 2.0;
   }

@@ -21,7 +21,7 @@ struct Taxi {
     std::int32_t passenger;    // waits at stop 0 to 3, or 4: in the taxi
     std::int32_t destination;  // stop 0 to 3
     std::int32_t fickle;       // 1: will change the destination on the first move
-    std::int32_t chance;       // of the last step: 0 had no say, 1 went as told, 2 slid
+    std::int32_t chance;       // the last step's: 0 had no say, 1 went as told, 2 slid
   };
   using Action = std::int32_t;  // 0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off
   using Obs = std::int64_t;     // ((row * 5 + col) * 5 + passenger) * 4 + destination
@@ -107,7 +107,7 @@ struct Taxi {
   }
 
  private:
-  // Of sliding to one side in the rain.
+  // The probability of sliding to one side in the rain.
   ROLLOUTS_HD static double LateralProbability(const Config& config) {
     return (1.0 - config.rainy_probability) / 2.0;
   }

@@ -16,7 +16,7 @@ import ray as _typed_ray
 from rollouts.cluster.bundles import Bundles
 from rollouts.cluster.futures import as_future
 from rollouts.cluster.ray_session import RaySession, RemotePayload, check_connected
-from rollouts.cluster.replay_link import NAMESPACE, shard_error
+from rollouts.replay.on_ray.mailbox import NAMESPACE, shard_error
 from rollouts.replay.shards.shard import ShardConfig, ShardHandle
 from rollouts.support.same_release import make_check
 
@@ -30,8 +30,8 @@ class RayShards:
         """Connects; starts no shard yet.
 
         Args:
-          config: Of every shard, but for shard_id.
-          bundles: Of the shards, one each.
+          config: Options of every shard, but for shard_id.
+          bundles: Reserved room of the shards, one each.
           ray_address: See RaySession.
         """
         self._config = config

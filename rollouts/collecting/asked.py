@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Asked`: what a Collector was asked for, on its way to the strategy that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollouts.checks import flag, whole_number
+from rollouts.collecting.engine import Engine, check_engine
+from rollouts.machine.torch_threads import check_threads
+from rollouts.returns import Gae, Nstep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The keywords of a `Collector`, which explains them; each value is checked by itself."""
+
+    rollout_length: int
+    keep_final_obs: bool = False
+    num_torch_threads: int | None = None
+    engine: Engine = "auto"
+    prefetch: int = 0
+    outputs: Sequence[str] = ()
+    returns: Gae | Nstep | None = None
+    mask_actions: bool = False
+    cuda_graph: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises SpecError or DTypeError where a value is out of range or of another kind."""
+        whole_number("rollout_length", self.rollout_length, 1, 2**31 - 1)
+        check_threads("num_torch_threads", self.num_torch_threads)
+        check_engine(self.engine)
+        whole_number("prefetch", self.prefetch, 0, 1)
+        for name in ("keep_final_obs", "mask_actions", "cuda_graph"):
+            flag(name, getattr(self, name))

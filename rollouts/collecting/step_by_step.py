@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies that act by themselves, step by step: `InOrder` of synchronous pools, `AsTheyCome`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.batch import RolloutBatch
+from rollouts.collecting.deadline import Deadline, Receives
+from rollouts.collecting.rows import ALONE, RolloutRows
+from rollouts.collecting.steps import least_advanced, select
+
+Array = NDArray[Any]
+
+
+class InOrder:
+    """Steps all environments at once, T times; a call that ran out of time is gone on with."""
+
+    def __init__(
+        self,
+        env: Any,
+        source: Receives[Any],
+        groups: Sequence[RolloutRows],
+        rollout_length: int,
+        *,
+        writes_in_place: bool,
+    ) -> None:
+        """Takes the rows to fill.
+
+        Args:
+          env: What is stepped.
+          source: What its batches are received from.
+          groups: Rows of all groups.
+          rollout_length: Steps T.
+          writes_in_place: Whether the pool writes observations into the rollout itself.
+        """
+        self._env, self._source, self._groups = env, source, groups
+        self._rollout_length, self._writes_in_place = rollout_length, writes_in_place
+        self._alone = groups[0] if groups[0].name == ALONE else None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins new episodes with the next call."""
+        self._must_reset, self._is_resetting = True, False
+        self._t, self._is_sent = 0, False  # the step in hand
+
+    @property
+    def is_new(self) -> bool:
+        """True before the rows' first observations are there."""
+        return self._must_reset or self._is_resetting
+
+    def start(self, deadline: Deadline) -> None:
+        """Writes first observations into the rows, where episodes are to begin."""
+        if self._must_reset:
+            self._env.async_reset()
+            self._must_reset, self._is_resetting = False, True
+        if self._is_resetting:
+            batch = deadline.recv(self._source)
+            for rows in self._groups:
+                rows.arena.obs[0] = rows.step_of(batch).obs
+            self._is_resetting = False
+
+    def collect(self, deadline: Deadline) -> list[RolloutBatch]:
+        """Steps T times and returns each group's rollout."""
+        self.start(deadline)
+        with_obs = not self._writes_in_place
+        while self._t < self._rollout_length:
+            t = self._t
+            if not self._is_sent:
+                self._send(t)
+                self._is_sent = True
+            batch = deadline.recv(self._source)
+            for rows in self._groups:
+                rows.write(t, rows.step_of(batch), with_obs=with_obs)
+            self._t, self._is_sent = t + 1, False
+        self._t = 0
+        return [rows.take(self._last_value(rows), 1) for rows in self._groups]
+
+    def _last_value(self, rows: RolloutRows) -> NDArray[np.float32]:
+        return rows.calls.last_value(rows.arena.obs[self._rollout_length], None, None)
+
+    def _send(self, t: int) -> None:
+        actions: Any
+        obs: Any
+        if self._alone is not None:
+            actions, obs = self._alone.act(t), self._alone.arena.obs[t + 1]
+        else:
+            actions = {rows.name: rows.act(t) for rows in self._groups}
+            obs = {rows.name: rows.obs_of(t + 1) for rows in self._groups}
+        if self._writes_in_place:
+            self._env.send(actions, out={"obs": obs})
+        else:
+            self._env.send(actions)
+
+
+class AsTheyCome:
+    """Steps the environments of an asynchronous pool, each at its own time index."""
+
+    def __init__(
+        self, env: Any, source: Receives[Any], rows: RolloutRows, rollout_length: int
+    ) -> None:
+        """Takes the rows to fill, those of environments with one agent."""
+        self._env, self._source, self._rows = env, source, rows
+        self._rollout_length = rollout_length
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins new episodes with the next call."""
+        self._must_reset = True
+        # each environment's row of the arena for its next obs
+        self._next_row = np.zeros(self._env.num_envs, np.intp)
+        self._waiting = np.zeros(self._env.num_envs, np.bool_)
+
+    def collect(self, deadline: Deadline) -> list[RolloutBatch]:
+        """Steps until each environment has T steps."""
+        if self._must_reset:
+            self._env.async_reset()
+            self._must_reset = False
+        self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
+        while not self._has_rollout().all():
+            # those who wait and would let the pool fill a batch run ahead
+            missing = self._env.batch_size - (self._env.num_envs - self._waiting.sum())
+            self._act_on_waiting(least_advanced(self._waiting, self._next_row, missing))
+            self._recv_and_act(deadline)
+        last_value = self._last_value()
+        self._next_row -= self._rollout_length
+        # one observation per environment, and what was run ahead
+        return [self._rows.take(last_value, int(self._next_row.max()))]
+
+    def _recv_and_act(self, deadline: Deadline) -> None:
+        """Files one batch under each environment's own time and sends on those not yet at T."""
+        step = deadline.recv(self._source)
+        rows = step.env_id.astype(np.intp) - self._env.env_id_offset
+        now = self._next_row[rows]
+        self._rows.arena.obs[now, rows] = step.obs
+        self._next_row[rows] += 1
+        self._waiting[rows] = True
+
+        # an environment's first observation after a reset is the outcome of nothing
+        stepped = now > 0
+        if stepped.all():
+            self._rows.write_outcome(now - 1, rows, step)
+        elif stepped.any():
+            self._rows.write_outcome(now[stepped] - 1, rows[stepped], select(step, stepped))
+
+        # as long as nobody has to wait the policy sees the pool's own array
+        going = now < self._rollout_length
+        if going.all():
+            self._act_on(rows, step.obs)
+        else:
+            self._act_on_waiting(rows[going])
+
+    def _has_rollout(self) -> NDArray[np.bool_]:
+        """Tells (N,) which environments have T steps and the observation after them."""
+        return self._next_row > self._rollout_length
+
+    def _act_on_waiting(self, rows: NDArray[np.intp]) -> None:
+        if rows.size:
+            self._act_on(rows, self._rows.arena.obs[self._next_row[rows] - 1, rows])
+
+    def _act_on(self, rows: NDArray[np.intp], obs: Array) -> None:
+        actions = self._rows.act_on(obs, rows, self._next_row[rows] - 1)
+        self._waiting[rows] = False
+        self._env.send(actions, (rows + self._env.env_id_offset).astype(np.int32))
+
+    def _last_value(self) -> NDArray[np.float32]:
+        """Values (N,) the observation after row T - 1 of each environment."""
+        steps, arena = self._rollout_length, self._rows.arena
+        # an environment that ran ahead acted on this observation and valued it then
+        is_known = ~(self._waiting & (self._next_row == steps + 1))
+        known = arena.choice["value"][steps]
+        return self._rows.calls.last_value(arena.obs[steps], known, is_known)

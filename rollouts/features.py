@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of what works where: keywords by what steps environments and how many agents act.
+
+A keyword that is not in the table works in every cell. The page "What works
+where" of the documentation is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from rollouts.errors import SpecError
+
+# What steps environments: an engine, or "device" and "host" for those that do so there. "alone" and
+# "agents" say how many agents they have, whatever steps them.
+PLACES: Mapping[str, str] = {
+    "native": "a pool of threads",
+    "kernel": "a pool of kernels on a device",
+    "physics": "a pool of physics on a device",
+    "device": "a pool on a device",
+    "hosted": "environments in Python",
+    "host": "environments on the host",
+    "alone": "environments with one agent",
+    "agents": "environments with several agents",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One kind of environments: a key of PLACES, and whether they have several agents.
+
+    None: that is not known.
+    """
+
+    engine: str
+    has_agents: bool | None = False
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The keys of PLACES that hold for it."""
+        where = "device" if self.engine in ("kernel", "physics") else "host"
+        agents = () if self.has_agents is None else ("agents" if self.has_agents else "alone",)
+        return (self.engine, where, *agents)
+
+
+# No environment on MuJoCo has several agents.
+CELLS = (
+    *(Cell("native"), Cell("native", True), Cell("kernel"), Cell("kernel", True)),
+    *(Cell("physics"), Cell("hosted"), Cell("hosted", True)),
+)
+
+# what `make_vec` puts around environments
+WRAPPERS = (
+    "clip_action",
+    "clip_reward",
+    "frame_stack",
+    "normalize_observation",
+    "normalize_reward",
+    "rescale_action",
+    "time_aware",
+)
+
+
+# Owner -> keyword, or keyword=value -> place -> why it cannot be had there, and what to do.
+REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "make_vec": {
+        "several ids": {"device": "its environments are of one id; leave device out to mix"},
+        "batch_size": {"device": "one launch steps all environments; leave batch_size out"},
+        "num_threads": {"device": "no threads step it; leave num_threads out"},
+        "on_env_error": {
+            "device": "synchronize raises what went wrong there; leave on_env_error out"
+        },
+        "pin_threads": {"device": "no threads step it; leave pin_threads out"},
+        "render_mode": {
+            "device": "nothing draws there; give its states to a pool of threads, and render those"
+        },
+        "flatten_observation": {
+            "agents": "their observations have no named parts; leave flatten_observation out",
+            "device": "its observations are one tensor; leave flatten_observation out",
+        },
+        "from_pixels": {
+            "agents": "they do not observe pictures; leave from_pixels out",
+            "device": "threads of a pool draw pictures; leave device out",
+        },
+        **{
+            name: {
+                "agents": f"rows of agents are not wrapped; leave {name} out, or wrap the "
+                "environment that an adapter makes, such as rollouts.integrations.pettingzoo's",
+                "device": "threads of a pool wrap; leave device out, or scale in torch",
+            }
+            for name in WRAPPERS
+        },
+    },
+    "Collector": {
+        "batch_size": {
+            "agents": "agents are collected synchronously; leave batch_size out of make_vec"
+        },
+        "engine='native'": {
+            "hosted": "they run in Python, and native pools alone compute policies by their own "
+            "threads; leave engine out"
+        },
+        "prefetch": {
+            "hosted": "their policy acts in Python, step by step, and nothing goes on between two "
+            "calls; leave prefetch out"
+        },
+        "mask_actions": {
+            "agents": "they report no info['action_mask']; leave mask_actions out",
+            "device": "its kernels choose among all actions; leave mask_actions out",
+        },
+        "cuda_graph": {
+            "host": "there is no launch to record; leave cuda_graph out",
+            "physics": "each of its steps is a graph already; leave cuda_graph out",
+        },
+    },
+    "RolloutCoordinator": {
+        "num_workers=0": {
+            "device": "expected at least 1 worker; in this process use a rollouts.Collector"
+        },
+        "inference": {
+            "agents": "the inference actor has one policy; leave inference out",
+            "hosted": "the inference actor takes the spaces from an id; leave inference or "
+            "collect.make_env out",
+            "device": "the policies lie on the workers' devices; leave inference out",
+        },
+        "collect.batch_size": {
+            "agents": "agents are collected synchronously; leave collect.batch_size out",
+            "device": "one launch steps all environments; leave collect.batch_size out",
+        },
+        "collect.mask_actions": {
+            "agents": "they report no info['action_mask']; leave collect.mask_actions out",
+            "device": "its kernels choose among all actions; leave collect.mask_actions out",
+        },
+        "collect.pack_frame_stacks": {
+            "agents": "no such environment stacks frames; leave collect.pack_frame_stacks out",
+            "device": "its tensors travel as they are; leave collect.pack_frame_stacks out",
+        },
+        "collect.policies": {
+            "alone": "the one agent has one policy; leave collect.policies out",
+        },
+        "collect.make_env": {
+            "device": "its environments are those of an id; leave collect.make_env or .device out"
+        },
+        "collect.make_collector": {
+            "device": "workers make their own there; leave collect.make_collector or .device out"
+        },
+        **{
+            f"collect.tensor_transport={way!r}": {
+                "host": "their fragments are arrays, which travel through the object store; leave "
+                "collect.tensor_transport out"
+            }
+            for way in ("cuda_ipc", "nixl")
+        },
+    },
+    "ReplayService": {
+        "keep_final_obs=False": {
+            "host": "an episode that was cut cannot be valued without what it ended with; make the "
+            "coordinator with collect=CollectOptions(keep_final_obs=True)"
+        },
+        "coordinator": {
+            "agents": "a service keeps the rollouts of one group; add those of each group to a "
+            "rollouts.replay.ReplayBuffer of its own",
+            "device": "a service keeps arrays of the host; use a DeviceReplay in the learner",
+        },
+    },
+}
+
+
+def why_not(what: str, keyword: str, cell: Cell) -> str:
+    """Returns the sentence that refuses a keyword in a cell; "" where it works.
+
+    Args:
+      what: A key of REFUSED.
+      keyword: Its keyword, such as "prefetch", or "engine='native'" where only a value is refused.
+      cell: Where it is asked for.
+    """
+    reasons = REFUSED[what].get(keyword, {})
+    for place in cell.places:
+        if place in reasons:
+            return f"{keyword} cannot be had of {PLACES[place]}: {reasons[place]}"
+    return ""
+
+
+def check(what: str, asked: Iterable[str], cell: Cell) -> None:
+    """Raises SpecError where one of the keywords that were asked for is refused in a cell."""
+    for keyword in asked:
+        if sentence := why_not(what, keyword, cell):
+            raise SpecError(sentence)
+
+
+def asked_of(options: Any, prefix: str = "") -> list[str]:
+    """Returns the fields of a dataclass that have not their default, as keys of REFUSED.
+
+    Args:
+      options: The dataclass.
+      prefix: What the keys begin with, such as "collect.".
+    """
+    found = []
+    for one in fields(options):
+        value = getattr(options, one.name)
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        if value is not default and (type(value) is not type(default) or value != default):
+            found.append(prefix + one.name)
+            if isinstance(value, str):
+                found.append(f"{prefix}{one.name}={value!r}")
+    return found
