@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 import rollouts
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
+from rollouts.pool.face import check_on_host, on_host
 from rollouts.pool.vector_env import VectorEnv
 
 from .shared.episodes import Episode, EpisodeStatistics
@@ -64,7 +65,8 @@ def make_vec(env_id: str | Sequence[str], num_envs: int | None = None, **options
                 f"{name}={options[name]!r}: Gymnasium 0.29 resets in the same step and steps all "
                 f"environments together, leave {name} out"
             )
-    return Gym029(rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **options))
+    made: Any = rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **options)
+    return Gym029(on_host(made))
 
 
 class Gym029(PoolStatistics, VectorWrapper):
@@ -96,6 +98,7 @@ class Gym029(PoolStatistics, VectorWrapper):
         Raises:
           SpecError: It autoresets otherwise, or is asynchronous.
         """
+        check_on_host(env)
         mode = env.metadata.get("autoreset_mode")
         if mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
@@ -108,7 +111,7 @@ class Gym029(PoolStatistics, VectorWrapper):
         super().__init__(env)
         self.pool = env
         engine: Any = getattr(env, "engine", None)
-        is_apart = engine is not None and ("python" in engine.can or engine.device is not None)
+        is_apart = engine is not None and "python" in engine.can
         self._pool = env if isinstance(env, VectorEnv) and not is_apart else None
         self._episodes = None if self._pool is None else EpisodeStatistics(self._pool)
 

@@ -80,6 +80,10 @@ def xla(
     Raises:
       SpecError: Another route. EngineError: JAX has no such call.
     """
+    engine = getattr(env, "engine", None)
+    if engine is None or engine.groups:
+        raise SpecError(f"env is {env!r}, expected a VectorEnv of make_vec with one agent")
+    number = engine.xla_handle()
     shape_result = shape_result or (lambda batch: batch)
     chosen = route or ("ffi" if jax.default_backend() == "cpu" else "callback")
     if chosen not in ("ffi", "callback"):
@@ -103,7 +107,7 @@ def xla(
         results = run((handle, *sent), (_HANDLE, *layout.results(rows)))
         return results[0], shape_result(layout.batch(results[1:]))
 
-    return jnp.uint32(env.engine.xla_handle()), recv, send, step
+    return jnp.uint32(number), recv, send, step
 
 
 def to_jax(batch: StepBatch) -> StepBatch:

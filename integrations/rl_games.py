@@ -37,6 +37,7 @@ from rollouts.integrations.shared.missing import needs
 
 from rollouts import RunningStatistics, make_vec
 from rollouts.errors import SpecError
+from rollouts.pool.face import on_host
 from rollouts.pool.vector_env import VectorEnv
 
 try:
@@ -113,7 +114,7 @@ class RolloutsVecEnv(IVecEnv):
             )
         if kwargs.pop("batch_size", None) not in (None, num_actors):
             raise SpecError(f"batch_size must be num_actors ({num_actors}): rl_games steps all")
-        self.env = make_vec(env_name, num_actors, autoreset_mode="same_step", **kwargs)
+        self.env = on_host(make_vec(env_name, num_actors, autoreset_mode="same_step", **kwargs))
         if not isinstance(self.env.single_observation_space, spaces.Box):
             space = self.env.single_observation_space
             self.env.close()

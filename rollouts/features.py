@@ -140,7 +140,8 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "alone": "the one agent has one policy; leave collect.policies out",
         },
         "collect.make_env": {
-            "device": "its environments are those of an id; leave collect.make_env or .device out"
+            "device": "its environments are those of an id; give collect.device and leave "
+            "collect.make_env out"
         },
         "collect.make_collector": {
             "device": "workers make their own there; leave collect.make_collector or .device out"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.errors import SpecError
-from rollouts.pool.face import check_on_host
+from rollouts.pool.face import check_on_host, on_host
 from rollouts.pool.make import make_vec
 from rollouts.pool.vector_env import VectorEnv
 
@@ -287,7 +287,7 @@ def open_pool(
                     f"{name}={options[name]!r}: a VecEnv is synchronous and resets in the same "
                     f"step, leave {name} out"
                 )
-        pool = make_vec(env, num_envs, autoreset_mode="same_step", **options)
+        pool = on_host(make_vec(env, num_envs, autoreset_mode="same_step", **options))
     if pool.autoreset_mode is not AutoresetMode.SAME_STEP:
         raise SpecError(
             f"{pool!r} has autoreset_mode {pool.autoreset_mode.name}, expected SAME_STEP: a VecEnv "

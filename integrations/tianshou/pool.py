@@ -16,7 +16,7 @@ from tianshou.data import to_numpy
 import rollouts
 from rollouts.batch import StepBatch
 from rollouts.errors import DTypeError, ProtocolError, SpecError
-from rollouts.pool.face import check_on_host
+from rollouts.pool.face import check_on_host, on_host
 
 Array = npt.NDArray[Any]
 
@@ -52,8 +52,8 @@ def open_pool(
         _check_wait_num(wait_num, count)
         # one environment cannot be waited for in part
         rows = None if wait_num in (None, count) else wait_num
-        pool: Any = rollouts.make_vec(
-            envs, count, batch_size=rows, autoreset_mode="same_step", **options
+        pool: Any = on_host(
+            rollouts.make_vec(envs, count, batch_size=rows, autoreset_mode="same_step", **options)
         )
         return pool, wait_num or count
     given = {name: value for name, value in options.items() if value is not None}

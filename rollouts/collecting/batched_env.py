@@ -85,7 +85,7 @@ def cell_of(env: Any) -> Cell:
 
 
 def is_async(env: Any) -> bool:
-    """Whether an environment steps some of its rows while others are waited for."""
+    """Tells if an environment steps some of its rows while others are waited for."""
     return device_pool(env) is None and bool(env.batch_size < env.num_envs)
 
 

@@ -63,6 +63,8 @@ def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
         collector = Collector(env, policy, _ROLLOUT_LENGTH)
         while not tally.is_full:
             tally.add(collector.collect(), env.env_id_offset)
+        # environments of a device say that they failed when they are waited for
+        collector.synchronize()
     return tally.counted()
 
 
@@ -87,6 +89,7 @@ def evaluate_agents(
     while not all(tally.is_full for tally in tallies.values()):
         for name, batch in collector.collect().items():
             tallies[name].add(batch, env.env_id_offset * env.groups[name].num_agents)
+    collector.synchronize()
     return {name: tally.counted() for name, tally in tallies.items()}
 
 

@@ -98,6 +98,7 @@ class OnDevice:
           As `Collector.collect`; SpecError: A policy's module has got another layer that cannot be
           read, or does what a CUDA graph cannot record. ClosedError: The environments were closed.
         """
+        self._pool.check_open()
         try:
             self._turns.check()
         except ProtocolError:

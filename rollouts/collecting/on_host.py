@@ -140,12 +140,10 @@ class OnHost:
         )
 
     def _choose_engine(self) -> None:
-        self._native, self.why_not_native = choose_engine(
-            self._asked.engine, self._env, self._policies
-        )
+        native, why_not = choose_engine(self._asked.engine, self._env, self._policies)
+        # refused at each call, and not once
+        if self._prefetches and native is None:
+            raise SpecError(f"prefetch=1 needs the native engine, which is not possible: {why_not}")
+        self._native, self.why_not_native = native, why_not
         for rows in self._groups:
-            rows.carry_states(None if self._native is None else self._native[rows.name])
-        if self._prefetches and self._native is None:
-            raise SpecError(
-                f"prefetch=1 needs the native engine, which is not possible: {self.why_not_native}"
-            )
+            rows.carry_states(None if native is None else native[rows.name])

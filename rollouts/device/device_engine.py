@@ -260,7 +260,7 @@ class DeviceEngine(ABC):
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> Arrays:
         """Starts episodes as `VectorEnv.reset` says; a mask may be a tensor."""
-        self._check_open()
+        self.check_open()
         given = dict(options_dict(options))
         mask = read_mask(given.pop("reset_mask", None), self.num_envs, self.device)
         seeds = seed_list(seed, self.num_envs)
@@ -288,7 +288,7 @@ class DeviceEngine(ABC):
 
     def async_reset(self) -> None:
         """Starts a new episode everywhere without waiting."""
-        self._check_open()
+        self.check_open()
         self._pending = self._begin(None)
 
     def step(
@@ -312,7 +312,7 @@ class DeviceEngine(ABC):
 
     def recv(self, timeout_s: float | None, min_envs: int | None, max_envs: int | None) -> Arrays:
         """The batch of the last `send` or `async_reset`; it waits for nothing."""
-        self._check_open()
+        self.check_open()
         seconds("timeout_s", timeout_s)
         if min_envs is not None or max_envs is not None:
             refuse(self, "async")
@@ -326,7 +326,7 @@ class DeviceEngine(ABC):
         """As `recv`; without rows where nothing was sent."""
         if self._pending is not None:
             return self.recv(timeout_s, None, None)
-        self._check_open()
+        self.check_open()
         seconds("timeout_s", timeout_s)
         self.num_calls += 1
         return self.steps.no_rows()
@@ -343,7 +343,7 @@ class DeviceEngine(ABC):
         Raises:
           EnvError: Something went wrong on the device since the last time; it names the env_id.
         """
-        self._check_open()
+        self.check_open()
         self._raise_fault()
 
     def count_steps(self, num_steps: int) -> None:
@@ -400,7 +400,7 @@ class DeviceEngine(ABC):
 
     def load(self, env_id: npt.ArrayLike | None, states: Sequence[Any]) -> None:
         """As `VectorEnv.set_state`. EnvError: Something went wrong before."""
-        self._check_open()
+        self.check_open()
         rows = self._rows_of(env_id)
         given = as_bytes(states)
         if len(given) != len(rows):
@@ -423,7 +423,7 @@ class DeviceEngine(ABC):
 
     def env_options(self) -> dict[str, Any]:
         """As `VectorEnv.env_options`."""
-        self._check_open()
+        self.check_open()
         columns = {**self.env_spec.options, **self.steps.columns}
         return {
             name: option_array(value if isinstance(value, list) else [value])
@@ -438,7 +438,7 @@ class DeviceEngine(ABC):
 
     def stats(self) -> DeviceStats:
         """Counts since construction or `reset_stats`; does not wait for the device."""
-        self._check_open()
+        self.check_open()
         totals = self.steps.arrays.totals
         episodes = totals["episodes"].sum()
         return DeviceStats(
@@ -451,7 +451,7 @@ class DeviceEngine(ABC):
 
     def reset_stats(self) -> None:
         """Begins the counts of `stats` anew."""
-        self._check_open()
+        self.check_open()
         self._env_steps_before = self._env_steps
         self._launches_before = self.steps.num_launches
         for total in self.steps.arrays.totals.values():
@@ -489,7 +489,8 @@ class DeviceEngine(ABC):
             env_id, what = fault
             raise EnvError(f"environment {env_id} {what}")
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises ClosedError where the environments were closed."""
         if self.closed:
             raise ClosedError("the environment was closed: make a new one")
 
@@ -499,7 +500,7 @@ class DeviceEngine(ABC):
 
     def _check_rests(self) -> None:
         """Raises unless all environments were reset and nothing is in flight."""
-        self._check_open()
+        self.check_open()
         if not self._was_reset:
             raise ProtocolError("the environments were never reset: call reset first")
         self._check_landed()

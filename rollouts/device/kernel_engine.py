@@ -78,5 +78,5 @@ class KernelEngine(DeviceEngine):
         Raises:
           ClosedError: The environment was closed.
         """
-        self._check_open()
+        self.check_open()
         return self.steps.cost(most_shared_bytes)

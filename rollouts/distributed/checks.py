@@ -18,6 +18,7 @@ from rollouts.distributed.worker_config import CollectOptions, WorkerConfig
 from rollouts.errors import EngineError, ProtocolError, SpecError
 from rollouts.features import Cell, check
 from rollouts.pool.make import cell_of_id
+from rollouts.pool.wrappers import asked_for
 from rollouts.specs import EnvSpec
 
 _log = logging.getLogger(__name__)
@@ -105,6 +106,8 @@ def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptio
     asked = ["inference"] if options.inference is not None else []
     asked += ["num_workers=0"] if num_workers == 0 else []
     check("RolloutCoordinator", [*asked, *collect.asked], cell)
+    if collect.device is not None:
+        check("make_vec", asked_for(config.env_options), cell)
     return cell
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rollouts.batch import RolloutBatch
-from rollouts.collecting.batched_env import cell_of
+from rollouts.collecting.batched_env import cell_of, device_pool
 from rollouts.collecting.frame_stacks import pack
 from rollouts.distributed.agent_policies import make_policies
 from rollouts.distributed.offers import Loader, WeightOffer
@@ -68,6 +68,12 @@ class RolloutWorker:
         self._config = config
         collect = config.collect
         self._collector = (collect.make_collector or build_collector)(config, make_policy)
+        if collect.make_collector is not None and device_pool(self._collector.env) is not None:
+            self._collector.env.close()
+            raise SpecError(
+                "collect.make_collector made environments on a device: give collect.device and "
+                "leave it out, so that fragments are known to be tensors"
+            )
         policy = self._collector.policy
         self._policies = policy if isinstance(policy, Mapping) else {ONLY: policy}
         self._loader = Loader(self._policies)

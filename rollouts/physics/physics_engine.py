@@ -83,12 +83,12 @@ class PhysicsEngine(DeviceEngine):
 
     def model_fields(self) -> list[str]:
         """As `VectorEnv.model_fields`, of mujoco_warp's model."""
-        self._check_open()
+        self.check_open()
         return self.steps.pool.fields.model_fields()
 
     def model_field(self, field: str, *, of_file: bool) -> npt.NDArray[Any]:
         """As `VectorEnv.model_field`; 32 bits are in force. Waits for the device."""
-        self._check_open()
+        self.check_open()
         fields = self.steps.pool.fields
         return np.stack([read_field(fields, env, field, of_file) for env in range(self.num_envs)])
 

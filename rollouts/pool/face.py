@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import numpy.typing as npt
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 Array = npt.NDArray[Any]
+P = TypeVar("P", bound="PoolFace[Any]")
 
 
 def check_is_engine(face: str, given: object) -> None:
@@ -45,6 +46,20 @@ def check_on_host(env: object, hint: str = "") -> None:
             f"env is {env!r}, whose tensors stay on its device, expected one whose arrays are "
             f"NumPy's: {hint}leave device out of make_vec"
         )
+
+
+def on_host(env: P) -> P:
+    """Returns a pool that was made just now, unless it is on a device: it is closed then.
+
+    Raises:
+      SpecError: As `check_on_host`.
+    """
+    try:
+        check_on_host(env)
+    except SpecError:
+        env.close()
+        raise
+    return env
 
 
 class PoolFace(Generic[A]):

@@ -226,7 +226,7 @@ def _check_cell(
 
 
 def _is_equal(value: object, usual: object) -> bool:
-    """Whether a value is the usual one; False is not 0."""
+    """Tells if a value is the usual one; False is not 0."""
     alike = isinstance(value, bool) == isinstance(usual, bool)
     return value is usual or (np.isscalar(value) and alike and bool(value == usual))
 

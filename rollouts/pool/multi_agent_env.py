@@ -390,6 +390,6 @@ def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, A
 
 
 def _ended(arrays: Arrays) -> Any:
-    """Whether episodes are over; an engine that knows no more has it as `terminated`."""
+    """Flags of episodes that are over; `terminated` where the engine knows no more."""
     terminated, truncated = arrays[2], arrays[3]
     return terminated if truncated is None else terminated | truncated

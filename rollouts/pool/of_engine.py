@@ -33,6 +33,11 @@ class OfEngine:
             return self._otherwise.__get__(face)
         return self.of(face.engine)
 
+    def __set__(self, face: Any, value: Any) -> None:
+        if self._otherwise is None or self._feature in face.engine.can:
+            raise AttributeError(f"a member of {face.engine.name} cannot be set")
+        self._otherwise.__set__(face, value)
+
     def of(self, engine: Engine) -> Any:
         """The engine's member.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `VectorEnv.stats()` returns: `PoolStats`, or `DeviceStats` of a pool on a device."""
+"""Counts and times that `VectorEnv.stats()` returns: `PoolStats`, and on a device `DeviceStats`."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from counter_world import wait_until
 
+import rollouts
 from rollouts import distributed
 from rollouts.bench import Settings, collect
 from rollouts.bench.collect import compare_collecting
@@ -64,8 +65,8 @@ def test_pause_says_why_no_worker_is_left(
 ) -> None:
     # one life more and not three: each begins with the imports of a new process
     faults = distributed.FaultPolicy(max_restarts=1)
-    once = functools.partial(distributed.RolloutCoordinator, faults=faults)
-    monkeypatch.setattr(distributed, "RolloutCoordinator", once)
+    once = functools.partial(rollouts.RolloutCoordinator, faults=faults)
+    monkeypatch.setattr(rollouts, "RolloutCoordinator", once)
     stream = Coordinated(task("random"))
     killed: set[int] = set()
 

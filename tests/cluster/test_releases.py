@@ -126,8 +126,10 @@ counters = CollectOptions(make_collector=CounterCollector)
 learner = ray.remote(num_cpus=0)(Learner).remote()
 make_check()
 # as a commit without this field has it
-path = pathlib.Path(rollouts.__file__).parent / "distributed" / "worker.py"
-path.write_text(path.read_text().replace("    batch_size: int | None\\n", "", 1))
+path = pathlib.Path(rollouts.__file__).parent / "distributed" / "worker_config.py"
+before = path.read_text()
+path.write_text(before.replace("    pack_frame_stacks: bool | None = None\\n", "", 1))
+assert path.read_text() != before
 with RolloutCoordinator("Counter", make_policy, num_workers=1, collect=counters, **options) as one:
     one.publish_weights(weights())
     say("worker", lambda: one.get(timeout_s=120))

@@ -73,6 +73,9 @@ def test_a_module_that_native_code_cannot_read_is_told_of() -> None:
         collect.policy.module = nn.Identity()
         with pytest.raises(SpecError, match="prefetch=1 needs the native engine"):
             collect.collect()
+        # it does not go on with torch and without prefetch afterwards
+        with pytest.raises(SpecError, match="prefetch=1 needs the native engine"):
+            collect.collect()
         collect.close()
 
 

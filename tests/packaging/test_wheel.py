@@ -298,7 +298,7 @@ def test_a_users_script_is_type_checked(light_python: Path, tmp_path: Path) -> N
     assert result.returncode == 0, result.stdout
     revealed = re.findall(r'Revealed type is "(.+)"', result.stdout)
     assert len(revealed) == 4
-    assert revealed[0].endswith("vector_env.VectorEnv")
+    assert "vector_env.VectorEnv[numpy.ndarray" in revealed[0]
     assert "numpy.ndarray" in revealed[1]
     assert "Any" not in (revealed[0], revealed[1], revealed[2], revealed[3])
     assert revealed[3] == "int | None"
@@ -308,7 +308,8 @@ def test_a_users_mistakes_are_errors_to_a_type_checker(light_python: Path, tmp_p
     result = check_types(MISTYPED, light_python, tmp_path)
     assert result.returncode == 1, result.stdout
     lines = [line for line in result.stdout.splitlines() if ": error: " in line]
-    assert [int(line.split(":")[1]) for line in lines] == [4, 5, 6]
+    # a call that none of the overloads takes may be told twice
+    assert sorted({int(line.split(":")[1]) for line in lines}) == [4, 5, 6]
     assert "num_env" in lines[0]
 
 

@@ -35,7 +35,7 @@ class Pushes:
 
 
 def batches_of_workers() -> list[Any]:
-    """What two workers with two and three environments collect."""
+    """Rollouts of two workers, with two and three environments."""
     found = []
     for num_envs, first in ((2, 0), (3, 2)):
         env = rollouts.make_vec(
