@@ -35,7 +35,6 @@ class TrainReader:
     def __init__(self) -> None:
         # what the last `train` was made with: "native" or "torch", and why not native
         self.engine, self.why_not = "", ""
-        self._policy: NativePolicy | None = None
         self._learner: NativeLearner | None = None
         self._seen: tuple[Any, ...] = ()
 
@@ -60,17 +59,13 @@ class TrainReader:
         model.policy.set_training_mode(True)
         seen = (model.policy, model.policy.optimizer, *model.policy.modules())
         try:
-            if self._seen == seen and self._policy and self._learner:
-                if self._policy.agrees() and self._learner.fits(
-                    self._policy, model.policy.optimizer
-                ):
-                    return self._learner, ""
-            self._seen, self._policy, self._learner = seen, None, None
-            self._policy = NativePolicy.from_torch(
+            if self._seen == seen and self._learner and self._learner.is_as_read():
+                return self._learner, ""
+            self._seen, self._learner = seen, None
+            policy = NativePolicy.from_torch(
                 model.policy, model.action_space, model.observation_space
             )
-            threads = usable_cpus()
-            self._learner = NativeLearner(self._policy, model.policy.optimizer, threads)
+            self._learner = NativeLearner(policy, model.policy.optimizer, usable_cpus())
         except SpecError as error:
             return None, str(error)
         return self._learner, ""
@@ -97,7 +92,8 @@ def train(learner: NativeLearner, model: Any) -> None:
     count = len(rows["obs"])
     epochs: list[Losses] = []
     for epoch in range(model.n_epochs):
-        order = np.random.permutation(count)
+        # the buffer's own draw
+        order = np.random.permutation(count)  # noqa: NPY002
         batch = model.batch_size or count
         found = learner.update(
             rows, order, minibatch=batch, loss=loss, max_grad_norm=model.max_grad_norm
@@ -143,7 +139,7 @@ def _log(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
     record("train/entropy_loss", -mean("entropy"))
     record("train/policy_gradient_loss", mean("policy_loss"))
     record("train/value_loss", mean("value_loss"))
-    # of the last epoch, as the algorithm's own
+    # the algorithm's own is that of the last epoch, too
     record("train/approx_kl", np.mean(last.approx_kl))
     record("train/clip_fraction", mean("clip_fraction"))
     record("train/loss", float(total + loss.value_weight * last.value_loss[-1]))
@@ -158,13 +154,15 @@ def _log(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
 
 
 def _why_not(model: Any) -> str:
-    """What of a model native code does not train; "" for nothing."""
+    """The part of a model that native code does not train; "" for nothing."""
     policy, buffer, space = model.policy, model.rollout_buffer, model.action_space
     if type(buffer) is not RolloutBuffer:
         return (
             f"the rollout buffer is a {type(buffer).__name__}, expected Stable-Baselines3's own "
             "RolloutBuffer"
         )
+    if model.max_grad_norm is None:
+        return "max_grad_norm is None, which Stable-Baselines3's own train refuses"
     if model.use_sde:
         return "use_sde=True draws noise that native code does not have"
     if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete):
@@ -181,4 +179,3 @@ def _why_not(model: Any) -> str:
     if any(map(has_hooks, policy.modules())):
         return "a layer has hooks, which native code would not call"
     return ""
-

@@ -299,7 +299,7 @@ class RolloutsPPO(OnPolicyRollouts, PPO):
         """Takes the arguments of `OnPolicyRollouts` and one more.
 
         Args:
-          train_engine: Who makes gradient steps: "native", "torch", or "auto": native code where
+          train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where
             that is possible.
 
         Raises:
@@ -319,12 +319,12 @@ class RolloutsPPO(OnPolicyRollouts, PPO):
 
     @property
     def learner_engine(self) -> str:
-        """Who made the last gradient steps: "native" or "torch"; "" before the first."""
+        """The engine of the last gradient steps: "native" or "torch"; "" before the first."""
         return self._trainer.engine
 
     @property
     def why_not_native_learner(self) -> str:
-        """What kept the gradient steps with torch; "" where nothing did."""
+        """The reason why torch made the last gradient steps; "" where it did not."""
         return self._trainer.why_not
 
     def _excluded_save_params(self) -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from rollouts.support.extras import needs
 
 with needs("torch", "NativeLearner"):
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Array = NDArray[Any]
 
@@ -52,7 +53,7 @@ class PpoLoss:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What an update was made of: (K,) float32, one number for each minibatch.
+    """Parts of an update: (K,) float32, one number for each minibatch.
 
     Attributes:
       policy_loss, value_loss, entropy, approx_kl, clip_fraction: Means over the minibatch.
@@ -72,8 +73,8 @@ class Losses:
 class NativeLearner:
     """Gradient steps of a module, by its optimiser's formula and on its own memory.
 
-    Parameters and the state of torch.optim.Adam or AdamW are changed in place: whoever holds the
-    module or the optimiser sees each step, and a training may go on with torch at any time.
+    Parameters and the state of torch.optim.Adam or AdamW are changed in place: all that hold the
+    module or the optimiser see each step, and a training may go on with torch at any time.
     Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
     or the instruction set.
     """
@@ -95,33 +96,21 @@ class NativeLearner:
         if policy.state_shapes:
             raise SpecError("the module has memory, which NativeLearner does not train")
         if policy.head.kind not in _HEADS:
-            raise SpecError(f"the head is {policy.head.kind!r}, expected one of {', '.join(_HEADS)}")
+            expected = ", ".join(_HEADS)
+            raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
         num_outputs = 3 if policy.head.kind == "gaussian" else 2
         if len(policy.program.outputs) != num_outputs:
             raise SpecError("the module gives no value, which PPO trains")
-        self._policy, self._optimizer = policy, optimizer
-        self._named = _named(policy, optimizer)
+        self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
+        tensors = policy.sources.tensors()
+        self._named = {param.name: tensors[param.name] for param in policy.program.params}
+        self._shapes = {name: each.shape for name, each in self._named.items()}
         # a tensor that the module has under several names is one
         self._tensors = list({id(each): each for each in self._named.values()}.values())
         self._places = {id(each): place for place, each in enumerate(self._tensors)}
-        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        self._trained = [each for each in self._tensors if id(each) in held and each.requires_grad]
-        trained = {id(each) for each in self._trained}
-        if not trained:
-            raise SpecError("the optimiser has none of the module's parameters")
-        program = policy.program
-        self._native = _native.PpoLearner(
-            program.obs_size,
-            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
-            [(param.name, int(np.prod(param.shape))) for param in program.params],
-            list(program.outputs),
-            [],
-            [self._view(param) for param in program.params],
-            [id(self._named[param.name]) in trained for param in program.params],
-            policy.head.kind,
-            nvec_of(policy.action_space),
-            num_threads,
-        )
+        self._check_module()
+        _settings(optimizer)
+        self._make(self._find_trained())
 
     def update(
         self,
@@ -143,15 +132,21 @@ class NativeLearner:
           max_grad_norm: Limit of the norm of all gradients together; None: no limit.
 
         Raises:
-          SpecError: Shapes do not fit; a gradient is NaN or infinite: the weights are those before
-            its minibatch.
+          SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
+            gradient is NaN or infinite: the weights are those before its minibatch.
         """
         arrays = self._check_rows(rows, order, minibatch)
+        self._check_module()
         group = _settings(self._optimizer)
+        trained = self._find_trained()
+        if [id(each) for each in trained] != [id(each) for each in self._trained]:
+            self._make(trained)
         state = {id(each): self._state(each) for each in self._trained}
         steps = {int(each["step"].item()) for each in state.values()}
         if len(steps) != 1:
-            raise SpecError(f"the optimiser's parameters have made {sorted(steps)} steps, not as many")
+            raise SpecError(
+                f"the optimiser's parameters have made {sorted(steps)} steps, expected one number"
+            )
         sources = [(each.detach().numpy(), *_kept(state.get(id(each)))) for each in self._tensors]
         settings = {
             "clip": loss.clip_range,
@@ -170,26 +165,80 @@ class NativeLearner:
             "decays_apart": isinstance(self._optimizer, torch.optim.AdamW),
             "steps": steps.pop(),
         }
-        found, made = self._native.update(sources, arrays, order, minibatch, settings)
-        for each in state.values():
-            each["step"].add_(made)
-        # as torch's own in-place operations: autograd refuses what it saved before
-        torch.autograd.graph.increment_version(self._trained)
-        return Losses(*(found[:, i] for i in range(found.shape[1])), num_steps=made)
+        made_before = self._native.num_steps
+        try:
+            found = self._native.update(sources, arrays, order, minibatch, settings)
+        finally:
+            # also those before a minibatch that was refused
+            made = self._native.num_steps - made_before
+            for each in state.values():
+                each["step"].add_(made)
+            # as torch's own in-place operations: autograd refuses what it saved before
+            torch.autograd.graph.increment_version(self._trained)
+        policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm = found.T
+        return Losses(
+            policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm, num_steps=made
+        )
 
-    def fits(self, policy: NativePolicy, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether it trains this policy, as it was read, with this optimiser."""
-        if policy is not self._policy or optimizer is not self._optimizer:
-            return False
-        now = policy.sources.tensors()
-        return all(now.get(name) is each for name, each in self._named.items())
+    def is_as_read(self) -> bool:
+        """Whether the module is still what was read, in memory that native code can change."""
+        with suppress(SpecError):
+            self._check_module()
+            return True
+        return False
+
+    def _check_module(self) -> None:
+        """Native code reads and writes the module's memory by what was read."""
+        again = "make another NativePolicy and NativeLearner of it"
+        if not self._policy.agrees():
+            raise SpecError(f"the module has changed since it was read: {again}")
+        now = self._policy.sources.tensors()
+        for name, tensor in self._named.items():
+            if now.get(name) is not tensor or tensor.shape != self._shapes[name]:
+                raise SpecError(f"{name} is another tensor than the one that was read: {again}")
+            if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+                raise SpecError(
+                    f"{name} is {tensor.dtype} on {tensor.device}, expected float32 on the CPU"
+                )
+            if not tensor.is_contiguous():
+                raise SpecError(
+                    f"{name} has strides {tensor.stride()}, expected a tensor that is contiguous"
+                )
+
+    def _find_trained(self) -> list[Tensor]:
+        """The tensors that the optimiser changes; those that are frozen stay."""
+        held = {id(each) for group in self._optimizer.param_groups for each in group["params"]}
+        trained = [each for each in self._tensors if id(each) in held and each.requires_grad]
+        if not trained:
+            raise SpecError(
+                "the optimiser has no parameter of the module that requires a gradient, expected "
+                "one or more"
+            )
+        return trained
+
+    def _make(self, trained: list[Tensor]) -> None:
+        self._trained = trained
+        names = {id(each) for each in trained}
+        program = self._policy.program
+        self._native = _native.PpoLearner(
+            program.obs_size,
+            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
+            [(param.name, int(np.prod(param.shape))) for param in program.params],
+            list(program.outputs),
+            [],
+            [self._view(param) for param in program.params],
+            [id(self._named[param.name]) in names for param in program.params],
+            self._policy.head.kind,
+            nvec_of(self._policy.action_space),
+            self._num_threads,
+        )
 
     def _view(self, param: Param) -> tuple[int, int, list[int], list[int]]:
         place = self._places[id(self._named[param.name])]
         return place, param.start, list(param.shape), list(param.strides)
 
     def _state(self, tensor: Tensor) -> dict[str, Tensor]:
-        """What the optimiser keeps of a parameter; made as torch makes it before the first step."""
+        """The optimiser's state of a parameter; made as torch makes it before the first step."""
         state: dict[str, Tensor] = self._optimizer.state[tensor]
         if not state:
             state["step"] = torch.tensor(0.0)
@@ -204,7 +253,7 @@ class NativeLearner:
         if rows.keys() != wanted:
             raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}")
         count = len(rows["obs"])
-        arrays = {
+        arrays: dict[str, Array] = {
             name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
             for name, array in rows.items()
             if name != "action" and len(array) == count
@@ -220,7 +269,7 @@ class NativeLearner:
         arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
         if not is_box:
             _check_actions(arrays[name], self._policy.action_space)
-        if len(order) and not (0 <= order.min() and order.max() < count and minibatch > 0):
+        if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
             raise SpecError(
                 f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
                 f"expected 0 to {count - 1}, in minibatches of 1 or more"
@@ -229,22 +278,9 @@ class NativeLearner:
 
 
 def _kept(state: dict[str, Tensor] | None) -> tuple[Array | None, Array | None]:
-    return (None, None) if state is None else (state["exp_avg"].numpy(), state["exp_avg_sq"].numpy())
-
-
-def _named(policy: NativePolicy, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The tensors that the program reads, by name; native code works on them where they are."""
-    _settings(optimizer)
-    tensors = policy.sources.tensors()
-    named = {param.name: tensors[param.name] for param in policy.program.params}
-    for name, tensor in named.items():
-        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
-            raise SpecError(
-                f"{name} is {tensor.dtype} on {tensor.device}, expected float32 on the CPU"
-            )
-        if not tensor.is_contiguous():
-            raise SpecError(f"{name} is not contiguous in memory")
-    return named
+    if state is None:
+        return None, None
+    return state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

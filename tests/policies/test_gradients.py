@@ -3,25 +3,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from program_checks import new_weights
+from random_networks import BLOCKS, RandomNetwork
+from torch import nn
 
 from rollouts import _native
 from rollouts.policies.program import Program, parameters_of
 from rollouts.policies.trace import trace
-from program_checks import new_weights
-from random_networks import BLOCKS, RandomNetwork
 
 
-def native_gradients(program: Program, module: nn.Module, obs: Any, given: list[Any]) -> dict[str, Any]:
+def native_gradients(
+    program: Program, module: nn.Module, obs: Any, given: list[Any]
+) -> dict[str, Any]:
     """Gradients by the parameter's name, as the module holds it."""
     named = dict(module.named_parameters())
     state = {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}

@@ -112,8 +112,8 @@ class PyPpoLearner {
 
   // `sources`: (weights, means, squares) of each array of the module, the last two None where it is
   // not trained.
-  // Reports (minibatches, kNumLossSums + 1), and how many gradient steps were made.
-  py::tuple Update(const py::list& sources, const py::dict& rows, const Longs& order,
+  // Reports (minibatches, kNumLossSums + 1).
+  py::array_t<float> Update(const py::list& sources, const py::dict& rows, const Longs& order,
                             std::int64_t minibatch, const py::dict& settings) {
     std::vector<policy::Source> read;
     for (const py::handle item : sources) {
@@ -158,8 +158,10 @@ class PyPpoLearner {
       to = std::copy(std::begin(report.sums), std::end(report.sums), to);
       *to++ = report.norm;
     }
-    return py::make_tuple(found, learner_.num_steps());
+    return found;
   }
+
+  std::int64_t num_steps() const { return learner_.num_steps(); }
 
  private:
   static std::vector<policy::ParamView> ReadViews(const py::list& views) {
@@ -224,7 +226,8 @@ void BindGradients(py::module_& module) {
            py::arg("states"), py::arg("views"), py::arg("trained"), py::arg("head"),
            py::arg("nvec"), py::arg("num_threads"))
       .def("update", &PyPpoLearner::Update, py::arg("sources"), py::arg("rows"), py::arg("order"),
-           py::arg("minibatch"), py::arg("settings"));
+           py::arg("minibatch"), py::arg("settings"))
+      .def_property_readonly("num_steps", &PyPpoLearner::num_steps);
 }
 
 }  // namespace rollouts

@@ -73,7 +73,7 @@ void Gradients::Plan(const std::vector<bool>& trained) {
   }
 }
 
-// Who writes the gradient of each register first, and which must be 0 before.
+// Finds who writes the gradient of each register first, and which must be 0 before.
 void Gradients::PlanInputs(const std::vector<bool>& wanted) {
   const Program& program = network_.program();
   // several names of the same rows: all add

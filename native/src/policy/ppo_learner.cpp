@@ -198,6 +198,29 @@ double PpoLearner::FindNorm(std::span<const Source> sources) const {
   return std::sqrt(squares);
 }
 
+void PpoLearner::CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const {
+  const auto refuse = [minibatch](const std::string& what) {
+    throw SpecError("minibatch " + std::to_string(minibatch) + " gives " + what +
+                    " that is nan or infinite: look at its rewards, advantages and observations, "
+                    "or lower the learning rate");
+  };
+  // a ratio that is nan counts in the loss alone
+  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy};
+  const char* const names[] = {"a policy loss", "a value loss", "an entropy"};
+  for (std::size_t i = 0; i < std::size(kinds); ++i) {
+    if (!std::isfinite(report.sums[kinds[i]])) refuse(names[i]);
+  }
+  if (std::isfinite(norm)) return;
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const std::vector<float>& found = of_sources_[views_[i].source];
+    if (!std::all_of(found.begin(), found.end(), is_finite)) {
+      refuse("a gradient of " + network().program().params[i].name);
+    }
+  }
+  refuse("a norm of all gradients");
+}
+
 void PpoLearner::Step(std::span<const Source> sources, const PpoSettings& settings, float scale) {
   AdamRule rule = settings.adam;
   const auto steps = static_cast<double>(settings.steps);
@@ -216,7 +239,6 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
   of_sources_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
   std::vector<PpoReport> reports;
-  num_steps_ = 0;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     const auto count = static_cast<std::int64_t>(rows.size());
@@ -238,11 +260,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
       break;
     }
     const double norm = FindNorm(sources);
-    if (!std::isfinite(norm)) {
-      throw SpecError("minibatch " + std::to_string(reports.size()) +
-                      " gives gradients that are nan or infinite: look at its rewards, advantages "
-                      "and observations, or lower the learning rate");
-    }
+    CheckFinite(report, norm, reports.size());
     report.norm = static_cast<float>(norm);
     // as torch.nn.utils.clip_grad_norm_
     const double scale = settings.max_norm < 0 ? 1 : std::min(1.0, settings.max_norm / (norm + 1e-6));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels need to know of a network to compute its gradients: plain data.
+// A network as kernels read it to compute its gradients: plain data.
 #pragma once
 
 #include "rollouts/policy/instruction.h"

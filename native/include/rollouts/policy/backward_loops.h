@@ -31,7 +31,7 @@ Floats GeluTanhSlope(Floats x) {
   const Floats inner = kFactor * Fma(square, Splat(0.134145f), Splat(1.0f));
   return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
 }
-// What x has of the gradient of the larger of two.
+// The share that x has of the gradient of the larger of two.
 Floats Share(Floats x, Floats y) {
   return Select(x > y, Splat(1.0f), Select(x == y, Splat(0.5f), Splat(0.0f)));
 }
@@ -159,7 +159,7 @@ void LayerNormBack(const Instruction& step, const BackwardStep& back, const floa
       squares = Fma(off, off, squares);
     }
     const Floats scale = 1.0f / Sqrt(squares / size + step.number[0]);
-    // of what is normalised: its gradient's mean, and that of their product
+    // means of the gradient of what is normalised, and of their product
     Floats gradients = Splat(0.0f), products = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) {
       const Floats normal = (Load(x + k * kColumns + v) - mean) * scale;

@@ -77,7 +77,7 @@ class Gradients {
     std::int64_t offset;
     std::int32_t outputs, inputs, padded;
   };
-  // Where a parameter's gradient lies among the sums.
+  // The place of a parameter's gradient among the sums.
   struct Sum {
     std::int32_t param;
     std::int64_t offset;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What losses do as loops over columns, compiled once for each instruction set; the including file
-// has chosen one.
+// Losses as loops over columns, compiled once for each instruction set; the including file has
+// chosen one.
 #pragma once
 
 #include "rollouts/policy/head_loops.h"
@@ -37,7 +37,7 @@ void AddElement(const float* logits, const std::int32_t* index, int size, float*
 void GiveElement(const float* logits, const std::int32_t* index, int size, const float* shares,
                  const Density& given, float* to) {
   const Ints action = LoadInts(reinterpret_cast<const std::uint32_t*>(index));
-  // of this element alone, and log p from its probabilities' own scale
+  // this element's largest logit, from which log p is measured
   Floats most = Load(logits);
   for (int a = 1; a < size; ++a) {
     const Floats logit = Load(logits + a * kColumns);

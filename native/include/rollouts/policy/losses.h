@@ -6,30 +6,30 @@
 
 namespace rollouts::policy {
 
-// What a batch holds of one group of columns. A column that does not count has weight 0.
+// One group of columns of a batch. A column that does not count has weight 0.
 struct ActedColumns {
   const std::int32_t* index = nullptr;  // (elements, kColumns): of a discrete action
   const float* box = nullptr;           // (size, kColumns): of a continuous one
   float log_prob[kSpan] = {};           // as it was drawn
   float advantage[kSpan] = {};
-  float target[kSpan] = {};  // of the value
+  float target[kSpan] = {};  // the value's
   float value[kSpan] = {};   // as it was when the action was drawn
   float weight[kSpan] = {};  // 1 over the rows of the minibatch, or 0
 };
 
-// Where the gradients of a head's inputs and of the value go; null: the network has none.
+// Places for the gradients of a head's inputs and of the value; null: the network has none.
 struct HeadGradients {
   float* first = nullptr;
   float* second = nullptr;
   float* value = nullptr;
 };
 
-// Of PPO (Schulman et al. 2017). A limit below 0 is none.
+// PPO's numbers (Schulman et al. 2017). A limit below 0 is none.
 struct PpoRule {
-  float clip = 0.2f;        // of the ratio of probabilities
-  float value_clip = -1;    // of the value's distance from what it was
-  bool value_worse = true;    // of the errors with and without that limit, the worse one counts
-  float value_weight = 0.5f;  // of the squared error
+  float clip = 0.2f;        // limit of the ratio of probabilities
+  float value_clip = -1;    // limit of the value's distance from what it was
+  bool value_worse = true;    // the larger of the errors with and without that limit counts
+  float value_weight = 0.5f;  // factor of the squared error
   float entropy_weight = 0;
 };
 

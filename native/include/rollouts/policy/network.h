@@ -24,7 +24,7 @@ class Network {
 
   const Program& program() const { return program_; }
   std::span<const Instruction> instructions() const { return instructions_; }
-  // What an instruction computes: an operation, or of a concat one input.
+  // The operation that an instruction computes, or one input of a concat.
   struct Source {
     std::int32_t op;
     std::int32_t input;

@@ -13,7 +13,7 @@
 
 namespace rollouts::policy {
 
-// How an operation's parameter lies in an array of the module: element (i, j) is number
+// The layout of an operation's parameter in an array of the module: element (i, j) is number
 // start + i * strides[0] + j * strides[1].
 struct ParamView {
   std::int32_t source = 0;
@@ -49,7 +49,7 @@ struct PpoSettings {
   PpoRule rule;
   AdamRule adam;            // step_size and root_correction are computed from `steps`
   std::int64_t steps = 0;   // made before
-  double max_norm = -1;     // of all gradients; below 0: none
+  double max_norm = -1;     // limit of the norm of all gradients; below 0: none
   bool normalizes = true;   // advantages, in each minibatch
   double target_kl = -1;    // ends the update where a minibatch is further; below 0: none
 };
@@ -60,7 +60,7 @@ struct PpoReport {
   float norm = 0;
 };
 
-// Not thread-safe; its own threads compute. The bits are the same for any number of them.
+// One caller at a time; its own threads compute. The bits are the same for any number of them.
 class PpoLearner {
  public:
   PpoLearner(const Program& program, std::vector<ParamView> views,
@@ -75,7 +75,8 @@ class PpoLearner {
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 PpoSettings settings);
-  // Of the last update; one less than its reports where target_kl ended it.
+  // Gradient steps since it was made. An update makes one for each report, but none for the last one
+  // where target_kl ended it; what threw has made those before.
   std::int64_t num_steps() const { return num_steps_; }
 
  private:
@@ -86,6 +87,7 @@ class PpoLearner {
                const PpoRule& rule);
   PpoReport AddParts(std::size_t count);
   double FindNorm(std::span<const Source> sources) const;
+  void CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const;
   void Step(std::span<const Source> sources, const PpoSettings& settings, float scale);
 
   struct Part {
@@ -106,8 +108,8 @@ class PpoLearner {
   Gradients::Weights weights_;
   std::vector<std::vector<float>> gathered_;  // params that are no whole array
   std::vector<std::vector<float>> of_sources_;  // gradients
-  std::vector<std::vector<float>> of_params_;   // of params that are no whole array
-  std::vector<float> advantages_;               // of the minibatch
+  std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
+  std::vector<float> advantages_;               // those of the minibatch
   std::vector<Part> parts_;
   std::int64_t num_steps_ = 0;
 };
