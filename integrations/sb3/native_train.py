@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from rollouts.collecting.engine import why_slow
 from rollouts.errors import SpecError
 from rollouts.learner.native_learner import Losses, NativeLearner, PpoLoss
 from rollouts.machine.cpu_count import usable_cpus
@@ -47,6 +48,8 @@ class TrainReader:
         engine = check_engine(model.train_engine, "train_engine")
         why_not = "train_engine='torch' was asked for" if engine == "torch" else _why_not(model)
         learner: NativeLearner | None = None
+        if not why_not and engine == "auto":
+            why_not = why_slow()
         if not why_not:
             learner, why_not = self._read(model)
         if why_not and engine == "native":

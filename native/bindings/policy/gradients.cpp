@@ -178,7 +178,9 @@ class PyPpoLearner {
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
     policy::PpoSettings read;
-    read.rule = {.clip = static_cast<float>(number("clip")),
+    // 1 and the limit are added in double, as Python adds them
+    read.rule = {.low = static_cast<float>(1.0 - number("clip")),
+                 .high = static_cast<float>(1.0 + number("clip")),
                  .value_clip = static_cast<float>(number("value_clip")),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),

@@ -197,22 +197,29 @@ void EmbeddingBack(const Instruction& step, const BackwardStep& back, float* sum
   }
 }
 
-#if ROLLOUTS_POLICY_LANES > 1
-// Lanes of two vectors whose blocks of kBlock lanes change places, the off-diagonal ones.
-template <int kBlock, std::size_t... kLane>
-Floats LowerOf(Floats a, Floats b, std::index_sequence<kLane...>) {
-  return __builtin_shuffle(
-      a, b, Ints{static_cast<int>(kLane & kBlock ? kLanes + kLane - kBlock : kLane)...});
+// A vector of these lanes of `a` and, from kLanes on, of `b`.
+template <int... kLane>
+Floats Shuffle(Floats a, Floats b) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, kLane...);
+#else
+  return __builtin_shuffle(a, b, Ints{kLane...});
+#endif
 }
-template <int kBlock, std::size_t... kLane>
-Floats UpperOf(Floats a, Floats b, std::index_sequence<kLane...>) {
-  return __builtin_shuffle(
-      a, b, Ints{static_cast<int>(kLane & kBlock ? kLanes + kLane : kLane + kBlock)...});
+
+// Lanes of two vectors whose blocks of kBlock lanes change places, the off-diagonal ones.
+template <int kBlock, int... kLane>
+Floats LowerOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
+  return Shuffle<(kLane & kBlock ? kLanes + kLane - kBlock : kLane)...>(a, b);
+}
+template <int kBlock, int... kLane>
+Floats UpperOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
+  return Shuffle<(kLane & kBlock ? kLanes + kLane : kLane + kBlock)...>(a, b);
 }
 
 template <int kBlock>
 void Swap(Floats (&rows)[kLanes]) {
-  constexpr auto kAll = std::make_index_sequence<kLanes>();
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
   for (int i = 0; i < kLanes; ++i) {
     if (i & kBlock) continue;
     const Floats lower = LowerOf<kBlock>(rows[i], rows[i + kBlock], kAll);
@@ -221,7 +228,6 @@ void Swap(Floats (&rows)[kLanes]) {
   }
   if constexpr (kBlock > 1) Swap<kBlock / 2>(rows);
 }
-#endif
 
 // A register's features (size, kColumns) by column: (kColumns, padded). Features between the size and
 // the padded one are whatever lies behind the register.
@@ -318,7 +324,7 @@ void LinearBack(const Instruction& step, const BackwardStep& back, const float* 
       Transpose(chunk.values + g * group_size + step.a * kColumns, padded,
                 transposed + g * kColumns * padded);
     }
-    constexpr int kWide = kLanes == 16 ? 2 : 2;
+    constexpr int kWide = 2;
     int k = 0;
     for (; k + kWide * kLanes <= padded; k += kWide * kLanes) {
       SumWeightColumns<kWide>(transposed + k, padded, given, group_size, chunk.groups, step.size,

@@ -43,12 +43,11 @@ void GiveElement(const float* logits, const std::int32_t* index, int size, const
     const Floats logit = Load(logits + a * kColumns);
     most = Select(logit > most, logit, most);
   }
-  Floats sum = Splat(0.0f), weighted = Splat(0.0f);
+  Floats weighted = Splat(0.0f);
   for (int a = 0; a < size; ++a) {
     const Floats share = Load(shares + a * kColumns);
     const Floats off = Load(logits + a * kColumns) - most;
     weighted = Fma(share, Select(share > 0.0f, off, Splat(0.0f)), weighted);
-    sum += share;
   }
   for (int a = 0; a < size; ++a) {
     const Floats share = Load(shares + a * kColumns);
@@ -152,7 +151,7 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
     const Floats moved = density.log_prob - Load(acted.log_prob + v);
     const Floats ratio = Exp(moved);
     const Floats advantage = Load(acted.advantage + v);
-    const Floats low = Splat(1.0f - rule.clip), high = Splat(1.0f + rule.clip);
+    const Floats low = Splat(rule.low), high = Splat(rule.high);
     const Floats plain = ratio * advantage;
     const Floats bounded = AtMost(AtLeast(ratio, low), high) * advantage;
     const Mask inside = (ratio >= low) & (ratio <= high);
