@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from comparisons.adapters import command as adapter
-from comparisons.training import measuring as training
+from comparisons.training import whole_trainings as training
 from comparisons.verify_atari import command as verify_atari
 from comparisons.verify_mujoco import command as verify_mujoco
 from rollouts import bench

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from comparisons.training import measuring
-from comparisons.training.measuring import Task, Trained
+from comparisons.training import whole_trainings
+from comparisons.training.whole_trainings import Task, TrainingResult
 from rollouts.cli import main as cli
 from rollouts.errors import SpecError
 
@@ -22,15 +22,15 @@ def test_seeds_follow_each_other_and_each_trainer_is_first_once(
     turns: list[tuple[str, int]] = []
 
     def trainer(name: str, seconds: float) -> Any:
-        def train(task: Task) -> Trained:
+        def train(task: Task) -> TrainingResult:
             turns.append((name, task.seed))
-            return Trained(seconds, task.total_steps, float(task.seed))
+            return TrainingResult(seconds, task.total_steps, float(task.seed))
 
         return train
 
     trainers = {"rollouts": trainer("rollouts", 0.5), "other": trainer("other", 2.0)}
-    monkeypatch.setattr(measuring, "_trainers", lambda library, algorithm: trainers)
-    rows = measuring.measure_training("sb3", TASK, repeats=2)
+    monkeypatch.setattr(whole_trainings, "_trainers", lambda library, algorithm: trainers)
+    rows = whole_trainings.measure_training("sb3", TASK, repeats=2)
     assert turns == [("rollouts", 5), ("other", 5), ("other", 6), ("rollouts", 6)]
     assert [(row.library, row.median, row.unit) for row in rows] == [
         ("rollouts", 200.0, "env-steps/s"),
@@ -81,4 +81,4 @@ def test_wrong_names_are_answered_with_those_there_are(
     pytest.importorskip("stable_baselines3")
     task = Task(algorithm=algorithm, id="CartPole-v1", num_envs=2, total_steps=100)
     with pytest.raises(SpecError, match=message):
-        measuring.measure_training(library, task, peers=peers, repeats=1)
+        whole_trainings.measure_training(library, task, peers=peers, repeats=1)

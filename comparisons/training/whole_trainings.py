@@ -40,8 +40,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """Trained: what one training took.
+class TrainingResult:
+    """TrainingResult: what one training took.
 
     Attributes:
       seconds: From the first env-step to the end of the last gradient step.
@@ -57,7 +57,7 @@ class Trained:
 class Trainer(Protocol):
     """Trains once, in this process."""
 
-    def __call__(self, task: Task) -> Trained:
+    def __call__(self, task: Task) -> TrainingResult:
         """Makes environments and an agent, trains it, and closes both."""
         ...
 
@@ -87,7 +87,7 @@ def measure_training(
       SpecError: No such library, algorithm or peer.
     """
     trainers = _chosen(_trainers(library, task.algorithm), peers)
-    found: dict[str, list[Trained]] = {name: [] for name in trainers}
+    found: dict[str, list[TrainingResult]] = {name: [] for name in trainers}
     for repeat in range(repeats):
         one = replace(task, seed=task.seed + repeat)
         names = list(trainers)
@@ -113,7 +113,7 @@ def _trainers(library: str, algorithm: str) -> dict[str, Trainer]:
     if library not in LIBRARIES:
         raise SpecError(f"library is {library!r}, expected one of {', '.join(LIBRARIES)}")
     try:
-        module: Any = importlib.import_module(f"comparisons.training.{library}")
+        module: Any = importlib.import_module(f"comparisons.training.{library}_training")
     except ImportError as error:
         raise EngineError(
             f"{library} is missing: pip install 'rollouts[{LIBRARIES[library]}]' ({error})"

@@ -14,11 +14,11 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from rollouts.integrations.rllib import RolloutsEnvRunner
 
-from comparisons.training.measuring import Task, Trained, Trainer
+from comparisons.training.whole_trainings import Task, TrainingResult, Trainer
 
 
 def _trainer(**runners: Any) -> Trainer:
-    def train(task: Task) -> Trained:
+    def train(task: Task) -> TrainingResult:
         config = PPOConfig().environment(task.id)
         config.env_runners(num_env_runners=0, num_envs_per_env_runner=task.num_envs, **runners)
         config.debugging(seed=task.seed, log_level="ERROR")
@@ -36,7 +36,7 @@ def _trainer(**runners: Any) -> Trainer:
             if is_ours:
                 ray.shutdown()
         mean = float(result["env_runners"].get("episode_return_mean", float("nan")))
-        return Trained(seconds, env_steps, mean)
+        return TrainingResult(seconds, env_steps, mean)
 
     return train
 

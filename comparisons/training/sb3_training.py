@@ -23,7 +23,7 @@ from rollouts.integrations.sb3 import (
 )
 from rollouts.integrations.shared.missing import needs
 
-from comparisons.training.measuring import Task, Trained, Trainer
+from comparisons.training.whole_trainings import Task, TrainingResult, Trainer
 
 try:
     from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
@@ -44,7 +44,7 @@ _ALGORITHMS: dict[str, tuple[Any, Any]] = {
 def _trainer(
     algorithm: Callable[..., Any], make_env: Callable[[Task], Any], **settings: Any
 ) -> Trainer:
-    def train(task: Task) -> Trained:
+    def train(task: Task) -> TrainingResult:
         env = make_env(task)
         try:
             model = algorithm("MlpPolicy", env, seed=task.seed, device="cpu", **settings)
@@ -55,7 +55,7 @@ def _trainer(
             env.close()
         returns = [one["r"] for one in model.ep_info_buffer or ()]
         mean = float(np.mean(returns)) if returns else math.nan
-        return Trained(seconds, int(model.num_timesteps), mean)
+        return TrainingResult(seconds, int(model.num_timesteps), mean)
 
     return train
 
