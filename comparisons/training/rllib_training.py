@@ -14,7 +14,7 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from rollouts.integrations.rllib import RolloutsEnvRunner
 
-from comparisons.training.whole_trainings import Task, TrainingResult, Trainer
+from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
 
 
 def _trainer(**runners: Any) -> Trainer:

@@ -23,7 +23,7 @@ from rollouts.integrations.sb3 import (
 )
 from rollouts.integrations.shared.missing import needs
 
-from comparisons.training.whole_trainings import Task, TrainingResult, Trainer
+from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
 
 try:
     from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
