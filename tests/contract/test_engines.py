@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -281,3 +282,23 @@ def test_after_close_calls_are_refused(env: Any) -> None:
             call()
     with pytest.raises(ClosedError):
         env.step(actions_of(env))
+
+
+def test_counts_stay_readable_after_close(env: Any) -> None:
+    for step in range(7):
+        env.step(actions_of(env, step))
+    before = env.stats()
+    env.close()
+    after = env.stats()
+    assert type(after) is type(before) and after.env_steps == before.env_steps == 7 * NUM_ENVS
+    if env.device is not None:
+        assert_same(vars_of(after), vars_of(before))
+        assert after.num_episodes >= NUM_ENVS
+    assert env.num_in_flight == 0
+    assert len(env.env_specs) == NUM_ENVS
+    env.reset_stats()
+    assert env.stats().env_steps == 0
+
+
+def vars_of(stats: Any) -> dict[str, Any]:
+    return {one.name: getattr(stats, one.name) for one in fields(stats)}
