@@ -24,15 +24,19 @@ P = TypeVar("P", bound="PoolFace[Any]")
 
 
 def check_is_engine(face: str, given: object) -> None:
-    """Refuses ids, which a face does not take.
+    """Refuses what is no engine, such as an id.
 
     Raises:
-      SpecError: It is an id or several.
+      SpecError: It is an id, several, an environment or something else.
     """
+    if hasattr(given, "can") and hasattr(given, "groups"):
+        return
+    makes = "rollouts.make_vec(id, ...) makes both"
     if isinstance(given, (str, list, tuple)):
-        raise SpecError(
-            f"{face} takes an engine, got {given!r}: rollouts.make_vec({given!r}, ...) makes both"
-        )
+        makes = f"rollouts.make_vec({given!r}, ...) makes both"
+    elif isinstance(given, PoolFace):
+        makes = f"it has one, {given.engine.name}, and is a {type(given).__name__} already"
+    raise SpecError(f"{face} takes an engine, got {given!r}: {makes}")
 
 
 def check_on_host(env: object, hint: str = "") -> None:
