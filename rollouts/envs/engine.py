@@ -88,7 +88,7 @@ class Engine(Protocol):
 
     @property
     def num_calls(self) -> int:
-        """The number of steps, resets, receives and set states so far, for collectors."""
+        """Steps, resets, receives and set states so far, by compiled functions too."""
 
     @property
     def statistics(self) -> NormalizerStatistics | NoStatistics:
@@ -155,10 +155,6 @@ class Engine(Protocol):
 
     def describe(self) -> str:
         """The text between the parentheses of the face's repr."""
-
-    @property
-    def num_xla_calls(self) -> int:
-        """The number of times that functions compiled by JAX have sent or received."""
 
     # -- what some engines do ------------------------------------------------------
 

@@ -157,7 +157,7 @@ class PoolFace(Generic[A]):
     @property
     def num_calls(self) -> int:
         """The number of steps, resets, receives and set states so far, for collectors."""
-        return self.engine.num_calls + self.engine.num_xla_calls
+        return self.engine.num_calls
 
     @property
     def why_not_collects(self) -> str:

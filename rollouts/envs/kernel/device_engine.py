@@ -152,7 +152,6 @@ class DeviceEngine(ABC):
     parts: ObservationParts | None = None
     num_threads = 0
     render_mode: str | None = None
-    num_xla_calls = 0
     why_not_collects = "its environments are on a device, and no threads step them"
 
     def __init__(
