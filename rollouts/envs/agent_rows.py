@@ -41,7 +41,10 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
       num_envs, batch_size: N * A.
       env_id_offset: Row 0's number in `info["env_id"]`.
       autoreset_mode: That of `envs`.
+      reports_active: True: `info["active"]` says which rows take part, as collectors ask.
     """
+
+    reports_active = True
 
     def __init__(self, envs: MultiAgentVectorEnv) -> None:
         """Takes over a synchronous environment.
