@@ -88,6 +88,11 @@ class RolloutRows:
         self.calls.reset()
         self._states.reset()
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the policy has a memory of each row."""
+        return hasattr(self.policy, "act_rows")
+
     def carry_states(self, native: NativePolicy | None) -> None:
         """Moves recurrent states to the engine that now computes the policy.
 
