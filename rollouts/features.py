@@ -21,6 +21,7 @@ PLACES: Mapping[str, str] = {
     "physics": "a pool of physics on a device",
     "device": "a pool on a device",
     "hosted": "environments in Python",
+    "rows": "agents as rows",
     "host": "environments on the host",
     "alone": "environments with one agent",
     "agents": "environments with several agents",
@@ -99,11 +100,15 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "engine='native'": {
             "hosted": "they run in Python, and native pools alone compute policies by their own "
-            "threads; leave engine out"
+            "threads; leave engine out",
+            "rows": "Python makes rows of each step; leave engine out, or collect the environments "
+            "by group",
         },
         "prefetch": {
             "hosted": "their policy acts in Python, step by step, and nothing goes on between two "
-            "calls; leave prefetch out"
+            "calls; leave prefetch out",
+            "rows": "Python makes rows of each step, and nothing goes on between two calls; leave "
+            "prefetch out, or collect the environments by group",
         },
         "mask_actions": {
             "agents": "they report no info['action_mask']; leave mask_actions out",

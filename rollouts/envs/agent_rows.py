@@ -45,6 +45,9 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
     """
 
     reports_active = True
+    why_not_collects = (
+        "its rows are agents, which Python lays out step by step: collect the environments by group"
+    )
 
     def __init__(self, envs: MultiAgentVectorEnv) -> None:
         """Takes over a synchronous environment.

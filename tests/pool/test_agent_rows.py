@@ -180,3 +180,15 @@ def test_rows_of_an_environment_that_failed_are_marked() -> None:
             assert (truncated[marks] & ~terminated[marks]).all()
             failed += int(marks.any())
         assert failed > 0
+
+
+@pytest.mark.parametrize("make_envs", [lambda: make(2), leaving_agents], ids=["native", "hosted"])
+@pytest.mark.parametrize("asked", [{"engine": "native"}, {"prefetch": 1}])
+def test_what_a_collector_refuses_of_rows_speaks_of_rows(make_envs: Any, asked: Any) -> None:
+    with make_envs().as_single_agent() as rows:
+        size = rows.single_observation_space.shape[0]
+        policy = rollouts.TorchPolicy(ActorCritic(size, 5), rows.single_action_space)
+        with pytest.raises(rollouts.SpecError, match="cannot be had of agents as rows: Python"):
+            rollouts.Collector(rows, policy, 4, **asked)
+        collector = rollouts.Collector(rows, policy, 4)
+        assert "its rows are agents" in collector.why_not_native
