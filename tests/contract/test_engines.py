@@ -14,7 +14,7 @@ import pytest
 
 import rollouts
 from rollouts import ClosedError, ProtocolError, SpecError
-from rollouts.envs.engine import FEATURES
+from rollouts.features import cannot
 
 NUM_ENVS = 4
 # engine and agents: id, arguments of make_vec, and an option with two values
@@ -263,7 +263,7 @@ def test_what_an_engine_lacks_is_refused_and_changes_nothing(
     with pytest.raises((SpecError, ProtocolError)) as error:
         TRIED[feature](env)
     if env.device is not None:
-        assert str(error.value) == f"{env.engine.name} cannot {FEATURES[feature]}"
+        assert str(error.value) == cannot(env.engine.name, feature)
     assert_same(env.step(actions_of(env)), twin.step(actions_of(env)))
 
 

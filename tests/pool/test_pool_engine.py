@@ -16,10 +16,11 @@ import pytest
 
 import rollouts
 from rollouts import EngineError, ProtocolError, SpecError
-from rollouts.envs.engine import FEATURES, Engine
+from rollouts.envs.engine import Engine
 from rollouts.envs.hosted.hosted_engine import HostedEngine
 from rollouts.envs.native import NativeEngine
 from rollouts.envs.of_engine import OfEngine
+from rollouts.features import FEATURES
 
 KERNEL = "rollouts.envs.kernel.kernel_engine:KernelEngine"
 PHYSICS = "rollouts.envs.physics.physics_engine:PhysicsEngine"
