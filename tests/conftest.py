@@ -46,6 +46,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(adds)
 
 
+@pytest.fixture(autouse=True)
+def time_limit() -> Iterator[None]:
+    """Ends a test that waits for what never comes, such as a fragment of workers that are dead."""
+    from time_limit import LIMIT_S, ends_within
+
+    with ends_within(LIMIT_S):
+        yield
+
+
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[Any]:
     """Ray with 3 CPUs, one for all tests of a process that do not start or kill their own."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import gymnasium
 
 from rollouts import _native
-from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
-from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
@@ -81,7 +79,8 @@ def check_pool(env: Any, *, must: bool) -> None:
       env: The environment.
       must: Whether they shall even where torch is faster.
     """
-    if not isinstance(env, VectorEnv | MultiAgentVectorEnv):
+    # a wrapper hands through what the environment inside it has, but its class does not
+    if not hasattr(type(env), "why_not_collects"):
         raise SpecError(
             f"a {type(env).__name__} is no native pool: its environments run in Python or on a "
             "device, and native pools alone compute policies by their own threads"

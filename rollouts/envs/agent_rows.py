@@ -41,7 +41,13 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
       num_envs, batch_size: N * A.
       env_id_offset: Row 0's number in `info["env_id"]`.
       autoreset_mode: That of `envs`.
+      reports_active: True: `info["active"]` says which rows take part, as collectors ask.
     """
+
+    reports_active = True
+    why_not_collects = (
+        "its rows are agents, which Python lays out step by step: collect the environments by group"
+    )
 
     def __init__(self, envs: MultiAgentVectorEnv) -> None:
         """Takes over a synchronous environment.

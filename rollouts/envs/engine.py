@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rollouts.errors import SpecError
+from rollouts.features import cannot
 from rollouts.specs import AgentGroup, EnvSpec
 
 if TYPE_CHECKING:
@@ -26,34 +27,13 @@ Arrays = tuple[Any, ...]
 # The order is that of the native enum; kernels use the same numbers.
 AUTORESET = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
 
-# Features that an engine may lack, and the end of the sentence that refuses each.
-FEATURES = {
-    "async": "step some environments while others are waited for: leave out batch_size, env_id, "
-    "min_envs and max_envs",
-    "out": "write into arrays of the caller's: leave out out",
-    "collect": "compute a policy: collect with engine='torch'",
-    "states": "save environments: get_state and set_state need a pool that make_vec makes",
-    "options": "tell options: make_vec makes pools that do",
-    "model": "change models of MuJoCo's: make_vec makes pools that do, of ids that are on MuJoCo",
-    "masks": "tell masks of actions beside infos: read info['action_mask']",
-    "statistics": "normalise: give make_vec normalize_observation or normalize_reward",
-    "render": "draw: make one without device, which takes a kernel's states by set_state",
-    "rollout": "step many times in one launch: call step, or collect with a policy",
-    "graph": "have its steps recorded in a graph: leave cuda_graph out",
-    "agent_rows": "show agents as rows: leave device out, or collect them by group",
-    "python": "call environments by name: those of from_env_fns and from_parallel_env_fns can",
-    "joins": "have agents that come while an episode runs",
-    "recipe": "be made again from ids: make_vec makes pools that can",
-    "xla": "be stepped by functions that JAX compiles: make_vec makes pools that are",
-}
-
 
 class Engine(Protocol):
     """N environments and what steps them. A face holds one and shows it as its users expect.
 
     Attributes:
       name: What sentences call this kind of engine.
-      can: Names of FEATURES; `refuse` raises the SpecError of the others.
+      can: Names of `rollouts.features.FEATURES`; `refuse` raises the SpecError of the others.
       env_spec: What the first environment's id stands for.
       device: The `torch.device` of the arrays; None: they are NumPy's.
       groups: Of agents; empty where environments have one agent.
@@ -88,7 +68,7 @@ class Engine(Protocol):
 
     @property
     def num_calls(self) -> int:
-        """The number of steps, resets, receives and set states so far, for collectors."""
+        """Steps, resets, receives and set states so far, by compiled functions too."""
 
     @property
     def statistics(self) -> NormalizerStatistics | NoStatistics:
@@ -155,10 +135,6 @@ class Engine(Protocol):
 
     def describe(self) -> str:
         """The text between the parentheses of the face's repr."""
-
-    @property
-    def num_xla_calls(self) -> int:
-        """The number of times that functions compiled by JAX have sent or received."""
 
     # -- what some engines do ------------------------------------------------------
 
@@ -243,7 +219,7 @@ class _Named(Protocol):
 
 def refuse(engine: _Named, feature: str) -> NoReturn:
     """Raises the SpecError of a feature that an engine lacks."""
-    raise SpecError(f"{engine.name} cannot {FEATURES[feature]}")
+    raise SpecError(cannot(engine.name, feature))
 
 
 def lacking(feature: str) -> Callable[..., Any]:

@@ -24,15 +24,19 @@ P = TypeVar("P", bound="PoolFace[Any]")
 
 
 def check_is_engine(face: str, given: object) -> None:
-    """Refuses ids, which a face does not take.
+    """Refuses what is no engine, such as an id.
 
     Raises:
-      SpecError: It is an id or several.
+      SpecError: It is an id, several, an environment or something else.
     """
+    if hasattr(given, "can") and hasattr(given, "groups"):
+        return
+    makes = "rollouts.make_vec(id, ...) makes both"
     if isinstance(given, (str, list, tuple)):
-        raise SpecError(
-            f"{face} takes an engine, got {given!r}: rollouts.make_vec({given!r}, ...) makes both"
-        )
+        makes = f"rollouts.make_vec({given!r}, ...) makes both"
+    elif isinstance(given, PoolFace):
+        makes = f"it has one, {given.engine.name}, and is a {type(given).__name__} already"
+    raise SpecError(f"{face} takes an engine, got {given!r}: {makes}")
 
 
 def check_on_host(env: object, hint: str = "") -> None:
@@ -153,7 +157,7 @@ class PoolFace(Generic[A]):
     @property
     def num_calls(self) -> int:
         """The number of steps, resets, receives and set states so far, for collectors."""
-        return self.engine.num_calls + self.engine.num_xla_calls
+        return self.engine.num_calls
 
     @property
     def why_not_collects(self) -> str:

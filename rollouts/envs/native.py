@@ -191,7 +191,7 @@ class NativeEngine:
         self._ids = np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
         self._final_rows = _native.FinalRows() if self._same_step else None
         self.info_names: tuple[str, ...] = self.pool.info_names
-        self.num_calls = 0
+        self._num_calls = 0
         shape = () if self.groups else self.single_observation_space.shape or ()
         self.statistics = NormalizerStatistics(self.pool, wrappers, shape)
         self._last_env_id: Array | None = None
@@ -265,7 +265,7 @@ class NativeEngine:
             self._frames.find_models()
         self.seed(seeds, mask)
         self.pool.send_reset(mask)
-        self.num_calls += 1
+        self._num_calls += 1
         return self.recv(None, None, None)
 
     def seed(self, seeds: list[int | None], mask: Array | None) -> None:
@@ -278,7 +278,7 @@ class NativeEngine:
         """Starts a new episode everywhere without waiting."""
         self.pool.discard(None)
         self.pool.send_reset(None)
-        self.num_calls += 1
+        self._num_calls += 1
 
     def step(
         self, actions: Any, env_id: npt.ArrayLike | None, out: dict[str, Any] | None
@@ -289,9 +289,9 @@ class NativeEngine:
         try:
             arrays = self.pool.step(actions, env_id, out)
         except EnvError:
-            self.num_calls += 1  # the others were stepped
+            self._num_calls += 1  # the others were stepped
             raise
-        self.num_calls += 1
+        self._num_calls += 1
         if self._notes:
             self._note(arrays)
         return arrays
@@ -301,7 +301,7 @@ class NativeEngine:
         if env_id is None and not self.is_synchronous:
             env_id = self._last_received()
         self.pool.send(actions, env_id, out)
-        self.num_calls += 1
+        self._num_calls += 1
 
     def recv(self, timeout_s: float | None, min_envs: int | None, max_envs: int | None) -> Arrays:
         """Waits for the next batch."""
@@ -310,7 +310,7 @@ class NativeEngine:
             arrays = self.pool.recv(timeout_s)
         else:
             arrays = self.pool.recv_rows(*self._rows_wanted(min_envs, max_envs), timeout_s)
-        self.num_calls += 1
+        self._num_calls += 1
         if self._notes:
             self._note(arrays)
         return arrays
@@ -318,7 +318,7 @@ class NativeEngine:
     def drain(self, timeout_s: float | None) -> Arrays:
         """Waits for everything in flight."""
         arrays = self.pool.recv_all(seconds("timeout_s", timeout_s))
-        self.num_calls += 1
+        self._num_calls += 1
         if self._notes:
             self._note(arrays)
         return arrays
@@ -423,15 +423,15 @@ class NativeEngine:
         """Steps all environments T times; see `VectorEnv.collect`, whose checks have been made."""
         acting = [one.refresh(each["obs"][0]) for one, each in zip(policies, arrays, strict=True)]
         final_obs = self.pool.collect(acting, arrays, keep_final_obs, poll, rule, normalize)
-        self.num_calls += 1
+        self._num_calls += 1
         return final_obs
 
     rollout = lacking("rollout")
 
     @property
-    def num_xla_calls(self) -> int:
-        """The number of times that functions compiled by JAX have sent or received."""
-        return self.pool.num_xla_calls
+    def num_calls(self) -> int:
+        """Steps, resets, receives and set states so far, those that JAX compiled among them."""
+        return self._num_calls + self.pool.num_xla_calls
 
     def xla_handle(self) -> int:
         """The number by which compiled functions find the pool."""
@@ -446,7 +446,7 @@ class NativeEngine:
     def load(self, env_id: npt.ArrayLike | None, states: Sequence[Any]) -> None:
         """As `VectorEnv.set_state`."""
         self.pool.load_states(self._ids if env_id is None else env_id, as_bytes(states))
-        self.num_calls += 1
+        self._num_calls += 1
 
     def env_specs(self) -> tuple[EnvSpec, ...]:
         """Specs of the environments' ids, in env order."""

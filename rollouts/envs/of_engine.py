@@ -6,8 +6,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from rollouts.envs.engine import FEATURES, Engine
+from rollouts.envs.engine import Engine
 from rollouts.errors import MissingFeatureError
+from rollouts.features import cannot
 
 
 class OfEngine:
@@ -45,5 +46,5 @@ class OfEngine:
           MissingFeatureError: The engine lacks the feature.
         """
         if self._feature not in engine.can:
-            raise MissingFeatureError(f"{engine.name} cannot {FEATURES[self._feature]}")
+            raise MissingFeatureError(cannot(engine.name, self._feature))
         return self._read(engine)

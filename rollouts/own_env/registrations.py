@@ -162,7 +162,8 @@ def _difference(before: OwnEnv, now: OwnEnv) -> str:
 
 def travelling(id: str) -> str:
     """The id, in the form that registers an own environment wherever it is unpickled."""
-    found = _registered.get(id)
+    # what is no id is refused by what reads it
+    found = _registered.get(id) if isinstance(id, str) else None
     return id if found is None else OwnEnvId(found[0])
 
 

@@ -164,7 +164,8 @@ def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    killer = threading.Thread(target=kill)
+    # a test that has failed waits for no kills that no worker is left for
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     while killer.is_alive():
         coordinator.hand_over(learner, LIMIT_S)

@@ -165,7 +165,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
     """Looks again and again until `is_true`, at most WAIT_S."""
     deadline = time.monotonic() + WAIT_S
     while not is_true():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"it has not come to be within {WAIT_S} s"
         threading.Event().wait(0.01)
 
 

@@ -91,7 +91,7 @@ def coordinator(call: Any = lambda coordinator: None, **options: Any) -> Any:
         "rollout_length": 4,
         **options,
     }
-    with RolloutCoordinator("CartPole-v1", make_policy, **given) as made:
+    with RolloutCoordinator(given.pop("id", "CartPole-v1"), make_policy, **given) as made:
         return call(made)
 
 
@@ -303,6 +303,7 @@ FIELDS: list[Case] = [
     ("Inference cpus", lambda: Inference(num_cpus="x"), "num_cpus"),  # type: ignore[arg-type]
     ("Weights dtype", lambda: WeightTransport(dtype="x"), "dtype"),  # type: ignore[arg-type]
     ("Weights type", lambda: WeightTransport(type="float16"), "dtype"),  # type: ignore[call-arg]
+    ("coordinator ids", lambda: coordinator(id=["CartPole-v1"]), "id must be a str"),
     ("coordinator num_envs", lambda: coordinator(num_envs=4), "num_envs_per_worker=4"),
     ("coordinator num_cpus", lambda: coordinator(num_cpus=4), "placement"),
     ("coordinator placement", lambda: coordinator(placement={"num_cpus": 1}), "Placement"),

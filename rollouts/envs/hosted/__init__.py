@@ -19,12 +19,12 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from rollouts.envs.hosted.agents.one_env import ParallelEnvAsOne, ParallelEnvFn
+from rollouts.envs.hosted.batch_spaces import checked_functions
 from rollouts.envs.hosted.hosted_engine import HostedEngine
 from rollouts.envs.hosted.processes.failures import SpacesDifferError
 from rollouts.envs.hosted.processes.records import EnvFn
 from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
 from rollouts.envs.vector_env import VectorEnv
-from rollouts.errors import DTypeError
 
 __all__ = ["HostedEngine", "SpacesDifferError", "from_env_fns", "from_parallel_env_fns"]
 
@@ -180,7 +180,6 @@ def from_parallel_env_fns(
         "on_env_error": on_env_error,
         "start_method": start_method,
     }
-    if callable(env_fns) or not all(callable(make) for make in env_fns):
-        raise DTypeError("env_fns must be a sequence of functions that make a ParallelEnv each")
-    one_envs = [functools.partial(ParallelEnvAsOne, make) for make in env_fns]
+    functions = checked_functions(env_fns, "pettingzoo.butterfly.pistonball_v6.parallel_env")
+    one_envs = [functools.partial(ParallelEnvAsOne, make) for make in functions]
     return MultiAgentVectorEnv(HostedEngine(one_envs, has_agents=True, **arguments))

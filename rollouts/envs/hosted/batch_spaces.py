@@ -18,8 +18,10 @@ from rollouts.errors import DTypeError, SpecError
 SpacePair = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
 
 
-def checked_functions(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
-    """Reads what makes the environments.
+def checked_functions(
+    env_fns: Sequence[Any], example: str = "lambda: gymnasium.make('CartPole-v1')"
+) -> list[EnvFn]:
+    """Reads what makes the environments; `example` is what an error shows.
 
     Raises:
       SpecError: There are none. DTypeError: not a sequence of functions.
@@ -38,7 +40,7 @@ def checked_functions(env_fns: Sequence[EnvFn]) -> list[EnvFn]:
         if not callable(function):
             raise DTypeError(
                 f"env_fns[{index}] is {function!r}, expected a function without arguments that "
-                "makes an environment, such as lambda: gymnasium.make('CartPole-v1')"
+                f"makes an environment, such as {example}"
             )
     return functions
 

@@ -67,7 +67,6 @@ class HostedEngine:
     info_names: tuple[str, ...] = ()  # known where they are reported
     parts: ObservationParts | None = None
     device = None
-    num_xla_calls = 0
     why_not_collects = (
         "the environments run in Python: this is no native pool, and native pools alone compute "
         "policies by their own threads"

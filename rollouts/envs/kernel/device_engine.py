@@ -152,7 +152,6 @@ class DeviceEngine(ABC):
     parts: ObservationParts | None = None
     num_threads = 0
     render_mode: str | None = None
-    num_xla_calls = 0
     why_not_collects = "its environments are on a device, and no threads step them"
 
     def __init__(
@@ -211,6 +210,8 @@ class DeviceEngine(ABC):
         self.steps.arrays.seed([seed] * num_envs)
         self.num_calls = 0
         self._env_steps = self._env_steps_before = self._launches_before = 0
+        # counts are readable after close, which frees the other arrays
+        self._totals, self._launches = self.steps.arrays.totals, 0
         self._pending: Arrays | None = None
         self._was_reset = self.closed = False
 
@@ -244,6 +245,7 @@ class DeviceEngine(ABC):
         """Frees the environments. May be called twice."""
         if not self.closed:
             self._pending = None
+            self._launches = self.steps.num_launches
             self.steps.close()
             self.closed = True
 
@@ -438,12 +440,11 @@ class DeviceEngine(ABC):
 
     def stats(self) -> DeviceStats:
         """Counts since construction or `reset_stats`; does not wait for the device."""
-        self.check_open()
-        totals = self.steps.arrays.totals
+        totals = self._totals
         episodes = totals["episodes"].sum()
         return DeviceStats(
             env_steps=self._env_steps - self._env_steps_before,
-            num_launches=self.steps.num_launches - self._launches_before,
+            num_launches=self._num_launches() - self._launches_before,
             num_episodes=episodes,
             episode_length=totals["lengths"].sum() / episodes.double(),
             episode_return=totals["returns"].sum() / episodes,
@@ -451,11 +452,13 @@ class DeviceEngine(ABC):
 
     def reset_stats(self) -> None:
         """Begins the counts of `stats` anew."""
-        self.check_open()
         self._env_steps_before = self._env_steps
-        self._launches_before = self.steps.num_launches
-        for total in self.steps.arrays.totals.values():
+        self._launches_before = self._num_launches()
+        for total in self._totals.values():
             total.zero_()
+
+    def _num_launches(self) -> int:
+        return self._launches if self.closed else self.steps.num_launches
 
     # -- what no engine on a device does -------------------------------------------
 

@@ -48,6 +48,9 @@ class RolloutCoordinator(Generic[Rollout]):
     exactly once. A worker that dies is started again with new episodes and fresh seeds, and what it
     had not completed is dropped whole and counted.
 
+    `close` or the end of a `with` block ends the workers. One that is dropped without goes on: its
+    thread keeps the workers, and their CPUs, until this process ends, which ends them too.
+
     All methods may be called from different threads; with `num_workers=0` only `close` and `stats`
     may run beside a `get`.
 
