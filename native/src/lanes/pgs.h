@@ -16,9 +16,7 @@ class DualSolver {
     Multiply();
     D trace = 0.0;
     for (int i = 0; i < m_.n.nv; ++i) trace += w_.M[m_.tree.adr[i]];
-    const D scale = 1.0 / trace;
-    // lanes that repeat another are nobody's
-    for (int lane = 0; lane < w_.num_rows; ++lane) Sweep(lane, Numbers(&scale)[lane]);
+    Sweep(1.0 / trace);
     Accelerate();
   }
 
@@ -136,93 +134,161 @@ class DualSolver {
     }
   }
 
-  void Sweep(int lane, double scale) {
+  // The rows of one lane as numbers in a row, padded with zeros to whole vectors.
+  struct Lane {
+    int index, count, size;
+    double scale, tolerance;
+    int rows[kMaxDualRows];
+    double* A;
+    alignas(64) double b[kMaxDualRows], f[kMaxDualRows], r[kMaxDualRows], before[kMaxDualRows],
+        jumped[kMaxDualRows], inverse[kMaxDualRows];
+    int since;
+    double improvement;
+  };
+
+  // Sweeps over all lanes side by side: what one lane's row waits for, another's does meanwhile.
+  void Sweep(const D& scale) {
+    static thread_local Lane lanes[D::kWidth];
+    alignas(64) static thread_local double products[D::kWidth][kMaxDualRows * kMaxDualRows];
+    Lane* live[D::kWidth];
+    int num_live = 0;
+    // lanes that repeat another are nobody's
+    for (int lane = 0; lane < w_.num_rows; ++lane) {
+      Lane& own = lanes[lane];
+      own.index = lane;
+      own.scale = InLane(scale, lane);
+      own.tolerance = InLane(m_.options->tolerance, lane);
+      own.A = products[lane];
+      if (!Read(own)) continue;
+      StartAt(own);
+      // those with most rows first
+      int at = num_live++;
+      for (; at > 0 && live[at - 1]->count < own.count; --at) live[at] = live[at - 1];
+      live[at] = &own;
+    }
+    for (int sweep = 0; num_live > 0 && sweep < m_.iterations; ++sweep) {
+      for (int k = 0; k < num_live; ++k) Jump(*live[k], sweep);
+      VisitAll(live, num_live, sweep);
+      int going = 0;
+      for (int k = 0; k < num_live; ++k) {
+        Lane& own = *live[k];
+        if (IsDone(own, sweep)) {
+          Finish(own, sweep + 1);
+        } else {
+          live[going++] = &own;
+        }
+      }
+      num_live = going;
+    }
+    for (int k = 0; k < num_live; ++k) Finish(*live[k], m_.iterations);
+  }
+
+  // False where the lane has no rows.
+  bool Read(Lane& own) const {
     constexpr int W = D::kWidth;
-    const double tolerance = InLane(m_.options->tolerance, lane);
-    int id[kMaxDualRows];
-    int count = 0;
+    const int lane = own.index;
+    own.count = own.since = 0;
     for (int i = 0; i < num_rows_; ++i) {
-      if (w_.row_lanes[i] >> lane & 1) id[count++] = i;
+      if (w_.row_lanes[i] >> lane & 1) own.rows[own.count++] = i;
     }
-    if (count == 0) return;
-    // whole vectors of numbers: those beyond the rows are zero
-    const int size = (count + 7) & ~7;
-    alignas(64) static thread_local double A[kMaxDualRows * kMaxDualRows];
-    alignas(64) double b[kMaxDualRows], f[kMaxDualRows], inverse[kMaxDualRows], before[kMaxDualRows],
-        jumped[kMaxDualRows], r[kMaxDualRows];
-    double* const forces = Numbers(w_.dual_f);
-    for (int i = 0; i < count; ++i) {
-      b[i] = Numbers(w_.dual_b + id[i])[lane];
-      f[i] = forces[id[i] * W + lane];
-      double* const row = A + i * size;
-      const double* const from = Numbers(w_.products + id[i] * kMaxDualRows) + lane;
-      for (int j = 0; j < count; ++j) row[j] = from[id[j] * W];
-      for (int j = count; j < size; ++j) row[j] = 0;
-      inverse[i] = 1 / row[i];
+    own.size = (own.count + 7) & ~7;
+    for (int i = 0; i < own.count; ++i) {
+      own.b[i] = Numbers(w_.dual_b + own.rows[i])[lane];
+      own.f[i] = Numbers(w_.dual_f + own.rows[i])[lane];
+      double* const row = own.A + i * own.size;
+      const double* const from = Numbers(w_.products + own.rows[i] * kMaxDualRows) + lane;
+      for (int j = 0; j < own.count; ++j) row[j] = from[own.rows[j] * W];
+      for (int j = own.count; j < own.size; ++j) row[j] = 0;
+      own.inverse[i] = 1 / row[i];
     }
-    for (int i = count; i < size; ++i) b[i] = f[i] = before[i] = jumped[i] = r[i] = 0;
-    const auto residual = [&] {
-      for (int j = 0; j < size; ++j) r[j] = b[j];
-      for (int i = 0; i < count; ++i) {
-        const double one = f[i];
-        if (one == 0) continue;
-        const double* const row = A + i * size;
-        for (int j = 0; j < size; ++j) r[j] += row[j] * one;
+    for (int i = own.count; i < own.size; ++i) own.b[i] = own.f[i] = 0;
+    return own.count > 0;
+  }
+
+  // r = b + A f.
+  static void Residual(Lane& own) {
+    for (int j = 0; j < own.size; j += D::kWidth) {
+      D sum = *reinterpret_cast<const D*>(own.b + j);
+      for (int i = 0; i < own.count; ++i) {
+        sum += *reinterpret_cast<const D*>(own.A + i * own.size + j) * own.f[i];
       }
-    };
-    residual();
+      *reinterpret_cast<D*>(own.r + j) = sum;
+    }
+  }
+
+  // Starts at the forces of the last accelerations, or at none where those cost more.
+  static void StartAt(Lane& own) {
+    Residual(own);
     double cost = 0;
-    for (int i = 0; i < count; ++i) cost += 0.5 * f[i] * (b[i] + r[i]);
+    for (int i = 0; i < own.count; ++i) cost += 0.5 * own.f[i] * (own.b[i] + own.r[i]);
     if (cost > 0) {
-      for (int i = 0; i < count; ++i) f[i] = 0;
-      for (int j = 0; j < size; ++j) r[j] = b[j];
+      for (int i = 0; i < own.count; ++i) own.f[i] = 0;
+      for (int j = 0; j < own.size; ++j) own.r[j] = own.b[j];
     }
-    for (int j = 0; j < size; ++j) before[j] = f[j];
-    const std::uint8_t* const visits = m_.visits[count];
-    int sweeps = 0, since = 0;
-    while (sweeps < m_.iterations) {
-      const double beta = sweeps > 0 ? static_cast<double>(since - 1) / (since + 2) : 0;
-      if (beta > 0) {
-        for (int j = 0; j < size; ++j) {
-          const double now = f[j], ahead = now + beta * (now - before[j]);
-          before[j] = now;
-          f[j] = ahead < 0 ? 0 : ahead;
-        }
-        residual();
-      } else {
-        for (int j = 0; j < size; ++j) before[j] = f[j];
+    for (int j = 0; j < own.size; ++j) own.before[j] = own.f[j];
+  }
+
+  // Momentum, before a sweep.
+  static void Jump(Lane& own, int sweep) {
+    const double beta = sweep > 0 ? static_cast<double>(own.since - 1) / (own.since + 2) : 0;
+    if (beta > 0) {
+      for (int j = 0; j < own.size; ++j) {
+        const double now = own.f[j], ahead = now + beta * (now - own.before[j]);
+        own.before[j] = now;
+        own.f[j] = ahead < 0 ? 0 : ahead;
       }
-      for (int j = 0; j < size; ++j) jumped[j] = f[j];
-      double improvement = 0;
-      const std::uint8_t* const order = visits + sweeps * count;
-      for (int k = 0; k < count; ++k) {
-        const int i = order[k];
-        const double old = f[i];
-        double next = old - r[i] * inverse[i];
-        next = next < 0 ? 0 : next;
-        double change = next - old;
-        // most rows do not push, and go on not to
-        if (change == 0) continue;
-        const double* const row = A + i * size;
-        double worse = change * (0.5 * change * row[i] + r[i]);
-        if (__builtin_expect(worse > 1e-10, 0)) {
-          change = worse = 0;
-          next = old;
-        }
-        f[i] = next;
-        improvement -= worse;
-        for (int j = 0; j < size; ++j) r[j] += row[j] * change;
-      }
-      improvement *= scale;
-      // momentum that points uphill begins anew
-      double uphill = 0;
-      for (int j = 0; sweeps > 0 && j < size; ++j) uphill += (f[j] - jumped[j]) * (jumped[j] - before[j]);
-      since = uphill < 0 ? 0 : since + 1;
-      ++sweeps;
-      if (improvement < tolerance) break;
+      Residual(own);
+    } else {
+      for (int j = 0; j < own.size; ++j) own.before[j] = own.f[j];
     }
-    for (int i = 0; i < count; ++i) forces[id[i] * W + lane] = f[i];
-    Numbers(&w_.iterations)[lane] = sweeps;
+    for (int j = 0; j < own.size; ++j) own.jumped[j] = own.f[j];
+    own.improvement = 0;
+  }
+
+  void VisitAll(Lane* const* live, int num_live, int sweep) const {
+    const std::uint8_t* order[D::kWidth];
+    for (int k = 0; k < num_live; ++k) order[k] = m_.visits[live[k]->count] + sweep * live[k]->count;
+    int num = num_live;
+    for (int visit = 0; visit < live[0]->count; ++visit) {
+      while (live[num - 1]->count <= visit) --num;
+      for (int k = 0; k < num; ++k) Visit(*live[k], order[k][visit]);
+    }
+  }
+
+  static LANES_INLINE void Visit(Lane& own, int i) {
+    const double* const row = own.A + i * own.size;
+    const double old = own.f[i], slope = own.r[i];
+    double next = old - slope * own.inverse[i];
+    next = next < 0 ? 0 : next;
+    double change = next - old;
+    double worse = change * (0.5 * change * row[i] + slope);
+    if (__builtin_expect(worse > 1e-10, 0)) {
+      change = worse = 0;
+      next = old;
+    }
+    own.f[i] = next;
+    own.improvement -= worse;
+    // of a few rows nobody can predict whether one of them moves
+    if (own.size > 32 && change == 0) return;
+    for (int j = 0; j < own.size; j += D::kWidth) {
+      *reinterpret_cast<D*>(own.r + j) += *reinterpret_cast<const D*>(row + j) * change;
+    }
+  }
+
+  static bool IsDone(Lane& own, int sweep) {
+    // momentum that points uphill begins anew
+    double uphill = 0;
+    for (int j = 0; sweep > 0 && j < own.size; ++j) {
+      uphill += (own.f[j] - own.jumped[j]) * (own.jumped[j] - own.before[j]);
+    }
+    own.since = uphill < 0 ? 0 : own.since + 1;
+    return own.improvement * own.scale < own.tolerance;
+  }
+
+  void Finish(const Lane& own, int sweeps) {
+    double* const forces = Numbers(w_.dual_f) + own.index;
+    for (int i = 0; i < own.count; ++i) forces[own.rows[i] * D::kWidth] = own.f[i];
+    Numbers(&w_.iterations)[own.index] = sweeps;
   }
 
   // Accelerations of the dofs by the forces.
