@@ -21,25 +21,35 @@ class DualSolver {
   }
 
  private:
-  // x L^-1 sqrt(D^-1) in place, for a row with entries at `dofs`; all dofs that it has then.
-  std::uint64_t HalfTransform(D* row, std::uint64_t dofs) const {
+  // The dofs on the way from each of `dofs` to the root.
+  std::uint64_t WithAncestors(std::uint64_t dofs) const {
     std::uint64_t all = 0;
-    for (int i = 0; i < m_.n.nv; ++i) {
-      if (!(dofs >> i & 1)) continue;
+    for (std::uint64_t rest = dofs; rest; rest &= rest - 1) {
+      const int i = __builtin_ctzll(rest);
       const std::int32_t* const column = m_.tree.column + m_.tree.adr[i];
       for (int p = 0; p < m_.tree.count[i]; ++p) all |= std::uint64_t{1} << column[p];
     }
-    for (int i = 0; i < m_.n.nv; ++i) {
-      if ((all & ~dofs) >> i & 1) row[i] = 0.0;
+    return all;
+  }
+
+  // x L^-1 sqrt(D^-1) in place, for N rows with entries at `dofs`; all dofs that they have then.
+  template <int N>
+  std::uint64_t HalfTransform(D* const (&rows)[N], std::uint64_t dofs) const {
+    const std::uint64_t all = WithAncestors(dofs);
+    for (std::uint64_t rest = all & ~dofs; rest; rest &= rest - 1) {
+      for (int e = 0; e < N; ++e) rows[e][__builtin_ctzll(rest)] = 0.0;
     }
-    for (int k = m_.n.nv - 1; k >= 0; --k) {
-      if (!(all >> k & 1)) continue;
+    for (std::uint64_t rest = all; rest;) {
+      const int k = 63 - __builtin_clzll(rest);
+      rest &= ~(std::uint64_t{1} << k);
       const D* const factor = w_.L + m_.tree.adr[k];
       const std::int32_t* const column = m_.tree.column + m_.tree.adr[k];
-      for (int p = 1; p < m_.tree.count[k]; ++p) row[column[p]] -= factor[p] * row[k];
-    }
-    for (int k = 0; k < m_.n.nv; ++k) {
-      if (all >> k & 1) row[k] *= w_.root_inverse[k];
+      D of_k[N];
+      for (int e = 0; e < N; ++e) of_k[e] = rows[e][k];
+      for (int p = 1; p < m_.tree.count[k]; ++p) {
+        for (int e = 0; e < N; ++e) rows[e][column[p]] -= factor[p] * of_k[e];
+      }
+      for (int e = 0; e < N; ++e) rows[e][k] = of_k[e] * w_.root_inverse[k];
     }
     return all;
   }
@@ -63,7 +73,7 @@ class DualSolver {
       if (num_rows_ == kMaxDualRows) return Escape();
       D* const row = w_.rows + num_rows_ * nv;
       row[dof] = c.row->sign;
-      const std::uint64_t dofs = HalfTransform(row, std::uint64_t{1} << dof);
+      const std::uint64_t dofs = HalfTransform<1>({row}, std::uint64_t{1} << dof);
       SetRow(num_rows_++, w_.qacc_smooth[dof] * c.row->sign - c.aref, w_.warm[dof] * c.row->sign - c.aref,
              c.stiffness, c.R, c.active, dofs);
     }
@@ -89,17 +99,16 @@ class DualSolver {
     D* const row = w_.rows + num_rows_ * nv;
     if (pair.dim == 1) {
       for (int q = 0; q < pair.num_dofs; ++q) row[pair.dofs[q]] = c.along[q];
-      return HalfTransform(row, own);
+      return HalfTransform<1>({row}, own);
     }
     D directions[3][kMaxDofs];
     const D* const jacobians[3] = {c.along, c.side1, c.side2};
-    std::uint64_t dofs = 0;
     for (int e = 0; e < 3; ++e) {
       for (int q = 0; q < pair.num_dofs; ++q) directions[e][pair.dofs[q]] = jacobians[e][q];
-      dofs = HalfTransform(directions[e], own);
     }
-    for (int i = 0; i < nv; ++i) {
-      if (!(dofs >> i & 1)) continue;
+    const std::uint64_t dofs = HalfTransform<3>({directions[0], directions[1], directions[2]}, own);
+    for (std::uint64_t rest = dofs; rest; rest &= rest - 1) {
+      const int i = __builtin_ctzll(rest);
       const D s = directions[1][i] * c.friction, t = directions[2][i] * c.friction;
       row[i] = directions[0][i] + s;
       row[nv + i] = directions[0][i] - s;
@@ -142,8 +151,8 @@ class DualSolver {
     double* A;
     alignas(64) double b[kMaxDualRows], f[kMaxDualRows], r[kMaxDualRows], before[kMaxDualRows],
         jumped[kMaxDualRows], inverse[kMaxDualRows];
+    D improvement;
     int since;
-    double improvement;
   };
 
   // Sweeps over all lanes side by side: what one lane's row waits for, another's does meanwhile.
@@ -242,7 +251,7 @@ class DualSolver {
       for (int j = 0; j < own.size; ++j) own.before[j] = own.f[j];
     }
     for (int j = 0; j < own.size; ++j) own.jumped[j] = own.f[j];
-    own.improvement = 0;
+    own.improvement = 0.0;
   }
 
   void VisitAll(Lane* const* live, int num_live, int sweep) const {
@@ -255,21 +264,21 @@ class DualSolver {
     }
   }
 
+  // In vectors of equal numbers, as the row's products need them.
   static LANES_INLINE void Visit(Lane& own, int i) {
     const double* const row = own.A + i * own.size;
-    const double old = own.f[i], slope = own.r[i];
-    double next = old - slope * own.inverse[i];
-    next = next < 0 ? 0 : next;
-    double change = next - old;
-    double worse = change * (0.5 * change * row[i] + slope);
-    if (__builtin_expect(worse > 1e-10, 0)) {
-      change = worse = 0;
+    const D old = own.f[i], slope = own.r[i];
+    D next = Max(D(0.0), old - slope * own.inverse[i]);
+    D change = next - old;
+    D worse = change * (0.5 * change * row[i] + slope);
+    if (__builtin_expect(Any(worse > 1e-10), 0)) {
+      change = worse = 0.0;
       next = old;
     }
-    own.f[i] = next;
+    own.f[i] = First(next);
     own.improvement -= worse;
     // of a few rows nobody can predict whether one of them moves
-    if (own.size > 32 && change == 0) return;
+    if (own.size > 32 && All(change == 0.0)) return;
     for (int j = 0; j < own.size; j += D::kWidth) {
       *reinterpret_cast<D*>(own.r + j) += *reinterpret_cast<const D*>(row + j) * change;
     }
@@ -282,7 +291,7 @@ class DualSolver {
       uphill += (own.f[j] - own.jumped[j]) * (own.jumped[j] - own.before[j]);
     }
     own.since = uphill < 0 ? 0 : own.since + 1;
-    return own.improvement * own.scale < own.tolerance;
+    return First(own.improvement) * own.scale < own.tolerance;
   }
 
   void Finish(const Lane& own, int sweeps) {

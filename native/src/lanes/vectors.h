@@ -269,6 +269,15 @@ LANES_INLINE double InLane(const Lanes<W>& x, int lane) {
   return Numbers(&x)[lane];
 }
 LANES_INLINE double InLane(double x, int) { return x; }
+// The first lane's, without a way through memory.
+template <int W>
+LANES_INLINE double First(Lanes<W> x) {
+  if constexpr (W == 1) {
+    return x.v;
+  } else {
+    return x.v[0];
+  }
+}
 
 // |x| at most kLargestAngle: pi/2 in three parts, then fdlibm's polynomials on [-pi/4, pi/4].
 inline constexpr double kLargestAngle = 1e5;
