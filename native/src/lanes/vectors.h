@@ -248,6 +248,14 @@ template <int W>
 LANES_INLINE Lanes<W> Keep(Mask<W> m, Lanes<W> a) {
   return Select(m, a, Lanes<W>(0.0));
 }
+// A sum that grows where the mask is set.
+template <int W>
+LANES_INLINE Lanes<W> AddWhere(Mask<W> m, Lanes<W> sum, Lanes<W> a) {
+#if LANES_WIDEST == 8
+  if constexpr (W == 8) return _mm512_mask_add_pd(sum.v, m.k, sum.v, a.v);
+#endif
+  return sum + Keep(m, a);
+}
 template <int W, typename C>
 LANES_INLINE Lanes<W> Clip(Lanes<W> a, C low, C high) {
   return Min(Max(a, Lanes<W>(low)), Lanes<W>(high));
