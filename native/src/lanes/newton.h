@@ -59,6 +59,7 @@ class NewtonSolver {
       run = run | (small & ~(Max(D(0.0), 0.5 * scale_ * gap) < tolerance_));
     }
     if (!Any(run)) return;
+    if (island_.branches) filled_.Find(m_, w_, island_);
     Direction(run);
     if (Any(small)) run = run & ~(small & (Max(D(0.0), 0.5 * scale_ * Decrement()) < tolerance_));
     for (int i = 0; Any(run) && i < m_.iterations; ++i) {
@@ -116,12 +117,9 @@ class NewtonSolver {
     const Sparsity& o = island_.branches ? m_.dense : m_.tree;
     const int nv = m_.n.nv;
     D* const H = w_.H;
+    const Factor<D> factor{&o, H, w_.H_inverse};
     if (island_.branches) {
-      for (int i = 0; i < o.size; ++i) H[i] = 0.0;
-      for (int i = 0; i < nv; ++i) {
-        const int from = m_.tree.adr[i];
-        for (int p = 0; p < m_.tree.count[i]; ++p) H[o.adr[i] + i - m_.tree.column[from + p]] = w_.M[from + p];
-      }
+      filled_.Fill(m_, w_.M, factor);
     } else {
       island_.ForDofs([&](int i) {
         for (int p = 0; p < o.count[i]; ++p) H[o.adr[i] + p] = w_.M[o.adr[i] + p];
@@ -141,14 +139,13 @@ class NewtonSolver {
       }
     });
     island_.ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
-    const Factor<D> factor{&o, H, w_.H_inverse};
     if (island_.branches) {
       // dofs of other islands stay by themselves
       for (int i = 0; i < nv; ++i) {
         if (!(island_.trees >> m_.dof_tree[i] & 1)) w_.Mgrad[i] = 0.0;
       }
-      Factorize(factor, nv);
-      Solve(factor, w_.Mgrad, nv);
+      filled_.Factorize(factor, nv);
+      filled_.Solve(factor, w_.Mgrad, nv);
     } else {
       Factorize(factor, island_.num_dofs, island_.dofs);
       Solve(factor, w_.Mgrad, island_.num_dofs, island_.dofs);
@@ -220,4 +217,5 @@ class NewtonSolver {
   const Island<D>& island_;
   const D tolerance_;
   D scale_;
+  FilledOrder filled_;  // where the island has branches
 };

@@ -18,6 +18,7 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
 }
 
 #include "island.h"
+#include "filled.h"
 #include "line_search.h"
 #include "newton.h"
 #include "pgs.h"
