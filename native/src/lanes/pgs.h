@@ -143,31 +143,19 @@ class DualSolver {
     }
   }
 
-  // The rows of one lane as numbers in a row, padded with zeros to whole vectors.
-  struct Lane {
-    int index, count, size;
-    double scale, tolerance;
-    int rows[kMaxDualRows];
-    double* A;
-    alignas(64) double b[kMaxDualRows], f[kMaxDualRows], r[kMaxDualRows], before[kMaxDualRows],
-        jumped[kMaxDualRows], inverse[kMaxDualRows];
-    D improvement;
-    int since;
-  };
+  using Lane = DualLane<D>;
 
   // Sweeps over all lanes side by side: what one lane's row waits for, another's does meanwhile.
   void Sweep(const D& scale) {
-    static thread_local Lane lanes[D::kWidth];
-    alignas(64) static thread_local double products[D::kWidth][kMaxDualRows * kMaxDualRows];
     Lane* live[D::kWidth];
     int num_live = 0;
     // lanes that repeat another are nobody's
     for (int lane = 0; lane < w_.num_rows; ++lane) {
-      Lane& own = lanes[lane];
+      Lane& own = w_.dual_lanes[lane];
       own.index = lane;
       own.scale = InLane(scale, lane);
       own.tolerance = InLane(m_.options->tolerance, lane);
-      own.A = products[lane];
+      own.A = w_.lane_products + lane * kMaxDualRows * kMaxDualRows;
       if (!Read(own)) continue;
       StartAt(own);
       // those with most rows first

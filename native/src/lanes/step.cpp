@@ -65,7 +65,8 @@ class Block {
     if (bytes_ >= bytes) return false;
     memory_.reset();
     bytes_ = 0;
-    memory_ = std::make_unique<std::uint8_t[]>(bytes + 64);
+    // pages that no step needs are never there
+    memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes + 64);
     bytes_ = bytes;
     return true;
   }

@@ -24,6 +24,19 @@ struct DofConstraint {
   D loss, dist, R, stiffness, aref, x, jv, b, f;
 };
 
+// PGS: the rows of one lane as numbers in a row, padded with zeros to whole vectors.
+template <typename D>
+struct DualLane {
+  int index, count, size;
+  double scale, tolerance;
+  int rows[kMaxDualRows];
+  double* A;
+  alignas(64) double b[kMaxDualRows], f[kMaxDualRows], r[kMaxDualRows], before[kMaxDualRows],
+      jumped[kMaxDualRows], inverse[kMaxDualRows];
+  D improvement;
+  int since;
+};
+
 // A row along a line: where it starts, how fast it goes, and its cost as a quadratic.
 template <typename D>
 struct LineRow {
@@ -77,6 +90,8 @@ struct Work {
   // PGS: half-transformed rows, their products
   D *rows, *products, *dual_b, *dual_f, *dual_R, *root_inverse;
   std::uint64_t *row_dofs, *row_lanes;
+  DualLane<D>* dual_lanes;
+  double* lane_products;
 
   int num_rows;    // lanes with a row of their own: the first ones
   int num_contacts, num_dofs;
@@ -131,6 +146,8 @@ struct Work {
       for (D** array : {&dual_b, &dual_f, &dual_R}) *array = memory.Take<D>(kMaxDualRows);
       row_dofs = memory.Take<std::uint64_t>(kMaxDualRows);
       row_lanes = memory.Take<std::uint64_t>(kMaxDualRows);
+      dual_lanes = memory.Take<DualLane<D>>(D::kWidth);
+      lane_products = memory.Take<double>(D::kWidth * kMaxDualRows * kMaxDualRows);
     }
   }
 };
