@@ -87,8 +87,15 @@ def check_pool(env: Any, *, must: bool) -> None:
         )
     if why_not := env.why_not_collects:
         raise SpecError(why_not)
-    if not must and _native.policy_kernels_in_use() == "emulated":
-        raise SpecError("this machine has no fused multiply-add, without which torch is faster")
+    if not must and (why_not := why_slow()):
+        raise SpecError(why_not)
+
+
+def why_slow() -> str:
+    """The reason why torch is faster than native code on this machine; "" where it is not."""
+    if _native.policy_kernels_in_use() == "emulated":
+        return "this machine has no fused multiply-add, without which torch is faster"
+    return ""
 
 
 def _native_policy(policy: Any, space: Callable[[], gymnasium.Space[Any]]) -> NativePolicy:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from comparisons.verify_mujoco import runs
 from comparisons.verify_mujoco.comparison import Comparison, compare
 from comparisons.verify_mujoco.driver import KINDS, STATE, Driver
 from comparisons.verify_mujoco.errors import Errors, relative
@@ -151,6 +152,25 @@ def test_one_other_iteration_in_a_million_is_allowed() -> None:
     found.other_iterations = 200
     assert not found.is_equal
     assert not Comparison(beyond=1, unexplained=1).is_equal
+
+
+def test_steps_beyond_the_bound_are_few_though_rounding_explains_them() -> None:
+    found = Comparison(steps=1_000_000, beyond=4, of_rounding=4)
+    assert found.is_equal
+    found.beyond = found.of_rounding = 100
+    assert not found.is_equal
+    assert not Comparison(steps=2000, beyond=2, of_rounding=2).is_equal
+
+
+def test_means_two_standard_errors_apart_differ(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["verify-mujoco", "--env-id", "InvertedPendulum-v5", "--steps", "64"]
+    command += ["--episodes", "8"]
+    for apart, status in ((1.9, 0), (2.1, 1)):
+        monkeypatch.setattr(runs, "errors_apart", lambda *_, apart=apart: apart)
+        assert main(command) == status
+    assert "2.1 standard errors apart" in capsys.readouterr().out
 
 
 def test_means_are_apart_by_standard_errors() -> None:

@@ -16,7 +16,7 @@ import pytest
 from counter_world import wait_until
 
 import rollouts
-from rollouts import distributed
+from rollouts import workers
 from rollouts.bench import Settings, collect
 from rollouts.bench.collect import compare_collecting
 from rollouts.bench.collect_streams import Coordinated, InProcess
@@ -64,7 +64,7 @@ def test_pause_says_why_no_worker_is_left(
     ray_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # one life more and not three: each begins with the imports of a new process
-    faults = distributed.FaultPolicy(max_restarts=1)
+    faults = workers.FaultPolicy(max_restarts=1)
     once = functools.partial(rollouts.RolloutCoordinator, faults=faults)
     monkeypatch.setattr(rollouts, "RolloutCoordinator", once)
     stream = Coordinated(task("random"))

@@ -119,7 +119,7 @@ Case = tuple[str, Callable[[], Any], str]
 MAKE: list[Case] = [
     ("id that is a number", lambda: make(5), "id must be a str"),
     ("id with a typing error", lambda: make("CartPol-v1"), "Did you mean CartPole-v1"),
-    ("no ids", lambda: make([]), "env_id"),
+    ("no ids", lambda: make([]), "id has 0 ids"),
     ("num_envs 0", lambda: make(num_envs=0), "num_envs is 0"),
     ("num_envs 2.0", lambda: make(num_envs=2.0), "num_envs is 2.0"),
     ("num_envs as text", lambda: make(num_envs="2"), "num_envs is '2'"),

@@ -105,6 +105,7 @@ void AddContact(const M& m, Work<D>& w, int index, typename D::Bits active, D di
   if (slides) MakeFrame(c, hint);
   const Vec3<D> lever[2] = {pos - w.com[pair.root[0]], pos - w.com[pair.root[1]]};
   D v0 = 0.0, v1 = 0.0, v2 = 0.0;
+  auto flat = FromBits<D::kWidth>(~0U);
   for (int q = 0; q < pair.num_dofs; ++q) {
     const int dof = pair.dofs[q];
     const bool first = pair.of_first[q] != 0;
@@ -117,7 +118,9 @@ void AddContact(const M& m, Work<D>& w, int index, typename D::Bits active, D di
     c.side2[q] = Keep(active, Dot(c.frame[2], moves));
     v1 += c.side1[q] * w.qvel[dof];
     v2 += c.side2[q] * w.qvel[dof];
+    flat = flat & (c.side2[q] == 0.0);
   }
+  c.flat = All(flat);
   const auto& p = k.impedance;
   const D impedance = ImpedanceAt(p, pair.curve, dist);
   SetStiffness(p, impedance, k.r_scale, active, c.R, c.stiffness);

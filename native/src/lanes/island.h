@@ -25,6 +25,13 @@ struct Island {
   LANES_INLINE void ForContacts(Work<D>& w, F&& f) const {
     for (int i = 0; i < num_contacts; ++i) f(w.contacts[contacts[i]]);
   }
+  // Those that touch in one of some lanes; in the others they are left alone.
+  template <typename F>
+  LANES_INLINE void ForContacts(Work<D>& w, typename D::Bits in, F&& f) const {
+    ForContacts(w, [&](Contact<D>& c) {
+      if (Any(c.active & in)) f(c);
+    });
+  }
 };
 
 // J x of a contact's rows.
@@ -41,7 +48,7 @@ LANES_INLINE void MultiplyRows(const Contact<D>& c, const D* x, D* out) {
     const D y = x[pair.dofs[q]];
     a += c.along[q] * y;
     s += c.side1[q] * y;
-    t += c.side2[q] * y;
+    if (!c.flat) t += c.side2[q] * y;
   }
   s *= c.friction;
   t *= c.friction;
@@ -49,6 +56,14 @@ LANES_INLINE void MultiplyRows(const Contact<D>& c, const D* x, D* out) {
   out[1] = a - s;
   out[2] = a + t;
   out[3] = a - t;
+}
+
+// Lanes where one of a contact's rows pushes.
+template <typename D>
+LANES_INLINE typename D::Bits Pushing(const Contact<D>& c) {
+  auto some = c.x[0] < 0.0;
+  for (int j = 1; j < c.Rows(); ++j) some = some | (c.x[j] < 0.0);
+  return some & c.active;
 }
 
 // The cost and the force of a row at x: one that pushes alone, or dry friction between two bounds.

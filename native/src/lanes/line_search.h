@@ -17,15 +17,15 @@ class LineSearch {
     on = on & (length >= kTiny);
     if (!Any(on)) return;
     const D flat = (m_.options->tolerance * m_.options->ls_tolerance) * length / scale_;
-    PrepareSearch();
+    Point start, p1, p2, next1, next2, middle;
+    PrepareSearch(on);
+    start.alpha = 0.0;
+    Evaluate(start);
     const auto finish = [&](Bits lanes, const Point& p) {
       alpha = Select(lanes, p.alpha, alpha);
       improvement = Select(lanes, -p.cost, improvement);
       on = on & ~lanes;
     };
-    Point start, p1, p2, next1, next2, middle;
-    start.alpha = 0.0;
-    Evaluate(start);
     p1.alpha = -(start.slope / start.curvature);
     Evaluate(p1);
     finish(on & (Abs(p1.slope) < flat) & ((p1.alpha == 0.0) | (p1.cost < 0.0)), p1);
@@ -84,42 +84,37 @@ class LineSearch {
     D alpha, cost, slope, curvature;
   };
 
-  // Adds a row's part of the cost along the line, which is a quadratic on each side of 0.
-  static LANES_INLINE void AddRow(D x0, D jv, D q0, D q1, D q2, D alpha, D& cost, D& t0, D& t1, D& t2) {
-    const D x = x0 + alpha * jv;
-    const auto pushes = x < 0.0;
-    cost -= Keep(x0 < 0.0, q0);
-    t0 += Keep(pushes, q0);
-    t1 += Keep(pushes, q1);
-    t2 += Keep(pushes, q2);
-  }
-  static LANES_INLINE void AddDryRow(const DofConstraint<D>& c, D alpha, D& cost, D& t0, D& t1, D& t2) {
+  static LANES_INLINE void AddDryRow(const DofConstraint<D>& c, const LineRow<D>& row, D alpha, D& t0, D& t1,
+                                     D& t2) {
     const D loss = c.loss, bound = c.R * loss, x = c.x + alpha * c.jv;
-    D unused;
-    cost -= DryCost(c, c.x, unused);
     const auto low = x <= -bound, high = x >= bound;
-    t0 += Select(low, loss * (-0.5 * bound - c.x), Select(high, loss * (c.x - 0.5 * bound), c.q0));
-    t1 += Select(low, -loss * c.jv, Select(high, loss * c.jv, c.q1));
-    t2 += Select(low | high, D(0.0), c.q2);
+    t0 += Select(low, loss * (-0.5 * bound - c.x), Select(high, loss * (c.x - 0.5 * bound), row.q0));
+    t1 += Select(low, -loss * c.jv, Select(high, loss * c.jv, row.q1));
+    t2 += Select(low | high, D(0.0), row.q2);
   }
 
   // Cost against that at alpha 0, and its derivatives.
   void Evaluate(Point& p) {
-    D cost = 0.0, t0 = 0.0, t1 = slope_, t2 = curvature_;
+    const D alpha = p.alpha;
+    D t0 = 0.0, t1 = slope_, t2 = curvature_;
+    // a row's part of the cost along the line is a quadratic on each side of 0
+    const auto add = [&](const LineRow<D>& row) {
+      const auto pushes = row.x + alpha * row.jv < 0.0;
+      t0 = AddWhere(pushes, t0, row.q0);
+      t1 = AddWhere(pushes, t1, row.q1);
+      t2 = AddWhere(pushes, t2, row.q2);
+    };
+    const LineRow<D>* row = w_.line_rows;
     island_.ForRows(w_, [&](DofConstraint<D>& c) {
       if (c.row->dry) {
-        AddDryRow(c, p.alpha, cost, t0, t1, t2);
+        AddDryRow(c, *row++, alpha, t0, t1, t2);
       } else {
-        AddRow(c.x, c.jv, c.q0, c.q1, c.q2, p.alpha, cost, t0, t1, t2);
+        add(*row++);
       }
     });
-    island_.ForContacts(w_, [&](Contact<D>& c) {
-      for (int j = 0; j < c.Rows(); ++j) {
-        AddRow(c.x[j], c.jv[j], c.q0[j], c.q1[j], c.q2[j], p.alpha, cost, t0, t1, t2);
-      }
-    });
-    p.cost = cost + t0 + p.alpha * (p.alpha * t2 + t1);
-    p.slope = 2.0 * p.alpha * t2 + t1;
+    for (; row < end_; ++row) add(*row);
+    p.cost = cost_ + t0 + alpha * (alpha * t2 + t1);
+    p.slope = 2.0 * alpha * t2 + t1;
     p.curvature = 2.0 * t2;
     p.curvature = Select(p.curvature <= 0.0, D(kTiny), p.curvature);
   }
@@ -150,29 +145,34 @@ class LineSearch {
     return found;
   }
 
-  void PrepareSearch() {
+  // Rows of the lanes that search.
+  void PrepareSearch(Bits on) {
     MultiplyInertia(m_, w_, w_.Mv, w_.search);
     slope_ = 0.0;
     curvature_ = 0.0;
+    cost_ = 0.0;
     island_.ForDofs([&](int i) {
       slope_ += w_.search[i] * (w_.Ma[i] - w_.smooth[i]);
       curvature_ += w_.search[i] * w_.Mv[i];
     });
     curvature_ *= 0.5;
-    const auto quadratic = [](D x, D jv, D stiffness, D& q0, D& q1, D& q2) {
+    LineRow<D>* row = w_.line_rows;
+    const auto add = [&](D x, D jv, D stiffness) {
       const D pushed = stiffness * x;
-      q0 = 0.5 * x * pushed;
-      q1 = jv * pushed;
-      q2 = 0.5 * jv * stiffness * jv;
+      *row = {x, jv, 0.5 * x * pushed, jv * pushed, 0.5 * jv * stiffness * jv};
+      return (row++)->q0;
     };
     island_.ForRows(w_, [&](DofConstraint<D>& c) {
       c.jv = w_.search[c.row->dof] * c.row->sign;
-      quadratic(c.x, c.jv, c.stiffness, c.q0, c.q1, c.q2);
+      const D cost = add(c.x, c.jv, c.stiffness);
+      D unused;
+      cost_ -= c.row->dry ? DryCost(c, c.x, unused) : Keep(c.x < 0.0, cost);
     });
-    island_.ForContacts(w_, [&](Contact<D>& c) {
+    island_.ForContacts(w_, on, [&](Contact<D>& c) {
       MultiplyRows(c, w_.search, c.jv);
-      for (int j = 0; j < c.Rows(); ++j) quadratic(c.x[j], c.jv[j], c.stiffness, c.q0[j], c.q1[j], c.q2[j]);
+      for (int j = 0; j < c.Rows(); ++j) cost_ -= Keep(c.x[j] < 0.0, add(c.x[j], c.jv[j], c.stiffness));
     });
+    end_ = row;
   }
 
   const M& m_;
@@ -180,4 +180,6 @@ class LineSearch {
   const Island<D>& island_;
   const D scale_;
   D slope_, curvature_;  // the cost's, without rows
+  D cost_;               // that of rows at alpha 0, negative
+  const LineRow<D>* end_;
 };

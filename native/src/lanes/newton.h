@@ -59,7 +59,8 @@ class NewtonSolver {
       run = run | (small & ~(Max(D(0.0), 0.5 * scale_ * gap) < tolerance_));
     }
     if (!Any(run)) return;
-    Direction();
+    if (island_.branches) filled_.Find(m_, w_, island_);
+    Direction(run);
     if (Any(small)) run = run & ~(small & (Max(D(0.0), 0.5 * scale_ * Decrement()) < tolerance_));
     for (int i = 0; Any(run) && i < m_.iterations; ++i) {
       run = Iterate(run);
@@ -90,7 +91,7 @@ class NewtonSolver {
     });
     island_.ForContacts(w_, [&](Contact<D>& c) {
       for (int j = 0; j < c.Rows(); ++j) PushCost(c.x[j], c.stiffness, c.f[j]);
-      AddForces(w_, c);
+      if (Any(Pushing(c))) AddForces(w_, c);
     });
   }
 
@@ -111,17 +112,14 @@ class NewtonSolver {
     return sum;
   }
 
-  // The Hessian M + J' D J of the rows that push, its factor, and Mgrad = H^-1 grad.
-  void Direction() {
+  // The Hessian M + J' D J of the rows that push, its factor, and Mgrad = H^-1 grad, in some lanes.
+  void Direction(Bits in) {
     const Sparsity& o = island_.branches ? m_.dense : m_.tree;
     const int nv = m_.n.nv;
     D* const H = w_.H;
+    const Factor<D> factor{&o, H, w_.H_inverse};
     if (island_.branches) {
-      for (int i = 0; i < o.size; ++i) H[i] = 0.0;
-      for (int i = 0; i < nv; ++i) {
-        const int from = m_.tree.adr[i];
-        for (int p = 0; p < m_.tree.count[i]; ++p) H[o.adr[i] + i - m_.tree.column[from + p]] = w_.M[from + p];
-      }
+      filled_.Fill(m_, w_.M, factor);
     } else {
       island_.ForDofs([&](int i) {
         for (int p = 0; p < o.count[i]; ++p) H[o.adr[i] + p] = w_.M[o.adr[i] + p];
@@ -132,34 +130,39 @@ class NewtonSolver {
       const auto counts = c.row->dry ? (c.x > -bound) & (c.x < bound) : c.x < 0.0;
       H[o.adr[c.row->dof]] += Keep(counts, c.stiffness);
     });
-    island_.ForContacts(w_, [&](Contact<D>& c) { AddHessian(o, c); });
+    island_.ForContacts(w_, in, [&](Contact<D>& c) {
+      if (!Any(Pushing(c) & in)) return;
+      if (island_.branches) {
+        AddHessian(c, [&](int p, int q) -> D& { return H[o.adr[p] + p - q]; });
+      } else {
+        AddHessian(c, [&](int p, int q) -> D& { return H[o.adr[p] + o.place[p * nv + q]]; });
+      }
+    });
     island_.ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
-    const Factor<D> factor{&o, H, w_.H_inverse};
     if (island_.branches) {
       // dofs of other islands stay by themselves
       for (int i = 0; i < nv; ++i) {
         if (!(island_.trees >> m_.dof_tree[i] & 1)) w_.Mgrad[i] = 0.0;
       }
-      Factorize(factor, nv);
-      Solve(factor, w_.Mgrad, nv);
+      filled_.Factorize(factor, nv);
+      filled_.Solve(factor, w_.Mgrad, nv);
     } else {
       Factorize(factor, island_.num_dofs, island_.dofs);
       Solve(factor, w_.Mgrad, island_.num_dofs, island_.dofs);
     }
   }
 
-  void AddHessian(const Sparsity& o, const Contact<D>& c) {
+  // `entry`: the Hessian's of two dofs, the higher one first.
+  template <typename Entry>
+  void AddHessian(const Contact<D>& c, const Entry& entry) {
     const Pair& pair = *c.pair;
-    const int nv = m_.n.nv, n = pair.num_dofs;
+    const int n = pair.num_dofs;
     D weight[4];
     for (int j = 0; j < c.Rows(); ++j) weight[j] = Keep(c.x[j] < 0.0, c.stiffness);
     if (pair.dim == 1) {
       for (int p = 0; p < n; ++p) {
-        const int i = pair.dofs[p];
         const D u = c.along[p] * weight[0];
-        D* const row = w_.H + o.adr[i];
-        const std::int32_t* const place = o.place + i * nv;
-        for (int q = p; q < n; ++q) row[place[pair.dofs[q]]] += u * c.along[q];
+        for (int q = p; q < n; ++q) entry(pair.dofs[p], pair.dofs[q]) += u * c.along[q];
       }
       return;
     }
@@ -168,14 +171,18 @@ class NewtonSolver {
     const D d1 = (weight[0] - weight[1]) * mu, d2 = (weight[2] - weight[3]) * mu;
     const D s1 = (weight[0] + weight[1]) * (mu * mu), s2 = (weight[2] + weight[3]) * (mu * mu);
     for (int p = 0; p < n; ++p) {
-      const int i = pair.dofs[p];
-      const D u = c.along[p] * all + c.side1[p] * d1 + c.side2[p] * d2;
+      D u = c.along[p] * all + c.side1[p] * d1;
       const D v = c.along[p] * d1 + c.side1[p] * s1;
+      if (c.flat) {
+        for (int q = p; q < n; ++q) {
+          entry(pair.dofs[p], pair.dofs[q]) += c.along[q] * u + c.side1[q] * v;
+        }
+        continue;
+      }
+      u += c.side2[p] * d2;
       const D x = c.along[p] * d2 + c.side2[p] * s2;
-      D* const row = w_.H + o.adr[i];
-      const std::int32_t* const place = o.place + i * nv;
       for (int q = p; q < n; ++q) {
-        row[place[pair.dofs[q]]] += c.along[q] * u + c.side1[q] * v + c.side2[q] * x;
+        entry(pair.dofs[p], pair.dofs[q]) += c.along[q] * u + c.side1[q] * v + c.side2[q] * x;
       }
     }
   }
@@ -193,7 +200,7 @@ class NewtonSolver {
       w_.Ma[i] += alpha * w_.Mv[i];
     });
     island_.ForRows(w_, [&](DofConstraint<D>& c) { c.x += alpha * c.jv; });
-    island_.ForContacts(w_, [&](Contact<D>& c) {
+    island_.ForContacts(w_, run, [&](Contact<D>& c) {
       for (int j = 0; j < c.Rows(); ++j) c.x[j] += alpha * c.jv[j];
     });
     const D norm = Gradient();
@@ -201,7 +208,7 @@ class NewtonSolver {
     const D gained = scale_ * improvement;
     run = run & ~(((gained > 0.0) & (gained < tolerance_)) | (scale_ * norm < tolerance_));
     if (!Any(run)) return run;
-    Direction();
+    Direction(run);
     return run & ~(Max(D(0.0), 0.5 * scale_ * Decrement()) < tolerance_);
   }
 
@@ -210,4 +217,5 @@ class NewtonSolver {
   const Island<D>& island_;
   const D tolerance_;
   D scale_;
+  FilledOrder filled_;  // where the island has branches
 };

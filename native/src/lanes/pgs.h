@@ -16,32 +16,40 @@ class DualSolver {
     Multiply();
     D trace = 0.0;
     for (int i = 0; i < m_.n.nv; ++i) trace += w_.M[m_.tree.adr[i]];
-    const D scale = 1.0 / trace;
-    // lanes that repeat another are nobody's
-    for (int lane = 0; lane < w_.num_rows; ++lane) Sweep(lane, Numbers(&scale)[lane]);
+    Sweep(1.0 / trace);
     Accelerate();
   }
 
  private:
-  // x L^-1 sqrt(D^-1) in place, for a row with entries at `dofs`; all dofs that it has then.
-  std::uint64_t HalfTransform(D* row, std::uint64_t dofs) const {
+  // The dofs on the way from each of `dofs` to the root.
+  std::uint64_t WithAncestors(std::uint64_t dofs) const {
     std::uint64_t all = 0;
-    for (int i = 0; i < m_.n.nv; ++i) {
-      if (!(dofs >> i & 1)) continue;
+    for (std::uint64_t rest = dofs; rest; rest &= rest - 1) {
+      const int i = __builtin_ctzll(rest);
       const std::int32_t* const column = m_.tree.column + m_.tree.adr[i];
       for (int p = 0; p < m_.tree.count[i]; ++p) all |= std::uint64_t{1} << column[p];
     }
-    for (int i = 0; i < m_.n.nv; ++i) {
-      if ((all & ~dofs) >> i & 1) row[i] = 0.0;
+    return all;
+  }
+
+  // x L^-1 sqrt(D^-1) in place, for N rows with entries at `dofs`; all dofs that they have then.
+  template <int N>
+  std::uint64_t HalfTransform(D* const (&rows)[N], std::uint64_t dofs) const {
+    const std::uint64_t all = WithAncestors(dofs);
+    for (std::uint64_t rest = all & ~dofs; rest; rest &= rest - 1) {
+      for (int e = 0; e < N; ++e) rows[e][__builtin_ctzll(rest)] = 0.0;
     }
-    for (int k = m_.n.nv - 1; k >= 0; --k) {
-      if (!(all >> k & 1)) continue;
+    for (std::uint64_t rest = all; rest;) {
+      const int k = 63 - __builtin_clzll(rest);
+      rest &= ~(std::uint64_t{1} << k);
       const D* const factor = w_.L + m_.tree.adr[k];
       const std::int32_t* const column = m_.tree.column + m_.tree.adr[k];
-      for (int p = 1; p < m_.tree.count[k]; ++p) row[column[p]] -= factor[p] * row[k];
-    }
-    for (int k = 0; k < m_.n.nv; ++k) {
-      if (all >> k & 1) row[k] *= w_.root_inverse[k];
+      D of_k[N];
+      for (int e = 0; e < N; ++e) of_k[e] = rows[e][k];
+      for (int p = 1; p < m_.tree.count[k]; ++p) {
+        for (int e = 0; e < N; ++e) rows[e][column[p]] -= factor[p] * of_k[e];
+      }
+      for (int e = 0; e < N; ++e) rows[e][k] = of_k[e] * w_.root_inverse[k];
     }
     return all;
   }
@@ -65,7 +73,7 @@ class DualSolver {
       if (num_rows_ == kMaxDualRows) return Escape();
       D* const row = w_.rows + num_rows_ * nv;
       row[dof] = c.row->sign;
-      const std::uint64_t dofs = HalfTransform(row, std::uint64_t{1} << dof);
+      const std::uint64_t dofs = HalfTransform<1>({row}, std::uint64_t{1} << dof);
       SetRow(num_rows_++, w_.qacc_smooth[dof] * c.row->sign - c.aref, w_.warm[dof] * c.row->sign - c.aref,
              c.stiffness, c.R, c.active, dofs);
     }
@@ -91,17 +99,16 @@ class DualSolver {
     D* const row = w_.rows + num_rows_ * nv;
     if (pair.dim == 1) {
       for (int q = 0; q < pair.num_dofs; ++q) row[pair.dofs[q]] = c.along[q];
-      return HalfTransform(row, own);
+      return HalfTransform<1>({row}, own);
     }
     D directions[3][kMaxDofs];
     const D* const jacobians[3] = {c.along, c.side1, c.side2};
-    std::uint64_t dofs = 0;
     for (int e = 0; e < 3; ++e) {
       for (int q = 0; q < pair.num_dofs; ++q) directions[e][pair.dofs[q]] = jacobians[e][q];
-      dofs = HalfTransform(directions[e], own);
     }
-    for (int i = 0; i < nv; ++i) {
-      if (!(dofs >> i & 1)) continue;
+    const std::uint64_t dofs = HalfTransform<3>({directions[0], directions[1], directions[2]}, own);
+    for (std::uint64_t rest = dofs; rest; rest &= rest - 1) {
+      const int i = __builtin_ctzll(rest);
       const D s = directions[1][i] * c.friction, t = directions[2][i] * c.friction;
       row[i] = directions[0][i] + s;
       row[nv + i] = directions[0][i] - s;
@@ -136,93 +143,149 @@ class DualSolver {
     }
   }
 
-  void Sweep(int lane, double scale) {
+  using Lane = DualLane<D>;
+
+  // Sweeps over all lanes side by side: what one lane's row waits for, another's does meanwhile.
+  void Sweep(const D& scale) {
+    Lane* live[D::kWidth];
+    int num_live = 0;
+    // lanes that repeat another are nobody's
+    for (int lane = 0; lane < w_.num_rows; ++lane) {
+      Lane& own = w_.dual_lanes[lane];
+      own.index = lane;
+      own.scale = InLane(scale, lane);
+      own.tolerance = InLane(m_.options->tolerance, lane);
+      own.A = w_.lane_products + lane * kMaxDualRows * kMaxDualRows;
+      if (!Read(own)) continue;
+      StartAt(own);
+      // those with most rows first
+      int at = num_live++;
+      for (; at > 0 && live[at - 1]->count < own.count; --at) live[at] = live[at - 1];
+      live[at] = &own;
+    }
+    for (int sweep = 0; num_live > 0 && sweep < m_.iterations; ++sweep) {
+      for (int k = 0; k < num_live; ++k) Jump(*live[k], sweep);
+      VisitAll(live, num_live, sweep);
+      int going = 0;
+      for (int k = 0; k < num_live; ++k) {
+        Lane& own = *live[k];
+        if (IsDone(own, sweep)) {
+          Finish(own, sweep + 1);
+        } else {
+          live[going++] = &own;
+        }
+      }
+      num_live = going;
+    }
+    for (int k = 0; k < num_live; ++k) Finish(*live[k], m_.iterations);
+  }
+
+  // False where the lane has no rows.
+  bool Read(Lane& own) const {
     constexpr int W = D::kWidth;
-    const double tolerance = InLane(m_.options->tolerance, lane);
-    int id[kMaxDualRows];
-    int count = 0;
+    const int lane = own.index;
+    own.count = own.since = 0;
     for (int i = 0; i < num_rows_; ++i) {
-      if (w_.row_lanes[i] >> lane & 1) id[count++] = i;
+      if (w_.row_lanes[i] >> lane & 1) own.rows[own.count++] = i;
     }
-    if (count == 0) return;
-    // whole vectors of numbers: those beyond the rows are zero
-    const int size = (count + 7) & ~7;
-    alignas(64) static thread_local double A[kMaxDualRows * kMaxDualRows];
-    alignas(64) double b[kMaxDualRows], f[kMaxDualRows], inverse[kMaxDualRows], before[kMaxDualRows],
-        jumped[kMaxDualRows], r[kMaxDualRows];
-    double* const forces = Numbers(w_.dual_f);
-    for (int i = 0; i < count; ++i) {
-      b[i] = Numbers(w_.dual_b + id[i])[lane];
-      f[i] = forces[id[i] * W + lane];
-      double* const row = A + i * size;
-      const double* const from = Numbers(w_.products + id[i] * kMaxDualRows) + lane;
-      for (int j = 0; j < count; ++j) row[j] = from[id[j] * W];
-      for (int j = count; j < size; ++j) row[j] = 0;
-      inverse[i] = 1 / row[i];
+    own.size = (own.count + 7) & ~7;
+    for (int i = 0; i < own.count; ++i) {
+      own.b[i] = Numbers(w_.dual_b + own.rows[i])[lane];
+      own.f[i] = Numbers(w_.dual_f + own.rows[i])[lane];
+      double* const row = own.A + i * own.size;
+      const double* const from = Numbers(w_.products + own.rows[i] * kMaxDualRows) + lane;
+      for (int j = 0; j < own.count; ++j) row[j] = from[own.rows[j] * W];
+      for (int j = own.count; j < own.size; ++j) row[j] = 0;
+      own.inverse[i] = 1 / row[i];
     }
-    for (int i = count; i < size; ++i) b[i] = f[i] = before[i] = jumped[i] = r[i] = 0;
-    const auto residual = [&] {
-      for (int j = 0; j < size; ++j) r[j] = b[j];
-      for (int i = 0; i < count; ++i) {
-        const double one = f[i];
-        if (one == 0) continue;
-        const double* const row = A + i * size;
-        for (int j = 0; j < size; ++j) r[j] += row[j] * one;
+    for (int i = own.count; i < own.size; ++i) own.b[i] = own.f[i] = 0;
+    return own.count > 0;
+  }
+
+  // r = b + A f.
+  static void Residual(Lane& own) {
+    for (int j = 0; j < own.size; j += D::kWidth) {
+      D sum = *reinterpret_cast<const D*>(own.b + j);
+      for (int i = 0; i < own.count; ++i) {
+        sum += *reinterpret_cast<const D*>(own.A + i * own.size + j) * own.f[i];
       }
-    };
-    residual();
+      *reinterpret_cast<D*>(own.r + j) = sum;
+    }
+  }
+
+  // Starts at the forces of the last accelerations, or at none where those cost more.
+  static void StartAt(Lane& own) {
+    Residual(own);
     double cost = 0;
-    for (int i = 0; i < count; ++i) cost += 0.5 * f[i] * (b[i] + r[i]);
+    for (int i = 0; i < own.count; ++i) cost += 0.5 * own.f[i] * (own.b[i] + own.r[i]);
     if (cost > 0) {
-      for (int i = 0; i < count; ++i) f[i] = 0;
-      for (int j = 0; j < size; ++j) r[j] = b[j];
+      for (int i = 0; i < own.count; ++i) own.f[i] = 0;
+      for (int j = 0; j < own.size; ++j) own.r[j] = own.b[j];
     }
-    for (int j = 0; j < size; ++j) before[j] = f[j];
-    const std::uint8_t* const visits = m_.visits[count];
-    int sweeps = 0, since = 0;
-    while (sweeps < m_.iterations) {
-      const double beta = sweeps > 0 ? static_cast<double>(since - 1) / (since + 2) : 0;
-      if (beta > 0) {
-        for (int j = 0; j < size; ++j) {
-          const double now = f[j], ahead = now + beta * (now - before[j]);
-          before[j] = now;
-          f[j] = ahead < 0 ? 0 : ahead;
-        }
-        residual();
-      } else {
-        for (int j = 0; j < size; ++j) before[j] = f[j];
+    for (int j = 0; j < own.size; ++j) own.before[j] = own.f[j];
+  }
+
+  // Momentum, before a sweep.
+  static void Jump(Lane& own, int sweep) {
+    const double beta = sweep > 0 ? static_cast<double>(own.since - 1) / (own.since + 2) : 0;
+    if (beta > 0) {
+      for (int j = 0; j < own.size; ++j) {
+        const double now = own.f[j], ahead = now + beta * (now - own.before[j]);
+        own.before[j] = now;
+        own.f[j] = ahead < 0 ? 0 : ahead;
       }
-      for (int j = 0; j < size; ++j) jumped[j] = f[j];
-      double improvement = 0;
-      const std::uint8_t* const order = visits + sweeps * count;
-      for (int k = 0; k < count; ++k) {
-        const int i = order[k];
-        const double old = f[i];
-        double next = old - r[i] * inverse[i];
-        next = next < 0 ? 0 : next;
-        double change = next - old;
-        // most rows do not push, and go on not to
-        if (change == 0) continue;
-        const double* const row = A + i * size;
-        double worse = change * (0.5 * change * row[i] + r[i]);
-        if (__builtin_expect(worse > 1e-10, 0)) {
-          change = worse = 0;
-          next = old;
-        }
-        f[i] = next;
-        improvement -= worse;
-        for (int j = 0; j < size; ++j) r[j] += row[j] * change;
-      }
-      improvement *= scale;
-      // momentum that points uphill begins anew
-      double uphill = 0;
-      for (int j = 0; sweeps > 0 && j < size; ++j) uphill += (f[j] - jumped[j]) * (jumped[j] - before[j]);
-      since = uphill < 0 ? 0 : since + 1;
-      ++sweeps;
-      if (improvement < tolerance) break;
+      Residual(own);
+    } else {
+      for (int j = 0; j < own.size; ++j) own.before[j] = own.f[j];
     }
-    for (int i = 0; i < count; ++i) forces[id[i] * W + lane] = f[i];
-    Numbers(&w_.iterations)[lane] = sweeps;
+    for (int j = 0; j < own.size; ++j) own.jumped[j] = own.f[j];
+    own.improvement = 0.0;
+  }
+
+  void VisitAll(Lane* const* live, int num_live, int sweep) const {
+    const std::uint8_t* order[D::kWidth];
+    for (int k = 0; k < num_live; ++k) order[k] = m_.visits[live[k]->count] + sweep * live[k]->count;
+    int num = num_live;
+    for (int visit = 0; visit < live[0]->count; ++visit) {
+      while (live[num - 1]->count <= visit) --num;
+      for (int k = 0; k < num; ++k) Visit(*live[k], order[k][visit]);
+    }
+  }
+
+  // In vectors of equal numbers, as the row's products need them.
+  static LANES_INLINE void Visit(Lane& own, int i) {
+    const double* const row = own.A + i * own.size;
+    const D old = own.f[i], slope = own.r[i];
+    D next = Max(D(0.0), old - slope * own.inverse[i]);
+    D change = next - old;
+    D worse = change * (0.5 * change * row[i] + slope);
+    if (__builtin_expect(Any(worse > 1e-10), 0)) {
+      change = worse = 0.0;
+      next = old;
+    }
+    own.f[i] = First(next);
+    own.improvement -= worse;
+    // of a few rows nobody can predict whether one of them moves
+    if (own.size > 32 && All(change == 0.0)) return;
+    for (int j = 0; j < own.size; j += D::kWidth) {
+      *reinterpret_cast<D*>(own.r + j) += *reinterpret_cast<const D*>(row + j) * change;
+    }
+  }
+
+  static bool IsDone(Lane& own, int sweep) {
+    // momentum that points uphill begins anew
+    double uphill = 0;
+    for (int j = 0; sweep > 0 && j < own.size; ++j) {
+      uphill += (own.f[j] - own.jumped[j]) * (own.jumped[j] - own.before[j]);
+    }
+    own.since = uphill < 0 ? 0 : own.since + 1;
+    return First(own.improvement) * own.scale < own.tolerance;
+  }
+
+  void Finish(const Lane& own, int sweeps) {
+    double* const forces = Numbers(w_.dual_f) + own.index;
+    for (int i = 0; i < own.count; ++i) forces[own.rows[i] * D::kWidth] = own.f[i];
+    Numbers(&w_.iterations)[own.index] = sweeps;
   }
 
   // Accelerations of the dofs by the forces.

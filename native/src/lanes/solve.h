@@ -11,11 +11,14 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
   const D normal = c.f[0] + c.f[1] + c.f[2] + c.f[3];
   const D s = (c.f[0] - c.f[1]) * c.friction, t = (c.f[2] - c.f[3]) * c.friction;
   for (int q = 0; q < pair.num_dofs; ++q) {
-    w.constraint[pair.dofs[q]] += c.along[q] * normal + c.side1[q] * s + c.side2[q] * t;
+    D force = c.along[q] * normal + c.side1[q] * s;
+    if (!c.flat) force += c.side2[q] * t;
+    w.constraint[pair.dofs[q]] += force;
   }
 }
 
 #include "island.h"
+#include "filled.h"
 #include "line_search.h"
 #include "newton.h"
 #include "pgs.h"

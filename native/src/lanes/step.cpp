@@ -65,7 +65,8 @@ class Block {
     if (bytes_ >= bytes) return false;
     memory_.reset();
     bytes_ = 0;
-    memory_ = std::make_unique<std::uint8_t[]>(bytes + 64);
+    // pages that no step needs are never there
+    memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes + 64);
     bytes_ = bytes;
     return true;
   }
@@ -79,9 +80,16 @@ class Block {
 };
 
 // A thread's memory for the largest model that it has stepped.
-std::uint8_t* Memory(std::size_t bytes) {
+std::uint8_t* Memory(const Loops& loops, const Model& model) {
   static thread_local Block block;
-  block.Hold(bytes);
+  static thread_local const Loops* last_loops = nullptr;
+  static thread_local std::uint64_t last_model = 0;
+  // most often it is the model of the step before, or a variant
+  if (const std::uint64_t root = model.root().serial; last_loops != &loops || last_model != root) {
+    block.Hold(loops.memory_bytes(model));
+    last_loops = &loops;
+    last_model = root;
+  }
   return block.address();
 }
 
@@ -128,7 +136,7 @@ std::uint64_t ByVectors(const Model& model, std::span<const Row> rows, std::int3
       models = LaneModels(model, rows.subspan(first, 1));
     }
     const auto try_with = [&](const Loops& with, const LaneModels& own, std::size_t at, std::size_t count) {
-      return run(with, own.of.data(), Memory(with.memory_bytes(*own.of[0])), at, static_cast<int>(count));
+      return run(with, own.of.data(), Memory(with, *own.of[0]), at, static_cast<int>(count));
     };
     unsigned here = try_with(*loops, models, first, some);
     for (unsigned alone = here >> 16; alone; alone &= alone - 1) {

@@ -248,6 +248,14 @@ template <int W>
 LANES_INLINE Lanes<W> Keep(Mask<W> m, Lanes<W> a) {
   return Select(m, a, Lanes<W>(0.0));
 }
+// A sum that grows where the mask is set.
+template <int W>
+LANES_INLINE Lanes<W> AddWhere(Mask<W> m, Lanes<W> sum, Lanes<W> a) {
+#if LANES_WIDEST == 8
+  if constexpr (W == 8) return _mm512_mask_add_pd(sum.v, m.k, sum.v, a.v);
+#endif
+  return sum + Keep(m, a);
+}
 template <int W, typename C>
 LANES_INLINE Lanes<W> Clip(Lanes<W> a, C low, C high) {
   return Min(Max(a, Lanes<W>(low)), Lanes<W>(high));
@@ -269,6 +277,15 @@ LANES_INLINE double InLane(const Lanes<W>& x, int lane) {
   return Numbers(&x)[lane];
 }
 LANES_INLINE double InLane(double x, int) { return x; }
+// The first lane's, without a way through memory.
+template <int W>
+LANES_INLINE double First(Lanes<W> x) {
+  if constexpr (W == 1) {
+    return x.v;
+  } else {
+    return x.v[0];
+  }
+}
 
 // |x| at most kLargestAngle: pi/2 in three parts, then fdlibm's polynomials on [-pi/4, pi/4].
 inline constexpr double kLargestAngle = 1e5;

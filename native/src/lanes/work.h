@@ -6,12 +6,13 @@
 template <typename D>
 struct Contact {
   const Pair* pair;
+  bool flat;               // side2 is zero everywhere, as in a model that moves in a plane
   typename D::Bits active;
   D friction;
   D dist, R, stiffness;    // efc_R and efc_D, which is 0 where the lane does not touch
   Vec3<D> pos, frame[3];   // normal from the first geom to the second, two tangents
   D *along, *side1, *side2;  // (num_dofs) Jacobians of the frame's directions
-  D aref[4], x[4], jv[4], b[4], f[4], q0[4], q1[4], q2[4];
+  D aref[4], x[4], jv[4], b[4], f[4];
   int Rows() const { return pair->dim > 1 ? 4 : 1; }
 };
 
@@ -20,7 +21,26 @@ template <typename D>
 struct DofConstraint {
   const DofRow* row;
   typename D::Bits active;
-  D loss, dist, R, stiffness, aref, x, jv, b, f, q0, q1, q2;
+  D loss, dist, R, stiffness, aref, x, jv, b, f;
+};
+
+// PGS: the rows of one lane as numbers in a row, padded with zeros to whole vectors.
+template <typename D>
+struct DualLane {
+  int index, count, size;
+  double scale, tolerance;
+  int rows[kMaxDualRows];
+  double* A;
+  alignas(64) double b[kMaxDualRows], f[kMaxDualRows], r[kMaxDualRows], before[kMaxDualRows],
+      jumped[kMaxDualRows], inverse[kMaxDualRows];
+  D improvement;
+  int since;
+};
+
+// A row along a line: where it starts, how fast it goes, and its cost as a quadratic.
+template <typename D>
+struct LineRow {
+  D x, jv, q0, q1, q2;
 };
 
 // A matrix over the dofs, as its sparsity says, and 1 / its factor's diagonal.
@@ -66,9 +86,12 @@ struct Work {
   Contact<D>* contacts;
   DofConstraint<D>* dofs;
   D* jacobians;
+  LineRow<D>* line_rows;
   // PGS: half-transformed rows, their products
   D *rows, *products, *dual_b, *dual_f, *dual_R, *root_inverse;
   std::uint64_t *row_dofs, *row_lanes;
+  DualLane<D>* dual_lanes;
+  double* lane_products;
 
   int num_rows;    // lanes with a row of their own: the first ones
   int num_contacts, num_dofs;
@@ -116,12 +139,15 @@ struct Work {
     contacts = memory.Take<Contact<D>>(most);
     dofs = memory.Take<DofConstraint<D>>(static_cast<std::size_t>(m.num_dof_rows));
     jacobians = memory.Take<D>(3 * most * static_cast<std::size_t>(m.max_pair_dofs));
+    if (!m.pgs) line_rows = memory.Take<LineRow<D>>(4 * most + static_cast<std::size_t>(m.num_dof_rows));
     if (m.pgs) {
       rows = memory.Take<D>(kMaxDualRows * nv);
       products = memory.Take<D>(kMaxDualRows * kMaxDualRows);
       for (D** array : {&dual_b, &dual_f, &dual_R}) *array = memory.Take<D>(kMaxDualRows);
       row_dofs = memory.Take<std::uint64_t>(kMaxDualRows);
       row_lanes = memory.Take<std::uint64_t>(kMaxDualRows);
+      dual_lanes = memory.Take<DualLane<D>>(D::kWidth);
+      lane_products = memory.Take<double>(D::kWidth * kMaxDualRows * kMaxDualRows);
     }
   }
 };

@@ -94,9 +94,10 @@ void Scheduler::Push(std::span<const std::int32_t> envs, std::int64_t pending) {
     queue_.Push(inline_envs_);
     inline_envs_.clear();
   }
-  // what is taken at once may have been sent by several calls
-  const auto waiting = together_ > 1 ? static_cast<std::int32_t>(queue_.size()) : 0;
-  chunk_.store(ChunkSize(waiting + count), std::memory_order_relaxed);
+  // what is taken at once may have been sent by several calls; asynchronous, other threads are busy
+  // with the rest of what is in flight, and leave this to those that are not
+  const auto beside = together_ > 1 ? synchronous_ ? queue_.size() : pending : 0;
+  chunk_.store(ChunkSize(static_cast<std::int32_t>(beside) + count), std::memory_order_relaxed);
   queue_.Push(envs);
   // what is cheap the caller of an asynchronous Recv steps itself, without waking anybody
   if (!reserve_ || !IsCheap(queue_.size())) work_event_.Notify();

@@ -171,6 +171,33 @@ TEST(Scheduler, RoundsGoOnAfterATask) {
   CHECK_EQ(calls.seen.size(), std::size_t{64});
 }
 
+// Sizes of chunks, which the caller of Recv alone claims: no thread is started.
+struct Sizes final : ChunkRunner {
+  void MakeEnvs(EnvRange) override {}
+  void RunChunk(const Chunk& chunk) override { all.push_back(chunk.envs.size()); }
+  std::vector<std::size_t> all;
+};
+
+TEST(Scheduler, WhatOtherThreadsStepMeanwhileMakesNoChunkSmaller) {
+  Sizes sizes;
+  Scheduler scheduler(sizes, {.num_envs = 16,
+                              .num_threads = 2,
+                              .synchronous = false,
+                              .step_cost_ns = 8'000,
+                              .together = 8,
+                              .pin_cpus = {}});
+  const auto half = scheduler.all_envs().first(8);
+  const auto work = [&](std::int64_t pending) {
+    scheduler.Push(half, pending);
+    scheduler.WorkUntil(units::Later(), [] { return false; });
+  };
+  // alone in flight, they are for both threads; beside eight others, for the one that is free
+  work(0);
+  CHECK((sizes.all == std::vector<std::size_t>{4, 4}));
+  work(8);
+  CHECK((sizes.all == std::vector<std::size_t>{4, 4, 8}));
+}
+
 // -- the pool's calls --------------------------------------------------------------------------
 
 CpuPool::Sharing Alone() { return {.chunk = 1, .alone = true, .poll = {}}; }

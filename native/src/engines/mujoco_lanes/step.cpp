@@ -5,7 +5,9 @@
 #include <array>
 #include <bit>
 #include <cassert>
+#include <cstddef>
 #include <iterator>
+#include <memory>
 #include <string_view>
 
 #include "engines/mujoco_native.h"
@@ -157,14 +159,16 @@ void Physics::StepTogether(std::span<const DueStep> due) {
   // as a rule all are of one model and one kind
   while (waiting != 0) {
     const Native& first = *due[static_cast<std::size_t>(std::countr_zero(waiting))].physics->native_;
-    std::array<lanes::Row, kMostDue> rows;
+    // only those that are used are written: a step may take less time than to clear all
+    alignas(lanes::Row) std::array<std::byte, kMostDue * sizeof(lanes::Row)> memory;
+    auto* const rows = reinterpret_cast<lanes::Row*>(memory.data());
     std::array<Native*, kMostDue> owners;
     std::size_t count = 0;
     for (std::uint64_t rest = waiting; rest != 0; rest &= rest - 1) {
       const int i = std::countr_zero(rest);
       Native& own = *due[static_cast<std::size_t>(i)].physics->native_;
       if (own.lanes != first.lanes || own.kind != first.kind) continue;
-      rows[count] = own.row;
+      std::construct_at(rows + count, own.row);
       owners[count++] = &own;
       waiting &= ~(std::uint64_t{1} << i);
     }
@@ -172,7 +176,7 @@ void Physics::StepTogether(std::span<const DueStep> due) {
         .substeps = first.kind.substeps,
         .ending = first.kind.up_to_date ? lanes::Ending::kUpToDate : lanes::Ending::kAsStep,
         .width = WidthFor(count)};
-    const std::uint64_t left = lanes::Step(*first.lanes, {rows.data(), count}, options);
+    const std::uint64_t left = lanes::Step(*first.lanes, {rows, count}, options);
     for (std::size_t i = 0; i < count; ++i) owners[i]->done = (left >> i & 1) == 0;
   }
 }
