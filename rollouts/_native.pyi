@@ -90,7 +90,7 @@ class CpuPool:
         terminated: npt.NDArray[np.bool_],
     ) -> None: ...
     def show_idle(self, env_id: npt.ArrayLike, begin: bool) -> tuple[Array, ...]: ...
-    # keyword arguments of rollouts.pool.stats.PoolStats
+    # keyword arguments of rollouts.envs.stats.PoolStats
     def engines(self) -> list[tuple[str, str]]: ...
     def stats(self) -> dict[str, Any]: ...
     def reset_stats(self) -> None: ...
@@ -469,6 +469,45 @@ class NativePolicy:
     def pack(self, params: Sequence[Array]) -> npt.NDArray[np.float32]: ...
     def evaluate(self, obs: Array) -> tuple[Array, ...]: ...
     def act(self, obs: Array, keys: Array, mask: Array | None = ...) -> tuple[Array, ...]: ...
+
+class Gradients:
+    def __init__(
+        self,
+        obs_size: int,
+        ops: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[float], int]],
+        params: Sequence[tuple[str, int]],
+        outputs: Sequence[int],
+        states: Sequence[int],
+        trained: Sequence[bool],
+    ) -> None: ...
+    def run(
+        self, params: Sequence[Array], obs: Array, given: Sequence[Array]
+    ) -> list[npt.NDArray[np.float32] | None]: ...
+
+class PpoLearner:
+    def __init__(
+        self,
+        obs_size: int,
+        ops: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[float], int]],
+        params: Sequence[tuple[str, int]],
+        outputs: Sequence[int],
+        states: Sequence[int],
+        views: Sequence[tuple[int, int, Sequence[int], Sequence[int]]],
+        trained: Sequence[bool],
+        head: str,
+        nvec: Sequence[int],
+        num_threads: int,
+    ) -> None: ...
+    def update(
+        self,
+        sources: Sequence[tuple[Array, Array | None, Array | None]],
+        rows: Mapping[str, Array],
+        order: npt.NDArray[np.int64],
+        minibatch: int,
+        settings: Mapping[str, Any],
+    ) -> npt.NDArray[np.float32]: ...
+    @property
+    def num_steps(self) -> int: ...
 
 def policy_kernels() -> list[str]: ...
 def policy_kernels_in_use() -> str: ...

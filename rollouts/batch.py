@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
 
 Array = NDArray[Any]
 
@@ -364,6 +364,31 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
             name: RolloutBatch.concatenate([each[name] for each in rollouts]) for name in groups
         }
         return cls(joined, sum(each.num_envs for each in rollouts))
+
+
+def check_rollout(batch: object, taker: str, *, on_host: bool = True) -> None:
+    """Refuses what is no rollout of one group, or lies on a device where arrays are expected.
+
+    Args:
+      batch: What was given.
+      taker: What it was given to, for the sentence.
+      on_host: Whether its fields have to be NumPy arrays.
+
+    Raises:
+      DTypeError: It is another thing than a RolloutBatch, or has tensors.
+    """
+    if isinstance(batch, MultiAgentRollout):
+        raise DTypeError(
+            f"{taker} was given a MultiAgentRollout of {list(batch)}, expected a RolloutBatch: "
+            f"give it one group's, such as rollout[{next(iter(batch))!r}]"
+        )
+    if not isinstance(batch, RolloutBatch):
+        raise DTypeError(f"{taker} was given a {type(batch).__name__}, expected a RolloutBatch")
+    if on_host and not isinstance(batch.reward, np.ndarray):
+        raise DTypeError(
+            f"{taker} was given a RolloutBatch of a device's tensors, expected NumPy arrays: the "
+            "tensors are where a learner reads them already, and batch.on_host() has arrays"
+        )
 
 
 def _ended(batch: RolloutBatch[Any]) -> Any:

@@ -185,6 +185,16 @@ def flag(name: str, value: object) -> bool:
     raise DTypeError(f"{name} must be True or False, got {value!r}")
 
 
+def check_source(source: object) -> None:
+    """Raises DTypeError where a source of batches cannot be called."""
+    if not callable(source):
+        hint = ": give its collect" if hasattr(source, "collect") else ""
+        raise DTypeError(
+            f"source is {source!r}, expected a function of timeout_s that returns the next "
+            f"batch{hint}"
+        )
+
+
 def to_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     """Reads Gymnasium's enum, or the name or value of one of its members."""
     if isinstance(mode, AutoresetMode):

@@ -18,7 +18,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import PER_ENV, TIME_MAJOR, Episodes, RolloutBatch
+from rollouts.batch import PER_ENV, TIME_MAJOR, Episodes, RolloutBatch, check_rollout
+from rollouts.checks import check_source
 from rollouts.errors import ClosedError, SpecError
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
@@ -50,7 +51,8 @@ class DeviceQueue:
     Their `episodes` are NumPy arrays that are counted already, because reading them from a GPU
     would make the learner wait. On the CPU the tensors share the memory of the source's batch,
     which is read-only if it came through Ray: do not write to them. final_obs is for a replay and
-    does not come along.
+    does not come along. Rollouts of a device's environments need no queue, and are refused; of
+    environments with several agents the source gives one group's.
 
     Never more than `depth` batches are fetched and not yet taken, the one on its way included: a
     slow learner makes the source wait, and with it the workers. One or several threads may take.
@@ -78,7 +80,9 @@ class DeviceQueue:
           depth: Most batches fetched and not yet taken; 2 lets one be copied while one waits.
         Raises:
           SpecError: depth < 1, or a device that is neither CPU nor CUDA, or is not there.
+          DTypeError: source cannot be called.
         """
+        check_source(source)
         if depth < 1:
             raise SpecError(f"depth is {depth}, expected at least 1 batch")
         self.device = read_device(device)
@@ -108,6 +112,7 @@ class DeviceQueue:
         Raises:
           TimeoutError: no batch within timeout_s; None waits for ever.
           ClosedError: the queue was closed, or the source has ended.
+          DTypeError: the source gave something else than one group's rollout of NumPy arrays.
           Exception: what the source raised; every later call raises it too.
         """
         with at_exit.silent_at_exit(), self._changed:
@@ -347,6 +352,7 @@ class Layout:
 
 def _arrays(batch: RolloutBatch) -> dict[str, Array]:
     """Returns what moves to the device; also "extras.<name>" and "policy_state.<index>"."""
+    check_rollout(batch, "a DeviceQueue")
     arrays = {name: getattr(batch, name) for name in (*TIME_MAJOR, *PER_ENV)}
     arrays |= {f"extras.{name}": array for name, array in batch.extras.items()}
     return arrays | {f"policy_state.{i}": array for i, array in enumerate(batch.policy_state)}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of what works where: keywords by what steps environments and how many agents act.
+"""The one table of what works where, and the sentences that refuse the rest.
 
-A keyword that is not in the table works in every cell. The page "What works
-where" of the documentation is made of it.
+REFUSED has keywords by what steps environments and how many agents act; one that is not in it works
+in every cell, and the page "What works where" of the documentation is made of it. FEATURES has what
+each engine says by itself that it can.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ PLACES: Mapping[str, str] = {
     "physics": "a pool of physics on a device",
     "device": "a pool on a device",
     "hosted": "environments in Python",
+    "rows": "agents as rows",
     "host": "environments on the host",
     "alone": "environments with one agent",
     "agents": "environments with several agents",
@@ -99,11 +101,15 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "engine='native'": {
             "hosted": "they run in Python, and native pools alone compute policies by their own "
-            "threads; leave engine out"
+            "threads; leave engine out",
+            "rows": "Python makes rows of each step; leave engine out, or collect the environments "
+            "by group",
         },
         "prefetch": {
             "hosted": "their policy acts in Python, step by step, and nothing goes on between two "
-            "calls; leave prefetch out"
+            "calls; leave prefetch out",
+            "rows": "Python makes rows of each step, and nothing goes on between two calls; leave "
+            "prefetch out, or collect the environments by group",
         },
         "mask_actions": {
             "agents": "they report no info['action_mask']; leave mask_actions out",
@@ -166,6 +172,34 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
     },
 }
+
+
+# What an engine may lack whatever it was asked for, and the end of the sentence that refuses each:
+# members of a face, and ways to call them.
+FEATURES: Mapping[str, str] = {
+    "async": "step some environments while others are waited for: leave out batch_size, env_id, "
+    "min_envs and max_envs",
+    "out": "write into arrays of the caller's: leave out out",
+    "collect": "compute a policy: collect with engine='torch'",
+    "states": "save environments: get_state and set_state need a pool that make_vec makes",
+    "options": "tell options: make_vec makes pools that do",
+    "model": "change models of MuJoCo's: make_vec makes pools that do, of ids that are on MuJoCo",
+    "masks": "tell masks of actions beside infos: read info['action_mask']",
+    "statistics": "normalise: give make_vec normalize_observation or normalize_reward",
+    "render": "draw: make one without device, which takes a kernel's states by set_state",
+    "rollout": "step many times in one launch: call step, or collect with a policy",
+    "graph": "have its steps recorded in a graph: leave cuda_graph out",
+    "agent_rows": "show agents as rows: leave device out, or collect them by group",
+    "python": "call environments by name: those of from_env_fns and from_parallel_env_fns can",
+    "joins": "have agents that come while an episode runs",
+    "recipe": "be made again from ids: make_vec makes pools that can",
+    "xla": "be stepped by functions that JAX compiles: make_vec makes pools that are",
+}
+
+
+def cannot(engine: str, feature: str) -> str:
+    """Returns the sentence that refuses a key of FEATURES; `engine` is what engines call theirs."""
+    return f"{engine} cannot {FEATURES[feature]}"
 
 
 def why_not(what: str, keyword: str, cell: Cell) -> str:

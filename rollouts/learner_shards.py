@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.batch import PER_ENV, RolloutBatch
+from rollouts.batch import PER_ENV, RolloutBatch, check_rollout
+from rollouts.checks import check_source
 from rollouts.errors import ClosedError, SpecError
 
 Source = Callable[[float], RolloutBatch]
@@ -57,8 +58,9 @@ class LearnerShards:
           num_learners: n.
           depth: Most batches waiting for one learner.
         Raises:
-          SpecError: num_learners or depth < 1.
+          SpecError: num_learners or depth < 1. DTypeError: source cannot be called.
         """
+        check_source(source)
         for name, value in (("num_learners", num_learners), ("depth", depth)):
             if value < 1:
                 raise SpecError(f"{name} is {value}, expected at least 1")
@@ -154,8 +156,9 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
       ray.get([learner.update.remote(part) for learner, part in zip(learners, split_columns(...))])
 
     Raises:
-      SpecError: fewer columns than learners.
+      SpecError: fewer columns than learners. DTypeError: batch is not one group's rollout.
     """
+    check_rollout(batch, "split_columns", on_host=False)
     num_columns = len(batch.env_id)
     if not 1 <= num_learners <= num_columns:
         raise SpecError(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.batch import RolloutBatch
+from rollouts.batch import RolloutBatch, check_rollout
 from rollouts.checks import share, whole_number
 from rollouts.errors import DTypeError, SpecError
 from rollouts.support.keywords import explains_fields
@@ -148,11 +148,13 @@ def vtrace(
 
 def batch_gae(batch: RolloutBatch, *, gamma: float, gae_lambda: float) -> Returns:
     """Calls `gae` with the arrays of a rollout; returns the same."""
+    check_rollout(batch, "batch_gae", on_host=False)
     return gae(batch.reward, batch.value, **_ends(batch), gamma=gamma, gae_lambda=gae_lambda)
 
 
 def batch_nstep(batch: RolloutBatch, *, gamma: float, n: int) -> Returns:
     """Calls `nstep` with the arrays of a rollout; returns the same."""
+    check_rollout(batch, "batch_nstep", on_host=False)
     return nstep(batch.reward, batch.value, **_ends(batch), gamma=gamma, n=n)
 
 
@@ -171,6 +173,7 @@ def batch_vtrace(
 
     The value after a truncation is the acting policy's, as the rollout does not keep final_obs.
     """
+    check_rollout(batch, "batch_vtrace", on_host=False)
     return vtrace(
         batch.reward,
         value,

@@ -110,9 +110,9 @@ class PolicyReader:
         return self._native, self._why_not
 
 
-def check_engine(engine: str) -> str:
-    """Returns rollout_engine; raises SpecError where that is none of the three."""
-    one_of("rollout_engine", engine, ("auto", "native", "torch"))
+def check_engine(engine: str, name: str = "rollout_engine") -> str:
+    """Returns an engine; raises SpecError, which names the argument, for none of the three."""
+    one_of(name, engine, ("auto", "native", "torch"))
     return engine
 
 

@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.envs.native import NativeEngine
 from rollouts.errors import SpecError
 from rollouts.features import Cell
-from rollouts.pool.native import NativeEngine
 
 Array = NDArray[Any]
 
@@ -80,6 +80,8 @@ def cell_of(env: Any) -> Cell:
     if pool is not None:
         # a step of physics is a graph of its own
         return Cell("kernel" if "graph" in pool.can else "physics", has_agents)
+    if getattr(env, "reports_active", False):
+        return Cell("rows")
     is_native = isinstance(getattr(env, "engine", None), NativeEngine)
     return Cell("native" if is_native else "hosted", has_agents)
 

@@ -13,8 +13,8 @@ from rollouts.collecting.deadline import Deadline, Receives
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.on_host import OnHost
 from rollouts.collecting.rows import ALONE, by_group
+from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.features import asked_of, check
-from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
@@ -120,11 +120,14 @@ class Collector(Generic[B]):
             without Python; for a `NativePolicy`, or a `TorchPolicy` or `RecurrentTorchPolicy` whose
             module can be read, over a synchronous native pool. "torch": the policy's own `act`,
             step by step. "auto": native where that is possible for all groups; `engine` says which
-            it is, `why_not_native` the reason. On a device "native" is kernels, which read weights
-            where they lie: best on the same device. "torch" is the module of a policy of torch,
-            whatever it is made of and in which precision; a kernel draws the actions by the same
-            noise. A large network is faster so; `collect` waits once then, to value what truncated
-            episodes ended with. "auto" chooses for each group there.
+            it is, `why_not_native` the reason. That is decided anew where a policy gets another
+            module or head; one that remembers and was left to torch stays with it, and so does a
+            module that is changed in place, as to read it would run its forward. On a device
+            "native" is kernels, which read weights where they lie: best on the same device.
+            "torch" is the module of a policy of torch, whatever it is made of and in which
+            precision; a kernel draws the actions by the same noise. A large network is faster so;
+            `collect` waits once then, to value what truncated episodes ended with. "auto" chooses
+            for each group there.
           prefetch: 1 makes the pool collect the next rollout while the caller learns from the last
             one: each but the first is then of the weights before the last update, as its
             `policy_version` says. On the host for the native engine alone; on a device on a stream

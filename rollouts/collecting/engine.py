@@ -11,8 +11,6 @@ import gymnasium
 
 from rollouts import _native
 from rollouts.errors import SpecError
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:
     from rollouts.policies.native import Head, NativePolicy
@@ -81,15 +79,23 @@ def check_pool(env: Any, *, must: bool) -> None:
       env: The environment.
       must: Whether they shall even where torch is faster.
     """
-    if not isinstance(env, VectorEnv | MultiAgentVectorEnv):
+    # a wrapper hands through what the environment inside it has, but its class does not
+    if not hasattr(type(env), "why_not_collects"):
         raise SpecError(
             f"a {type(env).__name__} is no native pool: its environments run in Python or on a "
             "device, and native pools alone compute policies by their own threads"
         )
     if why_not := env.why_not_collects:
         raise SpecError(why_not)
-    if not must and _native.policy_kernels_in_use() == "emulated":
-        raise SpecError("this machine has no fused multiply-add, without which torch is faster")
+    if not must and (why_not := why_slow()):
+        raise SpecError(why_not)
+
+
+def why_slow() -> str:
+    """The reason why torch is faster than native code on this machine; "" where it is not."""
+    if _native.policy_kernels_in_use() == "emulated":
+        return "this machine has no fused multiply-add, without which torch is faster"
+    return ""
 
 
 def _native_policy(policy: Any, space: Callable[[], gymnasium.Space[Any]]) -> NativePolicy:

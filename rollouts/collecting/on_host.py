@@ -11,7 +11,7 @@ from rollouts.batch import RolloutBatch
 from rollouts.collecting.asked import Asked
 from rollouts.collecting.batched_env import is_async
 from rollouts.collecting.deadline import Deadline
-from rollouts.collecting.engine import choose_engine, still_computes
+from rollouts.collecting.engine import choose_engine, parts_of, still_computes
 from rollouts.collecting.in_pool import InPool
 from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.rows import ALONE, RolloutRows
@@ -118,7 +118,7 @@ class OnHost:
         self._turns.check()
         if ahead is not None and not self._prefetches:
             return ahead  # what a call began that ran out of time
-        if self._native is not None and not self._still_computes(self._native):
+        if not self._is_as_chosen():
             self._choose_engine()
         if self._native is not None:
             self._in_order.start(deadline)
@@ -131,6 +131,18 @@ class OnHost:
             batches = (self._as_they_come or self._in_order).collect(deadline)
         self._turns.keep()
         return batches
+
+    def _is_as_chosen(self) -> bool:
+        """Whether the engine that was chosen computes what the policies are now."""
+        if self._native is not None:
+            return self._still_computes(self._native)
+        # Others may be readable. What torch remembers stays with it, and so does a rollout that
+        # is under way.
+        stays = self._in_order.is_under_way or any(rows.remembers for rows in self._groups)
+        return stays or self._parts == self._parts_now()
+
+    def _parts_now(self) -> list[tuple[Any, ...]]:
+        return [parts_of(rows.policy) for rows in self._groups]
 
     def _still_computes(self, native: Mapping[str, NativePolicy]) -> bool:
         is_new = self._in_order.is_new
@@ -145,5 +157,6 @@ class OnHost:
         if self._prefetches and native is None:
             raise SpecError(f"prefetch=1 needs the native engine, which is not possible: {why_not}")
         self._native, self.why_not_native = native, why_not
+        self._parts = self._parts_now()
         for rows in self._groups:
             rows.carry_states(None if native is None else native[rows.name])

@@ -15,9 +15,9 @@ from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.steps import cut_off, finite_bounds
+from rollouts.envs.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_finite
-from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
 
 if TYPE_CHECKING:
     from rollouts.collecting.wanted import Wanted
@@ -63,6 +63,8 @@ class RolloutRows:
         self._steps, self._keeps_final_obs, self._masks = rollout_length, keep_final_obs, masks
         self._obs_space, self.action_space = of.single_observation_space, of.single_action_space
         self._has_agents = group is not None
+        # agents as rows leave and come back as those of a group do
+        self._reports_active = self._has_agents or bool(getattr(env, "reports_active", False))
         self._shape = (env.num_envs, agents) if self._has_agents else (env.num_envs,)
         num_rows = env.num_envs * agents
         self.env_id = env.env_id_offset * agents + np.arange(num_rows, dtype=np.int32)
@@ -85,6 +87,11 @@ class RolloutRows:
         self._active = self._new_active()
         self.calls.reset()
         self._states.reset()
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the policy has a memory of each row."""
+        return hasattr(self.policy, "act_rows")
 
     def carry_states(self, native: NativePolicy | None) -> None:
         """Moves recurrent states to the engine that now computes the policy.
@@ -203,12 +210,14 @@ class RolloutRows:
         return shaped
 
     def _new_active(self) -> NDArray[np.bool_] | None:
-        return np.empty((self._steps, len(self.env_id)), np.bool_) if self._has_agents else None
+        if not self._reports_active:
+            return None
+        return np.empty((self._steps, len(self.env_id)), np.bool_)
 
     def _bootstrap(self, step: StepBatch, rows: Rows) -> NDArray[np.float32] | None:
         """Values (B,) the final observations of truncated episodes; None where there are none."""
         cut = cut_off(step)
-        if self._has_agents:
+        if self._reports_active:
             cut = cut & step.info["active"]
         if not cut.any():
             return None

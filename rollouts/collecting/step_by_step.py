@@ -53,6 +53,11 @@ class InOrder:
         """True before the rows' first observations are there."""
         return self._must_reset or self._is_resetting
 
+    @property
+    def is_under_way(self) -> bool:
+        """True between the first step of a rollout and its last."""
+        return self._t > 0 or self._is_sent
+
     def start(self, deadline: Deadline) -> None:
         """Writes first observations into the rows, where episodes are to begin."""
         if self._must_reset:

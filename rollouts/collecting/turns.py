@@ -47,7 +47,6 @@ class Turns:
             )
 
     def _num_calls(self) -> int | None:
-        """How often it was called, by functions that JAX compiled, too; None: it does not count."""
-        # environments of users do not count
+        """How often it was called; None: environments of users do not count."""
         found: int | None = getattr(self._env, "num_calls", None)
-        return None if found is None else found + getattr(self._env, "num_xla_calls", 0)
+        return found

@@ -127,6 +127,11 @@ class NativePolicy:
         policy._reading = reading
         return policy
 
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The space of one environment's actions."""
+        return self._action_space
+
     def seed(self, seed: int | Sequence[int]) -> None:
         """Starts the noise anew from `seed`."""
         check_seed(seed)

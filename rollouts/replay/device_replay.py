@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rollouts.batch import RolloutBatch, check_rollout
 from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
 from rollouts.replay.arguments import as_batch_size
@@ -16,9 +17,6 @@ from rollouts.support.extras import needs
 with needs("torch", "DeviceReplay"):
     import torch
     from torch import Tensor
-
-if TYPE_CHECKING:
-    from rollouts.batch import RolloutBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,10 +130,11 @@ class DeviceReplay:
             agents one group's.
 
         Raises:
-          DTypeError: It has arrays and not tensors.
+          DTypeError: It has arrays and not tensors, or is of several groups.
           SpecError: It has no final_obs, lies on another device, is longer than the ring or of
             another shape than those before.
         """
+        check_rollout(rollout, "a DeviceReplay", on_host=False)
         if not isinstance(rollout.reward, torch.Tensor):
             raise DTypeError(
                 f"rollout.reward is of type {type(rollout.reward).__name__}, expected a tensor: "

@@ -61,7 +61,7 @@ def test_it_says_what_kernels_take_of_a_gpu(capsys: pytest.CaptureFixture[str]) 
     for row in rows:
         assert 16 <= row["registers"] <= 255
         assert row["resident_envs"] % row["envs_of_block"] == 0
-        assert f"{row['env_id']}" in table
+        assert f"{row['id']}" in table
     cart_pole, _, grid = rows
     # state of 4 words, elapsed steps, return and `ended` there and back; an action; 4 numbers,
     # reward, two ends, return and length

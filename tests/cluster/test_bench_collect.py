@@ -16,15 +16,15 @@ import pytest
 from counter_world import wait_until
 
 import rollouts
-from rollouts import distributed
+from rollouts import workers
 from rollouts.bench import Settings, collect
 from rollouts.bench.collect import compare_collecting
 from rollouts.bench.collect_streams import Coordinated, InProcess
 from rollouts.bench.collect_task import Task
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli import main as cli
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError, WorkerError
-from rollouts.pool.registry import env_spec
 
 pytestmark = pytest.mark.system
 
@@ -64,7 +64,7 @@ def test_pause_says_why_no_worker_is_left(
     ray_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # one life more and not three: each begins with the imports of a new process
-    faults = distributed.FaultPolicy(max_restarts=1)
+    faults = workers.FaultPolicy(max_restarts=1)
     once = functools.partial(rollouts.RolloutCoordinator, faults=faults)
     monkeypatch.setattr(rollouts, "RolloutCoordinator", once)
     stream = Coordinated(task("random"))
@@ -168,5 +168,5 @@ def test_the_rllib_peer_refuses_images() -> None:
 
     spec = env_spec("ALE/Pong-v5")
     images = Task(Settings("ALE/Pong-v5", 2, 2, 1), spec, 8, read_policy("cnn"))
-    with pytest.raises(SpecError, match="vector observations, got env_id 'ALE/Pong-v5'"):
+    with pytest.raises(SpecError, match="vector observations, got id 'ALE/Pong-v5'"):
         ray_peers.RLlibRunner(images, 2)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -232,6 +233,61 @@ def test_a_module_that_gets_hooks_goes_on_with_torch(fused: None) -> None:
         )
         expected = policy.value(batch.obs.reshape(-1, 4)).reshape(5, 4)
         np.testing.assert_allclose(batch.value, expected, atol=1e-5)
+
+
+def test_a_policy_that_gets_a_readable_module_goes_on_natively(fused: None) -> None:
+    with rollouts.make_vec("CartPole-v1", 4, seed=1, autoreset_mode="same_step") as env:
+        policy = TorchPolicy(Layered(), env.single_action_space)
+        hook = policy.module.critic.register_forward_hook(lambda layer, given, value: value + 5)  # type: ignore[union-attr, operator]
+        collector = rollouts.Collector(env, policy, 5)
+        last_obs = collector.collect().last_obs
+        assert collector.engine == "torch"
+        # in a call that is given no time it makes one step at most
+        with pytest.raises(rollouts.CallTimeoutError):
+            collector.collect(timeout_s=0)
+        readable = copy.deepcopy(policy.module)
+        readable.critic._forward_hooks.clear()  # type: ignore[union-attr, operator]
+        policy.module = readable
+        # a rollout that is under way is torch's to its end
+        for engine in ("torch", "native", "native"):
+            batch = collector.collect()
+            assert (collector.engine, bool(collector.why_not_native)) == (engine, engine == "torch")
+            np.testing.assert_array_equal(batch.obs[0], last_obs)
+            last_obs = batch.last_obs
+        expected = policy.value(batch.obs.reshape(-1, 4)).reshape(5, 4)
+        np.testing.assert_allclose(batch.value, expected, atol=1e-5)
+        hook.remove()
+
+
+class Gated(nn.Module):
+    """Logits, a value and a memory of CartPole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.both = nn.GRUCell(4, 8), nn.Linear(8, 3)
+
+    def initial_state(self) -> tuple[torch.Tensor]:
+        return (torch.full((8,), 0.5),)
+
+    def forward(self, obs: torch.Tensor, state: tuple[torch.Tensor]) -> Any:
+        hidden = self.cell(obs, state[0])
+        return self.both(hidden)[:, :2], self.both(hidden)[:, 2:], (hidden,)
+
+
+def test_what_torch_remembers_stays_with_it(fused: None) -> None:
+    with rollouts.make_vec("CartPole-v1", 4, seed=1, autoreset_mode="same_step") as env:
+        policy = rollouts.RecurrentTorchPolicy(Gated(), env.single_action_space)
+        assert rollouts.Collector(env, policy, 5).engine == "native"
+        policy.module.both.register_forward_hook(lambda layer, given, value: value)  # type: ignore[union-attr, operator]
+        collector = rollouts.Collector(env, policy, 5)
+        assert collector.engine == "torch"
+        before = collector.collect()
+        readable = Gated()
+        readable.load_state_dict(policy.module.state_dict())
+        policy.module = readable
+        after = collector.collect()
+        assert collector.engine == "torch"
+        np.testing.assert_array_equal(after.obs[0], before.last_obs)
 
 
 def test_a_native_policy_reads_a_layer_that_is_replaced() -> None:

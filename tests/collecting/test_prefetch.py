@@ -105,18 +105,31 @@ def test_a_rollout_that_is_dropped_ends_at_its_next_poll() -> None:
     prefetch.close()
 
 
+class WideAgent(nn.Module):
+    """A million multiplications for each step, which take any core some microseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 1024), nn.Tanh(), nn.Linear(1024, 1024), nn.Tanh())
+        self.actor, self.critic = nn.Linear(1024, 2), nn.Linear(1024, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.body(obs)
+        return self.actor(hidden), self.critic(hidden)
+
+
 def test_poll_ends_a_rollout_of_the_pool() -> None:
-    """Two million steps: more than there are between two polls."""
+    """Half a second of one thread at the least: more than there is between two polls."""
     asked = []
 
     def poll() -> None:
         asked.append(1)
         raise KeyError("enough")
 
-    with make(64) as env:
+    with make(64, num_threads=1) as env:
         env.reset()
-        native = NativePolicy.from_torch(CartPoleAgent(), env.single_action_space)
-        cells = (30_000, 64)
+        native = NativePolicy.from_torch(WideAgent(), env.single_action_space)
+        cells = (2000, 64)
         arrays: dict[str, Any] = {
             name: np.empty(cells, np.float32)
             for name in ("log_prob", "value", "reward", "bootstrap_value")

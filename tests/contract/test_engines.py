@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import rollouts
 from rollouts import ClosedError, ProtocolError, SpecError
-from rollouts.pool.engine import FEATURES
+from rollouts.features import cannot
 
 NUM_ENVS = 4
 # engine and agents: id, arguments of make_vec, and an option with two values
@@ -262,7 +263,7 @@ def test_what_an_engine_lacks_is_refused_and_changes_nothing(
     with pytest.raises((SpecError, ProtocolError)) as error:
         TRIED[feature](env)
     if env.device is not None:
-        assert str(error.value) == f"{env.engine.name} cannot {FEATURES[feature]}"
+        assert str(error.value) == cannot(env.engine.name, feature)
     assert_same(env.step(actions_of(env)), twin.step(actions_of(env)))
 
 
@@ -281,3 +282,23 @@ def test_after_close_calls_are_refused(env: Any) -> None:
             call()
     with pytest.raises(ClosedError):
         env.step(actions_of(env))
+
+
+def test_counts_stay_readable_after_close(env: Any) -> None:
+    for step in range(7):
+        env.step(actions_of(env, step))
+    before = env.stats()
+    env.close()
+    after = env.stats()
+    assert type(after) is type(before) and after.env_steps == before.env_steps == 7 * NUM_ENVS
+    if env.device is not None:
+        assert_same(vars_of(after), vars_of(before))
+        assert after.num_episodes >= NUM_ENVS
+    assert env.num_in_flight == 0
+    assert len(env.env_specs) == NUM_ENVS
+    env.reset_stats()
+    assert env.stats().env_steps == 0
+
+
+def vars_of(stats: Any) -> dict[str, Any]:
+    return {one.name: getattr(stats, one.name) for one in fields(stats)}

@@ -18,8 +18,8 @@ from fragments import TRANSPORTS, needs_nixl
 
 import rollouts
 from rollouts import CollectOptions, Collector, FaultPolicy, RolloutCoordinator
-from rollouts.distributed import WorkerConfig
 from rollouts.errors import LearnerError
+from rollouts.workers import WorkerConfig
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
@@ -164,7 +164,8 @@ def test_killed_workers_cost_no_step_twice(start: Start, transport: str) -> None
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    killer = threading.Thread(target=kill)
+    # a test that has failed waits for no kills that no worker is left for
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     while killer.is_alive():
         coordinator.hand_over(learner, LIMIT_S)

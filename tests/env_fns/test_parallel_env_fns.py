@@ -13,7 +13,7 @@ from mpe2 import simple_tag_v3
 from pettingzoo import ParallelEnv
 
 import rollouts
-from rollouts.env_fns.agents.one_env import agent_groups
+from rollouts.envs.hosted.agents.one_env import agent_groups
 from rollouts.policy import PolicyOutput
 
 
@@ -165,6 +165,14 @@ def test_asynchronous_batches_have_the_rows_that_are_done() -> None:
             envs.action_space.seed(step)
             envs.send(envs.action_space.sample(), batch.env_id)
         assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("given", [None, 3])
+def test_what_is_no_sequence_of_functions_is_refused(given: Any) -> None:
+    with pytest.raises(rollouts.DTypeError, match="env_fns must be a sequence of functions"):
+        rollouts.from_parallel_env_fns(given)
+    with pytest.raises(rollouts.DTypeError, match=r"env_fns\[1\] is .*\.parallel_env"):
+        rollouts.from_parallel_env_fns([Countdown, given])
 
 
 def test_bad_arguments_are_named() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import Fragment, WorkerConfig
 from rollouts.errors import EnvError
+from rollouts.workers import Fragment, WorkerConfig
 
 WAIT_S = 300.0
 FIELDS = ("env_id", "seed", "episode", "t", "step")
@@ -165,7 +165,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
     """Looks again and again until `is_true`, at most WAIT_S."""
     deadline = time.monotonic() + WAIT_S
     while not is_true():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"it has not come to be within {WAIT_S} s"
         threading.Event().wait(0.01)
 
 

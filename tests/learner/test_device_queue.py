@@ -16,9 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rollouts.batch import RolloutBatch
+import rollouts
+from rollouts import TorchPolicy, returns
+from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.device_queue import DeviceQueue, Layout
-from rollouts.errors import ClosedError, SpecError
+from rollouts.errors import ClosedError, DTypeError, SpecError
+from rollouts.learner_shards import LearnerShards, split_columns
+from rollouts.replay import DeviceReplay
 
 TIMEOUT_S = 120
 NOT_MOVED = ("final_obs", "counted")
@@ -296,3 +300,81 @@ def test_memory_of_a_batch_is_not_reused_while_the_learner_s_stream_works(start:
             del batch
     stream.synchronize()
     assert [float(each) for each in sums] == [float(each.reward.sum()) for each in batches]
+
+
+class Chooser(torch.nn.Module):
+    """Logits and a value of observations of any shape."""
+
+    def __init__(self, obs_space: Any, action_space: Any) -> None:
+        super().__init__()
+        size = int(np.prod(obs_space.shape))
+        self.logits = torch.nn.Linear(size, int(action_space.n))
+        self.value = torch.nn.Linear(size, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        flat = obs.float().flatten(1)
+        return self.logits(flat), self.value(flat)
+
+
+def policy_of(one: Any) -> TorchPolicy:
+    return TorchPolicy(
+        Chooser(one.single_observation_space, one.single_action_space), one.single_action_space
+    )
+
+
+def device_batch() -> RolloutBatch[Any]:
+    env: Any = rollouts.make_vec(
+        "CartPole-v1", 2, autoreset_mode="same_step", device="cpu-emulation"
+    )
+    with env:
+        return rollouts.Collector(env, policy_of(env), 3).collect()
+
+
+def agents_rollout() -> MultiAgentRollout:
+    with rollouts.make_vec("TagGridWorld-v0", 2, autoreset_mode="same_step") as env:
+        policies = {name: policy_of(group) for name, group in env.groups.items()}
+        return rollouts.Collector(env, policies, 3).collect()
+
+
+REFUSED = {
+    "tensors": (device_batch, "a device's tensors.*on_host"),
+    "groups": (agents_rollout, r"MultiAgentRollout of .*rollout\['"),
+    "tuple": (lambda: (1, 2), "a tuple, expected a RolloutBatch"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_rollout_of_arrays_is_refused_by_name(start: Open, name: str) -> None:
+    make, sentence = REFUSED[name]
+    batch = make()
+    with pytest.raises(DTypeError, match=f"a DeviceQueue was given .*{sentence}"):
+        start(lambda timeout_s: batch).get(TIMEOUT_S)
+
+
+def test_one_group_s_batches_of_several_agents_are_taken(start: Open) -> None:
+    rollout = agents_rollout()
+    for batch in rollout.values():
+        assert_same(start(lambda timeout_s, batch=batch: batch).get(TIMEOUT_S), batch)
+
+
+@pytest.mark.parametrize("source", [None, "CartPole-v1", make_batch(0)])
+def test_a_source_that_cannot_be_called_is_refused_at_once(start: Open, source: Any) -> None:
+    with pytest.raises(DTypeError, match="expected a function of timeout_s"):
+        start(source)
+    with pytest.raises(DTypeError, match="expected a function of timeout_s"):
+        LearnerShards(source, 2)
+
+
+def test_columns_of_several_groups_are_not_split() -> None:
+    with pytest.raises(DTypeError, match="split_columns was given a MultiAgentRollout"):
+        split_columns(agents_rollout(), 2)  # type: ignore[arg-type]
+
+
+def test_a_replay_and_returns_refuse_several_groups_by_name() -> None:
+    rollout: Any = agents_rollout()
+    with pytest.raises(DTypeError, match="a DeviceReplay was given a MultiAgentRollout"):
+        DeviceReplay(64, device="cpu").add(rollout)
+    with pytest.raises(DTypeError, match="batch_gae was given a MultiAgentRollout"):
+        returns.batch_gae(rollout, gamma=0.9, gae_lambda=0.9)
+    with pytest.raises(DTypeError, match="batch_nstep was given a MultiAgentRollout"):
+        returns.batch_nstep(rollout, gamma=0.9, n=2)

@@ -9,9 +9,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
 from torch import nn
 
 import rollouts
+from rollouts.collecting.evaluation import evaluate
 
 LEAVING: dict[str, Any] = {"grid_length": 3.0, "tagging_distance": 0.2, "num_taggers": 2}
 
@@ -68,24 +71,82 @@ def test_a_row_whose_agent_left_waits_for_the_end_of_the_episode() -> None:
         assert seen_leaving > 0
 
 
+class ActorCritic(nn.Module):
+    def __init__(self, num_obs: int, num_outputs: int) -> None:
+        super().__init__()
+        self.actor, self.critic = nn.Linear(num_obs, num_outputs), nn.Linear(num_obs, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.actor(obs), self.critic(obs).squeeze(-1)
+
+
 def test_a_collector_steps_them_with_one_policy() -> None:
-    class ActorCritic(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor, self.critic = nn.Linear(45, 5), nn.Linear(45, 1)
-
-        def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self.actor(obs), self.critic(obs).squeeze(-1)
-
     env = rollouts.make_vec("TagGridWorld-v0", 4, seed=1, autoreset_mode="same_step")
     assert isinstance(env, rollouts.MultiAgentVectorEnv)
     with env.as_single_agent() as rows:
-        policy = rollouts.TorchPolicy(ActorCritic(), rows.single_action_space)
+        policy = rollouts.TorchPolicy(ActorCritic(45, 5), rows.single_action_space)
         batch = rollouts.Collector(rows, policy, 120).collect()
         assert batch.reward.shape == (120, 44)
         # ten taggers of an environment end with their runner
         ended = len(batch.episodes().returns)
         assert ended % 11 == 0 and ended > 0
+
+
+class Leaves(ParallelEnv[str, Any, Any]):
+    """Two walkers in episodes of five steps; the first leaves after its second."""
+
+    possible_agents = ("walker_0", "walker_1")
+    metadata: dict[str, Any] = {}  # noqa: RUF012 (PettingZoo declares it so)
+
+    def __init__(self) -> None:
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Box(-9, 9, (2,), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self._steps = [*self.possible_agents], 0
+        return {name: np.ones(2, np.float32) for name in self.agents}, {}
+
+    def step(self, actions: Any) -> Any:
+        self._steps += 1
+        present = self.agents
+        gone = {name: self._steps == 2 and name == "walker_0" for name in present}
+        over = {name: self._steps == 5 for name in present}
+        self.agents = [name for name in present if not gone[name] and not over[name]]
+        obs = {name: np.full(2, self._steps, np.float32) for name in present}
+        return obs, dict.fromkeys(present, 1.0), gone, over, {name: {} for name in present}
+
+
+def leaving_agents() -> Any:
+    return rollouts.from_parallel_env_fns([Leaves] * 3, num_processes=0, autoreset_mode="same_step")
+
+
+def test_rollouts_of_rows_list_no_episodes_of_agents_that_left() -> None:
+    with leaving_agents() as envs, leaving_agents().as_single_agent() as rows:
+        policies = [
+            rollouts.TorchPolicy(ActorCritic(2, 2), rows.single_action_space) for _ in range(2)
+        ]
+        policies[1].module.load_state_dict(policies[0].module.state_dict())
+        ((_, grouped),) = rollouts.Collector(envs, policies[0], 20).collect().items()
+        batch = rollouts.Collector(rows, policies[1], 20).collect()
+        np.testing.assert_array_equal(batch.extras["active"], grouped.extras["active"])
+        assert batch.active is not None and not batch.active.all()
+        # the walker who leaves has episodes of two steps, the other of five
+        assert sorted(batch.episodes().returns.tolist()) == [2.0] * 12 + [5.0] * 12
+        for mine, theirs in zip(batch.episodes()[:3], grouped.episodes()[:3], strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        for name in ("reward", "terminated", "truncated", "bootstrap_value"):
+            np.testing.assert_array_equal(getattr(batch, name), getattr(grouped, name))
+
+
+def test_evaluation_of_rows_counts_no_episodes_of_agents_that_left() -> None:
+    with leaving_agents().as_single_agent() as rows:
+        policy = rollouts.TorchPolicy(ActorCritic(2, 2), rows.single_action_space)
+        assert sorted(evaluate(rows, policy, 18).returns.tolist()) == [2.0] * 9 + [5.0] * 9
 
 
 def test_what_cannot_be_rows_is_refused() -> None:
@@ -119,3 +180,15 @@ def test_rows_of_an_environment_that_failed_are_marked() -> None:
             assert (truncated[marks] & ~terminated[marks]).all()
             failed += int(marks.any())
         assert failed > 0
+
+
+@pytest.mark.parametrize("make_envs", [lambda: make(2), leaving_agents], ids=["native", "hosted"])
+@pytest.mark.parametrize("asked", [{"engine": "native"}, {"prefetch": 1}])
+def test_what_a_collector_refuses_of_rows_speaks_of_rows(make_envs: Any, asked: Any) -> None:
+    with make_envs().as_single_agent() as rows:
+        size = rows.single_observation_space.shape[0]
+        policy = rollouts.TorchPolicy(ActorCritic(size, 5), rows.single_action_space)
+        with pytest.raises(rollouts.SpecError, match="cannot be had of agents as rows: Python"):
+            rollouts.Collector(rows, policy, 4, **asked)
+        collector = rollouts.Collector(rows, policy, 4)
+        assert "its rows are agents" in collector.why_not_native

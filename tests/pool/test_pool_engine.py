@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +16,15 @@ import pytest
 
 import rollouts
 from rollouts import EngineError, ProtocolError, SpecError
-from rollouts.env_fns.hosted_engine import HostedEngine
-from rollouts.pool.engine import FEATURES, Engine
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.of_engine import OfEngine
+from rollouts.envs.engine import Engine
+from rollouts.envs.hosted.hosted_engine import HostedEngine
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.of_engine import OfEngine
+from rollouts.features import FEATURES
 
-KERNEL = "rollouts.device.kernel_engine:KernelEngine"
-PHYSICS = "rollouts.physics.physics_engine:PhysicsEngine"
-NATIVE = "rollouts.pool.native:NativeEngine"
+KERNEL = "rollouts.envs.kernel.kernel_engine:KernelEngine"
+PHYSICS = "rollouts.envs.physics.physics_engine:PhysicsEngine"
+NATIVE = "rollouts.envs.native:NativeEngine"
 CELLS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one agent": (NATIVE, "CartPole-v1", {}),
     "asynchronous": (NATIVE, "CartPole-v1", {"batch_size": 2}),
@@ -158,6 +160,22 @@ def test_a_face_that_refuses_its_engine_closes_it() -> None:
 def test_a_face_that_is_given_an_id_names_make_vec(face: Any) -> None:
     with pytest.raises(SpecError, match=r"takes an engine, got 'CartPole-v1': rollouts.make_vec"):
         face("CartPole-v1")
+
+
+@pytest.mark.parametrize("face", [rollouts.VectorEnv, rollouts.MultiAgentVectorEnv])
+@pytest.mark.parametrize("given", [None, 3, {}, object()])
+def test_a_face_refuses_what_is_no_engine(face: Any, given: Any) -> None:
+    expected = re.escape(f"{face.__name__} takes an engine, got {given!r}: rollouts.make_vec(id, ")
+    with pytest.raises(SpecError, match=expected):
+        face(given)
+
+
+@pytest.mark.parametrize("face", [rollouts.VectorEnv, rollouts.MultiAgentVectorEnv])
+def test_a_face_that_is_given_a_face_leaves_it_open(face: Any) -> None:
+    with rollouts.make_vec("CartPole-v1", 2) as env:
+        with pytest.raises(SpecError, match="it has one, a native pool, and is a VectorEnv alr"):
+            face(env)
+        env.reset()
 
 
 @pytest.mark.parametrize("env_id", ["Taxi-v4", "CartPole-v1", "TagGridWorld-v0"])

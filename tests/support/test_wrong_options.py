@@ -18,15 +18,6 @@ from torch import nn
 
 import rollouts
 from rollouts import Collector, RolloutsError, TorchPolicy
-from rollouts.cluster.coordinator import RolloutCoordinator
-from rollouts.distributed import (
-    CollectOptions,
-    FaultPolicy,
-    Inference,
-    Placement,
-    QueueLimits,
-    WeightTransport,
-)
 from rollouts.mujoco import Scaled, Uniform
 from rollouts.policies.native import Head, NativePolicy
 from rollouts.replay import ReplayBuffer, TableConfig
@@ -40,6 +31,15 @@ from rollouts.replay.config import (
     Stack,
 )
 from rollouts.returns import Gae, Nstep, gae, nstep
+from rollouts.workers import (
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    QueueLimits,
+    WeightTransport,
+)
+from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 BOX = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
 TWO = gymnasium.spaces.Discrete(2)
@@ -91,7 +91,7 @@ def coordinator(call: Any = lambda coordinator: None, **options: Any) -> Any:
         "rollout_length": 4,
         **options,
     }
-    with RolloutCoordinator("CartPole-v1", make_policy, **given) as made:
+    with RolloutCoordinator(given.pop("id", "CartPole-v1"), make_policy, **given) as made:
         return call(made)
 
 
@@ -117,9 +117,9 @@ def advantages(function: Any = gae, **options: Any) -> Any:
 # what is called -> what the message has to say
 Case = tuple[str, Callable[[], Any], str]
 MAKE: list[Case] = [
-    ("id that is a number", lambda: make(5), "env_id must be a str"),
+    ("id that is a number", lambda: make(5), "id must be a str"),
     ("id with a typing error", lambda: make("CartPol-v1"), "Did you mean CartPole-v1"),
-    ("no ids", lambda: make([]), "env_id"),
+    ("no ids", lambda: make([]), "id has 0 ids"),
     ("num_envs 0", lambda: make(num_envs=0), "num_envs is 0"),
     ("num_envs 2.0", lambda: make(num_envs=2.0), "num_envs is 2.0"),
     ("num_envs as text", lambda: make(num_envs="2"), "num_envs is '2'"),
@@ -303,6 +303,7 @@ FIELDS: list[Case] = [
     ("Inference cpus", lambda: Inference(num_cpus="x"), "num_cpus"),  # type: ignore[arg-type]
     ("Weights dtype", lambda: WeightTransport(dtype="x"), "dtype"),  # type: ignore[arg-type]
     ("Weights type", lambda: WeightTransport(type="float16"), "dtype"),  # type: ignore[call-arg]
+    ("coordinator ids", lambda: coordinator(id=["CartPole-v1"]), "id must be a str"),
     ("coordinator num_envs", lambda: coordinator(num_envs=4), "num_envs_per_worker=4"),
     ("coordinator num_cpus", lambda: coordinator(num_cpus=4), "placement"),
     ("coordinator placement", lambda: coordinator(placement={"num_cpus": 1}), "Placement"),

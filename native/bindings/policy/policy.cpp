@@ -16,12 +16,7 @@
 namespace py = pybind11;
 
 namespace rollouts {
-namespace {
 
-using Floats = py::array_t<float, py::array::c_style>;
-
-// Params are (name, size), operations (kind, inputs, params, numbers, size), as in
-// rollouts/policies/native.py. Network checks what they say.
 policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py::list& params,
                             std::vector<std::int32_t> outputs,
                             std::vector<std::int32_t> states) {
@@ -45,6 +40,12 @@ policy::Program ReadProgram(std::int32_t obs_size, const py::list& ops, const py
   return program;
 }
 
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style>;
+
+}  // namespace
+
 policy::HeadKind HeadKindOf(const std::string& name) {
   if (name == "categorical") return policy::HeadKind::kCategorical;
   if (name == "gaussian") return policy::HeadKind::kGaussian;
@@ -55,6 +56,8 @@ policy::HeadKind HeadKindOf(const std::string& name) {
                   "', expected categorical, multi_categorical, gaussian, tanh_gaussian or "
                   "epsilon_greedy");
 }
+
+namespace {
 
 // Checks the numbers of a head's elements, which kernels do not look at.
 void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nvec,
@@ -289,6 +292,7 @@ py::array_t<float> PyPolicy::Pack(const py::list& params) const {
 }
 
 void BindPolicy(py::module_& module) {
+  BindGradients(module);
   py::class_<PyPolicy, std::shared_ptr<PyPolicy>>(module, "NativePolicy")
       .def(py::init<std::int32_t, const py::list&, const py::list&, std::vector<std::int32_t>,
                     const py::dict&, std::vector<std::int32_t>>(),

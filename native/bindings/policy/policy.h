@@ -13,6 +13,16 @@
 
 namespace rollouts {
 
+// Params are (name, size), operations (kind, inputs, params, numbers, size), as in
+// rollouts/policies/native.py. Network checks what they say.
+policy::Program ReadProgram(std::int32_t obs_size, const pybind11::list& ops,
+                            const pybind11::list& params, std::vector<std::int32_t> outputs,
+                            std::vector<std::int32_t> states);
+
+policy::HeadKind HeadKindOf(const std::string& name);
+
+void BindGradients(pybind11::module_& module);
+
 // Methods hold the GIL. New weights make a new NativePolicy: who computes with the old one goes
 // on with it to the end. A copy keeps what it was copied with.
 class PyPolicy {

@@ -7,19 +7,23 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #define ROLLOUTS_POLICY_TARGET avx2
 #define ROLLOUTS_POLICY_LANES 8
 #pragma GCC target("avx2,fma")
 #include "kernels_of.h"
+#include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/loss_loops.h"
+#include "rollouts/policy/optimizer_loops.h"
 
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, Adam, Act};
   return &kKernels;
 }
 

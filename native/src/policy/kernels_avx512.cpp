@@ -7,14 +7,18 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #define ROLLOUTS_POLICY_TARGET avx512
 #define ROLLOUTS_POLICY_LANES 16
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
 #include "kernels_of.h"
+#include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/loss_loops.h"
+#include "rollouts/policy/optimizer_loops.h"
 
 namespace rollouts::policy {
 namespace {
@@ -29,7 +33,7 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, Adam, Act};
   return &kKernels;
 }
 

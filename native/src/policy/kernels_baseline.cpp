@@ -2,16 +2,19 @@
 // The kernels for what every machine of this architecture has; on x86-64 that is no fused
 // multiply-add, which is then emulated, exactly and slowly.
 #include "kernels_of.h"
+#include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/loss_loops.h"
+#include "rollouts/policy/optimizer_loops.h"
 
 namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, Adam, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, Adam, Act};
 #endif
   return &kKernels;
 }

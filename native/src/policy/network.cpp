@@ -16,15 +16,19 @@ struct KindFact {
   std::int32_t inputs;   // -1: any number
   std::int32_t numbers;  // likewise
   bool elementwise;      // element i of the result needs no other element of the first input than i
+  bool needs_inputs;     // for its gradient
 };
 
 // Kinds by the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
 const std::map<std::string, KindFact>& Kinds() {
-#define ROLLOUTS_EACH(Name, name, ...) {name, {OpKind::k##Name, 1, 0, true}},
-#define ROLLOUTS_WITH(Name, name, numbers, ...) {name, {OpKind::k##Name, 1, numbers, true}},
-#define ROLLOUTS_PAIR(Name, name, ...) {name, {OpKind::k##Name, 2, 0, true}},
+#define ROLLOUTS_EACH(Name, name, formula, needs, slope) \
+  {name, {OpKind::k##Name, 1, 0, true, needs}},
+#define ROLLOUTS_WITH(Name, name, numbers, formula, needs, slope) \
+  {name, {OpKind::k##Name, 1, numbers, true, needs}},
+#define ROLLOUTS_PAIR(Name, name, formula, needs, slope_x, slope_y) \
+  {name, {OpKind::k##Name, 2, 0, true, needs}},
 #define ROLLOUTS_LOOP(Name, name, inputs, numbers, elementwise) \
-  {name, {OpKind::k##Name, inputs, numbers, elementwise}},
+  {name, {OpKind::k##Name, inputs, numbers, elementwise, true}},
   static const std::map<std::string, KindFact> kinds{
       ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)};
 #undef ROLLOUTS_EACH
@@ -51,7 +55,7 @@ std::int32_t LinearBlock(std::int32_t outputs_left) {
   return outputs_left > 8 ? 16 : outputs_left > 4 ? 8 : 4;
 }
 
-Network::Network(const Program& program) : program_(program) {
+Network::Network(const Program& program, bool keeps) : program_(program), keeps_(keeps) {
   if (program_.obs_size < 1) throw SpecError("a network's observation has no features");
   // register 0, before those that operations write
   sizes_ = {std::accumulate(program_.states.begin(), program_.states.end(), program_.obs_size)};
@@ -179,6 +183,11 @@ bool Network::MayOverwrite(std::size_t index) const {
   // what was gathered stays as it is
   if (!FactOf(op.kind).second.elementwise || op.inputs[0] == 0) return false;
   const std::int32_t input = op.inputs[0];
+  // a gradient may need what it read, or what the operation before gave
+  const KindFact& before = FactOf(program_.ops[input - 1].kind).second;
+  if (keeps_ && (FactOf(op.kind).second.needs_inputs || (before.elementwise && before.inputs == 1))) {
+    return false;
+  }
   // a slice is a view of what others may read
   const OpKind source = program_.ops[input - 1].kind;
   if (source == OpKind::kSlice || sizes_[input] != op.size) return false;
@@ -207,17 +216,20 @@ void Network::LayOut() {
       num_rows_ += op.size;
     }
     rows_.push_back(row);
-    AddInstruction(op, row);
+    AddInstruction(static_cast<std::int32_t>(i), row);
   }
 }
 
-void Network::AddInstruction(const Op& op, std::int32_t out) {
+void Network::AddInstruction(std::int32_t index, std::int32_t out) {
+  const Op& op = program_.ops[index];
   // laid out already: there is nothing to compute
   if (op.kind == OpKind::kSlice) return;
   if (op.kind == OpKind::kConcat) {
-    for (const std::int32_t input : op.inputs) {
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const std::int32_t input = op.inputs[i];
       instructions_.push_back(
           {.kind = OpKind::kCopy, .out = out, .a = rows_[input], .size = sizes_[input]});
+      sources_.push_back({index, static_cast<std::int32_t>(i)});
       out += sizes_[input];
     }
     return;
@@ -258,6 +270,7 @@ void Network::AddInstruction(const Op& op, std::int32_t out) {
     step.b_size = static_cast<std::int32_t>(program_.params[op.params[0]].size / op.size);
   }
   instructions_.push_back(step);
+  sources_.push_back({index, 0});
 }
 
 std::vector<float> Network::Pack(std::span<const std::span<const float>> params) const {

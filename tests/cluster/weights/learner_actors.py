@@ -88,6 +88,7 @@ def start_killer(coordinator: Any, num_kills: int, seed: int) -> threading.Threa
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    killer = threading.Thread(target=kill)
+    # a test that has failed waits for no kills that no worker is left for
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     return killer

@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "rollouts/policy/backward.h"
 #include "rollouts/policy/heads.h"
+#include "rollouts/policy/losses.h"
 #include "rollouts/policy/network.h"
+#include "rollouts/policy/optimizers.h"
 
 namespace rollouts::policy {
 
@@ -17,6 +20,18 @@ struct Kernels {
   // lies in the first rows of `rows`, which has room for all registers and lies on a 64-byte border.
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
                   float* rows, std::int32_t columns);
+  // Adds the gradients of a chunk's parameters to `sums`, and leaves those of registers in the chunk.
+  // `params` are packed as for forward, `matrices` are the linear layers' weights by output.
+  void (*backward)(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
+                   const float* params, const float* matrices, const Chunk& chunk, float* sums);
+  // Adds the gradients of a group's outputs to `to`, and what the loss is made of to `sums`
+  // (kNumLossSums, kColumns). `room` is as large as the head's first input.
+  void (*ppo)(const Head& head, const HeadInputs& inputs, const float* value,
+              const ActedColumns& acted, const PpoRule& rule, float* room,
+              const HeadGradients& to, float* sums);
+  // One step of `size` weights, whose gradients count `scale` times.
+  void (*adam)(const AdamRule& rule, float scale, std::int64_t size, float* weights,
+               const float* gradients, float* means, float* squares);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };

@@ -127,15 +127,18 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   }
 }
 
-// Formulas of operations.h as functions. They are no lambdas: those do not take on the instruction
-// set of the file.
+// Words of the formulas of operations.h.
+Floats One(Mask holds) { return Select(holds, Splat(1.0f), Splat(0.0f)); }
+
+// Those formulas as functions. They are no lambdas: those do not take on the instruction set of the
+// file.
 Floats CopyOf(Floats x) { return x; }
-#define ROLLOUTS_EACH(Name, name, ...) \
-  Floats Name##Of(Floats x) { return __VA_ARGS__; }
-#define ROLLOUTS_WITH(Name, name, numbers, ...) \
-  Floats Name##Of(Floats x, float a, [[maybe_unused]] float b) { return __VA_ARGS__; }
-#define ROLLOUTS_PAIR(Name, name, ...) \
-  Floats Name##Of(Floats x, Floats y) { return __VA_ARGS__; }
+#define ROLLOUTS_EACH(Name, name, formula, ...) \
+  Floats Name##Of(Floats x) { return formula; }
+#define ROLLOUTS_WITH(Name, name, numbers, formula, ...) \
+  Floats Name##Of(Floats x, float a, [[maybe_unused]] float b) { return formula; }
+#define ROLLOUTS_PAIR(Name, name, formula, ...) \
+  Floats Name##Of(Floats x, Floats y) { return formula; }
 #define ROLLOUTS_LOOP(...)
 ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)
 #undef ROLLOUTS_EACH

@@ -19,10 +19,17 @@ std::int32_t LinearBlock(std::int32_t outputs_left);
 class Network {
  public:
   // Throws SpecError for a program that does not hold together: registers, sizes, parameters.
-  explicit Network(const Program& program);
+  // `keeps`: all registers that gradients need are there after the forward pass.
+  explicit Network(const Program& program, bool keeps = false);
 
   const Program& program() const { return program_; }
   std::span<const Instruction> instructions() const { return instructions_; }
+  // The operation that an instruction computes, or one input of a concat.
+  struct Source {
+    std::int32_t op;
+    std::int32_t input;
+  };
+  std::span<const Source> sources() const { return sources_; }  // one for each instruction
   std::int32_t num_rows() const { return num_rows_; }  // in the scratch memory
   std::int64_t num_packed() const { return num_packed_; }
   // Features of register 0, and those of them that are states.
@@ -30,6 +37,8 @@ class Network {
   std::int32_t state_size() const { return sizes_[0] - program_.obs_size; }
   // Row of the scratch memory at which output `index` begins, and how many it has; states follow
   // the other outputs.
+  std::int32_t row(std::int32_t reg) const { return rows_[reg]; }
+  std::int32_t size(std::int32_t reg) const { return sizes_[reg]; }
   std::int32_t output_row(std::size_t index) const { return rows_[program_.outputs[index]]; }
   std::int32_t output_size(std::size_t index) const { return sizes_[program_.outputs[index]]; }
   std::size_t num_outputs() const { return program_.outputs.size() - program_.states.size(); }
@@ -44,13 +53,15 @@ class Network {
   void CheckSizes(std::size_t index) const;
   void CheckOutputs() const;
   [[noreturn]] void Refuse(std::size_t index, const std::string& why) const;
-  void AddInstruction(const Op& op, std::int32_t out);
+  void AddInstruction(std::int32_t index, std::int32_t out);
   bool MayOverwrite(std::size_t index) const;
 
   const Program program_;
+  const bool keeps_;
   std::vector<std::int32_t> sizes_;  // registers'
   std::vector<std::int32_t> rows_;   // registers'
   std::vector<Instruction> instructions_;
+  std::vector<Source> sources_;
   // where the packed form of each parameter goes, by the operation that reads it
   struct Placed {
     std::int32_t param;

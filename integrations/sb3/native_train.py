@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PPO's `train` in native code, and when that can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rollouts.collecting.engine import why_slow
+from rollouts.errors import SpecError
+from rollouts.learner.native_learner import Losses, NativeLearner, PpoLoss
+from rollouts.machine.cpu_count import usable_cpus
+from rollouts.policies.native import NativePolicy
+
+from ..shared.missing import needs
+from .native_rollouts import check_engine
+from .policy_forward import has_hooks
+
+try:
+    from stable_baselines3.common.buffers import RolloutBuffer
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.utils import explained_variance
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+Array = NDArray[Any]
+
+
+class TrainReader:
+    """A model's policy and optimiser for native code, read again when they are other ones."""
+
+    def __init__(self) -> None:
+        # what the last `train` was made with: "native" or "torch", and why not native
+        self.engine, self.why_not = "", ""
+        self._learner: NativeLearner | None = None
+        self._seen: tuple[Any, ...] = ()
+
+    def choose(self, model: Any) -> NativeLearner | None:
+        """Returns what trains now; None for the algorithm's own method.
+
+        Raises:
+          SpecError: model.train_engine is none of the three, or "native" and not possible.
+        """
+        engine = check_engine(model.train_engine, "train_engine")
+        why_not = "train_engine='torch' was asked for" if engine == "torch" else _why_not(model)
+        learner: NativeLearner | None = None
+        if not why_not and engine == "auto":
+            why_not = why_slow()
+        if not why_not:
+            learner, why_not = self._read(model)
+        if why_not and engine == "native":
+            raise SpecError(f"train_engine='native' is not possible: {why_not}")
+        self.engine, self.why_not = "torch" if why_not else "native", why_not
+        return learner
+
+    def _read(self, model: Any) -> tuple[NativeLearner | None, str]:
+        # what it does in training alone, such as dropout, is read
+        model.policy.set_training_mode(True)
+        seen = (model.policy, model.policy.optimizer, *model.policy.modules())
+        try:
+            if self._seen == seen and self._learner and self._learner.is_as_read():
+                return self._learner, ""
+            self._seen, self._learner = seen, None
+            policy = NativePolicy.from_torch(
+                model.policy, model.action_space, model.observation_space
+            )
+            self._learner = NativeLearner(policy, model.policy.optimizer, usable_cpus())
+        except SpecError as error:
+            return None, str(error)
+        return self._learner, ""
+
+
+def train(learner: NativeLearner, model: Any) -> None:
+    """As `PPO.train`: the same minibatches, losses, steps and logs."""
+    policy, buffer = model.policy, model.rollout_buffer
+    model._update_learning_rate(policy.optimizer)
+    clip_range = float(model.clip_range(model._current_progress_remaining))
+    value_clip = model.clip_range_vf
+    if value_clip is not None:
+        value_clip = float(value_clip(model._current_progress_remaining))
+    loss = PpoLoss(
+        clip_range=clip_range,
+        value_clip_range=value_clip,
+        value_loss="clipped",
+        value_weight=model.vf_coef,
+        entropy_weight=model.ent_coef,
+        normalize_advantage=model.normalize_advantage,
+        target_kl=None if model.target_kl is None else 1.5 * model.target_kl,
+    )
+    rows = _rows(model, buffer)
+    count = len(rows["obs"])
+    epochs: list[Losses] = []
+    for epoch in range(model.n_epochs):
+        # the buffer's own draw
+        order = np.random.permutation(count)  # noqa: NPY002
+        batch = model.batch_size or count
+        found = learner.update(
+            rows, order, minibatch=batch, loss=loss, max_grad_norm=model.max_grad_norm
+        )
+        epochs.append(found)
+        model._n_updates += 1
+        if found.num_steps < -(-count // batch):
+            if model.verbose >= 1:
+                far = found.approx_kl[-1]
+                print(f"Early stopping at step {epoch} due to reaching max kl: {far:.2f}")
+            break
+    _log(model, epochs, loss)
+
+
+def _rows(model: Any, buffer: Any) -> dict[str, Array]:
+    """The buffer's rows in the order in which its own `get` has them, and leaves them."""
+    if not buffer.generator_ready:
+        names = ("observations", "actions", "values", "log_probs", "advantages", "returns")
+        for name in names:
+            setattr(buffer, name, buffer.swap_and_flatten(getattr(buffer, name)))
+        buffer.generator_ready = True
+    action = buffer.actions
+    if isinstance(model.action_space, spaces.Discrete):
+        action = action.astype(np.int64) - int(model.action_space.start)
+    return {
+        "obs": buffer.observations.reshape(len(action), -1),
+        "action": action,
+        "log_prob": buffer.log_probs,
+        "value": buffer.values,
+        "advantage": buffer.advantages,
+        "target": buffer.returns,
+    }
+
+
+def _log(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
+    record, buffer = model.logger.record, model.rollout_buffer
+
+    def mean(name: str) -> Any:
+        return np.mean(np.concatenate([getattr(each, name) for each in epochs]))
+
+    last = epochs[-1]
+    total = last.policy_loss[-1] - loss.entropy_weight * last.entropy[-1]
+    record("train/entropy_loss", -mean("entropy"))
+    record("train/policy_gradient_loss", mean("policy_loss"))
+    record("train/value_loss", mean("value_loss"))
+    # the algorithm's own is that of the last epoch, too
+    record("train/approx_kl", np.mean(last.approx_kl))
+    record("train/clip_fraction", mean("clip_fraction"))
+    record("train/loss", float(total + loss.value_weight * last.value_loss[-1]))
+    explained = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
+    record("train/explained_variance", explained)
+    if hasattr(model.policy, "log_std"):
+        record("train/std", torch.exp(model.policy.log_std).mean().item())
+    record("train/n_updates", model._n_updates, exclude="tensorboard")
+    record("train/clip_range", loss.clip_range)
+    if loss.value_clip_range is not None:
+        record("train/clip_range_vf", loss.value_clip_range)
+
+
+def _why_not(model: Any) -> str:
+    """The part of a model that native code does not train; "" for nothing."""
+    policy, buffer, space = model.policy, model.rollout_buffer, model.action_space
+    if type(buffer) is not RolloutBuffer:
+        return (
+            f"the rollout buffer is a {type(buffer).__name__}, expected Stable-Baselines3's own "
+            "RolloutBuffer"
+        )
+    if model.max_grad_norm is None:
+        return "max_grad_norm is None, which Stable-Baselines3's own train refuses"
+    if model.use_sde:
+        return "use_sde=True draws noise that native code does not have"
+    if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete):
+        return f"actions are of {space}, expected Discrete, MultiDiscrete or Box"
+    if isinstance(space, spaces.MultiDiscrete) and np.any(space.start):
+        return f"actions are of {space}, expected numbers from 0 on"
+    own = [
+        name
+        for name in ("evaluate_actions", "set_training_mode", "extract_features")
+        if getattr(type(policy), name) is not getattr(ActorCriticPolicy, name)
+    ]
+    if own:
+        return f"{type(policy).__name__} has its own {own[0]}"
+    if any(map(has_hooks, policy.modules())):
+        return "a layer has hooks, which native code would not call"
+    return ""

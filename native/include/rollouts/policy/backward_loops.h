@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers' gradients as loops over columns, compiled once for each instruction set; the including
+// file has chosen one.
+//
+// Each sum over columns or features is taken in one order, whatever the width of a vector: the
+// gradient of a matrix is a product whose lanes are the matrix' inputs, and not columns.
+#pragma once
+
+#include <utility>
+
+#include "rollouts/policy/backward.h"
+#include "rollouts/policy/layer_loops.h"
+
+namespace rollouts::policy {
+inline namespace ROLLOUTS_POLICY_TARGET {
+namespace {
+
+// Words of the slopes of operations.h.
+Floats SiluSlope(Floats x, Floats z) {
+  const Floats share = Sigmoid(x);
+  return share + z * (1.0f - share);
+}
+Floats GeluSlope(Floats x) {
+  const Floats below = 0.5f * (1.0f + Erf(x * 0.707106781186547524f));
+  return Fma(x * 0.398942280401432678f, Exp(x * x * -0.5f), below);
+}
+Floats GeluTanhSlope(Floats x) {
+  constexpr float kFactor = 0.797884560802865356f;
+  const Floats square = x * x;
+  const Floats y = Tanh(kFactor * Fma(square * x, Splat(0.044715f), x));
+  const Floats inner = kFactor * Fma(square, Splat(0.134145f), Splat(1.0f));
+  return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
+}
+// The share that x has of the gradient of the larger of two.
+Floats Share(Floats x, Floats y) {
+  return Select(x > y, Splat(1.0f), Select(x == y, Splat(0.5f), Splat(0.0f)));
+}
+
+// The slopes as functions; many read a part of what they are given.
+#define ROLLOUTS_EACH(Name, name, formula, needs, slope)                           \
+  Floats Name##Slope([[maybe_unused]] Floats x, [[maybe_unused]] Floats z, float, float) { \
+    return slope;                                                                  \
+  }
+#define ROLLOUTS_WITH(Name, name, numbers, formula, needs, slope)                  \
+  Floats Name##Slope([[maybe_unused]] Floats x, [[maybe_unused]] Floats z,         \
+                     [[maybe_unused]] float a, [[maybe_unused]] float b) {         \
+    return slope;                                                                  \
+  }
+#define ROLLOUTS_PAIR(Name, name, formula, needs, slope_x, slope_y)                            \
+  Floats Name##SlopeX([[maybe_unused]] Floats x, [[maybe_unused]] Floats y) { return slope_x; } \
+  Floats Name##SlopeY([[maybe_unused]] Floats x, [[maybe_unused]] Floats y) { return slope_y; }
+#define ROLLOUTS_LOOP(...)
+ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)
+#undef ROLLOUTS_EACH
+#undef ROLLOUTS_WITH
+#undef ROLLOUTS_PAIR
+
+// One group of columns of a chunk.
+struct Group {
+  const float* values;
+  float* gradients;
+};
+
+Group GroupOf(const Chunk& chunk, int group) {
+  const std::int64_t offset = std::int64_t{group} * chunk.num_rows * kColumns;
+  return {chunk.values + offset, chunk.gradients + offset};
+}
+
+// Adds to an input's gradient, or writes the first that it gets.
+void Give(float* to, Floats gradient, bool adds) {
+  Store(to, adds ? Load(to) + gradient : gradient);
+}
+
+template <Floats (*kSlope)(Floats, Floats, float, float)>
+void MapBack(const Instruction& step, const BackwardStep& back, const Group& group) {
+  const float* x = group.values + step.a * kColumns;
+  const float* z = group.values + step.out * kColumns;
+  const float* given = group.gradients + step.out * kColumns;
+  float* to = group.gradients + step.a * kColumns;
+  for (int i = 0; i < step.size * kColumns; i += kLanes) {
+    const Floats slope = kSlope(Load(x + i), Load(z + i), step.number[0], step.number[1]);
+    Give(to + i, Load(given + i) * slope, back.adds_a);
+  }
+}
+
+void CopyBack(const Instruction& step, const BackwardStep& back, const Group& group) {
+  const float* given = group.gradients + step.out * kColumns;
+  float* to = group.gradients + step.a * kColumns;
+  for (int i = 0; i < step.size * kColumns; i += kLanes) Give(to + i, Load(given + i), back.adds_a);
+}
+
+// A register that an operation reads: with one feature it meets all of the others'.
+struct Part {
+  int row;
+  int size;
+  int step() const { return size == 1 ? 0 : kColumns; }
+};
+
+// The gradient of `part`, by a slope of the two registers x and y.
+template <Floats (*kSlope)(Floats, Floats)>
+void PartBack(const Instruction& step, const Group& group, Part x, Part y, Part part, bool adds) {
+  const float* given = group.gradients + step.out * kColumns;
+  const float* x_values = group.values + x.row * kColumns;
+  const float* y_values = group.values + y.row * kColumns;
+  float* to = group.gradients + part.row * kColumns;
+  for (int v = 0; v < kColumns; v += kLanes) {
+    Floats sum = Splat(0.0f);
+    for (int k = 0; k < step.size; ++k) {
+      const Floats slope = kSlope(Load(x_values + k * x.step() + v), Load(y_values + k * y.step() + v));
+      const Floats gradient = Load(given + k * kColumns + v) * slope;
+      if (part.size == step.size) {
+        Give(to + k * kColumns + v, gradient, adds);
+      } else {
+        sum += gradient;
+      }
+    }
+    if (part.size != step.size) Give(to + v, sum, adds);
+  }
+}
+
+template <Floats (*kSlopeX)(Floats, Floats), Floats (*kSlopeY)(Floats, Floats)>
+void CombineBack(const Instruction& step, const BackwardStep& back, const Group& group) {
+  const Part x{step.a, step.a_size}, y{step.b, step.b_size};
+  // y first: what x had may lie where the result's gradient lies
+  if (back.wants_b) PartBack<kSlopeY>(step, group, x, y, y, back.adds_b);
+  if (back.wants_a) PartBack<kSlopeX>(step, group, x, y, x, back.adds_a);
+}
+
+Floats WhereHolds(Floats condition, Floats) { return One(condition != 0.0f); }
+Floats WhereNot(Floats condition, Floats) { return One(condition == 0.0f); }
+
+void WhereBack(const Instruction& step, const BackwardStep& back, const Group& group) {
+  const Part condition{step.a, step.a_size}, yes{step.b, step.b_size}, no{step.c, step.c_size};
+  if (back.wants_b) PartBack<WhereHolds>(step, group, condition, yes, yes, back.adds_b);
+  if (back.wants_c) PartBack<WhereNot>(step, group, condition, no, no, back.adds_c);
+}
+
+// Adds a group's gradients (size, kColumns) to sums of the same shape.
+void AddColumns(const float* gradients, int size, float* sums) {
+  for (int i = 0; i < size * kColumns; i += kLanes) {
+    Store(sums + i, Load(sums + i) + Load(gradients + i));
+  }
+}
+
+void LayerNormBack(const Instruction& step, const BackwardStep& back, const float* params,
+                   float* sums, const Group& group) {
+  const float* gain = step.weight < 0 ? nullptr : params + step.weight;
+  const float* x = group.values + step.a * kColumns;
+  const float* given = group.gradients + step.out * kColumns;
+  float* to = group.gradients + step.a * kColumns;
+  const float size = static_cast<float>(step.size);
+  if (back.bias_sum >= 0) AddColumns(given, step.size, sums + back.bias_sum);
+  for (int v = 0; v < kColumns; v += kLanes) {
+    Floats sum = Splat(0.0f), squares = Splat(0.0f);
+    for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
+    const Floats mean = sum / size;
+    for (int k = 0; k < step.size; ++k) {
+      const Floats off = Load(x + k * kColumns + v) - mean;
+      squares = Fma(off, off, squares);
+    }
+    const Floats scale = 1.0f / Sqrt(squares / size + step.number[0]);
+    // means of the gradient of what is normalised, and of their product
+    Floats gradients = Splat(0.0f), products = Splat(0.0f);
+    for (int k = 0; k < step.size; ++k) {
+      const Floats normal = (Load(x + k * kColumns + v) - mean) * scale;
+      Floats gradient = Load(given + k * kColumns + v);
+      if (back.weight_sum >= 0) {
+        float* gain_sum = sums + back.weight_sum + k * kColumns + v;
+        Store(gain_sum, Fma(gradient, normal, Load(gain_sum)));
+      }
+      if (gain) gradient = gradient * gain[k];
+      gradients += gradient;
+      products = Fma(gradient, normal, products);
+    }
+    if (!back.wants_a) continue;
+    gradients = gradients / size;
+    products = products / size;
+    for (int k = 0; k < step.size; ++k) {
+      const Floats normal = (Load(x + k * kColumns + v) - mean) * scale;
+      Floats gradient = Load(given + k * kColumns + v);
+      if (gain) gradient = gradient * gain[k];
+      Give(to + k * kColumns + v, scale * (gradient - gradients - normal * products), back.adds_a);
+    }
+  }
+}
+
+void EmbeddingBack(const Instruction& step, const BackwardStep& back, float* sums,
+                   const Group& group) {
+  const float* x = group.values + step.a * kColumns;
+  const float* given = group.gradients + step.out * kColumns;
+  for (int column = 0; column < kColumns; ++column) {
+    const int index = static_cast<int>(x[column]);
+    // as the forward pass reads it
+    const int entry = index < 0 || index >= step.b_size ? 0 : index;
+    float* row = sums + back.weight_sum + std::int64_t{entry} * step.size;
+    for (int k = 0; k < step.size; ++k) row[k] += given[k * kColumns + column];
+  }
+}
+
+// A vector of these lanes of `a` and, from kLanes on, of `b`.
+template <int... kLane>
+Floats Shuffle(Floats a, Floats b) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, kLane...);
+#else
+  return __builtin_shuffle(a, b, Ints{kLane...});
+#endif
+}
+
+// Lanes of two vectors whose blocks of kBlock lanes change places, the off-diagonal ones.
+template <int kBlock, int... kLane>
+Floats LowerOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
+  return Shuffle<(kLane & kBlock ? kLanes + kLane - kBlock : kLane)...>(a, b);
+}
+template <int kBlock, int... kLane>
+Floats UpperOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
+  return Shuffle<(kLane & kBlock ? kLanes + kLane : kLane + kBlock)...>(a, b);
+}
+
+template <int kBlock>
+void Swap(Floats (&rows)[kLanes]) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & kBlock) continue;
+    const Floats lower = LowerOf<kBlock>(rows[i], rows[i + kBlock], kAll);
+    rows[i + kBlock] = UpperOf<kBlock>(rows[i], rows[i + kBlock], kAll);
+    rows[i] = lower;
+  }
+  if constexpr (kBlock > 1) Swap<kBlock / 2>(rows);
+}
+
+// A register's features (size, kColumns) by column: (kColumns, padded). Features between the size and
+// the padded one are whatever lies behind the register.
+void Transpose(const float* from, int padded, float* to) {
+  for (int k = 0; k < padded; k += kLanes) {
+    for (int v = 0; v < kColumns; v += kLanes) {
+      Floats rows[kLanes];
+      for (int i = 0; i < kLanes; ++i) rows[i] = Load(from + (k + i) * kColumns + v);
+      Swap<kLanes / 2>(rows);
+      for (int i = 0; i < kLanes; ++i) Store(to + (v + i) * padded + k, rows[i]);
+    }
+  }
+}
+
+// kOutputs rows and kWide vectors of a matrix' gradient: of each column in turn, a fused
+// multiply-add of the output's gradient and the inputs.
+template <int kOutputs, int kWide>
+void SumWeights(const float* inputs, int padded, const float* gradients, std::int64_t group_size,
+                int groups, float* sums) {
+  Floats sum[kOutputs][kWide];
+  for (int o = 0; o < kOutputs; ++o) {
+    for (int w = 0; w < kWide; ++w) sum[o][w] = Load(sums + o * padded + w * kLanes);
+  }
+  for (int g = 0; g < groups; ++g) {
+    for (int c = 0; c < kColumns; ++c) {
+      const float* row = inputs + (g * kColumns + c) * padded;
+      Floats x[kWide];
+      for (int w = 0; w < kWide; ++w) x[w] = Load(row + w * kLanes);
+      for (int o = 0; o < kOutputs; ++o) {
+        const Floats gradient = Splat(gradients[g * group_size + o * kColumns + c]);
+        for (int w = 0; w < kWide; ++w) sum[o][w] = Fma(gradient, x[w], sum[o][w]);
+      }
+    }
+  }
+  for (int o = 0; o < kOutputs; ++o) {
+    for (int w = 0; w < kWide; ++w) Store(sums + o * padded + w * kLanes, sum[o][w]);
+  }
+}
+
+// All outputs of kWide vectors of inputs.
+template <int kWide>
+void SumWeightColumns(const float* inputs, int padded, const float* gradients,
+                      std::int64_t group_size, int groups, int outputs, float* sums) {
+  // as many sums as registers allow
+  constexpr int kTile = (kLanes == 16 ? 24 : 12) / kWide;
+  int o = 0;
+  for (; o + kTile <= outputs; o += kTile) {
+    SumWeights<kTile, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
+                             sums + o * padded);
+  }
+  for (; o + 2 <= outputs; o += 2) {
+    SumWeights<2, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
+                         sums + o * padded);
+  }
+  if (o < outputs) {
+    SumWeights<1, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
+                         sums + o * padded);
+  }
+}
+
+// kTile inputs' gradients: outputs in their order, each a fused multiply-add.
+template <int kTile, int kWide>
+void SumInputs(const float* matrix, int padded, const float* given, int outputs, float* to,
+               int left, bool adds) {
+  Floats sum[kTile][kWide];
+  for (int k = 0; k < kTile; ++k) {
+    for (int v = 0; v < kWide; ++v) sum[k][v] = Splat(0.0f);
+  }
+#pragma GCC unroll 4
+  for (int o = 0; o < outputs; ++o) {
+    Floats column[kWide];
+    for (int v = 0; v < kWide; ++v) column[v] = Load(given + o * kColumns + v * kLanes);
+    for (int k = 0; k < kTile; ++k) {
+      const Floats weight = Splat(matrix[o * padded + k]);
+      for (int v = 0; v < kWide; ++v) sum[k][v] = Fma(weight, column[v], sum[k][v]);
+    }
+  }
+  for (int k = 0; k < kTile && k < left; ++k) {
+    for (int v = 0; v < kWide; ++v) Give(to + k * kColumns + v * kLanes, sum[k][v], adds);
+  }
+}
+
+void LinearBack(const Instruction& step, const BackwardStep& back, const float* matrices,
+                float* sums, const Chunk& chunk) {
+  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
+  const float* given = chunk.gradients + step.out * kColumns;
+  const int padded = back.padded;
+  for (int g = 0; g < chunk.groups && back.bias_sum >= 0; ++g) {
+    AddColumns(given + g * group_size, step.size, sums + back.bias_sum);
+  }
+  if (back.weight_sum >= 0) {
+    float* transposed = chunk.transposed + back.transposed;
+    for (int g = 0; g < chunk.groups && back.transposes; ++g) {
+      Transpose(chunk.values + g * group_size + step.a * kColumns, padded,
+                transposed + g * kColumns * padded);
+    }
+    constexpr int kWide = 2;
+    int k = 0;
+    for (; k + kWide * kLanes <= padded; k += kWide * kLanes) {
+      SumWeightColumns<kWide>(transposed + k, padded, given, group_size, chunk.groups, step.size,
+                              sums + back.weight_sum + k);
+    }
+    for (; k < padded; k += kLanes) {
+      SumWeightColumns<1>(transposed + k, padded, given, group_size, chunk.groups, step.size,
+                          sums + back.weight_sum + k);
+    }
+  }
+  if (!back.wants_a) return;
+  constexpr int kVectors = kColumns / kLanes;
+  constexpr int kWide = kVectors < 2 ? kVectors : 2;
+  constexpr int kTile = (kLanes == 16 ? 16 : 12) / kWide;
+  for (int g = 0; g < chunk.groups; ++g) {
+    for (int k = 0; k < step.a_size; k += kTile) {
+      float* to = chunk.gradients + g * group_size + (step.a + k) * kColumns;
+      for (int v = 0; v < kVectors; v += kWide) {
+        SumInputs<kTile, kWide>(matrices + back.matrix + k, padded,
+                                given + g * group_size + v * kLanes, step.size, to + v * kLanes,
+                                step.a_size - k, back.adds_a);
+      }
+    }
+  }
+}
+
+void OneBack(const Instruction& step, const BackwardStep& back, const float* params, float* sums,
+             const Group& group) {
+  switch (step.kind) {
+    case OpKind::kCopy: return CopyBack(step, back, group);
+    case OpKind::kLayerNorm: return LayerNormBack(step, back, params, sums, group);
+    case OpKind::kEmbedding: return EmbeddingBack(step, back, sums, group);
+    case OpKind::kConstant:
+      return AddColumns(group.gradients + step.out * kColumns, step.size, sums + back.weight_sum);
+    case OpKind::kWhere: return WhereBack(step, back, group);
+#define ROLLOUTS_EACH(Name, ...) \
+  case OpKind::k##Name: return MapBack<Name##Slope>(step, back, group);
+#define ROLLOUTS_PAIR(Name, ...) \
+  case OpKind::k##Name: return CombineBack<Name##SlopeX, Name##SlopeY>(step, back, group);
+      ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_EACH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)
+#undef ROLLOUTS_EACH
+#undef ROLLOUTS_PAIR
+#undef ROLLOUTS_LOOP
+    case OpKind::kLinear:
+    case OpKind::kLiteral:
+    case OpKind::kConcat:
+    case OpKind::kSlice: return;
+  }
+}
+
+bool GivesAny(const BackwardStep& back) {
+  return back.wants_a || back.wants_b || back.wants_c || back.weight_sum >= 0 || back.bias_sum >= 0;
+}
+
+// As Kernels::backward.
+void Backward(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
+              const float* params, const float* matrices, const Chunk& chunk, float* sums) {
+  for (std::int32_t i = count - 1; i >= 0; --i) {
+    const Instruction& step = instructions[i];
+    if (!GivesAny(steps[i])) continue;
+    if (step.kind == OpKind::kLinear) {
+      LinearBack(step, steps[i], matrices, sums, chunk);
+      continue;
+    }
+    for (int g = 0; g < chunk.groups; ++g) {
+      OneBack(step, steps[i], params, sums, GroupOf(chunk, g));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ROLLOUTS_POLICY_TARGET
+}  // namespace rollouts::policy

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses as loops over columns, compiled once for each instruction set; the including file has
+// chosen one.
+#pragma once
+
+#include "rollouts/policy/head_loops.h"
+#include "rollouts/policy/losses.h"
+
+namespace rollouts::policy {
+inline namespace ROLLOUTS_POLICY_TARGET {
+namespace {
+
+// Log-density and entropy of the actions that a batch holds, of a vector of columns.
+struct Density {
+  Floats log_prob;
+  Floats entropy;
+};
+
+// Adds one element of a discrete action. `shares` (size, kColumns) are kept for the gradient.
+void AddElement(const float* logits, const std::int32_t* index, int size, float* shares,
+                Density& density) {
+  const Softmax softmax = SoftmaxOf(logits, size, shares);
+  const Floats log_sum = Log(softmax.sum);
+  const Ints action = LoadInts(reinterpret_cast<const std::uint32_t*>(index));
+  Floats chosen = Splat(0.0f);
+  for (int a = 0; a < size; ++a) {
+    chosen = Select(action == a, Load(logits + a * kColumns) - softmax.most, chosen);
+  }
+  density.log_prob += chosen - log_sum;
+  density.entropy += EntropyOf(logits, size, shares, softmax, log_sum);
+  // probabilities from here on
+  const Floats part = 1.0f / softmax.sum;
+  for (int a = 0; a < size; ++a) Store(shares + a * kColumns, Load(shares + a * kColumns) * part);
+}
+
+// The gradient of one element's logits: what the loss gives for log-density and entropy.
+void GiveElement(const float* logits, const std::int32_t* index, int size, const float* shares,
+                 const Density& given, float* to) {
+  const Ints action = LoadInts(reinterpret_cast<const std::uint32_t*>(index));
+  // this element's largest logit, from which log p is measured
+  Floats most = Load(logits);
+  for (int a = 1; a < size; ++a) {
+    const Floats logit = Load(logits + a * kColumns);
+    most = Select(logit > most, logit, most);
+  }
+  Floats weighted = Splat(0.0f);
+  for (int a = 0; a < size; ++a) {
+    const Floats share = Load(shares + a * kColumns);
+    const Floats off = Load(logits + a * kColumns) - most;
+    weighted = Fma(share, Select(share > 0.0f, off, Splat(0.0f)), weighted);
+  }
+  for (int a = 0; a < size; ++a) {
+    const Floats share = Load(shares + a * kColumns);
+    const Floats off = Load(logits + a * kColumns) - most;
+    // dH/dl = -p (log p + H) = -p (off - sum of p off)
+    const Floats spread = share * Select(share > 0.0f, off - weighted, Splat(0.0f));
+    const Floats one = Select(action == a, Splat(1.0f), Splat(0.0f));
+    Give(to + a * kColumns, Fma(given.log_prob, one - share, -given.entropy * spread), true);
+  }
+}
+
+constexpr float kLogGaussianPeak = kHalfLogTwoPi;
+
+// Adds one number of a Gaussian action.
+void AddNumber(Floats mean, Floats log_std, Floats action, Density& density) {
+  const Floats off = (action - mean) * Exp(-log_std);
+  density.log_prob += Fma(off * off, Splat(-0.5f), -log_std) - kLogGaussianPeak;
+  density.entropy += log_std + (0.5f + kLogGaussianPeak);
+}
+
+void GiveNumber(Floats mean, Floats log_std, Floats action, const Density& given, float* to_mean,
+                float* to_log_std) {
+  const Floats scale = Exp(-log_std);
+  const Floats off = (action - mean) * scale;
+  Give(to_mean, given.log_prob * off * scale, true);
+  Give(to_log_std, Fma(given.log_prob, Fma(off, off, Splat(-1.0f)), given.entropy), true);
+}
+
+Density DensityOf(const Head& head, const HeadInputs& in, const ActedColumns& acted, int v,
+                  float* room) {
+  Density density{Splat(0.0f), Splat(0.0f)};
+  if (head.kind == HeadKind::kGaussian) {
+    for (int d = 0; d < in.size; ++d) {
+      AddNumber(Load(in.first + d * kColumns + v),
+                Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v),
+                Load(acted.box + d * kColumns + v), density);
+    }
+    return density;
+  }
+  int row = 0;
+  const int elements = head.kind == HeadKind::kCategorical ? 1 : in.num_elements;
+  for (int e = 0; e < elements; ++e) {
+    const int size = head.kind == HeadKind::kCategorical ? in.size : in.nvec[e];
+    AddElement(in.first + row * kColumns + v, acted.index + e * kColumns + v, size,
+               room + row * kColumns + v, density);
+    row += size;
+  }
+  return density;
+}
+
+void GiveDensity(const Head& head, const HeadInputs& in, const ActedColumns& acted, int v,
+                 const float* room, const Density& given, const HeadGradients& to) {
+  if (head.kind == HeadKind::kGaussian) {
+    for (int d = 0; d < in.size; ++d) {
+      const int second = (in.second_size == 1 ? 0 : d * kColumns) + v;
+      GiveNumber(Load(in.first + d * kColumns + v), Load(in.second + second),
+                 Load(acted.box + d * kColumns + v), given, to.first + d * kColumns + v,
+                 to.second + second);
+    }
+    return;
+  }
+  int row = 0;
+  const int elements = head.kind == HeadKind::kCategorical ? 1 : in.num_elements;
+  for (int e = 0; e < elements; ++e) {
+    const int size = head.kind == HeadKind::kCategorical ? in.size : in.nvec[e];
+    GiveElement(in.first + row * kColumns + v, acted.index + e * kColumns + v, size,
+                room + row * kColumns + v, given, to.first + row * kColumns + v);
+    row += size;
+  }
+}
+
+// The value's loss, and its gradient.
+Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* value, int v,
+                 Floats weight, float* to) {
+  const Floats now = Load(value + v), target = Load(acted.target + v);
+  const Floats error = now - target;
+  Floats loss = error * error, slope = 2.0f * error;
+  if (rule.value_clip >= 0.0f) {
+    const Floats old = Load(acted.value + v);
+    const Floats moved = now - old;
+    const Floats limit = Splat(rule.value_clip);
+    const Floats bounded = old + AtMost(AtLeast(moved, -limit), limit) - target;
+    const Floats other = bounded * bounded;
+    const Mask inside = (moved >= -limit) & (moved <= limit);
+    const Floats other_slope = Select(inside, 2.0f * bounded, Splat(0.0f));
+    const Mask takes = rule.value_worse ? other > loss : Mask{} == 0;
+    const Mask equal = rule.value_worse ? other == loss : Mask{};
+    slope = Select(takes, other_slope, Select(equal, 0.5f * (slope + other_slope), slope));
+    loss = Select(takes, other, loss);
+  }
+  Give(to + v, weight * rule.value_weight * slope, true);
+  return loss;
+}
+
+// As Kernels::ppo.
+void Ppo(const Head& head, const HeadInputs& in, const float* value, const ActedColumns& acted,
+         const PpoRule& rule, float* room, const HeadGradients& to, float* sums) {
+  for (int v = 0; v < kColumns; v += kLanes) {
+    const Floats weight = Load(acted.weight + v);
+    const Density density = DensityOf(head, in, acted, v, room);
+    const Floats moved = density.log_prob - Load(acted.log_prob + v);
+    const Floats ratio = Exp(moved);
+    const Floats advantage = Load(acted.advantage + v);
+    const Floats low = Splat(rule.low), high = Splat(rule.high);
+    const Floats plain = ratio * advantage;
+    const Floats bounded = AtMost(AtLeast(ratio, low), high) * advantage;
+    const Mask inside = (ratio >= low) & (ratio <= high);
+    // where both are one number the gradient is that of either, and 0 beyond the limit
+    const Mask counts = inside | (plain < bounded);
+    const Floats gain = Select(plain < bounded, plain, bounded);
+    const Density given{Select(counts, -plain, Splat(0.0f)) * weight,
+                        Splat(-rule.entropy_weight) * weight};
+    GiveDensity(head, in, acted, v, room, given, to);
+    const Floats value_loss =
+        value ? ValueLoss(rule, acted, value, v, weight, to.value) : Splat(0.0f);
+    const Floats found[kNumLossSums] = {-gain, value_loss, density.entropy, (ratio - 1.0f) - moved,
+                                        Select(inside, Splat(0.0f), Splat(1.0f))};
+    for (int i = 0; i < kNumLossSums; ++i) {
+      float* sum = sums + i * kColumns + v;
+      Store(sum, Fma(found[i], weight, Load(sum)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ROLLOUTS_POLICY_TARGET
+}  // namespace rollouts::policy

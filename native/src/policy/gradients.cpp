@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/policy/gradients.h"
+
+#include <algorithm>
+
+#include "policy/columns.h"
+#include "rollouts/policy/kernels.h"
+
+namespace rollouts::policy {
+namespace {
+
+constexpr std::int32_t kBlock = 16;
+
+std::int32_t Padded(std::int32_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
+
+// The sum over lanes, in a fixed tree.
+float AddLanes(const float* from) {
+  float lanes[kColumns];
+  std::copy(from, from + kColumns, lanes);
+  for (std::int32_t half = kColumns / 2; half > 0; half /= 2) {
+    for (std::int32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+float* OnALine(std::vector<float>& memory, std::int64_t floats) {
+  memory.resize(std::max(memory.size(), static_cast<std::size_t>(floats) + kBlock));
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+}  // namespace
+
+Gradients::Gradients(const Program& program, const std::vector<bool>& trained)
+    : network_(program, true) {
+  Plan(trained);
+}
+
+// Registers whose gradients lead to a trained parameter.
+std::vector<bool> Gradients::FindWanted(const std::vector<bool>& trained) const {
+  std::vector<bool> wanted{false};
+  for (const Op& op : network_.program().ops) {
+    bool wants = false;
+    for (const std::int32_t param : op.params) wants = wants || trained[param];
+    for (const std::int32_t input : op.inputs) wants = wants || wanted[input];
+    wanted.push_back(wants);
+  }
+  return wanted;
+}
+
+void Gradients::Plan(const std::vector<bool>& trained) {
+  const Program& program = network_.program();
+  const std::vector<bool> wanted = FindWanted(trained);
+  steps_.resize(network_.instructions().size());
+  PlanInputs(wanted);
+  std::vector<bool> transposed(program.ops.size() + 1, false);
+  std::vector<std::int64_t> places(program.ops.size() + 1, -1);
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    const std::int32_t index = network_.sources()[i].op;
+    const Op& op = program.ops[index];
+    PlanSums(index, trained, steps_[i]);
+    if (op.kind != OpKind::kLinear) continue;
+    PlanLinear(index, steps_[i]);
+    if (steps_[i].weight_sum < 0) continue;
+    // a register that several layers read is laid out by column once
+    std::int64_t& place = places[op.inputs[0]];
+    steps_[i].transposes = place < 0;
+    if (place < 0) {
+      place = num_transposed_;
+      num_transposed_ += std::int64_t{kChunkColumns} * steps_[i].padded;
+    }
+    steps_[i].transposed = place;
+  }
+}
+
+// Finds who writes the gradient of each register first, and which must be 0 before.
+void Gradients::PlanInputs(const std::vector<bool>& wanted) {
+  const Program& program = network_.program();
+  // several names of the same rows: all add
+  std::vector<bool> shared(wanted.size(), false), written(wanted.size(), false);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].kind != OpKind::kSlice) continue;
+    shared[i + 1] = shared[program.ops[i].inputs[0]] = true;
+  }
+  for (const std::int32_t output : program.outputs) shared[output] = true;
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    const auto [op_index, input_index] = network_.sources()[i];
+    const Op& op = program.ops[op_index];
+    if (!wanted[op_index + 1]) continue;
+    BackwardStep& step = steps_[i];
+    bool* wants[] = {&step.wants_a, &step.wants_b, &step.wants_c};
+    bool* adds[] = {&step.adds_a, &step.adds_b, &step.adds_c};
+    const bool copy = network_.instructions()[i].kind == OpKind::kCopy;
+    // as the kernels go through them: the last input first, but of a where
+    const bool forwards = op.kind == OpKind::kWhere;
+    const auto count = static_cast<std::int32_t>(copy ? 1 : op.inputs.size());
+    for (std::int32_t n = 0; n < count; ++n) {
+      const std::int32_t place = forwards ? n : count - 1 - n;
+      const std::int32_t input = op.inputs[copy ? input_index : place];
+      if (!wanted[input] || (op.kind == OpKind::kWhere && place == 0)) continue;
+      *wants[place] = true;
+      *adds[place] = shared[input] || written[input];
+      written[input] = true;
+    }
+  }
+  for (std::size_t reg = 0; reg < wanted.size(); ++reg) {
+    if (!wanted[reg] || (written[reg] && !shared[reg])) continue;
+    const auto name = static_cast<std::int32_t>(reg);
+    zeroed_.emplace_back(network_.row(name), network_.size(name));
+  }
+  for (const std::int32_t output : program.outputs) {
+    zeroed_.emplace_back(network_.row(output), network_.size(output));
+  }
+}
+
+void Gradients::PlanLinear(std::size_t index, BackwardStep& step) {
+  const Op& op = network_.program().ops[index];
+  const std::int32_t inputs = network_.size(op.inputs[0]);
+  step.padded = Padded(inputs);
+  if (!step.wants_a) return;
+  step.matrix = num_matrices_;
+  matrices_.push_back({op.params[0], num_matrices_, op.size, inputs, step.padded});
+  num_matrices_ += std::int64_t{op.size} * step.padded;
+}
+
+void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, BackwardStep& step) {
+  const Op& op = network_.program().ops[index];
+  for (std::size_t i = 0; i < op.params.size(); ++i) {
+    const std::int32_t param = op.params[i];
+    if (!trained[param]) continue;
+    (i == 0 ? step.weight_sum : step.bias_sum) = num_sums_;
+    Sum sum{param, num_sums_, op.size, 0, kColumns};
+    if (i == 0 && op.kind == OpKind::kLinear) {
+      sum.columns = network_.size(op.inputs[0]);
+      sum.padded = Padded(sum.columns);
+    } else if (op.kind == OpKind::kEmbedding) {
+      sum.columns = sum.padded = op.size;
+      sum.rows = static_cast<std::int32_t>(network_.program().params[param].size / op.size);
+    }
+    num_sums_ += (std::int64_t{sum.rows} * sum.padded + kBlock - 1) / kBlock * kBlock;
+    sums_.push_back(sum);
+  }
+}
+
+void Gradients::Pack(std::span<const std::span<const float>> params, Weights& weights) const {
+  weights.packed = network_.Pack(params);
+  // what is padding is read and not stored
+  weights.matrices.resize(static_cast<std::size_t>(num_matrices_ + kBlock), 0.0f);
+  for (const Matrix& matrix : matrices_) {
+    const float* from = params[matrix.param].data();
+    float* to = weights.matrices.data() + matrix.offset;
+    for (std::int32_t o = 0; o < matrix.outputs; ++o) {
+      std::copy(from, from + matrix.inputs, to);
+      from += matrix.inputs;
+      to += matrix.padded;
+    }
+  }
+}
+
+void Gradients::Run(const Weights& weights, std::int64_t first, std::int64_t last, const Load& load,
+                    const Loss& loss, Room& room, float* sums) const {
+  const Kernels& kernels = BestKernels();
+  const std::int64_t group_size = std::int64_t{network_.num_rows()} * kColumns;
+  // transposing reads up to a block behind a register
+  float* values = OnALine(room.values, kChunkGroups * group_size + kBlock * kColumns);
+  float* gradients = OnALine(room.gradients, kChunkGroups * group_size);
+  float* transposed = OnALine(room.transposed, num_transposed_);
+  const auto instructions = network_.instructions();
+  const auto count = static_cast<std::int32_t>(instructions.size());
+  while (first < last) {
+    std::int32_t groups = 0;
+    for (; groups < kChunkGroups && first < last; ++groups) {
+      const auto columns = static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, last - first));
+      float* rows = values + groups * group_size;
+      float* given = gradients + groups * group_size;
+      load(first, columns, rows);
+      // columns that nobody wants compute as the first does, and have no gradient
+      for (std::int32_t k = 0; k < network_.input_size() && columns < kColumns; ++k) {
+        float* feature = rows + k * kColumns;
+        std::fill(feature + columns, feature + kColumns, feature[0]);
+      }
+      kernels.forward(instructions.data(), count, weights.packed.data(), rows, kColumns);
+      for (const auto& [row, size] : zeroed_) {
+        std::fill_n(given + row * kColumns, size * kColumns, 0.0f);
+      }
+      loss({&network_, rows, given, first, columns});
+      first += columns;
+    }
+    const Chunk chunk{values, gradients, transposed, network_.num_rows(), groups};
+    kernels.backward(instructions.data(), steps_.data(), count, weights.packed.data(),
+                     weights.matrices.data(), chunk, sums);
+  }
+}
+
+void Gradients::Unpack(const float* sums, std::span<float* const> gradients) const {
+  for (const Sum& sum : sums_) {
+    float* to = gradients[sum.param];
+    const float* from = sums + sum.offset;
+    for (std::int32_t row = 0; row < sum.rows; ++row, from += sum.padded) {
+      if (sum.columns == 0) {
+        *to++ += AddLanes(from);
+      } else {
+        for (std::int32_t k = 0; k < sum.columns; ++k) *to++ += from[k];
+      }
+    }
+  }
+}
+
+}  // namespace rollouts::policy

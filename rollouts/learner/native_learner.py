@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`NativeLearner`: PPO's gradient steps in native code, on the module's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
+from rollouts.policies.native_heads import nvec_of
+from rollouts.policies.program import Param
+from rollouts.support.extras import needs
+
+with needs("torch", "NativeLearner"):
+    import torch
+    from torch import Tensor
+
+Array = NDArray[Any]
+
+_HEADS = ("categorical", "multi_categorical", "gaussian")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PpoLoss:
+    """PPO's clipped loss (Schulman et al. 2017): the policy's, `value_weight` times the value's
+    squared error, and -`entropy_weight` times the entropy.
+
+    Attributes:
+      clip_range: Limit of the ratio of probabilities, from 1.
+      value_clip_range: Limit of the value's distance from what it was; None: no limit.
+      value_loss: "clipped": the error of the limited value counts, as in Stable-Baselines3;
+        "worse": the larger of both errors, as in OpenAI's Baselines and CleanRL.
+      normalize_advantage: Whether advantages have mean 0 and deviation 1 in each minibatch.
+      target_kl: An update ends before the minibatch whose approximate KL divergence is beyond it;
+        None: never.
+    """
+
+    clip_range: float = 0.2
+    value_clip_range: float | None = None
+    value_loss: str = "worse"
+    value_weight: float = 0.5
+    entropy_weight: float = 0.0
+    normalize_advantage: bool = True
+    target_kl: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Parts of an update: (K,) float32, one number for each minibatch.
+
+    Attributes:
+      policy_loss, value_loss, entropy, approx_kl, clip_fraction: Means over the minibatch.
+      grad_norm: Norm of all gradients before they were clipped.
+      num_steps: Gradient steps made: K, or K - 1 where `target_kl` ended the update.
+    """
+
+    policy_loss: NDArray[np.float32]
+    value_loss: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    approx_kl: NDArray[np.float32]
+    clip_fraction: NDArray[np.float32]
+    grad_norm: NDArray[np.float32]
+    num_steps: int
+
+
+class NativeLearner:
+    """Gradient steps of a module, by its optimiser's formula and on its own memory.
+
+    Parameters and the state of torch.optim.Adam or AdamW are changed in place: all that hold the
+    module or the optimiser see each step, and a training may go on with torch at any time.
+    Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
+    or the instruction set.
+    """
+
+    def __init__(
+        self, policy: NativePolicy, optimizer: torch.optim.Optimizer, num_threads: int = 1
+    ) -> None:
+        """Reads what the module computes and what the optimiser changes.
+
+        Args:
+          policy: `NativePolicy.from_torch` of an actor-critic module.
+          optimizer: torch.optim.Adam or AdamW over the module's parameters.
+          num_threads: Threads that share a large minibatch.
+
+        Raises:
+          SpecError: The module has memory, no value or another head, parameters on a GPU or of
+            another type; the optimiser has settings that native code does not have.
+        """
+        if policy.state_shapes:
+            raise SpecError("the module has memory, which NativeLearner does not train")
+        if policy.head.kind not in _HEADS:
+            expected = ", ".join(_HEADS)
+            raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
+        num_outputs = 3 if policy.head.kind == "gaussian" else 2
+        if len(policy.program.outputs) != num_outputs:
+            raise SpecError("the module gives no value, which PPO trains")
+        self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
+        tensors = policy.sources.tensors()
+        self._named = {param.name: tensors[param.name] for param in policy.program.params}
+        self._shapes = {name: each.shape for name, each in self._named.items()}
+        # a tensor that the module has under several names is one
+        self._tensors = list({id(each): each for each in self._named.values()}.values())
+        self._places = {id(each): place for place, each in enumerate(self._tensors)}
+        self._check_module()
+        _settings(optimizer)
+        self._make(self._find_trained())
+
+    def update(
+        self,
+        rows: Mapping[str, Array],
+        order: NDArray[np.int64],
+        *,
+        minibatch: int,
+        loss: PpoLoss,
+        max_grad_norm: float | None = None,
+    ) -> Losses:
+        """Makes a gradient step for each minibatch of `order`.
+
+        Args:
+          rows: `obs` (N, obs_size), `action` (N,) or (N, d), and `log_prob`, `value`, `advantage`,
+            `target` (N,), the last one of the value.
+          order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
+            have fewer.
+          minibatch: Rows of a gradient step.
+          max_grad_norm: Limit of the norm of all gradients together; None: no limit.
+
+        Raises:
+          SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
+            gradient is NaN or infinite: the weights are those before its minibatch.
+        """
+        arrays = self._check_rows(rows, order, minibatch)
+        self._check_module()
+        group = _settings(self._optimizer)
+        trained = self._find_trained()
+        if [id(each) for each in trained] != [id(each) for each in self._trained]:
+            self._make(trained)
+        state = {id(each): self._state(each) for each in self._trained}
+        steps = {int(each["step"].item()) for each in state.values()}
+        if len(steps) != 1:
+            raise SpecError(
+                f"the optimiser's parameters have made {sorted(steps)} steps, expected one number"
+            )
+        sources = [(each.detach().numpy(), *_kept(state.get(id(each)))) for each in self._tensors]
+        settings = {
+            "clip": loss.clip_range,
+            "value_clip": -1.0 if loss.value_clip_range is None else loss.value_clip_range,
+            "value_worse": loss.value_loss == "worse",
+            "value_weight": loss.value_weight,
+            "entropy_weight": loss.entropy_weight,
+            "normalizes": loss.normalize_advantage,
+            "target_kl": -1.0 if loss.target_kl is None else loss.target_kl,
+            "max_norm": -1.0 if max_grad_norm is None else max_grad_norm,
+            "lr": float(group["lr"]),
+            "beta1": group["betas"][0],
+            "beta2": group["betas"][1],
+            "eps": group["eps"],
+            "weight_decay": group["weight_decay"],
+            "decays_apart": isinstance(self._optimizer, torch.optim.AdamW),
+            "steps": steps.pop(),
+        }
+        made_before = self._native.num_steps
+        try:
+            found = self._native.update(sources, arrays, order, minibatch, settings)
+        finally:
+            # also those before a minibatch that was refused
+            made = self._native.num_steps - made_before
+            for each in state.values():
+                each["step"].add_(made)
+            # as torch's own in-place operations: autograd refuses what it saved before
+            torch.autograd.graph.increment_version(self._trained)
+        policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm = found.T
+        return Losses(
+            policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm, num_steps=made
+        )
+
+    def is_as_read(self) -> bool:
+        """Whether the module is still what was read, in memory that native code can change."""
+        with suppress(SpecError):
+            self._check_module()
+            return True
+        return False
+
+    def _check_module(self) -> None:
+        """Native code reads and writes the module's memory by what was read."""
+        again = "make another NativePolicy and NativeLearner of it"
+        if not self._policy.agrees():
+            raise SpecError(f"the module has changed since it was read: {again}")
+        now = self._policy.sources.tensors()
+        for name, tensor in self._named.items():
+            if now.get(name) is not tensor or tensor.shape != self._shapes[name]:
+                raise SpecError(f"{name} is another tensor than the one that was read: {again}")
+            if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+                raise SpecError(
+                    f"{name} is {tensor.dtype} on {tensor.device}, expected float32 on the CPU"
+                )
+            if not tensor.is_contiguous():
+                raise SpecError(
+                    f"{name} has strides {tensor.stride()}, expected a tensor that is contiguous"
+                )
+
+    def _find_trained(self) -> list[Tensor]:
+        """The tensors that the optimiser changes; those that are frozen stay."""
+        held = {id(each) for group in self._optimizer.param_groups for each in group["params"]}
+        trained = [each for each in self._tensors if id(each) in held and each.requires_grad]
+        if not trained:
+            raise SpecError(
+                "the optimiser has no parameter of the module that requires a gradient, expected "
+                "one or more"
+            )
+        return trained
+
+    def _make(self, trained: list[Tensor]) -> None:
+        self._trained = trained
+        names = {id(each) for each in trained}
+        program = self._policy.program
+        self._native = _native.PpoLearner(
+            program.obs_size,
+            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
+            [(param.name, int(np.prod(param.shape))) for param in program.params],
+            list(program.outputs),
+            [],
+            [self._view(param) for param in program.params],
+            [id(self._named[param.name]) in names for param in program.params],
+            self._policy.head.kind,
+            nvec_of(self._policy.action_space),
+            self._num_threads,
+        )
+
+    def _view(self, param: Param) -> tuple[int, int, list[int], list[int]]:
+        place = self._places[id(self._named[param.name])]
+        return place, param.start, list(param.shape), list(param.strides)
+
+    def _state(self, tensor: Tensor) -> dict[str, Tensor]:
+        """The optimiser's state of a parameter; made as torch makes it before the first step."""
+        state: dict[str, Tensor] = self._optimizer.state[tensor]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(tensor)
+            state["exp_avg_sq"] = torch.zeros_like(tensor)
+        return state
+
+    def _check_rows(
+        self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
+    ) -> dict[str, Array]:
+        wanted = {"obs", "action", "log_prob", "value", "advantage", "target"}
+        if rows.keys() != wanted:
+            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}")
+        count = len(rows["obs"])
+        arrays: dict[str, Array] = {
+            name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
+            for name, array in rows.items()
+            if name != "action" and len(array) == count
+        }
+        sizes = {name: array.shape[1] for name, array in arrays.items()}
+        expected = {"obs": self._policy.program.obs_size}
+        expected |= dict.fromkeys(wanted - {"obs", "action"}, 1)
+        if sizes != expected:
+            raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
+        is_box = self._policy.head.kind == "gaussian"
+        action = np.asarray(rows["action"])
+        name, dtype = ("box", np.float32) if is_box else ("index", np.int64)
+        arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
+        if not is_box:
+            _check_actions(arrays[name], self._policy.action_space)
+        if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
+            raise SpecError(
+                f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
+                f"expected 0 to {count - 1}, in minibatches of 1 or more"
+            )
+        return arrays
+
+
+def _kept(state: dict[str, Tensor] | None) -> tuple[Array | None, Array | None]:
+    if state is None:
+        return None, None
+    return state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The settings of an optimiser's groups.
+
+    Raises:
+      SpecError: It is another kind, or has settings that native code does not have.
+    """
+    kind = type(optimizer)
+    if kind not in (torch.optim.Adam, torch.optim.AdamW):
+        raise SpecError(f"the optimiser is a {kind.__name__}, expected torch.optim.Adam or AdamW")
+    names = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+    first, *others = ({name: group[name] for name in names} for group in optimizer.param_groups)
+    if any(other != first for other in others):
+        raise SpecError("the optimiser's groups differ in their settings")
+    if first["amsgrad"] or first["maximize"]:
+        raise SpecError("the optimiser has amsgrad=True or maximize=True")
+    return first
+
+
+def _check_actions(index: NDArray[np.int64], space: Any) -> None:
+    """Native code reads probabilities by these numbers."""
+    nvec = np.array(nvec_of(space) or [int(space.n)])
+    if index.shape[1] != len(nvec) or (index < 0).any() or (index >= nvec).any():
+        raise SpecError(f"rows have actions that are not of {space}")

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`RolloutsPPO.train` in native code: the steps of Stable-Baselines3's own, to rounding."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
+
+import torch
+from rollouts.integrations.sb3 import RolloutsPPO, RolloutsVecEnv
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
+
+from rollouts.errors import SpecError
+
+
+class Logs(BaseCallback):
+    """Keeps what each update logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self._keep()
+
+    def _on_training_end(self) -> None:
+        self._keep()
+
+    def _keep(self) -> None:
+        values = self.model.logger.name_to_value
+        found = {name: value for name, value in values.items() if name.startswith("train/")}
+        if found:
+            self.rows.append(found)
+
+
+def learn(engine: str, env_id: str = "CartPole-v1", updates: int = 3, **how: Any) -> Any:
+    env = RolloutsVecEnv(env_id, 4, seed=3, num_threads=1)
+    how = {"n_steps": 32, "batch_size": 24, "n_epochs": 3, "seed": 7, "device": "cpu", **how}
+    model = RolloutsPPO("MlpPolicy", env, train_engine=engine, rollout_engine="torch", **how)
+    logs = Logs()
+    model.learn(updates * 4 * model.n_steps, callback=logs)
+    assert model.learner_engine == engine, model.why_not_native_learner
+    return model, logs.rows
+
+
+@pytest.mark.parametrize(
+    ("env_id", "how"),
+    [
+        ("CartPole-v1", {}),
+        ("Pendulum-v1", {"max_grad_norm": 0.01, "ent_coef": 0.01}),
+        ("CartPole-v1", {"clip_range_vf": 0.05, "normalize_advantage": False}),
+        ("CartPole-v1", {"target_kl": 1e-3, "learning_rate": 3e-3}),
+        ("Acrobot-v1", {"policy_kwargs": {"activation_fn": nn.ReLU, "net_arch": [20, 33]}}),
+        ("FrozenLake-v1", {"policy_kwargs": {"optimizer_class": torch.optim.AdamW}}),
+        (
+            "Taxi-v3",
+            {
+                "learning_rate": lambda left: 1e-3 * left,
+                "clip_range": lambda left: 0.1 + 0.1 * left,
+                # with 0 the first minibatch would hang on the last bit of each value
+                "clip_range_vf": lambda left: 0.1 + 0.2 * left,
+            },
+        ),
+    ],
+    ids=["plain", "gaussian", "value-clip", "target-kl", "relu", "adamw", "schedules"],
+)
+def test_steps_and_logs_are_those_of_torch(env_id: str, how: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    native, ours = learn("native", env_id, **how)
+    plain, theirs = learn("torch", env_id, **how)
+    assert native._n_updates == plain._n_updates
+    for (name, mine), its in zip(
+        native.policy.named_parameters(), plain.policy.parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine, its, rtol=0, atol=2e-5, msg=name)
+    assert len(ours) == len(theirs) == 3
+    for mine, its in zip(ours, theirs, strict=True):
+        assert mine.keys() == its.keys()
+        for name, value in its.items():
+            assert mine[name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
+    mine, its = native.policy.optimizer.state_dict(), plain.policy.optimizer.state_dict()
+    assert mine["param_groups"] == its["param_groups"]
+    assert mine["state"].keys() == its["state"].keys()
+    for place, kept in its["state"].items():
+        for name, value in kept.items():
+            torch.testing.assert_close(mine["state"][place][name], value, rtol=1e-2, atol=2e-5)
+
+
+def test_a_training_changes_sides_in_the_middle() -> None:
+    torch.set_num_threads(1)
+    models = []
+    for engine in ("native", "torch"):
+        model, _ = learn(engine)
+        model.train_engine = "torch"
+        model.learn(4 * 32)
+        model.train_engine = "native"
+        model.learn(4 * 32)
+        models.append(model)
+    for mine, its in zip(models[0].policy.parameters(), models[1].policy.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=5e-5)
+
+
+def with_hook() -> Any:
+    model, _ = learn("native", updates=1)
+    model.policy.action_net.register_forward_hook(lambda *given: None)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"policy_kwargs": {"optimizer_class": torch.optim.RMSprop}}, "optimiser is a RMSprop"),
+        ({"policy_kwargs": {"optimizer_kwargs": {"amsgrad": True}}}, "amsgrad"),
+        ({"use_sde": True, "env_id": "Pendulum-v1"}, "use_sde"),
+    ],
+)
+def test_what_native_code_does_not_train_stays_with_torch(how: dict[str, Any], match: str) -> None:
+    with pytest.raises(SpecError, match=f"train_engine='native' is not possible: .*{match}"):
+        learn("native", **how)
+    env = RolloutsVecEnv(how.pop("env_id", "CartPole-v1"), 4, seed=3)
+    model = RolloutsPPO("MlpPolicy", env, n_steps=8, batch_size=32, device="cpu", **how).learn(32)
+    assert model.learner_engine == "torch" and match in model.why_not_native_learner
+
+
+def test_a_norm_that_is_none_is_refused_by_the_library() -> None:
+    env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
+    model = RolloutsPPO("MlpPolicy", env, n_steps=8, batch_size=32, device="cpu")
+    model.max_grad_norm = None
+    with pytest.raises(TypeError):
+        model.learn(32)
+    assert "max_grad_norm" in model.why_not_native_learner
+
+
+def test_a_hook_that_comes_later_stays_with_torch() -> None:
+    model = with_hook()
+    model.train_engine = "auto"
+    model.learn(4 * 32)
+    assert model.learner_engine == "torch" and "hooks" in model.why_not_native_learner
+
+
+def test_numbers_that_are_not_finite_are_refused_before_a_weight_is_written() -> None:
+    model, _ = learn("native", updates=1)
+    before = [each.detach().clone() for each in model.policy.parameters()]
+    model.rollout_buffer.advantages[5] = np.nan
+    with pytest.raises(SpecError, match="minibatch 0 gives a policy loss that is nan"):
+        model.train()
+    assert all(map(torch.equal, before, model.policy.parameters()))
+
+
+def test_parameters_that_are_frozen_stay() -> None:
+    env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
+    model = RolloutsPPO("MlpPolicy", env, n_steps=8, batch_size=32, device="cpu")
+    frozen = model.policy.mlp_extractor.policy_net[0].weight
+    frozen.requires_grad_(False)
+    before = frozen.clone()
+    model.learn(64)
+    assert model.learner_engine == "native" and torch.equal(frozen, before)
+    assert frozen not in model.policy.optimizer.state
+
+
+def test_a_saved_training_goes_on_in_native_code(tmp_path: Any) -> None:
+    torch.set_num_threads(1)
+    model, _ = learn("native", updates=2)
+    model.save(tmp_path / "model.zip")
+    env = RolloutsVecEnv("CartPole-v1", 4, seed=3, num_threads=1)
+    stock = PPO.load(tmp_path / "model.zip", env=env)
+    loaded = RolloutsPPO.load(tmp_path / "model.zip", env=env)
+    for mine, its in zip(stock.policy.parameters(), model.policy.parameters(), strict=True):
+        assert torch.equal(mine, its)
+    loaded.rollout_buffer = stock.rollout_buffer = model.rollout_buffer
+    for each in (stock, loaded):
+        each._setup_learn(0, None)
+        np.random.seed(1)  # noqa: NPY002 the buffer's own draw
+        each.train()
+    assert loaded.learner_engine == "native"
+    for mine, its in zip(loaded.policy.parameters(), stock.policy.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=2e-5)
+        step = stock.policy.optimizer.state[its]["step"]
+        assert loaded.policy.optimizer.state[mine]["step"] == step > 0
+
+
+def test_weights_set_from_elsewhere_are_trained_on() -> None:
+    torch.set_num_threads(1)
+    native, _ = learn("native")
+    plain, _ = learn("torch")
+    # an optimiser that loads state keeps the very tensors
+    given = copy.deepcopy(plain.get_parameters())
+    for each in (native, plain):
+        each.set_parameters(copy.deepcopy(given))
+        each.rollout_buffer = plain.rollout_buffer
+        np.random.seed(1)  # noqa: NPY002 the buffer's own draw
+        each.train()
+    for mine, its in zip(native.policy.parameters(), plain.policy.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=2e-5)
+
+
+def test_an_early_stop_is_told_as_the_library_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for engine in ("native", "torch"):
+        learn(engine, target_kl=1e-3, learning_rate=3e-3, verbose=1)
+        lines = capsys.readouterr().out.splitlines()
+        told.append([line for line in lines if line.startswith("Early stopping")])
+    assert told[0] == told[1] != []
+
+
+class WithDropout(nn.Module):
+    """Networks that draw while they train."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.latent_dim_pi = self.latent_dim_vf = 8
+        self.layers = nn.Sequential(nn.Linear(features, 8), nn.Dropout(0.5))
+
+    def forward(self, features: torch.Tensor) -> Any:
+        return self.layers(features), self.layers(features)
+
+    def forward_actor(self, features: torch.Tensor) -> torch.Tensor:
+        return self.layers(features)
+
+    def forward_critic(self, features: torch.Tensor) -> torch.Tensor:
+        return self.layers(features)
+
+
+class DropoutPolicy(ActorCriticPolicy):
+    def _build_mlp_extractor(self) -> None:
+        self.mlp_extractor: Any = WithDropout(self.features_dim)
+
+
+def test_dropout_stays_with_torch() -> None:
+    env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
+    model = RolloutsPPO(DropoutPolicy, env, n_steps=8, batch_size=32, device="cpu").learn(32)
+    assert model.learner_engine == "torch" and "ropout" in model.why_not_native_learner
+    env.close()
