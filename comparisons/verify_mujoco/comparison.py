@@ -24,7 +24,7 @@ NEXT = ("qpos", "qvel", "act")
 OUTPUT_BOUND = 1e-8
 _OUTPUT_FLOOR = 1e-3  # part of an output's scale
 MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
-# part of steps whose next state may be beyond its bound, by rounding: 38 of HumanoidStandup's in 1e6
+# part of steps whose next state may be beyond its bound by rounding; HumanoidStandup: 38 in 1e6
 MOST_BEYOND = 4e-5
 LEFT = ("left ", "up-to-date ")  # beginnings of names of errors of what steps leave
 _MOST_TRIED = 1000  # rows that differ of which it is tried whether rounding does it
