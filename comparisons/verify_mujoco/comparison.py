@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,7 +88,7 @@ class Comparison:
 def _most(part: float, of: int) -> float:
     """One, and what such a part of a number comes to, with three of its standard deviations."""
     mean = part * of
-    return 1 + mean + 3 * mean**0.5
+    return 1 + mean + 3 * math.sqrt(mean)
 
 
 def compare(
