@@ -126,7 +126,7 @@ counters = CollectOptions(make_collector=CounterCollector)
 learner = ray.remote(num_cpus=0)(Learner).remote()
 make_check()
 # as a commit without this field has it
-path = pathlib.Path(rollouts.__file__).parent / "distributed" / "worker_config.py"
+path = pathlib.Path(rollouts.__file__).parent / "workers" / "worker_config.py"
 before = path.read_text()
 path.write_text(before.replace("    pack_frame_stacks: bool | None = None\\n", "", 1))
 assert path.read_text() != before
