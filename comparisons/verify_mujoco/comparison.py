@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ NEXT = ("qpos", "qvel", "act")
 OUTPUT_BOUND = 1e-8
 _OUTPUT_FLOOR = 1e-3  # part of an output's scale
 MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
-# part of steps whose next state may be beyond its bound, by rounding: 38 of HumanoidStandup's in 1e6
+# part of steps whose next state may be beyond its bound by rounding; HumanoidStandup: 38 in 1e6
 MOST_BEYOND = 4e-5
 LEFT = ("left ", "up-to-date ")  # beginnings of names of errors of what steps leave
 _MOST_TRIED = 1000  # rows that differ of which it is tried whether rounding does it
@@ -87,7 +88,7 @@ class Comparison:
 def _most(part: float, of: int) -> float:
     """One, and what such a part of a number comes to, with three of its standard deviations."""
     mean = part * of
-    return 1 + mean + 3 * mean**0.5
+    return 1 + mean + 3 * math.sqrt(mean)
 
 
 def compare(

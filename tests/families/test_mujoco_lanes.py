@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -191,37 +193,71 @@ def test_a_reset_chooses_another_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    "env_id", ["HalfCheetah-v5", "Walker2d-v5", ["WalkerRun-v1", "WalkerStand-v1"] * 6]
+    "ids", [["HalfCheetah-v5"] * 12, ["Walker2d-v5"] * 12, ["WalkerRun-v1", "WalkerStand-v1"] * 6]
 )
-def test_wild_pools_go_on(env_id: str | list[str]) -> None:
-    generator = np.random.default_rng(0)
-    with rollouts.make_vec(
-        env_id,
-        **({} if isinstance(env_id, list) else {"num_envs": 12}),
-        **{"seed": 3, "on_env_error": "reset", "max_episode_steps": 50, "num_threads": 2},
-    ) as env:
-        env.reset()
-        kept = env.get_state()
-        space = env.single_action_space
-        for step in range(10_000 // 12):
-            action = generator.uniform(-1, 1, (12, *space.shape)).astype(np.float32)
-            if step % 7 == 0:
-                action[generator.integers(12)] = generator.choice([1e30, -3e38])
-            if step % 11 == 0:
-                env.reset(options={"reset_mask": generator.random(12) < 0.3})
-            if step % 13 == 0:
-                state = kept[generator.integers(12)]
-                words = len(integration_state(state))
-                value = generator.choice([1e9, -1e12, 1e300, 40.0])
-                wild = forged(state, int(generator.integers(1, words)), value)
-                # the suite looks at a state when it is set
-                with contextlib.suppress(SpecError):
-                    env.set_state([int(generator.integers(12))], [wild])
-            obs = env.step(action)[0]
-            assert np.isfinite(obs).all()
+def test_wild_pools_go_on(ids: list[str]) -> None:
+    with wild_pool(ids) as env:
+        for _ in itertools.islice(wild_steps(env), 10_000 // 12):
+            pass
         stats = env.stats()
-        assert stats.num_env_errors > 5
-        assert stats.num_steps_in_lanes > 5_000
+    assert stats.num_env_errors > 5
+    assert stats.num_steps_in_lanes > 5_000
+
+
+@pytest.mark.slow
+def test_wild_pools_of_unlike_models_go_on_for_ten_million_steps() -> None:
+    """Their caller steps all of them in turn, with the same memory."""
+    ids = [
+        *(["WalkerRun-v1", "WalkerStand-v1"] * 12, ["HopperHop-v1", "HopperStand-v1"] * 12),
+        *([one] * 24 for one in ("HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5")),
+        *(["CheetahRun-v1"] * 24, ["HumanoidRun-v1", "HumanoidStand-v1"] * 4),
+    ]
+    with contextlib.ExitStack() as stack:
+        pools = [stack.enter_context(wild_pool(one)) for one in ids]
+        num_envs = sum(len(one) for one in ids)
+        together = zip(*(wild_steps(env) for env in pools), strict=True)
+        for _ in itertools.islice(together, -(-10_000_000 // num_envs)):
+            pass
+        found = [env.stats() for env in pools]
+    for one, stats in zip(ids, found, strict=True):
+        counts = (stats.num_steps_in_lanes, stats.num_steps_by_mujoco, stats.num_env_errors)
+        print(one[0], "in lanes {}, by MuJoCo {}, errors {}".format(*counts))
+        assert stats.num_steps_in_lanes > 100_000 and stats.num_steps_by_mujoco > 100
+
+
+def wild_pool(ids: list[str]) -> rollouts.VectorEnv:
+    return rollouts.make_vec(ids, seed=3, on_env_error="reset", max_episode_steps=50, num_threads=2)
+
+
+def wild_steps(env: rollouts.VectorEnv) -> Iterator[None]:
+    """Random actions, some of them huge or not a number; resets of some; wild states."""
+    generator = np.random.default_rng(0)
+    env.reset()
+    kept = env.get_state()
+    shape = (env.num_envs, *env.single_action_space.shape)
+    for step in itertools.count():
+        action = generator.uniform(-1, 1, shape).astype(np.float32)
+        if step % 7 == 0:
+            action[generator.integers(env.num_envs)] = generator.choice([1e30, -3e38])
+        if step % 17 == 0:
+            # refused as a whole, before anything is sent
+            bad = action.copy()
+            bad[generator.integers(env.num_envs)] = np.nan
+            with pytest.raises(SpecError, match="expected a finite number"):
+                env.step(bad)
+        if step % 11 == 0:
+            env.reset(options={"reset_mask": generator.random(env.num_envs) < 0.3})
+        if step % 13 == 0:
+            state = kept[generator.integers(env.num_envs)]
+            words = len(integration_state(state))
+            value = generator.choice([1e9, -1e12, 1e300, 40.0])
+            wild = forged(state, int(generator.integers(1, words)), value)
+            # the suite looks at a state when it is set
+            with contextlib.suppress(SpecError):
+                env.set_state([int(generator.integers(env.num_envs))], [wild])
+        obs = env.step(action)[0]
+        assert np.isfinite(obs).all()
+        yield
 
 
 def test_models_of_a_vector_may_differ_anew_at_every_reset() -> None:

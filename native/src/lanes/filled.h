@@ -5,7 +5,7 @@
 // For each row its columns below the diagonal, highest first.
 class FilledOrder {
  public:
-  // Those of the tree, of contacts, and those that elimination from the last row to the first adds.
+  // Takes those of the tree, those of contacts, and what elimination from the last row to the first adds.
   template <typename D>
   void Find(const Structure& m, const Work<D>& w, const Island<D>& island) {
     const int nv = m.n.nv;
@@ -78,7 +78,7 @@ class FilledOrder {
 
  private:
   static std::uint64_t Bit(int i) { return std::uint64_t{1} << i; }
-  // At [-column] is its entry.
+  // A row; [-column] is the entry of a column.
   template <typename D>
   static D* Row(const Factor<D>& f, int k) {
     return f.entries + f.order->adr[k] + k;

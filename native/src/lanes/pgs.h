@@ -252,7 +252,7 @@ class DualSolver {
     }
   }
 
-  // In vectors of equal numbers, as the row's products need them.
+  // Moves a force, in vectors of equal numbers: the row's products need its change in all lanes.
   static LANES_INLINE void Visit(Lane& own, int i) {
     const double* const row = own.A + i * own.size;
     const D old = own.f[i], slope = own.r[i];
@@ -265,7 +265,7 @@ class DualSolver {
     }
     own.f[i] = First(next);
     own.improvement -= worse;
-    // of a few rows nobody can predict whether one of them moves
+    // nobody can predict whether one of a few rows moves
     if (own.size > 32 && All(change == 0.0)) return;
     for (int j = 0; j < own.size; j += D::kWidth) {
       *reinterpret_cast<D*>(own.r + j) += *reinterpret_cast<const D*>(row + j) * change;
