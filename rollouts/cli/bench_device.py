@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,7 +42,8 @@ def measure(args: argparse.Namespace) -> None:
     """Measures and prints."""
     if args.arch is not None:
         # brings torch
-        cost = importlib.import_module("rollouts.envs.kernel.kernel_cost")
+        from rollouts.envs.kernel import kernel_cost as cost
+
         costs = [
             one
             for env_id in args.env_id
@@ -69,7 +69,8 @@ def _measured(args: argparse.Namespace) -> Iterator[tuple[Any, list[Any]]]:
     }
     ids = [one for one in args.env_id if one not in PHYSICS_IDS]
     if ids:
-        device = importlib.import_module("rollouts.bench.device")
+        from rollouts.bench import device
+
         yield (
             device,
             [
@@ -83,7 +84,8 @@ def _measured(args: argparse.Namespace) -> Iterator[tuple[Any, list[Any]]]:
         )
     ids = [one for one in args.env_id if one in PHYSICS_IDS]
     if ids:
-        physics = importlib.import_module("rollouts.bench.physics_device")
+        from rollouts.bench import physics_device as physics
+
         yield (
             physics,
             [

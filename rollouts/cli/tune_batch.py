@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -53,7 +52,9 @@ def add_arguments(
 
 def tune(args: argparse.Namespace) -> None:
     """Tries sizes, and prints each when it is over."""
-    tuning: Any = importlib.import_module("rollouts.tuning")  # brings torch
+    # brings torch
+    from rollouts import tuning
+
     if args.header is not None:
         files = read_header(args.header)
         register_env(args.env_id, header=files, type=args.type or find_type(files))
@@ -80,6 +81,7 @@ def tune(args: argparse.Namespace) -> None:
         print(f"T = {length} ended: {why}.")
     print(f"Device: {found.device}.{f' {found.note}.' if found.note else ''}")
     for name, one in (("Fastest", found.fastest), ("Smallest within 5 %", found.smallest)):
+        assert one is not None  # tune_batch raises where the first trial fails
         print(
             f"{name}: num_envs {one.num_envs}, T {one.rollout_length}, {one.median:.3g} env-steps/s"
         )

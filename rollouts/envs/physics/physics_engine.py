@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +76,9 @@ class PhysicsEngine(DeviceEngine):
             )
         self.recipe[2]["env_options"] |= self._memory
         # brings Warp
-        make = importlib.import_module("rollouts.envs.physics.physics_steps").PhysicsSteps
-        steps: PhysicsSteps = make(recipe, options, self._memory, setting)
+        from rollouts.envs.physics.physics_steps import PhysicsSteps
+
+        steps = PhysicsSteps(recipe, options, self._memory, setting)
         return frozenset({"recipe", "states", "options", "model"}), steps
 
     def model_fields(self) -> list[str]:
