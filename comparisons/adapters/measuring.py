@@ -94,7 +94,7 @@ class AdapterMeasurement:
         return statistics.median(self.env_steps_per_s)
 
 
-def default_env_id(library: str) -> str:
+def default_id(library: str) -> str:
     """The id that a library's adapter is measured with where none is given."""
     return _ENV_IDS.get(library, "CartPole-v1")
 
@@ -181,7 +181,7 @@ def to_json(measurements: Sequence[AdapterMeasurement]) -> list[dict[str, Any]]:
         {
             "library": each.library,
             "name": each.name,
-            "env_id": each.case.id,
+            "id": each.case.id,
             "num_envs": each.case.num_envs,
             "num_threads": each.case.num_threads,
             "env_steps_per_s": list(each.env_steps_per_s),

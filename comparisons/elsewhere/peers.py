@@ -56,7 +56,7 @@ class PufferLib:
             self._python,
             "steps_pufferlib.py",
             {
-                "env_id": spec.id,
+                "id": spec.id,
                 "num_envs": settings.num_envs,
                 "batch_size": settings.batch_size,
                 "num_workers": num_workers,
@@ -102,7 +102,7 @@ class SampleFactory:
             python,
             "samples_sample_factory.py",
             {
-                "env_id": task.spec.id,
+                "id": task.spec.id,
                 "num_envs": num_envs,
                 "num_workers": self.num_threads,
                 "rollout_length": task.rollout_length,

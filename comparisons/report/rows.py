@@ -129,7 +129,7 @@ def _read_stepping(data: Mapping[str, Any]) -> list[Row]:
             rate = found["env_steps_per_s"]
             rows.append(
                 Row(
-                    case=f"{result['env_id']}, {num_envs} envs, {mode}, {where}",
+                    case=f"{result['id']}, {num_envs} envs, {mode}, {where}",
                     library=found["library"],
                     version=found["version"],
                     median=rate["median"],
@@ -146,7 +146,7 @@ def _read_stepping(data: Mapping[str, Any]) -> list[Row]:
 def _read_adapters(data: Sequence[Mapping[str, Any]]) -> list[Row]:
     return [
         row_of(
-            f"{one['library']}: {one['env_id']}, {one['num_envs']} envs",
+            f"{one['library']}: {one['id']}, {one['num_envs']} envs",
             one["name"],
             one["env_steps_per_s"],
             "env-steps/s",

@@ -67,8 +67,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
     if isinstance(data, dict):
         problems += data.get("missing", [])
         problems += [
-            f"{one['library']} {one['version']}: not measured with {result['env_id']}, "
-            f"{one['reason']}"
+            f"{one['library']} {one['version']}: not measured with {result['id']}, {one['reason']}"
             for result in data.get("results", [])
             for one in result["not_measured"]
         ]

@@ -257,7 +257,7 @@ def _percent(comparison: Comparison, measurement: Measurement, column: str) -> s
 def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
     settings = comparison.settings
     return {
-        "env_id": settings.id,
+        "id": settings.id,
         "settings": {
             "num_envs": settings.num_envs,
             "batch_size": settings.batch_size,

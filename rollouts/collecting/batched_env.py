@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
-from rollouts.envs.native import NativeEngine
 from rollouts.errors import SpecError
 from rollouts.features import Cell
 
@@ -76,14 +75,11 @@ def device_pool(env: Any) -> Any:
 
 def cell_of(env: Any) -> Cell:
     """Returns the kind of environments that a collector is to step."""
-    pool, has_agents = device_pool(env), bool(getattr(env, "groups", None))
-    if pool is not None:
-        # a step of physics is a graph of its own
-        return Cell("kernel" if "graph" in pool.can else "physics", has_agents)
     if getattr(env, "reports_active", False):
         return Cell("rows")
-    is_native = isinstance(getattr(env, "engine", None), NativeEngine)
-    return Cell("native" if is_native else "hosted", has_agents)
+    # environments of users have no engine
+    kind = getattr(getattr(env, "engine", None), "kind", "hosted")
+    return Cell(kind, bool(getattr(env, "groups", None)))
 
 
 def is_async(env: Any) -> bool:

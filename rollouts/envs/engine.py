@@ -33,6 +33,7 @@ class Engine(Protocol):
 
     Attributes:
       name: What sentences call this kind of engine.
+      kind: A key of `rollouts.features.PLACES`.
       can: Names of `rollouts.features.FEATURES`; `refuse` raises the SpecError of the others.
       env_spec: What the first environment's id stands for.
       device: The `torch.device` of the arrays; None: they are NumPy's.
@@ -44,6 +45,7 @@ class Engine(Protocol):
     """
 
     name: str
+    kind: str
     can: frozenset[str]
     groups: tuple[AgentGroup, ...]
     device: Any

@@ -67,6 +67,7 @@ class NativeEngine:
     """
 
     name = "a native pool"
+    kind = "native"
     device = None
     parts: ObservationParts | None = None
 

@@ -32,12 +32,12 @@ from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.driver import Driver
 from rollouts.replay.shards.keys import KeyLayout
-from rollouts.replay.shards.options import MOVED_KEYWORDS, ShardOptions
+from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.shards.shard import LocalShard, ShardConfig, ShardHandle
 from rollouts.replay.tables import by_name
 from rollouts.support.extras import needs
 from rollouts.support.field_checks import check_type
-from rollouts.support.moved_keywords import explains_moved
+from rollouts.support.keywords import explains_keywords
 
 if TYPE_CHECKING:
     import gymnasium
@@ -80,7 +80,7 @@ class ReplayService(SampledReplay):
           replay.update_priorities(batch.key, td_error.abs())
     """
 
-    @explains_moved(MOVED_KEYWORDS)
+    @explains_keywords("ReplayService")
     def __init__(
         self,
         coordinator: RolloutCoordinator,

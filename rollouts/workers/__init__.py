@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rollouts from many workers: what they do and when, whatever runs them.
 
-Ray is in `cluster`, and so is RolloutCoordinator.
+Ray is in `on_ray`, and so is RolloutCoordinator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorTransport: how tensors go from one actor to another. Knows names, and Ray not at all.
 
-`cluster.direct_transports` opens them.
+`on_ray.direct_transports` opens them.
 """
 
 from __future__ import annotations

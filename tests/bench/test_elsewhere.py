@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from comparisons.elsewhere import child as child_module
+from comparisons.elsewhere import peers
 from comparisons.elsewhere.child import FOLDER, Child, version_there
 from comparisons.elsewhere.peers import PufferLib, _divisor
 from rollouts.bench import NotMeasured, OpenEnv, Settings, compare
@@ -193,6 +195,26 @@ def test_options_that_it_cannot_be_given_are_refused() -> None:
     spec = env_spec("TagGridWorld-v0")
     with pytest.raises(SpecError, match="of one agent"):
         PufferLib(HERE).make(Settings("TagGridWorld-v0", 2, 2, 1), spec)
+
+
+def requests() -> dict[str, set[str]]:
+    """script -> the names that its peer sends it."""
+    tree = ast.parse(Path(peers.__file__).read_text())
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    found = {}
+    for call in calls:
+        if isinstance(call.func, ast.Name) and call.func.id == "Child":
+            script, request = call.args[2:]
+            found[ast.literal_eval(script)] = {ast.literal_eval(key) for key in request.keys}  # type: ignore[attr-defined, arg-type]
+    return found
+
+
+@pytest.mark.parametrize("script", ["steps_pufferlib.py", "samples_sample_factory.py"])
+def test_a_script_takes_what_its_peer_sends(script: str) -> None:
+    """The libraries are in interpreters of their own, where few machines have them."""
+    tree = ast.parse((Path(peers.__file__).parent / script).read_text())
+    (made,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "make")
+    assert requests()[script] == {one.arg for one in made.args.args}
 
 
 def test_processes_share_the_environments_evenly() -> None:

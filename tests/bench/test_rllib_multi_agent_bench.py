@@ -10,14 +10,14 @@ pytest.importorskip(
 )
 pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
 
-from comparisons.adapters.measuring import Case, default_env_id
+from comparisons.adapters.measuring import Case, default_id
 from comparisons.adapters.rllib_multi_agent import CONTESTANTS
 from rollouts.errors import EngineError
 
 
 @pytest.mark.parametrize("name", list(CONTESTANTS))
 def test_contestant_collects_what_is_measured_by_default(name: str) -> None:
-    case = Case(default_env_id("rllib_multi_agent"), 3, 1, rollout_length=30)
+    case = Case(default_id("rllib_multi_agent"), 3, 1, rollout_length=30)
     contestant = CONTESTANTS[name](case)
     # RLlib's own loop may take a step more of the environments that did not end
     assert 90 <= contestant.collect() <= 92

@@ -135,6 +135,7 @@ def test_bench_json_is_one_object_and_nothing_else(capfd: pytest.CaptureFixture[
     found = json.loads(capfd.readouterr().out)
     assert found["versions"]["rollouts"] == rollouts.__version__
     (result,) = found["results"]
+    assert result["id"] == "CartPole-v1"
     assert result["settings"]["batch_size"] == 2
     # a peer named twice is measured once
     assert [each["library"] for each in result["measurements"]] == ["rollouts", "gymnasium"]

@@ -182,8 +182,8 @@ def test_a_run_is_resumed_with_its_own_arguments(own_world: Path) -> None:
     options = ("--total-steps", 100, *SMALL)
     assert mappo(*options, "--run-dir", own_world).returncode == 0
     for other, message in (
-        (("--env-id", "simple_tag_v3"), "env_id = 'simple_spread_v3', expected 'simple_tag_v3'"),
-        (("--env", "fields:make"), "env_id = 'simple_spread_v3', expected 'fields:make'"),
+        (("--env-id", "simple_tag_v3"), "id = 'simple_spread_v3', expected 'simple_tag_v3'"),
+        (("--env", "fields:make"), "id = 'simple_spread_v3', expected 'fields:make'"),
         (("--critic", "own"), "has --critic central --hidden 64: resume with the arguments of"),
     ):
         result = mappo(*options, *other, "--resume", own_world, cwd=own_world)

@@ -84,6 +84,7 @@ def test_adapters_are_told_with_versions(capsys: pytest.CaptureFixture[str]) -> 
     assert (ours.library, peer.library) == ("rollouts", "gymnasium-sync")
     assert ours.version and peer.version
     assert peer.median == data[1]["median"]
+    assert peer.case == f"env_fns: {data[1]['id']}, 2 envs"
 
 
 def test_latency_has_a_row_per_percentile(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import EngineError, SpecError
+from rollouts.errors import EngineError
 from rollouts.support import at_exit
 from rollouts.support.at_exit import call_at_exit, silent_at_exit
 from rollouts.support.extras import needs
 from rollouts.support.include_dir import include_dir
-from rollouts.support.moved_keywords import explains_moved
 from rollouts.support.user_warnings import warn_user
 
 
@@ -67,32 +65,6 @@ def test_what_an_inner_module_said_stays_as_it_is() -> None:
 def test_other_errors_pass() -> None:
     with pytest.raises(ZeroDivisionError), needs("zoo", "Watching"):
         raise ZeroDivisionError
-
-
-@explains_moved({"max_restarts": "faults=FaultPolicy(max_restarts={})", "braces": "b=B({})"})
-def call(*, kept: int = 1, **rest: Any) -> tuple[int, dict[str, Any]]:
-    """Says what it got."""
-    return kept, rest
-
-
-def test_keywords_that_did_not_move_reach_the_function() -> None:
-    assert call(kept=3, other=4) == (3, {"other": 4})
-    assert call() == (1, {})
-
-
-def test_a_keyword_that_moved_is_shown_with_its_value() -> None:
-    with pytest.raises(SpecError) as caught:
-        call(max_restarts=5)
-    assert str(caught.value) == (
-        "max_restarts is a field of faults: faults=FaultPolicy(max_restarts=5)"
-    )
-    with pytest.raises(SpecError, match=r"b=B\('x'\)"):
-        call(braces="x")
-
-
-def test_the_signature_and_the_help_are_the_function_s_own() -> None:
-    assert call.__doc__ == "Says what it got."
-    assert list(inspect.signature(call).parameters) == ["kept", "rest"]
 
 
 def module_named(name: str, body: str) -> Any:

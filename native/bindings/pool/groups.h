@@ -17,7 +17,7 @@ namespace rollouts {
 class ApartArrays;
 
 // The arrays of one group, in the order in which NumPy gets them; those of the next group follow.
-// rollouts/pool/multi_agent_env.py has the same order.
+// rollouts/envs/multi_agent_env.py has the same order.
 inline constexpr const char* kGroupArrays[] = {"obs",    "reward",         "terminated", "truncated",
                                                "active", "episode_return", "final_obs"};
 inline constexpr std::size_t kNumGroupArrays = std::size(kGroupArrays);

@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// Reads what `Wrappers.native` of rollouts/pool/wrappers.py returns, which is checked.
+// Reads what `Wrappers.native` of rollouts/envs/wrappers.py returns, which is checked.
 Wrappers ReadWrappers(const pybind11::dict& given);
 
 // (mean, var, count) of "observation" or "reward", float64: `fresh`, those since the last such

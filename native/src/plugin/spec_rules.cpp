@@ -243,7 +243,7 @@ void CheckInfos(const EnvSpec& spec) {
   }
 }
 
-// Checks the parts of a flat observation, as rollouts/pool/observation_parts.py reads them.
+// Checks the parts of a flat observation, as rollouts/envs/observation_parts.py reads them.
 void CheckParts(const EnvSpec& spec) {
   CheckCount("num_parts", spec.num_parts, EnvSpec::kMaxParts);
   if (spec.num_parts == 0) return;

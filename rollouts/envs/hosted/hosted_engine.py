@@ -63,6 +63,7 @@ class HostedEngine:
     """
 
     name = "a pool of environments in Python"
+    kind = "hosted"
     groups: tuple[AgentGroup, ...] = ()
     info_names: tuple[str, ...] = ()  # known where they are reported
     parts: ObservationParts | None = None

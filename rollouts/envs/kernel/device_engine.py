@@ -149,6 +149,7 @@ class DeviceEngine(ABC):
     """
 
     name: str
+    kind: str
     parts: ObservationParts | None = None
     num_threads = 0
     render_mode: str | None = None

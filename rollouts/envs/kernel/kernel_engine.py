@@ -41,6 +41,7 @@ class KernelEngine(DeviceEngine):
     """
 
     name = "a pool that a kernel steps"
+    kind = "kernel"
     steps: KernelSteps
 
     def _read_options(

@@ -43,6 +43,7 @@ class PhysicsEngine(DeviceEngine):
     """
 
     name = "a pool that mujoco_warp steps"
+    kind = "physics"
     steps: PhysicsSteps
 
     def _read_options(

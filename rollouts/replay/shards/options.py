@@ -11,7 +11,6 @@ from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.support.field_checks import Strategy, check_cpus, check_nodes
 from rollouts.support.keywords import explains_fields
-from rollouts.support.moved_keywords import moved_to
 
 
 @explains_fields
@@ -59,15 +58,3 @@ class ShardOptions:
                 f"shards.num_cpus is {self.num_cpus}, expected more than 0 with a strategy: Ray "
                 "places what needs something"
             )
-
-
-# a keyword that ReplayService does not take -> how its users write it
-MOVED_KEYWORDS = moved_to(
-    "shards",
-    ShardOptions,
-    num_threads="num_threads_per_shard",
-    max_bytes="max_bytes_per_shard",
-    num_cpus="num_cpus_per_shard",
-    strategy="placement",
-    max_restarts="max_restarts_per_shard",
-)

@@ -30,7 +30,7 @@ struct NoRows {
   static constexpr std::uint8_t* final_obs = nullptr;
 };
 
-// A launch. The same bytes on host and device; rollouts/device/launch_args.py writes them.
+// A launch. The same bytes on host and device; rollouts/envs/kernel/launch_args.py writes them.
 struct EnvLaunch {
   std::int64_t num_envs;
   const void* configs;

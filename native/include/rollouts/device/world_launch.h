@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments of a launch over worlds of agents. The same bytes on host and device;
-// rollouts/device/launch_args.py writes them.
+// rollouts/envs/kernel/launch_args.py writes them.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrappers around the environments of a pool: changes to actions, observations and rewards that
-// Gymnasium has as wrappers. Python has checked them; rollouts/pool/wrappers.py has their meaning.
+// Gymnasium has as wrappers. Python has checked them; rollouts/envs/wrappers.py has their meaning.
 #pragma once
 
 #include <cstdint>
