@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from comparisons.adapters import command as adapter
+from comparisons.training import whole_trainings as training
 from comparisons.verify_atari import command as verify_atari
 from comparisons.verify_mujoco import command as verify_mujoco
 from rollouts import bench
@@ -29,6 +30,7 @@ def add_to(commands: Any, subjects: Any) -> None:
     """Declares all of them: `commands` of `rollouts`, `subjects` of `rollouts bench`."""
     _add_adapter(subjects)
     _add_report_subjects(subjects)
+    _add_train(subjects)
     _add_report(commands)
     _add_soak(commands)
     _add_verifying(commands)
@@ -154,6 +156,24 @@ def _add_report_subjects(subjects: Any) -> None:
     _add_common(parser, 3)
 
 
+def _add_train(subjects: Any) -> None:
+    parser = subjects.add_parser(
+        "train",
+        help="whole trainings: another library's algorithm over our pool and as it is by itself",
+        description="Trains with the algorithm's default arguments, with the same seeds and in "
+        "turns, and says env-steps per second of everything: collecting and gradient steps.",
+    )
+    add = parser.add_argument
+    add("library", choices=training.LIBRARIES, help="whose algorithm to train with")
+    add("--algorithm", default="ppo", metavar="NAME", help="default: ppo")
+    add("--env-id", default="CartPole-v1", metavar="ID", help="default: CartPole-v1")
+    add("--num-envs", type=positive_int, default=8, metavar="N", help="default: 8")
+    add("--total-steps", type=positive_int, default=100_000, metavar="N", help="default: 100000")
+    add("--peer", action="append", default=[], metavar="NAME",
+        help="what to train beside ours; repeat for several; default: all there are")  # fmt: skip
+    _add_common(parser, 3)
+
+
 def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
     add = parser.add_argument
     add("--repeats", type=positive_int, default=repeats, metavar="R", help=f"default: {repeats}")
@@ -228,17 +248,34 @@ def _solve(args: argparse.Namespace) -> list[Any]:
     return found
 
 
+def _train(args: argparse.Namespace) -> list[Any]:
+    task = training.Task(
+        algorithm=args.algorithm,
+        id=args.env_id,
+        num_envs=args.num_envs,
+        total_steps=args.total_steps,
+        seed=args.seed,
+    )
+    say = None if args.json else _say
+    return list(
+        training.measure_training(
+            args.library, task, peers=args.peer, repeats=args.repeats, on_progress=say
+        )
+    )
+
+
 _MEASURES: dict[str, Callable[[argparse.Namespace], list[Any]]] = {
     "latency": _latency,
     "memory": _memory,
     "states": _states,
     "solve": _solve,
+    "train": _train,
 }
 
 
 def _settings(args: argparse.Namespace) -> bench.Settings:
     return bench.Settings(
-        env_id=args.env_id,
+        id=args.env_id,
         num_envs=args.num_envs,
         batch_size=args.num_envs,
         num_threads=args.num_threads or min(usable_cpus(), args.num_envs),

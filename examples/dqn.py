@@ -35,9 +35,9 @@ from ppo import Agent
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec
 from rollouts.replay import NStep, TransitionBatch
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.workers import PolicySpec
 
 CHECKPOINT_KIND = "rollouts examples/dqn.py, version 1"
 

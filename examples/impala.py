@@ -25,9 +25,9 @@ from ppo import Agent
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import TorchPolicy, as_tensor
 from rollouts.returns_torch import vtrace
+from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/impala.py, version 1"
 

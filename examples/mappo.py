@@ -48,9 +48,9 @@ from torch import Tensor, nn
 
 import rollouts
 from rollouts.checkpoint import load_checkpoint
-from rollouts.distributed import PolicySpec
 from rollouts.policy import TorchPolicy
 from rollouts.returns import gae
+from rollouts.workers import PolicySpec
 
 CHECKPOINT_KIND = "rollouts examples/mappo.py, version 1"
 

@@ -31,9 +31,9 @@ from common.training import Training, chosen_env_id, run, run_parser, spec_of
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import TorchPolicy, as_tensor
 from rollouts.returns import batch_gae
+from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
 

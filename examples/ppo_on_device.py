@@ -227,7 +227,7 @@ class Trainer:
             for key, value in learner.model.state_dict().items()
         }
         checkpoint = Checkpoint(
-            env_id=args.env_id,
+            id=args.env_id,
             env_options=self.options,
             **network,
             weights=weights,

@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 from ppo import layer
 from torch import Tensor, nn
 
-from rollouts.distributed import PolicySpec
 from rollouts.recurrent import RecurrentTorchPolicy, State
 from rollouts.replay import SequenceBatch, Sequences
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.workers import PolicySpec
 
 CHECKPOINT_KIND = "rollouts examples/r2d2.py, version 1"
 

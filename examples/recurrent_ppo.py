@@ -27,10 +27,10 @@ from ppo import layer
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import as_tensor
 from rollouts.recurrent import RecurrentTorchPolicy, State, unroll
 from rollouts.returns import batch_gae
+from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/recurrent_ppo.py, version 1"
 

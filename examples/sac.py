@@ -32,10 +32,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import rollouts
-from rollouts.distributed import PolicySpec, QueueLimits
 from rollouts.policy import SquashedGaussianHead
 from rollouts.replay import DeviceTransitions, NStep, ReplayService, SequenceBatch
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/sac.py, version 1"
 

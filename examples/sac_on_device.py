@@ -41,9 +41,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import rollouts
-from rollouts.distributed import PolicySpec
 from rollouts.policy import OrnsteinUhlenbeckHead, SquashedGaussianHead
 from rollouts.replay import DeviceReplay, DeviceTransitions, NStep
+from rollouts.workers import PolicySpec
 
 CHECKPOINT_KIND = "rollouts examples/sac_on_device.py, version 1"
 

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 import rollouts
 from rollouts.batch import StepBatch
+from rollouts.envs.face import check_on_host, on_host
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.face import check_on_host, on_host
-from rollouts.pool.vector_env import VectorEnv
 
 from .shared.episodes import Episode, EpisodeStatistics
 from .shared.info_rows import info_rows
@@ -50,11 +50,11 @@ Info = dict[str, Any]
 Step = tuple[Any, Any, Any, Any, Info]
 
 
-def make_vec(env_id: str | Sequence[str], num_envs: int | None = None, **options: Any) -> Gym029:
+def make_vec(id: str | Sequence[str], num_envs: int | None = None, **options: Any) -> Gym029:
     """Makes a native pool whose infos are Gymnasium 0.29's.
 
     Args:
-      env_id, num_envs, options: As `rollouts.make_vec`, but autoreset_mode and batch_size.
+      id, num_envs, options: As `rollouts.make_vec`, but autoreset_mode and batch_size.
 
     Raises:
       SpecError: An argument is wrong.
@@ -65,7 +65,7 @@ def make_vec(env_id: str | Sequence[str], num_envs: int | None = None, **options
                 f"{name}={options[name]!r}: Gymnasium 0.29 resets in the same step and steps all "
                 f"environments together, leave {name} out"
             )
-    made: Any = rollouts.make_vec(env_id, num_envs, autoreset_mode="same_step", **options)
+    made: Any = rollouts.make_vec(id, num_envs, autoreset_mode="same_step", **options)
     return Gym029(on_host(made))
 
 

@@ -32,10 +32,10 @@ from rollouts.integrations.shared.missing import needs
 
 from rollouts import make_vec
 from rollouts.batch import StepBatch
+from rollouts.envs.face import check_on_host
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
-from rollouts.pool.face import check_on_host
-from rollouts.pool.vector_env import VectorEnv
 
 try:
     import dm_env
@@ -185,9 +185,9 @@ class Environment(dm_env.Environment):
           step = env.step(1)
     """
 
-    def __init__(self, env_id: str, **kwargs: Any) -> None:
+    def __init__(self, id: str, **kwargs: Any) -> None:
         """Makes it; arguments as of `rollouts.make_vec`, without num_envs."""
-        self._batch = BatchedEnvironment(env_id, 1, **kwargs)
+        self._batch = BatchedEnvironment(id, 1, **kwargs)
         self.env = self._batch.env
         self._started = False
 

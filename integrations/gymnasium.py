@@ -29,11 +29,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollouts.pool.gymnasium_ids import gymnasium_id
-from rollouts.pool.make import make_vec
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.statistics import carry_statistics
-from rollouts.pool.vector_env import VectorEnv
+from rollouts.envs.gymnasium_ids import gymnasium_id
+from rollouts.envs.make import make_vec
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.statistics import carry_statistics
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.rendering.options import MODES
 
 __all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]

@@ -43,9 +43,9 @@ from rollouts.integrations.shared.missing import needs
 
 from rollouts import _native
 from rollouts.batch import STEP_ARRAYS, StepBatch
+from rollouts.envs.registry import resolve
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import EngineError, SpecError
-from rollouts.pool.registry import resolve
-from rollouts.pool.vector_env import VectorEnv
 
 try:
     import jax

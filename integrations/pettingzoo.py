@@ -33,7 +33,7 @@ ByAgent = dict[str, Any]
 
 
 def parallel_env(
-    env_id: str,
+    id: str,
     *,
     max_episode_steps: int | None = None,
     render_mode: str | None = None,
@@ -42,14 +42,14 @@ def parallel_env(
     """Makes one environment of an id of `rollouts.multi_agent_ids()`.
 
     Args:
-      env_id, max_episode_steps, env_options: As `rollouts.make_vec`.
+      id, max_episode_steps, env_options: As `rollouts.make_vec`.
       render_mode: "rgb_array" or None, with which `render` returns nothing.
 
     Raises:
       SpecError: Unknown id, mode or option, or an environment with one agent.
     """
     return RolloutsParallelEnv(
-        env_id, max_episode_steps=max_episode_steps, render_mode=render_mode, **env_options
+        id, max_episode_steps=max_episode_steps, render_mode=render_mode, **env_options
     )
 
 
@@ -63,15 +63,15 @@ class RolloutsParallelEnv(ParallelEnv):
       vector_env: The `rollouts.MultiAgentVectorEnv` behind it, of one environment.
     """
 
-    def __init__(self, env_id: str, **arguments: Any) -> None:
+    def __init__(self, id: str, **arguments: Any) -> None:
         """See `parallel_env`."""
         env = rollouts.make_multi_agent_vec(
-            env_id, 1, num_threads=1, autoreset_mode="disabled", **arguments
+            id, 1, num_threads=1, autoreset_mode="disabled", **arguments
         )
         self.vector_env: rollouts.MultiAgentVectorEnv = env
         self.render_mode = env.render_mode
         drawn = {name: value for name, value in env.metadata.items() if name.startswith("render_")}
-        self.metadata = {"name": env_id, "is_parallelizable": True, **drawn}
+        self.metadata = {"name": id, "is_parallelizable": True, **drawn}
         self.possible_agents = list(env.agents)
         self.agents: list[str] = []
         self._places = {

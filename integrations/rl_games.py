@@ -36,9 +36,9 @@ from gymnasium import spaces
 from rollouts.integrations.shared.missing import needs
 
 from rollouts import RunningStatistics, make_vec
+from rollouts.envs.face import on_host
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.face import on_host
-from rollouts.pool.vector_env import VectorEnv
 
 try:
     from rl_games.common import env_configurations, vecenv

@@ -22,6 +22,15 @@ except ImportError as _error:
     ) from _error
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
+from rollouts.envs.agent_groups import MultiAgentBatch
+from rollouts.envs.gymnasium_ids import register_ids as _register_ids
+from rollouts.envs.make import make_multi_agent_vec, make_vec
+from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
+from rollouts.envs.register import register_env
+from rollouts.envs.registry import env_ids, env_spec, multi_agent_ids
+from rollouts.envs.statistics import RunningStatistics
+from rollouts.envs.stats import DeviceStats, PoolStats
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import (
     CallPendingError,
     CallTimeoutError,
@@ -41,33 +50,24 @@ from rollouts.errors import (
     WorkerError,
 )
 from rollouts.families.minigrid import decode_mission
-from rollouts.pool.agent_groups import MultiAgentBatch
-from rollouts.pool.gymnasium_ids import register_ids as _register_ids
-from rollouts.pool.make import make_multi_agent_vec, make_vec
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.register import register_env
-from rollouts.pool.registry import env_ids, env_spec, multi_agent_ids
-from rollouts.pool.statistics import RunningStatistics
-from rollouts.pool.stats import DeviceStats, PoolStats
-from rollouts.pool.vector_env import VectorEnv
 from rollouts.specs import AgentGroup, EnvSpec
 from rollouts.support.include_dir import include_dir
 
 if TYPE_CHECKING:
-    from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.options import FaultPolicy, Inference, Placement, QueueLimits
-    from rollouts.distributed.policy_requests import BatchRule
-    from rollouts.distributed.weight_transport import WeightTransport
-    from rollouts.distributed.worker import RolloutWorker
-    from rollouts.distributed.worker_config import CollectOptions
-    from rollouts.env_fns import from_env_fns, from_parallel_env_fns
+    from rollouts.envs.hosted import from_env_fns, from_parallel_env_fns
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
+    from rollouts.workers.on_ray.coordinator import RolloutCoordinator
+    from rollouts.workers.options import FaultPolicy, Inference, Placement, QueueLimits
+    from rollouts.workers.policy_requests import BatchRule
+    from rollouts.workers.weight_transport import WeightTransport
+    from rollouts.workers.worker import RolloutWorker
+    from rollouts.workers.worker_config import CollectOptions
 
 __version__ = "0.1.0"
 
@@ -75,26 +75,26 @@ _register_ids()
 
 # loaded on first use: these bring torch, ray or multiprocessing
 _LAZY = {
-    "BatchRule": "rollouts.distributed.policy_requests",
-    "CollectOptions": "rollouts.distributed.worker_config",
+    "BatchRule": "rollouts.workers.policy_requests",
+    "CollectOptions": "rollouts.workers.worker_config",
     "Collector": "rollouts.collecting.collector",
-    "FaultPolicy": "rollouts.distributed.options",
+    "FaultPolicy": "rollouts.workers.options",
     "FragmentInbox": "rollouts.learner.inbox",
-    "Inference": "rollouts.distributed.options",
+    "Inference": "rollouts.workers.options",
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
-    "Placement": "rollouts.distributed.options",
+    "Placement": "rollouts.workers.options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
-    "QueueLimits": "rollouts.distributed.options",
+    "QueueLimits": "rollouts.workers.options",
     "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
-    "RolloutCoordinator": "rollouts.cluster.coordinator",
-    "RolloutWorker": "rollouts.distributed.worker",
+    "RolloutCoordinator": "rollouts.workers.on_ray.coordinator",
+    "RolloutWorker": "rollouts.workers.worker",
     "TorchPolicy": "rollouts.policy",
-    "WeightTransport": "rollouts.distributed.weight_transport",
-    "from_env_fns": "rollouts.env_fns",
-    "from_parallel_env_fns": "rollouts.env_fns",
+    "WeightTransport": "rollouts.workers.weight_transport",
+    "from_env_fns": "rollouts.envs.hosted",
+    "from_parallel_env_fns": "rollouts.envs.hosted",
 }
 
 __all__ = [

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from rollouts.envs.statistics import RunningStatistics, checked
 from rollouts.errors import EngineError, SpecError
-from rollouts.pool.statistics import RunningStatistics, checked
 from rollouts.support.extras import needs
 from rollouts.support.plain_values import (
     as_tensor,
@@ -33,7 +33,7 @@ from rollouts.support.whole_file import replace_whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rollouts.pool.vector_env import VectorEnv
+    from rollouts.envs.vector_env import VectorEnv
 
 FILE_NAME = "checkpoint.pt"  # in the directory of a run
 FORMAT = "rollouts checkpoint"
@@ -45,7 +45,7 @@ class Checkpoint:
     """A trained policy.
 
     Attributes:
-      env_id: What it was trained in.
+      id: What it was trained in.
       env_options: Keyword arguments of `make_vec` that were given for it, wrappers among them:
         numbers, text, None, and arrays, lists and dicts of them.
       statistics: "observation" and "reward" -> what the wrappers that normalise had counted.
@@ -59,7 +59,7 @@ class Checkpoint:
       training: What the program needs to go on: tensors, bytes, tuples and sets too.
     """
 
-    env_id: str
+    id: str
     weights: Mapping[str, Tensor]
     program: str
     program_options: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Checkpoint:
 
 # entry -> what it must be
 _ENTRIES: dict[str, tuple[type, ...]] = {
-    "env_id": (str,),
+    "id": (str,),
     "weights": (dict,),
     "program": (str,),
     "program_options": (dict,),
@@ -146,14 +146,14 @@ def _plain_entries(checkpoint: Checkpoint) -> dict[str, Any]:
     if not isinstance(checkpoint, Checkpoint):
         raise SpecError(
             f"checkpoint is {shown(checkpoint)}, expected a rollouts.checkpoint.Checkpoint: "
-            "save_checkpoint(path, Checkpoint(env_id=..., weights=..., program=...))"
+            "save_checkpoint(path, Checkpoint(id=..., weights=..., program=...))"
         )
     given = {name: getattr(checkpoint, name) for name in _ENTRIES}
     for name, types in _ENTRIES.items():
         if dict in types and not isinstance(given[name], Mapping):
             hint = f"{name}=module.state_dict()" if name == "weights" else f"{name}={{...}}"
             raise SpecError(f"{name} is {shown(given[name])}, expected a dict: {hint}")
-    plain: dict[str, Any] = {name: plain_text(name, given[name]) for name in ("env_id", "program")}
+    plain: dict[str, Any] = {name: plain_text(name, given[name]) for name in ("id", "program")}
     for name in ("policy_version", "env_steps", "seed"):
         is_none = name == "seed" and given[name] is None
         least = None if name == "seed" else 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Door to `rollouts.pool.vector_env`."""
+"""Door to `rollouts.envs.vector_env`."""
 
-from rollouts.pool.vector_env import VectorEnv
+from rollouts.envs.vector_env import VectorEnv
 
 __all__ = ["VectorEnv"]

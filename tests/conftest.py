@@ -29,7 +29,7 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 # threads of Ray or torch. Importing TorchRL would make the start method "spawn", under which each
 # process imports for two seconds.
 multiprocessing.set_start_method("forkserver")
-multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.env_fns"])
+multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.envs.hosted"])
 
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.
@@ -52,8 +52,8 @@ def ray_session() -> Iterator[Any]:
     pytest.importorskip("ray")
     from small_cluster import started
 
-    from rollouts.cluster.shared_ray import enter
     from rollouts.support.ray_private import make_tensor_store
+    from rollouts.workers.on_ray.shared_ray import enter
 
     shared = started(lambda: enter(None, num_cpus=3, timeout_s=10.0))
     make_tensor_store()

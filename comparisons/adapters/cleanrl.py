@@ -47,12 +47,12 @@ class _Loop:
 
 
 def _ours(case: Case) -> Contestant:
-    return _Loop(case, cleanrl.make_vec(case.env_id, case.num_envs, num_threads=case.num_threads))
+    return _Loop(case, cleanrl.make_vec(case.id, case.num_envs, num_threads=case.num_threads))
 
 
 def _stock(case: Case) -> Contestant:
     def make() -> gymnasium.Env[Any, Any]:
-        return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(case.env_id))
+        return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(case.id))
 
     envs = gymnasium.vector.SyncVectorEnv([make] * case.num_envs)
     return _Loop(case, envs, note="SyncVectorEnv and RecordEpisodeStatistics, as in ppo.py")

@@ -40,7 +40,7 @@ def measure(args: argparse.Namespace) -> None:
     results: list[adapters.AdapterMeasurement] = []
     for num_envs in dict.fromkeys(args.num_envs or [NUM_ENVS]):
         case = adapters.Case(
-            env_id=args.env_id or adapters.default_env_id(args.library),
+            id=args.env_id or adapters.default_env_id(args.library),
             num_envs=num_envs,
             num_threads=args.num_threads or min(usable_cpus(), num_envs),
             rollout_length=args.rollout_length,

@@ -15,16 +15,14 @@ from comparisons.adapters.random_steps import RandomSteps
 
 
 def _ours(case: Case) -> Contestant:
-    envs = BatchedEnvironment(
-        case.env_id, case.num_envs, num_threads=case.num_threads, seed=case.seed
-    )
+    envs = BatchedEnvironment(case.id, case.num_envs, num_threads=case.num_threads, seed=case.seed)
     envs.reset()
     return RandomSteps(case, envs.step, envs.close)
 
 
 def _envpool(case: Case) -> Contestant:
     envs: Any = importlib.import_module("envpool").make_dm(
-        case.env_id, num_envs=case.num_envs, num_threads=case.num_threads, seed=case.seed
+        case.id, num_envs=case.num_envs, num_threads=case.num_threads, seed=case.seed
     )
     envs.reset()
     # its actions of DeepMind's tasks are doubles

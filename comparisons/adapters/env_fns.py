@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contestants of `rollouts bench adapter env_fns`: ways to host Python environments.
 
-All of them step the same `gymnasium.make(env_id)` with the same random actions. `--env-id waiting`
+All of them step the same `gymnasium.make(id)` with the same random actions. `--env-id waiting`
 sleeps 5 ms in a step, `--env-id heavy-observation` shows 768 KiB; see `host_envs`.
 """
 
@@ -39,7 +39,7 @@ class _Stepper:
     def __init__(self, envs: _Steps, case: Case, note: str = "") -> None:
         self.note = note
         self._envs, self._case = envs, case
-        single = make_env(case.env_id)
+        single = make_env(case.id)
         space = gymnasium.vector.utils.batch_space(single.action_space, case.num_envs)
         single.close()  # type: ignore[no-untyped-call]
         space.seed(case.seed)
@@ -56,7 +56,7 @@ class _Stepper:
 
 
 def _env_fns(case: Case) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
-    return [functools.partial(make_env, case.env_id)] * case.num_envs
+    return [functools.partial(make_env, case.id)] * case.num_envs
 
 
 def _ours(case: Case) -> Contestant:
@@ -87,7 +87,7 @@ class _Puffer:
 
         make = functools.partial(
             pufferlib.emulation.GymnasiumPufferEnv,
-            env_creator=functools.partial(make_env, case.env_id),
+            env_creator=functools.partial(make_env, case.id),
         )
         self.num_workers = max(
             workers for workers in range(1, case.num_threads + 1) if case.num_envs % workers == 0

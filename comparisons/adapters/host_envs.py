@@ -59,6 +59,6 @@ HOST_ENVS: dict[str, type[gymnasium.Env[Any, Any]]] = {
 }
 
 
-def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
-    """Makes one of `HOST_ENVS`, or `gymnasium.make(env_id)`."""
-    return HOST_ENVS[env_id]() if env_id in HOST_ENVS else gymnasium.make(env_id)
+def make_env(id: str) -> gymnasium.Env[Any, Any]:
+    """Makes one of `HOST_ENVS`, or `gymnasium.make(id)`."""
+    return HOST_ENVS[id]() if id in HOST_ENVS else gymnasium.make(id)

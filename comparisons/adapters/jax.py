@@ -24,7 +24,7 @@ def _act(weights: Any, obs: Any, key: Any) -> Any:
 
 
 def _weights(case: Case) -> Any:
-    spec = rollouts.env_spec(case.env_id)
+    spec = rollouts.env_spec(case.id)
     sizes = [int(np.prod(spec.single_observation_space.shape or ())), 64, 64]
     sizes.append(int(spec.single_action_space.n))  # type: ignore[attr-defined]
     keys = jax.random.split(jax.random.key(case.seed), len(sizes) - 1)
@@ -40,7 +40,7 @@ class _Compiled:
     def __init__(self, case: Case) -> None:
         self._case = case
         self._env = rollouts.make_vec(
-            case.env_id, case.num_envs, num_threads=case.num_threads, seed=case.seed
+            case.id, case.num_envs, num_threads=case.num_threads, seed=case.seed
         )
         obs, _ = self._env.reset()
         handle, _, _, step = self._env.xla()
@@ -93,12 +93,12 @@ class _Stepped:
 
 
 def _step(case: Case) -> Contestant:
-    env = rollouts.make_vec(case.env_id, case.num_envs, num_threads=case.num_threads)
+    env = rollouts.make_vec(case.id, case.num_envs, num_threads=case.num_threads)
     return _Stepped(case, env, "our step, from Python")
 
 
 def _gymnasium(case: Case) -> Contestant:
-    make = functools.partial(gymnasium.make, case.env_id)
+    make = functools.partial(gymnasium.make, case.id)
     return _Stepped(case, gymnasium.vector.SyncVectorEnv([make] * case.num_envs), "SyncVectorEnv")
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rollouts.bench.report import digits
+from rollouts.envs.unknown_option import did_you_mean
 from rollouts.errors import EngineError
-from rollouts.pool.unknown_option import did_you_mean
 
 # libraries that have a module in comparisons.adapters
 LIBRARIES = (
@@ -36,14 +36,14 @@ class Case:
     """Case: the work of every contestant of a comparison.
 
     Attributes:
-      env_id: As `rollouts.make_vec` and, without a peer of that name, `gymnasium.make`.
+      id: As `rollouts.make_vec` and, without a peer of that name, `gymnasium.make`.
       num_envs: Environments N of each contestant.
       num_threads: Threads of our pool, or processes of a peer that has those.
       rollout_length: Steps T of each environment that one `collect` takes.
       seed: Seed of environments, networks and actions.
     """
 
-    env_id: str
+    id: str
     num_envs: int
     num_threads: int
     rollout_length: int = 128
@@ -181,7 +181,7 @@ def to_json(measurements: Sequence[AdapterMeasurement]) -> list[dict[str, Any]]:
         {
             "library": each.library,
             "name": each.name,
-            "env_id": each.case.env_id,
+            "env_id": each.case.id,
             "num_envs": each.case.num_envs,
             "num_threads": each.case.num_threads,
             "env_steps_per_s": list(each.env_steps_per_s),
@@ -204,7 +204,7 @@ def to_text(measurements: Sequence[AdapterMeasurement]) -> str:
             [
                 each.library,
                 each.name,
-                each.case.env_id,
+                each.case.id,
                 str(each.case.num_envs),
                 *(f"{rate:,.0f}" for rate in rates),
                 f"{digits(ratio)}x",

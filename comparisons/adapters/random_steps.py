@@ -36,7 +36,7 @@ class RandomSteps:
         """
         self.note = note
         self._step, self._close, self._case = step, close, case
-        single = rollouts.env_spec(case.env_id).single_action_space
+        single = rollouts.env_spec(case.id).single_action_space
         space = gymnasium.vector.utils.batch_space(single, case.num_envs)
         space.seed(case.seed)
         self._actions = [space.sample() for _ in range(_NUM_ACTIONS)]

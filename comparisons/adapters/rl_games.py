@@ -15,16 +15,14 @@ from comparisons.adapters.random_steps import RandomSteps
 
 
 def _ours(case: Case) -> Contestant:
-    envs = RolloutsVecEnv(
-        "rollouts", case.num_envs, env_name=case.env_id, num_threads=case.num_threads
-    )
+    envs = RolloutsVecEnv("rollouts", case.num_envs, env_name=case.id, num_threads=case.num_threads)
     envs.reset()
     return RandomSteps(case, envs.step, envs.close)
 
 
 def _envpool(case: Case) -> Contestant:
     envs: Any = importlib.import_module("rl_games.envs.envpool").Envpool(
-        "envpool", case.num_envs, env_name=case.env_id, num_threads=case.num_threads
+        "envpool", case.num_envs, env_name=case.id, num_threads=case.num_threads
     )
     envs.reset()
     dtype = envs.action_space.dtype

@@ -63,18 +63,18 @@ def _ours(
     random_actions: bool = False,
     runner_class: type[RolloutsEnvRunner] = RolloutsEnvRunner,
 ) -> Contestant:
-    config = _config(case, case.env_id)
+    config = _config(case, case.id)
     config.environment(env_config={"num_threads": case.num_threads})
     runner = runner_class(config=config)
     assert not runner.slow_reason, runner.slow_reason
     note = "torch" if runner.native_reason else "native"
-    if case.env_id.startswith(_ATARI):
+    if case.id.startswith(_ATARI):
         note = "uint8"
     return Runner(case, runner, random_actions=random_actions, note=note)
 
 
 def _stock(case: Case, *, random_actions: bool = False) -> Contestant:
-    env, note = case.env_id, "sync"
+    env, note = case.id, "sync"
     if env.startswith(_ATARI):
         env, note = _register_atari(env), "sync, float32"
     config = _config(case, env, byte_images=False)
@@ -83,7 +83,7 @@ def _stock(case: Case, *, random_actions: bool = False) -> Contestant:
 
 
 def _entry_point(case: Case, *, random_actions: bool = False) -> Contestant:
-    config = _config(case, register(case.env_id, num_threads=case.num_threads))
+    config = _config(case, register(case.id, num_threads=case.num_threads))
     config.env_runners(gym_env_vectorize_mode="vector_entry_point")
     runner = SingleAgentEnvRunner(config=config)
     note = "our environments, RLlib's loop"
@@ -94,7 +94,7 @@ def _config(case: Case, env: str, *, byte_images: bool = True) -> PPOConfig:
     config = PPOConfig().environment(env)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=case.num_envs)
     config.debugging(seed=case.seed)
-    is_atari = case.env_id.startswith(_ATARI)
+    is_atari = case.id.startswith(_ATARI)
     model = DefaultModelConfig(
         fcnet_hiddens=[64, 64],
         conv_filters=_CONV_FILTERS if is_atari else None,
@@ -110,7 +110,7 @@ def _config(case: Case, env: str, *, byte_images: bool = True) -> PPOConfig:
     return config
 
 
-def _register_atari(env_id: str) -> str:
+def _register_atari(id: str) -> str:
     """RLlib's own preprocessing, as its examples have it, with frames stacked in the wrapper."""
     try:
         importlib.import_module("cv2")  # RLlib's wrappers find out when they make an environment
@@ -124,10 +124,10 @@ def _register_atari(env_id: str) -> str:
 
         gymnasium.register_envs(ale_py)
         # frames are skipped by the wrapper
-        env = gymnasium.make(env_id, frameskip=1)
+        env = gymnasium.make(id, frameskip=1)
         return wrap_atari_for_new_api_stack(env, dim=84, frameskip=4, framestack=4)
 
-    name = f"rllib-own/{env_id}"
+    name = f"rllib-own/{id}"
     register_env(name, make)
     return name
 

@@ -30,7 +30,7 @@ from rollouts.errors import EngineError
 
 
 def _ours(case: Case) -> Contestant:
-    config = _config(case, case.env_id)
+    config = _config(case, case.id)
     config.environment(env_config={"num_threads": case.num_threads})
     runner = RolloutsMultiAgentEnvRunner(config=config)
     assert not runner.slow_reason, runner.slow_reason
@@ -38,26 +38,26 @@ def _ours(case: Case) -> Contestant:
 
 
 def _stock(case: Case) -> Contestant:
-    return _one_by_one(case, functools.partial(_of_mpe2, case.env_id), "mpe2, sync")
+    return _one_by_one(case, functools.partial(_of_mpe2, case.id), "mpe2, sync")
 
 
 def _over_rollouts(case: Case) -> Contestant:
-    return _one_by_one(case, functools.partial(parallel_env, case.env_id), "ours one by one, sync")
+    return _one_by_one(case, functools.partial(parallel_env, case.id), "ours one by one, sync")
 
 
 def _one_by_one(case: Case, make: Callable[[], Any], note: str) -> Contestant:
-    name = f"rllib-own/{note}/{case.env_id}"
+    name = f"rllib-own/{note}/{case.id}"
     register_env(name, lambda _: ParallelPettingZooEnv(make()))
     runner = MultiAgentEnvRunner(config=_config(case, name))
     return Runner(case, runner, random_actions=False, note=note)
 
 
-def _of_mpe2(env_id: str) -> Any:
+def _of_mpe2(id: str) -> Any:
     try:
-        module = importlib.import_module(f"mpe2.{env_id}")
+        module = importlib.import_module(f"mpe2.{id}")
     except ImportError as error:
         raise EngineError(
-            f"contestant 'rllib' steps {env_id} of mpe2, which has none or is not installed: "
+            f"contestant 'rllib' steps {id} of mpe2, which has none or is not installed: "
             f"pip install mpe2, or --peer rllib-over-rollouts ({error})"
         ) from error
     return module.parallel_env()
@@ -67,7 +67,7 @@ def _config(case: Case, env: str) -> PPOConfig:
     config = PPOConfig().environment(env)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=case.num_envs)
     config.multi_agent(
-        policies={group.name for group in rollouts.env_spec(case.env_id).groups},
+        policies={group.name for group in rollouts.env_spec(case.id).groups},
         policy_mapping_fn=lambda agent, episode, **_: agent.partition("_")[0],
     )
     torch.manual_seed(case.seed)

@@ -80,7 +80,7 @@ def _subproc(case: Case) -> Contestant:
     if count < case.num_envs:
         note += f": {count} environments, {case.num_envs} processes are too many"
     env = make_vec_env(
-        case.env_id,
+        case.id,
         count,
         seed=case.seed,
         vec_env_cls=SubprocVecEnv,
@@ -91,12 +91,12 @@ def _subproc(case: Case) -> Contestant:
 
 
 def _dummy(case: Case) -> Contestant:
-    env = make_vec_env(case.env_id, case.num_envs, seed=case.seed, vec_env_cls=DummyVecEnv)
+    env = make_vec_env(case.id, case.num_envs, seed=case.seed, vec_env_cls=DummyVecEnv)
     return PpoCollects(PPO, env, case, "one process")
 
 
 def _pool(case: Case) -> NativeVecEnv:
-    return NativeVecEnv(case.env_id, case.num_envs, num_threads=case.num_threads, seed=case.seed)
+    return NativeVecEnv(case.id, case.num_envs, num_threads=case.num_threads, seed=case.seed)
 
 
 CONTESTANTS: dict[str, Callable[[Case], Contestant]] = {

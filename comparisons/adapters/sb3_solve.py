@@ -46,8 +46,8 @@ class _Solved(BaseCallback):
 
 
 def _learner(algorithm: Callable[..., Any], make_env: Callable[[str, int], Any]) -> Learner:
-    def learn(env_id: str, target: float, seed: int) -> tuple[float, int]:
-        env, solved = make_env(env_id, seed), _Solved(target)
+    def learn(id: str, target: float, seed: int) -> tuple[float, int]:
+        env, solved = make_env(id, seed), _Solved(target)
         try:
             model = algorithm(
                 "MlpPolicy",
@@ -66,7 +66,7 @@ def _learner(algorithm: Callable[..., Any], make_env: Callable[[str, int], Any])
         if not solved.is_solved:
             raise EngineError(
                 f"{algorithm.__name__} with seed {seed} had no {_EPISODES} episodes with a mean "
-                f"return of {target:g} on {env_id} within {_MAX_STEPS} env-steps: give a lower "
+                f"return of {target:g} on {id} within {_MAX_STEPS} env-steps: give a lower "
                 "target or another seed"
             )
         return seconds, int(model.num_timesteps)

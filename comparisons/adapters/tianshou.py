@@ -49,9 +49,9 @@ class _Collect:
 
 def _policy(case: Case) -> Any:
     """Two layers of 64, the same for all."""
-    env = gym.make(case.env_id)
+    env = gym.make(case.id)
     if not isinstance(env.action_space, gym.spaces.Discrete):
-        raise SpecError(f"{case.env_id} has actions {env.action_space}, expected Discrete")
+        raise SpecError(f"{case.id} has actions {env.action_space}, expected Discrete")
     torch.manual_seed(case.seed)
     net = Net(state_shape=env.observation_space.shape, hidden_sizes=[64, 64])
     actor = DiscreteActor(
@@ -62,7 +62,7 @@ def _policy(case: Case) -> Any:
 
 def _rollouts(case: Case) -> RolloutsVectorEnv:
     return RolloutsVectorEnv(
-        case.env_id, num_envs=case.num_envs, num_threads=case.num_threads, seed=case.seed
+        case.id, num_envs=case.num_envs, num_threads=case.num_threads, seed=case.seed
     )
 
 
@@ -71,12 +71,12 @@ def _subprocesses(case: Case) -> _Collect:
     note = "SubprocVectorEnv: a process per environment"
     if count < case.num_envs:
         note += f"; {count} environments, {case.num_envs} processes are too many"
-    envs = SubprocVectorEnv([lambda: gym.make(case.env_id) for _ in range(count)])
+    envs = SubprocVectorEnv([lambda: gym.make(case.id) for _ in range(count)])
     return _Collect(case, Collector, envs, note)
 
 
 def _one_process(case: Case) -> _Collect:
-    envs = DummyVectorEnv([lambda: gym.make(case.env_id) for _ in range(case.num_envs)])
+    envs = DummyVectorEnv([lambda: gym.make(case.id) for _ in range(case.num_envs)])
     return _Collect(case, Collector, envs, "DummyVectorEnv: one process")
 
 

@@ -49,10 +49,10 @@ class _Collect:
 
 def _policy(case: Case) -> Any:
     """Two layers of 64, the same for all."""
-    env = gym.make(case.env_id)
+    env = gym.make(case.id)
     obs, actions = env.observation_space, env.action_space
     if not isinstance(actions, gym.spaces.Discrete) or not isinstance(obs, gym.spaces.Box):
-        raise SpecError(f"{case.env_id} has {obs} and {actions}, expected Box and Discrete")
+        raise SpecError(f"{case.id} has {obs} and {actions}, expected Box and Discrete")
     torch.manual_seed(case.seed)
     layers = nn.Sequential(
         nn.Linear(obs.shape[0], 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
@@ -67,7 +67,7 @@ def _policy(case: Case) -> Any:
 
 def _rollouts(case: Case, note: str = "", *, engine: Engine | None = "native") -> _Collect:
     env = RolloutsEnv(
-        case.env_id,
+        case.id,
         num_envs=case.num_envs,
         num_threads=case.num_threads,
         seed=case.seed,
@@ -78,7 +78,7 @@ def _rollouts(case: Case, note: str = "", *, engine: Engine | None = "native") -
 
 def _sync(case: Case) -> _Collect:
     envs = SyncVectorEnv(
-        [lambda: gym.make(case.env_id) for _ in range(case.num_envs)],
+        [lambda: gym.make(case.id) for _ in range(case.num_envs)],
         autoreset_mode=AutoresetMode.SAME_STEP,
     )
     return _Collect(
@@ -90,7 +90,7 @@ def _sync(case: Case) -> _Collect:
 
 def _parallel(case: Case) -> _Collect:
     count = min(case.num_envs, _PROCESSES)
-    env = ParallelEnv(count, lambda: GymEnv(case.env_id, categorical_action_encoding=True))
+    env = ParallelEnv(count, lambda: GymEnv(case.id, categorical_action_encoding=True))
     note = "ParallelEnv" if count == case.num_envs else f"ParallelEnv, {count} envs: a process each"
     return _Collect(case, env, note)
 

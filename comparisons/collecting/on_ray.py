@@ -13,9 +13,9 @@ import numpy as np
 
 from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.collect_task import Task
-from rollouts.cluster.ray_session import check_connected
 from rollouts.errors import EngineError, SpecError
 from rollouts.support.extras import needs
+from rollouts.workers.on_ray.ray_session import check_connected
 
 with needs("ray", "a peer of `rollouts bench collect`"):
     import ray as _typed_ray
@@ -249,7 +249,7 @@ def _rllib_runner(task: Task, num_envs: int) -> tuple[Any, Any]:
     space = task.spec.single_observation_space
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         raise SpecError(
-            f"RLlib is measured with vector observations, got env_id {task.spec.id!r} "
+            f"RLlib is measured with vector observations, got id {task.spec.id!r} "
             f"with {space}: leave this peer out"
         )
     gymnasium_maker(task.settings, task.spec)

@@ -147,5 +147,5 @@ def _check_options(peer: str, settings: Settings) -> None:
     if settings.env_options:
         raise SpecError(
             f"peer {peer!r} has no equal of the options {sorted(settings.env_options)} of "
-            f"{settings.env_id}: leave out the options, or this peer"
+            f"{settings.id}: leave out the options, or this peer"
         )

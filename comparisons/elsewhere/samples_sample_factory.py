@@ -47,14 +47,14 @@ class Samples:
 
 
 def make(
-    env_id: str, num_envs: int, num_workers: int, rollout_length: int, hidden: list[int], seed: int
+    id: str, num_envs: int, num_workers: int, rollout_length: int, hidden: list[int], seed: int
 ) -> Samples:
     """Starts the sampler, with an untrained policy of tanh layers."""
     each = num_envs // num_workers
     splits = 2 if each % 2 == 0 else 1
-    register_env(env_id, make_gym_env_func)
+    register_env(id, make_gym_env_func)
     arguments = {
-        "env": env_id,
+        "env": id,
         "experiment": "samples",
         "train_dir": os.getcwd(),
         "device": "cpu",

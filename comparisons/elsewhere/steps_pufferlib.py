@@ -48,7 +48,7 @@ class _Steps:
 
 
 def make(
-    env_id: str,
+    id: str,
     num_envs: int,
     batch_size: int,
     num_workers: int,
@@ -60,7 +60,7 @@ def make(
     make_one = functools.partial(
         pufferlib.emulation.GymnasiumPufferEnv,
         env_creator=gymnasium.make,
-        env_args=[env_id],
+        env_args=[id],
         env_kwargs={"max_episode_steps": max_episode_steps},
     )
     arguments: dict[str, Any] = {"backend": pufferlib.vector.Serial}

@@ -19,9 +19,9 @@ from comparisons import environment
 from comparisons.report.rows import Row, row_of
 from rollouts.bench import Rollouts, Settings, stepper
 from rollouts.bench.runner import actions_for, run_calls
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError
 from rollouts.machine.memory import resident_memory
-from rollouts.pool.registry import env_spec
 
 _CALLS = 20  # behind the first observations, so that what is made late is there
 
@@ -49,7 +49,7 @@ def measure_footprint(settings: Settings, peers: Sequence[str], *, timeout_s: fl
             begin.setdefault(name, []).append(found["seconds"])
             memory.setdefault(name, []).append(found["bytes"] / 1e6)
             versions[name] = found["version"]
-    case = f"{settings.env_id}, {settings.num_envs} envs"
+    case = f"{settings.id}, {settings.num_envs} envs"
     figures = (("time to the first observations", begin, "s"), ("memory", memory, "MB"))
     return [
         row_of(
@@ -71,12 +71,12 @@ def _in_a_process(settings: Settings, name: str, timeout_s: float) -> dict[str, 
         )
     except subprocess.TimeoutExpired as error:
         raise EngineError(
-            f"{name}: {settings.num_envs} of {settings.env_id} were not made and stepped in "
+            f"{name}: {settings.num_envs} of {settings.id} were not made and stepped in "
             f"{timeout_s:g} s: give it more by --timeout-s, or leave this peer out"
         ) from error
     if done.returncode != 0:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise EngineError(f"{name}: {settings.env_id} cannot be made ({' '.join(last)})")
+        raise EngineError(f"{name}: {settings.id} cannot be made ({' '.join(last)})")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -85,7 +85,7 @@ def _make(settings: Settings, name: str) -> dict[str, Any]:
     library = Rollouts() if name == Rollouts.name else stepper(name)
     version = library.version()  # imports what the library needs
     limit, options = settings.max_episode_steps, dict(settings.env_options)
-    spec = env_spec(settings.env_id, max_episode_steps=limit, **options)
+    spec = env_spec(settings.id, max_episode_steps=limit, **options)
     before, started = resident_memory(), time.perf_counter()
     env = library.make(settings, spec)
     env.check_is_called("memory")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from comparisons.report.rows import Row, row_of
 from rollouts.bench import OpenEnv, Rollouts, Settings, Stepper
 from rollouts.bench.runner import actions_for
+from rollouts.envs.registry import env_spec
 from rollouts.machine.busy_loops import busy_loops
-from rollouts.pool.registry import env_spec
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
@@ -36,7 +36,7 @@ def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int)
       SpecError, EngineError: As `rollouts.bench.compare`.
     """
     spec = env_spec(
-        settings.env_id,
+        settings.id,
         max_episode_steps=settings.max_episode_steps,
         **dict(settings.env_options),
     )
@@ -57,7 +57,7 @@ def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int)
                 found.append(np.percentile(_times(env, actions, calls), PERCENTILES))
         return [
             row_of(
-                f"{settings.env_id}, {settings.num_envs} envs, {percentile:g} % of calls",
+                f"{settings.id}, {settings.num_envs} envs, {percentile:g} % of calls",
                 env.library,
                 [float(turn[i]) for turn in found],
                 "us/call",

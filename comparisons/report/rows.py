@@ -176,4 +176,5 @@ _READERS: dict[str, Callable[[Any], list[Row]]] = {
     "memory": _read_plain,
     "states": _read_plain,
     "solve": _read_plain,
+    "train": _read_plain,
 }

@@ -105,12 +105,12 @@ class _Everything(contextlib.ExitStack):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        from rollouts.cluster.coordinator import RolloutCoordinator
-        from rollouts.distributed import CollectOptions, FaultPolicy
-        from rollouts.env_fns import from_env_fns
-        from rollouts.pool.make import make_vec
-        from rollouts.pool.registry import env_spec
+        from rollouts.envs.hosted import from_env_fns
+        from rollouts.envs.make import make_vec
+        from rollouts.envs.registry import env_spec
         from rollouts.replay import NStep, ReplayBuffer, TableConfig
+        from rollouts.workers import CollectOptions, FaultPolicy
+        from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
         spec = env_spec(_ENV_ID)
         self.kills = 0

@@ -14,13 +14,13 @@ from rollouts.errors import EngineError
 class Learner(Protocol):
     """Learns until the last hundred episodes have a mean return, with some seed."""
 
-    def __call__(self, env_id: str, target: float, seed: int) -> tuple[float, int]:
+    def __call__(self, id: str, target: float, seed: int) -> tuple[float, int]:
         """Returns seconds and env-steps; raises EngineError where the target was missed."""
         ...
 
 
 def measure_solving(
-    env_id: str,
+    id: str,
     target: float,
     *,
     repeats: int,
@@ -30,7 +30,7 @@ def measure_solving(
     """Trains with Stable-Baselines3's PPO, over each kind of environments with the same seeds.
 
     Args:
-      env_id: An id with vectors as observations, known to Gymnasium too.
+      id: An id with vectors as observations, known to Gymnasium too.
       target: Mean return of the last hundred episodes that counts as solved.
       repeats: Seeds.
       seed: The first of them.
@@ -49,10 +49,10 @@ def measure_solving(
     for each in range(seed, seed + repeats):
         for name, learn in learners.items():
             report(f"{name}: seed {each}")
-            took, env_steps = learn(env_id, target, each)
+            took, env_steps = learn(id, target, each)
             seconds[name].append(took)
             steps[name].append(env_steps)
-    case = f"{env_id} to {target:g}"
+    case = f"{id} to {target:g}"
     figures = (("time", seconds, "s"), ("env-steps", steps, "env-steps"))
     return [
         row_of(f"{case}, {what}", name, values, unit, higher_is_better=False)

@@ -9,26 +9,26 @@ from collections.abc import Callable
 from typing import Any
 
 from comparisons.report.rows import Row, row_of
+from rollouts.envs.make import make_vec
+from rollouts.envs.registry import env_spec
 from rollouts.families.atari import PREFIX, rom_path
-from rollouts.pool.make import make_vec
-from rollouts.pool.registry import env_spec
 
 _STEPS_BEFORE = 50
 _CALLS = 200  # calls of one turn
 
 
-def measure_states(env_id: str, *, repeats: int, seed: int) -> list[Row]:
+def measure_states(id: str, *, repeats: int, seed: int) -> list[Row]:
     """Saves and restores one environment of a pool; ale-py's or MuJoCo's own calls beside it.
 
     Args:
-      env_id: Id of an environment that can be saved.
+      id: Id of an environment that can be saved.
       repeats: Turns of `_CALLS` calls.
       seed: Seed of the environment and its actions.
 
     Returns:
       Rows "save" and "restore", in us.
     """
-    with make_vec(env_id, 1, seed=seed) as env:
+    with make_vec(id, 1, seed=seed) as env:
         env.reset()
         env.action_space.seed(seed)
         for _ in range(_STEPS_BEFORE):
@@ -39,18 +39,16 @@ def measure_states(env_id: str, *, repeats: int, seed: int) -> list[Row]:
             ("rollouts", "save", lambda: env.get_state(ids)),
             ("rollouts", "restore", lambda: env.set_state(ids, saved)),
         ]
-        if env_id.startswith(PREFIX):
-            contestants += _of_ale(env_id)
-        elif env_spec(env_id).header.startswith("envs/mujoco/"):
-            contestants += _of_mujoco(env_id)
+        if id.startswith(PREFIX):
+            contestants += _of_ale(id)
+        elif env_spec(id).header.startswith("envs/mujoco/"):
+            contestants += _of_mujoco(id)
         turns: list[list[float]] = [[] for _ in contestants]
         for _ in range(repeats):
             for found, (_, _, call) in zip(turns, contestants, strict=True):
                 found.append(_us(call))
     rows = [
-        row_of(
-            f"{env_id}, {what}", library, found, "us", higher_is_better=False, **_version(library)
-        )
+        row_of(f"{id}, {what}", library, found, "us", higher_is_better=False, **_version(library))
         for found, (library, what, _) in zip(turns, contestants, strict=True)
     ]
     return sorted(rows, key=lambda row: row.case, reverse=True)  # "save" first
@@ -66,12 +64,12 @@ def _us(call: Callable[[], object]) -> float:
     return statistics.median(times) / 1e3
 
 
-def _of_ale(env_id: str) -> list[tuple[str, str, Callable[[], object]]]:
+def _of_ale(id: str) -> list[tuple[str, str, Callable[[], object]]]:
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
-    ale.loadROM(rom_path(env_id))
+    ale.loadROM(rom_path(id))
     ale.reset_game()
     for _ in range(4 * _STEPS_BEFORE):
         ale.act(0)
@@ -82,12 +80,12 @@ def _of_ale(env_id: str) -> list[tuple[str, str, Callable[[], object]]]:
     ]
 
 
-def _of_mujoco(env_id: str) -> list[tuple[str, str, Callable[[], object]]]:
+def _of_mujoco(id: str) -> list[tuple[str, str, Callable[[], object]]]:
     import gymnasium
     import mujoco
     import numpy as np
 
-    env: Any = gymnasium.make(env_id).unwrapped
+    env: Any = gymnasium.make(id).unwrapped
     env.reset(seed=0)
     model, data, kind = env.model, env.data, mujoco.mjtState.mjSTATE_INTEGRATION
     state = np.empty(mujoco.mj_stateSize(model, kind))

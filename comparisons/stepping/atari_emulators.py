@@ -34,7 +34,7 @@ class Emulation(Rollouts):
         """Makes one emulator, which plays num_envs times as long. Raises SpecError: no game."""
         if not spec.id.startswith(PREFIX):
             raise SpecError(
-                f"peer {self.name!r} has Atari games only, got env_id {spec.id!r}: measure an "
+                f"peer {self.name!r} has Atari games only, got id {spec.id!r}: measure an "
                 "'ALE/...-v5' id, or leave this peer out"
             )
         make = _own_emulation if self._engine == "native" else _ale_emulation

@@ -6,7 +6,7 @@ from __future__ import annotations
 from comparisons.stepping.vector_libraries import gymnasium_maker
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv, Rollouts
-from rollouts.env_fns import from_env_fns
+from rollouts.envs.hosted import from_env_fns
 from rollouts.specs import EnvSpec
 
 

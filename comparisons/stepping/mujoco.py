@@ -12,10 +12,10 @@ import numpy.typing as npt
 from rollouts import mujoco
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv, notes_without_recv
+from rollouts.envs.make import make_vec
 from rollouts.errors import SpecError
 from rollouts.families import dm_control
 from rollouts.families.table import family_of
-from rollouts.pool.make import make_vec
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
@@ -56,7 +56,7 @@ def check_id(peer: str, spec: EnvSpec) -> None:
     """Raises SpecError where an id is not of one of MuJoCo's families."""
     if family_of(spec.header).drawer != "mujoco":
         raise SpecError(
-            f"peer {peer!r} has MuJoCo's environments only, got env_id {spec.id!r}: "
+            f"peer {peer!r} has MuJoCo's environments only, got id {spec.id!r}: "
             "measure an id such as 'Ant-v5', or leave this peer out"
         )
 
@@ -87,7 +87,7 @@ def starts(settings: Settings, *, at_least: int = 0) -> Array:
     found: list[Array] = []
     options: dict[str, Any] = {**settings.env_options}
     with make_vec(
-        settings.env_id,
+        settings.id,
         settings.num_envs,
         num_threads=1,
         seed=settings.seed,

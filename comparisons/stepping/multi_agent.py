@@ -18,7 +18,7 @@ import numpy as np
 from comparisons.stepping.vector_libraries import load
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv
-from rollouts.env_fns import from_parallel_env_fns
+from rollouts.envs.hosted import from_parallel_env_fns
 from rollouts.errors import SpecError
 from rollouts.specs import EnvSpec
 

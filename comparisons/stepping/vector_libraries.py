@@ -119,7 +119,7 @@ class Ale:
         version = self.version()
         if not spec.id.startswith(PREFIX):
             raise SpecError(
-                f"peer 'ale' has Atari games only, got env_id {spec.id!r}: "
+                f"peer 'ale' has Atari games only, got id {spec.id!r}: "
                 "measure an 'ALE/...-v5' id, or leave this peer out"
             )
         options = ale_atari_options(spec.options)
@@ -211,15 +211,15 @@ def _gymnasium_atari_maker(
     return make
 
 
-def _grid_env(env_id: str, limit: int, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    return wrapped(_gymnasium_env(env_id, limit, **options["make"]), options)
+def _grid_env(id: str, limit: int, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    return wrapped(_gymnasium_env(id, limit, **options["make"]), options)
 
 
-def _gymnasium_env(env_id: str, limit: int, **options: Any) -> gymnasium.Env[Any, Any]:
+def _gymnasium_env(id: str, limit: int, **options: Any) -> gymnasium.Env[Any, Any]:
     try:
-        return gymnasium.make(env_id, max_episode_steps=limit, **options)
+        return gymnasium.make(id, max_episode_steps=limit, **options)
     except gymnasium.error.UnregisteredEnv as error:
-        raise SpecError(f"peer 'gymnasium' has no environment {env_id!r}: {error}") from error
+        raise SpecError(f"peer 'gymnasium' has no environment {id!r}: {error}") from error
 
 
 def load(module: str, requirement: str, *, peer: str) -> Any:
@@ -233,9 +233,9 @@ def load(module: str, requirement: str, *, peer: str) -> Any:
         ) from error
 
 
-def _task_id(env_id: str, task_ids: list[str]) -> str:
+def _task_id(id: str, task_ids: list[str]) -> str:
     """EnvPool's name of one of our ids; it writes some games in another case."""
-    wanted = env_id.removeprefix(PREFIX)
+    wanted = id.removeprefix(PREFIX)
     for task_id in task_ids:
         if task_id.lower() == wanted.lower():
             return task_id
@@ -248,6 +248,6 @@ def _no_options(settings: Settings, *, peer: str) -> dict[str, OptionValue]:
     if given:
         raise SpecError(
             f"peer {peer!r} has no equal of the options {given} of "
-            f"{settings.env_id}: leave out the options, or this peer"
+            f"{settings.id}: leave out the options, or this peer"
         )
     return {}

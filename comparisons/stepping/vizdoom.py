@@ -41,7 +41,7 @@ class VizdoomEngine:
         version = self.version()
         if family_of(spec.header) is not VIZDOOM or spec.id not in scenarios():
             raise SpecError(
-                f"peer {self.name!r} has ViZDoom's scenarios only, got env_id {spec.id!r}: "
+                f"peer {self.name!r} has ViZDoom's scenarios only, got id {spec.id!r}: "
                 "measure an id such as 'VizdoomBasic-v1', or leave this peer out"
             )
         if isinstance(spec.single_action_space, spaces.Box):

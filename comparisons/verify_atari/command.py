@@ -71,7 +71,7 @@ def verify(args: argparse.Namespace) -> bool:
     for trial, found in zip(trials, _results(trials, args.workers), strict=True):
         mode, difficulty = trial.setting.mode, trial.setting.difficulty
         chosen = f" mode {mode} difficulty {difficulty}" if args.modes else ""
-        _report(trial.env_id + chosen, trial.frames, found)
+        _report(trial.id + chosen, trial.frames, found)
         equal = equal and found is None
     return equal
 

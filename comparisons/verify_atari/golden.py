@@ -27,14 +27,14 @@ def digest(player: Player, frames: int, actions: Iterator[int]) -> str:
     return state.hexdigest()
 
 
-def compare_with_golden(env_id: str, golden: Mapping[str, Any]) -> str | None:
+def compare_with_golden(id: str, golden: Mapping[str, Any]) -> str | None:
     """Plays ours alone, as an environment; returns what differs from the hashes of `record`."""
-    size = tuple(golden["games"][env_id]["size"])
-    ours = EnvPlayer(env_id, (size[0], size[1]), Setting())
-    count = golden["games"][env_id]["actions"]
+    size = tuple(golden["games"][id]["size"])
+    ours = EnvPlayer(id, (size[0], size[1]), Setting())
+    count = golden["games"][id]["actions"]
     actions = draw_actions(golden["actions"], count, golden["seed"])
     found = digest(ours, golden["frames"], actions)
-    wanted = golden["games"][env_id]["sha256"]
+    wanted = golden["games"][id]["sha256"]
     return None if found == wanted else f"its hash: {found[:12]}..., ALE has {wanted[:12]}..."
 
 

@@ -29,7 +29,7 @@ class Trial(NamedTuple):
     actions: one of ACTIONS. fuzz: bytes of memory are changed at random between frames.
     """
 
-    env_id: str
+    id: str
     frames: int
     actions: str = "random"
     setting: Setting = Setting()
@@ -117,9 +117,9 @@ def compare(trial: Trial) -> str | None:
       The first difference with its frame; None: there is none.
     """
     # what a game left that its memory was changed of shows after a start that was saved
-    resets = trial.fuzz or trial.setting.sticky > 0 or trial.env_id in _NOT_RESTORED
-    theirs = AlePlayer(trial.env_id, trial.setting, resets=resets)
-    ours = ConsolePlayer(trial.env_id, trial.setting, resets=resets)
+    resets = trial.fuzz or trial.setting.sticky > 0 or trial.id in _NOT_RESTORED
+    theirs = AlePlayer(trial.id, trial.setting, resets=resets)
+    ours = ConsolePlayer(trial.id, trial.setting, resets=resets)
     pairs = zip(
         play(ours, trial.frames, draw_moves(trial, theirs.num_actions)),
         play(theirs, trial.frames, draw_moves(trial, theirs.num_actions)),

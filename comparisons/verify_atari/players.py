@@ -57,10 +57,10 @@ class Player(Protocol):
 class ConsolePlayer:
     """Our own, as the environment has it, without observations: screens are palette indices."""
 
-    def __init__(self, env_id: str, setting: Setting, *, resets: bool = False) -> None:
+    def __init__(self, id: str, setting: Setting, *, resets: bool = False) -> None:
         """`resets`: as ale-py does, and memory stays; else games begin as an environment's."""
         self._console = _native.AtariConsole(
-            str(rom_path(env_id)),
+            str(rom_path(id)),
             setting.mode,
             setting.difficulty,
             repeat_action_probability=setting.sticky,
@@ -88,13 +88,13 @@ class ConsolePlayer:
 class EnvPlayer:
     """Our own, through the environment: a frame a step, in colour, and no preprocessing."""
 
-    def __init__(self, env_id: str, size: tuple[int, int], setting: Setting) -> None:
+    def __init__(self, id: str, size: tuple[int, int], setting: Setting) -> None:
         """`size`: (height, width) of the screen."""
         with warnings.catch_warnings():
             # known differences are warned of, and this command looks for them
             warnings.simplefilter("ignore", UserWarning)
             self._env = rollouts.make_vec(
-                env_id, 1, engine="native", autoreset_mode="disabled", max_episode_steps=0,
+                id, 1, engine="native", autoreset_mode="disabled", max_episode_steps=0,
                 frameskip=1, stack_num=1, maxpool=False, grayscale=False, img_height=size[0],
                 img_width=size[1], noop_max=0, use_fire_reset=False, reward_clipping=False,
                 repeat_action_probability=0.0, full_action_space=True, ram_info=True,
@@ -124,13 +124,13 @@ class EnvPlayer:
         self._env.set_state(None, saved)
 
 
-def modes_and_difficulties(env_id: str) -> tuple[list[int], list[int]]:
+def modes_and_difficulties(id: str) -> tuple[list[int], list[int]]:
     """Those that ale-py has of a game."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale: Any = ale_py.ALEInterface()
-    ale.loadROM(str(rom_path(env_id)))
+    ale.loadROM(str(rom_path(id)))
     return list(ale.getAvailableModes()), list(ale.getAvailableDifficulties())
 
 
@@ -138,7 +138,7 @@ class AlePlayer:
     """ale-py's, which begins every game from the state of its second reset, as ours does."""
 
     def __init__(
-        self, env_id: str, setting: Setting, *, colours: bool = False, resets: bool = False
+        self, id: str, setting: Setting, *, colours: bool = False, resets: bool = False
     ) -> None:
         """`colours`: of screens, in place of palette indices. `resets`: as ConsolePlayer's."""
         import ale_py
@@ -149,7 +149,7 @@ class AlePlayer:
         ale.setInt("random_seed", setting.seed if setting.sticky else 0)
         ale.setFloat("repeat_action_probability", setting.sticky)
         ale.setInt("max_num_frames_per_episode", 0)
-        ale.loadROM(str(rom_path(env_id)))
+        ale.loadROM(str(rom_path(id)))
         if setting.mode >= 0:
             ale.setMode(setting.mode)
         if setting.difficulty >= 0:

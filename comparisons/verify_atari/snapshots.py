@@ -42,8 +42,8 @@ class _Pair:
     """Both, at the same frame."""
 
     def __init__(self, trial: Trial) -> None:
-        self.theirs = AlePlayer(trial.env_id, trial.setting, colours=True)
-        self.ours = EnvPlayer(trial.env_id, self.theirs.size, trial.setting)
+        self.theirs = AlePlayer(trial.id, trial.setting, colours=True)
+        self.ours = EnvPlayer(trial.id, self.theirs.size, trial.setting)
         self.played = 0
         self.snapshots = 0
         self.lost = 0  # ale-py's states from which ale-py itself went on otherwise

@@ -76,12 +76,12 @@ def verify(args: argparse.Namespace) -> bool:
     if args.width and args.width not in _native.lanes_widths():
         known = ", ".join(str(width) for width in _native.lanes_widths())
         raise SpecError(f"--width is {args.width}, this machine has lanes of {known}")
-    if trained is not None and args.env_id not in (None, [trained.env_id]):
+    if trained is not None and args.env_id not in (None, [trained.id]):
         raise SpecError(
-            f"--checkpoint {args.checkpoint} was trained in {trained.env_id}, --env-id is "
+            f"--checkpoint {args.checkpoint} was trained in {trained.id}, --env-id is "
             f"{' '.join(args.env_id)}: leave --env-id out"
         )
-    ids = args.env_id or (models.verified_ids() if trained is None else [trained.env_id])
+    ids = args.env_id or (models.verified_ids() if trained is None else [trained.id])
     subjects = (subject_of(env_id) for env_id in ids)
     # a list: each is compared, also after one that differs
     return all([_verify_one(subject, args, trained) for subject in subjects])
@@ -101,7 +101,7 @@ def _verify_golden(path: Path, chosen: list[str] | None) -> bool:
 
 def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | None) -> bool:
     if subject.comparer.why_not:
-        _print(f"{subject.env_id:28} MuJoCo steps it alone: {subject.comparer.why_not}")
+        _print(f"{subject.id:28} MuJoCo steps it alone: {subject.comparer.why_not}")
         return True
     starts = starts_of(subject, args.seed)
     started = time.perf_counter()
@@ -114,7 +114,7 @@ def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | N
         for line in trace.describe(difference, subject.model, why):
             _print(f"  {line}")
         if args.save is not None and not args.save.exists():
-            trace.save(args.save, subject.env_id, difference)
+            trace.save(args.save, subject.id, difference)
     apart = runs.divergence(subject, starts, width=args.width, seed=args.seed)
     curve = ", ".join(f"{distance:.0e} after {steps}" for steps, distance in apart.items())
     _print(f"  free runs, median distance: {curve} env-steps")
@@ -135,7 +135,7 @@ def _compare(
     try:
         return compare(
             subject.comparer, subject.model, driver, args.steps, width=args.width, before=player,
-            progress=_progress(subject.env_id, args.steps),
+            progress=_progress(subject.id, args.steps),
         )  # fmt: skip
     finally:
         if player is not None:
@@ -152,7 +152,7 @@ def _compare_episodes(subject: Subject, args: argparse.Namespace, trained: Train
             if actor == _POLICY and trained is not None:
                 means.append(trained.episodes(engine, args.episodes))
             else:
-                means.append(runs.random_episodes(subject.env_id, engine, args.episodes, args.seed))
+                means.append(runs.random_episodes(subject.id, engine, args.episodes, args.seed))
         for what in ("returns", "lengths"):
             ours, theirs = (getattr(one, what) for one in means)
             apart = runs.errors_apart(ours, theirs)
@@ -168,7 +168,7 @@ def _compare_episodes(subject: Subject, args: argparse.Namespace, trained: Train
 def _report(subject: Subject, found: Comparison, seconds: float) -> None:
     back = found.handed_back / found.steps
     _print(
-        f"{subject.env_id:28} {'equal' if found.is_equal else 'differs'}: {found.steps} substeps, "
+        f"{subject.id:28} {'equal' if found.is_equal else 'differs'}: {found.steps} substeps, "
         f"{found.handed_back} ({back:.2%}) left to MuJoCo, {found.beyond} beyond {BOUND:.0e}; "
         f"{found.constrained} evaluations with constraints, {found.other_iterations} with other "
         f"iterations, {found.other_rows} with other rows; {found.unexplained} not explained by "
@@ -194,13 +194,13 @@ def _report(subject: Subject, found: Comparison, seconds: float) -> None:
         )
 
 
-def _progress(env_id: str, steps: int) -> Callable[[int], None] | None:
+def _progress(id: str, steps: int) -> Callable[[int], None] | None:
     if not sys.stderr.isatty():
         return None
 
     def show(done: int) -> None:
         end = "\r" if done < steps else "\r\x1b[K"
-        print(f"{env_id:28} {done} of {steps}", end=end, file=sys.stderr, flush=True)
+        print(f"{id:28} {done} of {steps}", end=end, file=sys.stderr, flush=True)
 
     return show
 

@@ -83,12 +83,12 @@ def read(path: Path) -> Golden:
 
 def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
     """Says whether MuJoCo's step or that of lanes differs from the file; None: neither does."""
-    states = golden.states[subject.env_id]
+    states = golden.states[subject.id]
     found = subject.comparer.step(*states.arrays())
     timestep = subject.model.opt.timestep
     smooth = subject.comparer.forward(*states.arrays())["qacc_smooth"][1]
     for number, who in ((1, f"MuJoCo {release()}"), (0, "lanes")):
-        for name, wanted in zip(_NEXT, golden.following[subject.env_id], strict=True):
+        for name, wanted in zip(_NEXT, golden.following[subject.id], strict=True):
             floor = timestep * np.abs(smooth).max(1) if name == "qvel" else None
             errors = relative(found[name][number], wanted, floor)
             if number == 0:

@@ -30,31 +30,31 @@ _SUITE = (
 class Subject:
     """An environment's model in both engines."""
 
-    env_id: str
+    id: str
     path: str
     model: Any  # mujoco.MjModel
     comparer: _native.LanesComparer
     frame_skip: int
 
 
-def subject_of(env_id: str) -> Subject:
+def subject_of(id: str) -> Subject:
     """Loads the model of an environment.
 
     Raises:
       SpecError: It has none of MuJoCo's.
       EngineError: MuJoCo, or what writes the model, is not installed.
     """
-    spec = rollouts.env_spec(env_id)
+    spec = rollouts.env_spec(id)
     family = family_of(spec.header)
-    if family.model_file is None or env_id == "MuJoCo-v0":
+    if family.model_file is None or id == "MuJoCo-v0":
         raise SpecError(
-            f"{env_id!r} has no MuJoCo model of its own: verify-mujoco compares ids such as "
+            f"{id!r} has no MuJoCo model of its own: verify-mujoco compares ids such as "
             "'HalfCheetah-v5' and 'CheetahRun-v1'"
         )
-    options = {**spec.options, **family.load(env_id, spec.header)}
+    options = {**spec.options, **family.load(id, spec.header)}
     path = family.model_file(options)
     frame_skip = int(options.get("frame_skip", 0)) or _SUITE_FRAME_SKIP
-    return Subject(env_id, path, mujoco_model(path), _native.LanesComparer(path), frame_skip)
+    return Subject(id, path, mujoco_model(path), _native.LanesComparer(path), frame_skip)
 
 
 def mujoco_model(path: str) -> Any:
@@ -77,7 +77,7 @@ def verified_ids() -> list[str]:
 def starts_of(subject: Subject, seed: int) -> States:
     """States in which the environment's episodes begin, drawn by its pool."""
     options: Mapping[str, Any] = {"seed": seed, "num_threads": 1}
-    with rollouts.make_vec(subject.env_id, _NUM_STARTS, **options) as env:
+    with rollouts.make_vec(subject.id, _NUM_STARTS, **options) as env:
         env.reset()
         saved = [integration_state(state) for state in env.get_state()]
     return states_of(subject.model, np.stack(saved))

@@ -16,15 +16,15 @@ from rollouts.checkpoint import load_checkpoint
 from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import load_program, options_of
 from rollouts.collecting.evaluation import evaluate
+from rollouts.envs.make import make_pool
 from rollouts.mujoco import integration_state
-from rollouts.pool.make import make_pool
 
 
 class Trained:
     """A checkpoint's policy in pools of its environment."""
 
     def __init__(self, run: Path, args: argparse.Namespace) -> None:
-        """Reads the checkpoint and its program. `env_id` is what it was trained in.
+        """Reads the checkpoint and its program. `id` is what it was trained in.
 
         Raises:
           SpecError: As `rollouts.checkpoint.load_checkpoint`, or its program is not there.
@@ -33,7 +33,7 @@ class Trained:
         self._checkpoint = load_checkpoint(run)
         self._options = dict(options_of(self._checkpoint, run, {}))
         self._program = load_program(self._checkpoint, run, network=args.network, trust=args.trust)
-        self.env_id = self._checkpoint.env_id
+        self.id = self._checkpoint.id
 
     def episodes(self, engine: str, episodes: int) -> Means:
         """Episodes of the policy, with actions drawn as in training."""
@@ -51,7 +51,7 @@ class Trained:
     def _make(self, engine: str, num_envs: int) -> tuple[Any, Any]:
         options = {**self._options, "engine": engine}
         env = make_pool(
-            self.env_id,
+            self.id,
             num_envs,
             seed=self._seed,
             autoreset_mode="same_step",

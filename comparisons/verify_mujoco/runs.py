@@ -56,14 +56,14 @@ def divergence(subject: Subject, starts: States, *, width: int, seed: int) -> di
     return found
 
 
-def random_episodes(env_id: str, engine: str, episodes: int, seed: int) -> Means:
+def random_episodes(id: str, engine: str, episodes: int, seed: int) -> Means:
     """Episodes of random actions; as many in each environment, so that short ones count no more."""
     num_envs = min(_NUM_ENVS, episodes)
     each = -(-episodes // num_envs)
     make: Any = rollouts.make_vec
     returns: list[list[float]] = [[] for _ in range(num_envs)]
     lengths: list[list[float]] = [[] for _ in range(num_envs)]
-    with make(env_id, num_envs, seed=seed, num_threads=1, engine=engine) as env:
+    with make(id, num_envs, seed=seed, num_threads=1, engine=engine) as env:
         env.reset()
         env.action_space.seed(seed % 2**32)
         total, length = np.zeros(num_envs), np.zeros(num_envs)

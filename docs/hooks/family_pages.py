@@ -16,9 +16,9 @@ from family_facts import CALLED, FACTS, Facts
 import rollouts
 from rollouts import _native
 from rollouts.cli.envs import space_text as space_text
+from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.families.family import Family
 from rollouts.families.table import FAMILIES, entry_id, family_of
-from rollouts.physics.supported import PHYSICS_IDS
 from rollouts.specs import EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]

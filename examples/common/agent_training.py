@@ -24,7 +24,7 @@ from common.checkpoint import program_of, read_training
 from common.plotting import save_group_curves
 from common.training import stop_on_interrupt
 from rollouts.checkpoint import Checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
+from rollouts.workers import PolicySpec
 
 
 class Group(Protocol):
@@ -100,7 +100,7 @@ class AgentTraining:
 
     def load(self, path: Path) -> None:
         """Goes on where the run of a checkpoint stopped. Raises ValueError where it cannot."""
-        expected = {"env_id": self.envs.name, "env_options": dict(self.envs.options)}
+        expected = {"id": self.envs.name, "env_options": dict(self.envs.options)}
         state = read_training(path, self.kind, **expected)
         if state["critic"] != self.args.critic or state["hidden"] != self.args.hidden:
             raise rollouts.SpecError(
@@ -139,7 +139,7 @@ class AgentTraining:
             "hidden": self.args.hidden,
         }
         checkpoint = Checkpoint(
-            env_id=self.envs.name,
+            id=self.envs.name,
             env_options=dict(self.envs.options),
             weights={
                 f"{name}/{key}": value

@@ -16,8 +16,8 @@ from typing import Any
 from gymnasium import spaces
 
 import rollouts
-from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits
-from rollouts.distributed.worker_config import WorkerConfig
+from rollouts.workers import CollectOptions, PolicySpec, QueueLimits
+from rollouts.workers.worker_config import WorkerConfig
 
 # what an update learns from: group -> the batch of its agents
 Batches = Mapping[str, rollouts.RolloutBatch]

@@ -58,7 +58,7 @@ def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:
     Args:
       path: the checkpoint, or the directory of its run.
       kind: the program and its version.
-      expected: attributes that the checkpoint must have, such as env_id.
+      expected: attributes that the checkpoint must have, such as id.
     Raises:
       SpecError, a ValueError: there is none, it is damaged, of another program or environment.
     """

@@ -21,7 +21,6 @@ from torch import Tensor
 import rollouts
 from common.progress import report
 from common.training import Run, Trained, make_run, spec_of
-from rollouts.distributed import CollectOptions, PolicySpec, QueueLimits, WeightTransport
 from rollouts.replay import (
     ReplayService,
     SampleToInsertRatio,
@@ -31,6 +30,7 @@ from rollouts.replay import (
 )
 from rollouts.replay.config import ItemKind
 from rollouts.replay.sampling import ReplayBatch
+from rollouts.workers import CollectOptions, PolicySpec, QueueLimits, WeightTransport
 
 
 class ReplayLearner(Trained, Protocol):

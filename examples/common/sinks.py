@@ -8,8 +8,8 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from rollouts.cluster.ray_metrics import RayMetricsSink
 from rollouts.metrics import MLflowSink, Sink, StatusFileSink, TensorBoardSink, WandbSink
+from rollouts.workers.on_ray.ray_metrics import RayMetricsSink
 
 
 def add_sink_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,8 +27,8 @@ from common.plotting import save_training_curves
 from common.progress import Progress, report
 from common.sinks import add_sink_arguments, make_sinks
 from rollouts.checkpoint import Checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec, QueueLimits, WeightTransport
 from rollouts.metrics import MetricsReporter
+from rollouts.workers import PolicySpec, QueueLimits, WeightTransport
 
 R = TypeVar("R", bound="Run")
 
@@ -187,9 +187,7 @@ class Run:
         self.statistics: dict[str, rollouts.RunningStatistics] = {}  # wrappers that normalise
         self.stats: dict[str, Any] = {}  # the coordinator's, at the end of this process's training
         if args.resume:
-            state = read_training(
-                args.resume, kind, env_id=args.env_id, env_options=dict(args.option)
-            )
+            state = read_training(args.resume, kind, id=args.env_id, env_options=dict(args.option))
             trained.load_state(state["learner"])
             self.progress = Progress(**state["progress"])
             self.statistics = state["statistics"]
@@ -248,7 +246,7 @@ class Run:
             "progress": asdict(self.progress),
         }
         checkpoint = Checkpoint(
-            env_id=self.args.env_id,
+            id=self.args.env_id,
             env_options=dict(self.args.option),
             statistics=self.statistics,
             weights=self.trained.policy.module.state_dict(),

@@ -24,8 +24,8 @@ import gymnasium
 import numpy as np
 
 import rollouts
-from rollouts.distributed import CollectOptions
 from rollouts.support.extras import needs
+from rollouts.workers import CollectOptions
 
 with needs("torch", "this example"):
     import torch

@@ -13,7 +13,7 @@ from rollouts.integrations.envpool.mission_ids import mission_id, tells_missions
 from rollouts.integrations.envpool.options import Task
 
 from rollouts.batch import StepBatch
-from rollouts.pool.registry import resolve
+from rollouts.envs.registry import resolve
 
 # entries of our info that EnvPool names otherwise, or lacks
 _LEFT_OUT = {"raw_reward", "lives", "frame_number", "episode_frame_number"}
@@ -37,13 +37,13 @@ _DTYPES: Mapping[str, Mapping[str, Any]] = {
 def own_infos(task: Task, batch: StepBatch) -> dict[str, Any]:
     """Returns the environment's own infos and those that EnvPool adds, as NumPy or JAX arrays."""
     infos = {name: values for name, values in batch.info.items() if name not in _LEFT_OUT}
-    dtypes = {"ram": np.uint8} if task.is_atari else _DTYPES.get(task.env_id, {})
+    dtypes = {"ram": np.uint8} if task.is_atari else _DTYPES.get(task.id, {})
     for name, dtype in dtypes.items():
         if name in infos:
             infos[name] = infos[name].astype(dtype)
-    for name, ours in _NAMES.get(task.env_id, {}).items():
+    for name, ours in _NAMES.get(task.id, {}).items():
         infos[name] = infos[ours]
-    for name, compute in _COMPUTED.get(task.env_id, {}).items():
+    for name, compute in _COMPUTED.get(task.id, {}).items():
         infos[name] = compute(task, batch)
     if tells_missions(task):
         infos["mission_id"] = mission_id(task, batch)
@@ -57,7 +57,7 @@ def own_info_specs(task: Task, obs: spaces.Space[Any]) -> dict[str, tuple[Any, t
       obs: Observation of one environment of the pool.
     """
     options = {name: value for name, value in task.env_options.items() if name != "frame_stack"}
-    reported = resolve(task.env_id, None, options).native_spec()["infos"]
+    reported = resolve(task.id, None, options).native_spec()["infos"]
     shapes = {name: (dtype, () if size is None else (size,)) for name, dtype, size in reported}
     columns = {name: np.zeros((0, *shape), dtype) for name, (dtype, shape) in shapes.items()}
     rows = np.zeros((0, *(obs.shape or ())), obs.dtype)

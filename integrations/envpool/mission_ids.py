@@ -35,10 +35,10 @@ def mission_id(task: Task, batch: StepBatch) -> Any:
     zeros = lib.zeros(len(batch.obs), np.int32)
     if task.header.startswith(_BABYAI):
         return zeros - 1
-    name = task.env_id.removeprefix("MiniGrid-")
+    name = task.id.removeprefix("MiniGrid-")
     if not name.startswith(("Fetch", "GoTo", "PutNear", "UnlockPickup")):
         return zeros
-    count = _num_words(task.env_id)
+    count = _num_words(task.id)
     words = batch.obs[:, batch.obs.shape[1] - count :].astype(np.int32)
     length = (words > 0).sum(1)
 
@@ -77,8 +77,8 @@ def _index(words: Any, names: Sequence[str]) -> Any:
 
 
 @functools.cache
-def _num_words(env_id: str) -> int:
+def _num_words(id: str) -> int:
     """Words at the end of a row: the part "mission" of an id's observations."""
-    name, shape = rollouts.env_spec(env_id).observation_parts[-1]
+    name, shape = rollouts.env_spec(id).observation_parts[-1]
     assert name == "mission"
     return int(shape[0])

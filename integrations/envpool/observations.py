@@ -14,9 +14,9 @@ from rollouts.integrations.envpool.arrays import library
 from rollouts.integrations.envpool.options import Task, is_mujoco
 
 import rollouts
+from rollouts.envs.observation_parts import ObservationParts
 from rollouts.errors import SpecError
 from rollouts.families.minigrid import mission_words
-from rollouts.pool.observation_parts import ObservationParts
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -146,7 +146,7 @@ def dict_observations(task: Task) -> DictObservations | None:
       SpecError: Dicts are asked for, and there are no parts.
     """
     options = {name: value for name, value in task.env_options.items() if name != "frame_stack"}
-    native = rollouts.env_spec(task.env_id, **options)
+    native = rollouts.env_spec(task.id, **options)
     if task.flatten_observation is False and not native.observation_parts:
         raise SpecError(
             f"flatten_observation is False, and observations of {task.task_id} have no named parts "

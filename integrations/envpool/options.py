@@ -10,10 +10,10 @@ from typing import Any
 
 from rollouts import env_ids, env_spec
 from rollouts.checks import flag, whole_number
+from rollouts.envs.registry import close_ids
+from rollouts.envs.unknown_option import did_you_mean
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
-from rollouts.pool.registry import close_ids
-from rollouts.pool.unknown_option import did_you_mean
 
 PREFIX = "ALE/"
 NO_LIMIT = 2**31 - 1  # what EnvPool calls an episode without a time limit
@@ -73,7 +73,7 @@ class Task:
 
     Attributes:
       task_id: As given.
-      env_id: Ours.
+      id: Ours.
       config: EnvPool's options, all of them, in its order.
       env_options: Ours.
       frames: EnvPool's options of rendering, all of them.
@@ -83,7 +83,7 @@ class Task:
     """
 
     task_id: str
-    env_id: str
+    id: str
     config: dict[str, Any]
     env_options: dict[str, Any]
     frames: dict[str, Any]
@@ -92,7 +92,7 @@ class Task:
 
     @property
     def is_atari(self) -> bool:
-        return self.env_id.startswith(PREFIX)
+        return self.id.startswith(PREFIX)
 
 
 def read_task(task_id: str, given: Mapping[str, Any]) -> Task:

@@ -15,11 +15,11 @@ from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 import rollouts
 from rollouts.batch import NUM_STEP_ARRAYS, StepBatch
 from rollouts.checks import to_autoreset_mode
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.registry import is_env_id, is_multi_agent
+from rollouts.envs.wrappers import NORMALIZERS
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.registry import is_env_id, is_multi_agent
-from rollouts.pool.wrappers import NORMALIZERS
 
 from .masks import WithActionMasks
 
@@ -78,12 +78,12 @@ class EnvCreator:
     """A picklable function that RLlib calls with its env_config in every worker.
 
     Attributes:
-      env_id: As for `rollouts.make_vec`.
+      id: As for `rollouts.make_vec`.
       options: Keyword arguments of `rollouts.make_vec`, and action_masks; env_config overrides
         them.
     """
 
-    env_id: str
+    id: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def has_action_masks(self, env_config: Mapping[str, Any]) -> bool:
@@ -96,16 +96,16 @@ class EnvCreator:
         Raises:
           SpecError: RLlib wants single environments, or another autoreset mode was asked for.
         """
-        if is_multi_agent(self.env_id):
+        if is_multi_agent(self.id):
             raise SpecError(
-                f"{self.env_id} has several agents in each of a batch of environments: set "
+                f"{self.id} has several agents in each of a batch of environments: set "
                 "config.env_runners(env_runner_cls=RolloutsMultiAgentEnvRunner)"
             )
         config = dict(env_config)
         num_envs = config.pop("num_envs", None)
         if num_envs is None:
             raise SpecError(
-                f"{self.env_id} comes as a batch of environments: set config.env_runners("
+                f"{self.id} comes as a batch of environments: set config.env_runners("
                 'gym_env_vectorize_mode="vector_entry_point"), got another vectorize mode'
             )
         return self.make(num_envs, config, AutoresetMode.NEXT_STEP)
@@ -116,7 +116,7 @@ class EnvCreator:
         """Makes `num_envs` environments in an autoreset mode that the caller can handle."""
         arguments = self._arguments(num_envs, env_config)
         arguments["env_options"].pop("action_masks", None)
-        engine = NativeEngine(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        engine = NativeEngine(self.id, num_envs, autoreset_mode=mode, **arguments)
         env = RolloutsVectorEnv(engine)
         return WithActionMasks(env) if self.has_action_masks(env_config) else env
 
@@ -128,13 +128,13 @@ class EnvCreator:
         Raises:
           SpecError: As `make`, or the environments have one agent.
         """
-        if not is_multi_agent(self.env_id):
+        if not is_multi_agent(self.id):
             raise SpecError(
-                f"{self.env_id} has one agent: use RolloutsEnvRunner and leave "
+                f"{self.id} has one agent: use RolloutsEnvRunner and leave "
                 "config.multi_agent() out, or take one of rollouts.multi_agent_ids()"
             )
         arguments = self._arguments(num_envs, env_config)
-        engine = NativeEngine(self.env_id, num_envs, autoreset_mode=mode, **arguments)
+        engine = NativeEngine(self.id, num_envs, autoreset_mode=mode, **arguments)
         return rollouts.MultiAgentVectorEnv(engine)
 
     def _arguments(self, num_envs: int, env_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,11 +159,11 @@ class EnvCreator:
         return {**known, "env_options": kwargs}
 
 
-def register(env_id: str, name: str | None = None, **options: Any) -> str:
+def register(id: str, name: str | None = None, **options: Any) -> str:
     """Registers environments with RLlib, in this process and all of its Ray's workers.
 
     Args:
-      env_id: One of `rollouts.env_ids()`, or of `rollouts.multi_agent_ids()` for our own runner.
+      id: One of `rollouts.env_ids()`, or of `rollouts.multi_agent_ids()` for our own runner.
       name: What RLlib shall know them by; None: "rollouts/" and the id.
       options: Keyword arguments of `rollouts.make_vec`, such as max_episode_steps or an
         environment's own options, and action_masks=True for observations that are dicts of
@@ -175,12 +175,12 @@ def register(env_id: str, name: str | None = None, **options: Any) -> str:
     Raises:
       SpecError: There is no such id.
     """
-    if not is_env_id(env_id):
-        raise SpecError(f"unknown environment id {env_id!r}; `rollouts.env_ids()` lists all")
+    if not is_env_id(id):
+        raise SpecError(f"unknown environment id {id!r}; `rollouts.env_ids()` lists all")
     refuse_statistics(options)
-    known_as = name or PREFIX + env_id
+    known_as = name or PREFIX + id
     # to workers it brings an environment of the user's own along
-    register_env(known_as, EnvCreator(travelling(env_id), options))
+    register_env(known_as, EnvCreator(travelling(id), options))
     return known_as
 
 

@@ -13,10 +13,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.envs.face import check_on_host, on_host
+from rollouts.envs.make import make_vec
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.face import check_on_host, on_host
-from rollouts.pool.make import make_vec
-from rollouts.pool.vector_env import VectorEnv
 
 from ..shared.episodes import Episode, EpisodeStatistics
 from ..shared.missing import needs

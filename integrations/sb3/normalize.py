@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.errors import SpecError
-from rollouts.pool.statistics import RunningStatistics, checked
-from rollouts.pool.wrappers import (
+from rollouts.envs.statistics import RunningStatistics, checked
+from rollouts.envs.wrappers import (
     NORMALIZERS,
     Wrappers,
     check_floats,
     read_wrappers,
     split_wrappers,
 )
+from rollouts.errors import SpecError
 
 from ..shared.missing import needs
 from .native_vec_env import NativeVecEnv, is_direct

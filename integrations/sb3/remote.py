@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecNormalize
 
     from rollouts import RolloutCoordinator
-    from rollouts.distributed import Fragment, PolicySpec
     from rollouts.policy import Policy
+    from rollouts.workers import Fragment, PolicySpec
 
 Array = NDArray[Any]
 WorkerOptions = Mapping[str, Any] | None
@@ -233,11 +233,11 @@ def start_coordinator(
       env: The environments that the workers make again.
       num_steps: Steps T of a rollout.
       make_policy: That of `rollouts.RolloutCoordinator`.
-      keep_final_obs: That of `rollouts.distributed.CollectOptions`.
+      keep_final_obs: That of `rollouts.workers.CollectOptions`.
       options: Wrappers that workers put around what they make.
     """
     from rollouts import RolloutCoordinator
-    from rollouts.distributed import CollectOptions, QueueLimits
+    from rollouts.workers import CollectOptions, QueueLimits
 
     env_id, num_envs, recipe = env.pool.engine.recipe
     assert isinstance(env_id, str)  # lists were refused before

@@ -34,7 +34,7 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from rollouts import RolloutCoordinator
-    from rollouts.distributed import PolicySpec
+    from rollouts.workers import PolicySpec
 
 Array = NDArray[Any]
 

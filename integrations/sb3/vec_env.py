@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
-from rollouts.pool.vector_env import VectorEnv
+from rollouts.envs.vector_env import VectorEnv
 
 from ..shared.hosted_env import EnvFn
 from .env_fns import EnvFnsVecEnv

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.pool.vector_env import VectorEnv
+from rollouts.envs.vector_env import VectorEnv
 
 Array = NDArray[Any]
 # one game: {"r": return, "l": length in steps, "t": seconds since the statistics began}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollouts.pool.statistics import RunningStatistics
+from rollouts.envs.statistics import RunningStatistics
 
 
 class PoolStatistics:

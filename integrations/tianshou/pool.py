@@ -15,8 +15,8 @@ from tianshou.data import to_numpy
 
 import rollouts
 from rollouts.batch import StepBatch
+from rollouts.envs.face import check_on_host, on_host
 from rollouts.errors import DTypeError, ProtocolError, SpecError
-from rollouts.pool.face import check_on_host, on_host
 
 Array = npt.NDArray[Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rollouts.envs.statistics import RunningStatistics
 from rollouts.errors import SpecError
-from rollouts.pool.statistics import RunningStatistics
 
 from ..shared.pool_statistics import PoolStatistics
 

@@ -125,11 +125,11 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
 
     # -- BaseVectorEnv -------------------------------------------------------------
 
-    def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
+    def reset(self, id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Begins episodes of the environments named, all if None.
 
         Args:
-          env_id: (n,) ids, or one.
+          id: (n,) ids, or one.
           kwargs: seed, an int (the streams of environments differ all the same) or one for each;
             options, a dict as `rollouts.VectorEnv.reset` takes, without reset_mask.
 
@@ -138,7 +138,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
           dict each with env_id. The info has the environment's own keys too, unless its episode
           began in the step that ended the last.
         """
-        ids = self._wrap_id(env_id)
+        ids = self._wrap_id(id)
         unknown = set(kwargs) - {"seed", "options"}
         if unknown:
             raise SpecError(f"reset got {sorted(unknown)}, expected seed or options")

@@ -14,8 +14,8 @@ from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 import rollouts
+from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.errors import SpecError
-from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.specs import OptionColumn
 
 from .specs import (

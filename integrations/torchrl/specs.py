@@ -23,8 +23,8 @@ from torchrl.data import (
 from torchrl.envs import EnvBase
 
 import rollouts
+from rollouts.envs.face import check_on_host
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.pool.face import check_on_host
 
 Array = npt.NDArray[Any]
 

@@ -14,7 +14,7 @@ import rollouts
 
 # commands, and subjects of `bench`, that a checkout alone has
 COMMANDS = frozenset({"report", "soak", "verify-atari", "verify-mujoco"})
-SUBJECTS = frozenset({"adapter", "latency", "memory", "states", "solve"})
+SUBJECTS = frozenset({"adapter", "latency", "memory", "states", "solve", "train"})
 WHERE_TO_GET_IT = (
     "comparisons with other libraries lie in the source checkout, not in the installed package: "
     "clone the repository, run `pip install -e .` in it, and give the command again"

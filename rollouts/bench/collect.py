@@ -26,10 +26,10 @@ from rollouts.bench.measurement import (
 )
 from rollouts.bench.peer import Peer
 from rollouts.bench.policy_kinds import PolicyKind, default_policy
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError
 from rollouts.machine.busy_loops import busy_loops
 from rollouts.machine.torch_threads import beside_a_pool
-from rollouts.pool.registry import env_spec
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def compare_collecting(
       EngineError: The environment's engine, or torch, is not installed.
     """
     options: dict[str, Any] = dict(settings.env_options)
-    spec = env_spec(settings.env_id, **options)
+    spec = env_spec(settings.id, **options)
     kind = policy or default_policy(spec.single_observation_space)
     _check(settings, rollout_length, peer_num_envs)
     found_peers = _find_peers(peers, kind, in_process=in_process)
@@ -104,7 +104,7 @@ def compare_collecting(
             duration_s=settings.duration_s,
             repeats=settings.repeats,
             options={"rollout_length": rollout_length, "policy": kind.name},
-            on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
+            on_progress=on_progress and (lambda line: on_progress(f"{settings.id}, {line}")),
         )
     return Comparison(
         settings,

@@ -16,11 +16,11 @@ from rollouts import _native
 from rollouts.bench.collect_task import Task
 from rollouts.bench.own_pools import OneEngine, Rollouts
 from rollouts.collecting.collector import Collector
+from rollouts.envs.make import make_vec
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_vec
 
 if TYPE_CHECKING:
-    from rollouts.cluster.coordinator import RolloutCoordinator
+    from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 Array = NDArray[Any]
 
@@ -39,14 +39,14 @@ class InProcess:
         Raises:
           SpecError: engine is "native", and native code does not compute such a policy.
         """
-        from rollouts.distributed.worker import build_collector
-        from rollouts.distributed.worker_config import WorkerConfig
+        from rollouts.workers.worker import build_collector
+        from rollouts.workers.worker_config import WorkerConfig
 
         settings = task.settings
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads
         self.notes: tuple[str, ...] = ()
         config = WorkerConfig(
-            env_id=settings.env_id,
+            id=settings.id,
             num_envs=settings.num_envs,
             rollout_length=task.rollout_length,
             num_threads=settings.num_threads,
@@ -108,7 +108,7 @@ class EnvAlone:
         self._actions = drawn_actions(task)
         options: dict[str, Any] = dict(settings.env_options)
         self._env = make_vec(
-            settings.env_id,
+            settings.id,
             settings.num_envs,
             num_threads=settings.num_threads,
             seed=settings.seed,
@@ -196,7 +196,7 @@ class Coordinated:
         weights = task.local_policy(settings.num_envs).weights()
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads
         self._coordinator: RolloutCoordinator = RolloutCoordinator(
-            settings.env_id,
+            settings.id,
             task.make_policy,
             num_workers=1,
             num_envs_per_worker=settings.num_envs,

@@ -12,8 +12,8 @@ from rollouts.bench.policy_kinds import PolicyKind
 from rollouts.specs import EnvSpec
 
 if TYPE_CHECKING:
-    from rollouts.distributed.worker_config import MakePolicy
     from rollouts.policy import Policy
+    from rollouts.workers.worker_config import MakePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Task:
 
     def local_policy(self, num_envs: int) -> Policy:
         """The policy of `num_envs` environments, in this process."""
-        from rollouts.distributed.worker_config import PolicySpec
+        from rollouts.workers.worker_config import PolicySpec
 
         return self.make_policy(
             PolicySpec(
-                env_id=self.spec.id,
+                id=self.spec.id,
                 single_observation_space=self.spec.single_observation_space,
                 single_action_space=self.spec.single_action_space,
                 num_envs=num_envs,

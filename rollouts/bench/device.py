@@ -13,7 +13,7 @@ import torch
 
 import rollouts
 from rollouts.checks import whole_number
-from rollouts.device.arguments import EMULATION
+from rollouts.envs.kernel.arguments import EMULATION
 from rollouts.errors import SpecError
 
 _GRAPH_STEPS = 20  # steps of one graph: the cost of starting it is shared out
@@ -24,13 +24,13 @@ class DeviceRow:
     """The result of one way of stepping.
 
     Attributes:
-      env_id, num_envs, device: What was stepped.
+      id, num_envs, device: What was stepped.
       num_agents: Number in an environment.
       way: "C++ pool", "launched", "graph" or "K steps a launch".
       env_steps_per_s: Speed in each repeat, by the wall clock, resets included.
     """
 
-    env_id: str
+    id: str
     num_envs: int
     device: str
     num_agents: int
@@ -44,7 +44,7 @@ class DeviceRow:
 
 
 def measure_device(
-    env_id: str,
+    id: str,
     num_envs: int,
     device: str,
     *,
@@ -56,7 +56,7 @@ def measure_device(
     """Measures an environment on a device and the C++ pool beside it, which take turns.
 
     Args:
-      env_id: One that `env_spec(id).runs_on_gpu`.
+      id: One that `env_spec(id).runs_on_gpu`.
       num_envs: Environments N, in both.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
       env_options: Options of the environments.
@@ -70,14 +70,14 @@ def measure_device(
     whole_number("repeats", repeats, 1, 10**6)
     if not duration_s > 0:
         raise SpecError(f"duration_s must be above 0, got {duration_s}")
-    if not rollouts.env_spec(env_id).runs_on_gpu:
+    if not rollouts.env_spec(id).runs_on_gpu:
         raise SpecError(
-            f"{env_id} hosts an engine of the CPU, which no GPU steps: `rollouts bench` measures it"
+            f"{id} hosts an engine of the CPU, which no GPU steps: `rollouts bench` measures it"
         )
     arguments: dict[str, Any] = {"seed": 0, "autoreset_mode": "same_step", **(env_options or {})}
-    env = rollouts.make_vec(env_id, num_envs, device=device, **arguments)
+    env = rollouts.make_vec(id, num_envs, device=device, **arguments)
     num_agents = sum(group.num_agents for group in env.env_spec.groups) or 1
-    pool = rollouts.make_vec(env_id, num_envs, **arguments)
+    pool = rollouts.make_vec(id, num_envs, **arguments)
     with env, pool:
         ways = _ways(env, pool, num_steps)
         calls = {name: _calls_for(duration_s, call) for name, (call, _) in ways.items()}
@@ -87,7 +87,7 @@ def measure_device(
                 seconds = _time(call, calls[name])
                 speeds[name].append(calls[name] * env_steps / seconds)
     return [
-        DeviceRow(env_id, num_envs, device, num_agents, name, tuple(each))
+        DeviceRow(id, num_envs, device, num_agents, name, tuple(each))
         for name, each in speeds.items()
     ]
 
@@ -175,7 +175,7 @@ def as_table(rows: list[DeviceRow]) -> str:
         ratio = f"{row.median / pool.median:.2f}x"
         if row is pool:
             agents = f" of {row.num_agents} agents" if row.num_agents > 1 else ""
-            lines.append(f"{row.env_id}, {row.num_envs} environments{agents}, {row.device}")
+            lines.append(f"{row.id}, {row.num_envs} environments{agents}, {row.device}")
         lines.append(f"  {row.way:<20}{row.median:>14.3g}{spread:>26}{ratio:>14}")
     if any(row.device == EMULATION for row in rows):
         lines.append("cpu-emulation runs kernels as loops: its speed says nothing of a GPU's")
@@ -183,7 +183,7 @@ def as_table(rows: list[DeviceRow]) -> str:
 
 
 def _same(one: DeviceRow, other: DeviceRow) -> bool:
-    return (one.env_id, one.num_envs) == (other.env_id, other.num_envs)
+    return (one.id, one.num_envs) == (other.id, other.num_envs)
 
 
 def as_json(rows: list[DeviceRow]) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 import rollouts
-from rollouts.distributed import CollectOptions, QueueLimits, WeightTransport
-from rollouts.distributed.tensor_transport import TensorTransport
+from rollouts.workers import CollectOptions, QueueLimits, WeightTransport
+from rollouts.workers.tensor_transport import TensorTransport
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray

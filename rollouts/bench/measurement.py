@@ -18,7 +18,7 @@ class Settings:
     """One point of a benchmark: an environment id, its pool's size, and how long to measure.
 
     Attributes:
-      env_id: One of `rollouts.env_ids()`.
+      id: One of `rollouts.env_ids()`.
       num_envs: Environments N.
       batch_size: Rows B of a call; N: `step`, less: `recv` and `send`.
       num_threads: Threads that step, the same for every library that has threads.
@@ -31,7 +31,7 @@ class Settings:
       busy_loops: Processes that are busy beside each measurement, as on a machine that others use.
     """
 
-    env_id: str
+    id: str
     num_envs: int
     batch_size: int
     num_threads: int
@@ -161,7 +161,7 @@ def geometric_means(comparisons: Sequence[Comparison]) -> dict[str, tuple[float,
     for each in comparisons:
         for measurement in each.measurements[1:]:
             ratios.setdefault(measurement.library, []).append(each.ratio(measurement))
-            ids.setdefault(measurement.library, set()).add(each.settings.env_id)
+            ids.setdefault(measurement.library, set()).add(each.settings.id)
     return {
         library: (statistics.geometric_mean(found), len(found))
         for library, found in ratios.items()

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from rollouts import _native
 from rollouts.bench.measurement import Settings
+from rollouts.envs.make import make_vec
+from rollouts.envs.registry import env_spec
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_vec
-from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 
 
@@ -153,9 +153,9 @@ class PlainLoop:
 class OtherId(Rollouts):
     """Environments of an id of ours whose spaces are those of what is measured."""
 
-    def __init__(self, env_id: str) -> None:
-        """`env_id`: any id of `make_vec`."""
-        self.name = env_id
+    def __init__(self, id: str) -> None:
+        """`id`: any id of `make_vec`."""
+        self.name = id
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
         """Makes it with the same settings. Raises SpecError where its spaces differ."""

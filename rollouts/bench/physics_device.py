@@ -15,13 +15,13 @@ from torch import Tensor
 
 import rollouts
 from rollouts.checks import whole_number
-from rollouts.device.arguments import EMULATION
+from rollouts.envs.kernel.arguments import EMULATION
+from rollouts.envs.physics.physics_engine import PhysicsEngine
+from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.errors import SpecError
-from rollouts.physics.physics_engine import PhysicsEngine
-from rollouts.physics.supported import PHYSICS_IDS
 
 if TYPE_CHECKING:
-    from rollouts.physics.bare import BarePhysics
+    from rollouts.envs.physics.bare import BarePhysics
 
 OURS, BARE = "rollouts", "mujoco_warp"
 _STEPS = 20  # steps of each between two looks at the clock; as many actions are drawn once
@@ -33,14 +33,14 @@ class PhysicsRow:
     """The result of one of the two.
 
     Attributes:
-      env_id, num_envs, device: What was stepped.
+      id, num_envs, device: What was stepped.
       way: "rollouts": observation, reward, end and reset inside; "mujoco_warp": physics alone.
       frame_skip: Physics steps of an env-step.
       nconmax, njmax: Memory for contacts and rows of constraints of a world.
       env_steps_per_s: Speed in each repeat; by a GPU's clock there.
     """
 
-    env_id: str
+    id: str
     num_envs: int
     device: str
     way: str
@@ -61,7 +61,7 @@ class PhysicsRow:
 
 
 def measure_physics(
-    env_id: str,
+    id: str,
     num_envs: int,
     device: str,
     *,
@@ -75,7 +75,7 @@ def measure_physics(
     alone, nobody would reset it, and what has fallen has other contacts. Copying them is not timed.
 
     Args:
-      env_id: One that mujoco_warp steps.
+      id: One that mujoco_warp steps.
       num_envs: Environments N, and as many worlds.
       device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
       env_options: Options of the environments; nconmax and njmax are of both.
@@ -92,12 +92,12 @@ def measure_physics(
     whole_number("repeats", repeats, 1, 10**6)
     if not duration_s > 0:
         raise SpecError(f"duration_s must be above 0, got {duration_s}")
-    if env_id not in PHYSICS_IDS:
+    if id not in PHYSICS_IDS:
         raise SpecError(
-            f"mujoco_warp steps no {env_id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"
+            f"mujoco_warp steps no {id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"
         )
     engine = PhysicsEngine(
-        env_id, num_envs, device=device, seed=0, autoreset_mode="same_step", env_options=env_options
+        id, num_envs, device=device, seed=0, autoreset_mode="same_step", env_options=env_options
     )
     env: rollouts.VectorEnv[Tensor] = rollouts.VectorEnv(engine)
     with env:
@@ -119,7 +119,7 @@ def measure_physics(
             env.synchronize()
         return [
             PhysicsRow(
-                *(env_id, num_envs, device, name),
+                *(id, num_envs, device, name),
                 *(bare.frame_skip, bare.nconmax, bare.njmax),
                 tuple(speeds),
             )
@@ -181,7 +181,7 @@ def as_table(rows: list[PhysicsRow]) -> str:
     ]
     for ours, bare in zip(rows[::2], rows[1::2], strict=True):
         lines.append(
-            f"{ours.env_id}, {ours.num_envs} worlds, {ours.device}, {ours.frame_skip} physics "
+            f"{ours.id}, {ours.num_envs} worlds, {ours.device}, {ours.frame_skip} physics "
             f"steps each, nconmax {ours.nconmax}, njmax {ours.njmax}"
         )
         for row in (ours, bare):

@@ -107,7 +107,7 @@ def draw(comparisons: Sequence[Comparison], *, title: str) -> Figure:
     figure = Figure(figsize=(_WIDTH_INCHES, 3.8 * rows + 1.8), layout=layout)
     FigureCanvasAgg(figure)
     # a row with both modes of one id has one scale
-    has_modes = len(panels) > len({each.settings.env_id for each in comparisons})
+    has_modes = len(panels) > len({each.settings.id for each in comparisons})
     sharey: Literal["row", "none"] = "row" if has_modes else "none"
     grid = figure.subplots(rows, min(2, len(panels)), squeeze=False, sharey=sharey)
     lines = _lines(comparisons, x)
@@ -154,11 +154,11 @@ def _swept(points: Sequence[Settings]) -> str | None:
 def _panels(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
     """Comparisons by title: environment id and mode, the modes of one id next to each other."""
     panels: dict[str, list[Comparison]] = {}
-    ids = list(dict.fromkeys(each.settings.env_id for each in comparisons))
+    ids = list(dict.fromkeys(each.settings.id for each in comparisons))
     by_mode = sorted(comparisons, key=lambda each: each.settings.is_async)
-    for each in sorted(by_mode, key=lambda each: ids.index(each.settings.env_id)):
+    for each in sorted(by_mode, key=lambda each: ids.index(each.settings.id)):
         mode = "async (recv/send)" if each.settings.is_async else "sync (step)"
-        panels.setdefault(f"{each.settings.env_id}, {mode}", []).append(each)
+        panels.setdefault(f"{each.settings.id}, {mode}", []).append(each)
     return panels
 
 
@@ -217,7 +217,7 @@ def _differs(points: Sequence[Settings], name: str, x: str | None) -> bool:
     """Whether a setting has several values at one place of the x axis of one panel."""
     found: dict[tuple[object, ...], set[int]] = {}
     for point in points:
-        place = (point.env_id, point.is_async, point.num_envs, x and getattr(point, x))
+        place = (point.id, point.is_async, point.num_envs, x and getattr(point, x))
         found.setdefault(place, set()).add(getattr(point, name))
     return any(len(values) > 1 for values in found.values())
 

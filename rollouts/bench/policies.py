@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from rollouts.bench.policy_kinds import PolicyKind
 from rollouts.bench.runner import action_batches
-from rollouts.distributed.worker_config import PolicySpec
 from rollouts.errors import SpecError
 from rollouts.policies.protocol import Policy, PolicyOutput
 from rollouts.support.extras import needs
+from rollouts.workers.worker_config import PolicySpec
 
 with needs("torch", "`rollouts bench collect`"):
     import torch

@@ -141,7 +141,7 @@ def footer(
         for library, (mean, count) in geometric_means(comparisons).items()
     ]
     failures = dict.fromkeys(
-        f"{one.library} {one.version} was not measured with {each.settings.env_id}: {one.reason}"
+        f"{one.library} {one.version} was not measured with {each.settings.id}: {one.reason}"
         for each in comparisons
         for one in each.failures
     )
@@ -191,7 +191,7 @@ _TEXT_COLUMNS = frozenset({"environment", "calls", "library"})
 
 def _is_sweep(comparisons: Sequence[Comparison]) -> bool:
     """Whether an environment id was measured with several settings."""
-    return len({each.settings.env_id for each in comparisons}) < len(comparisons)
+    return len({each.settings.id for each in comparisons}) < len(comparisons)
 
 
 def _apart(lines: Sequence[str], comparisons: Sequence[Comparison]) -> list[str]:
@@ -210,7 +210,7 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
     frames = comparison.frames_per_step
     is_ours = measurement is comparison.measurements[0]
     return {
-        "environment": comparison.settings.env_id,
+        "environment": comparison.settings.id,
         "num_envs": str(comparison.settings.num_envs),
         "batch_size": str(measurement.batch_size),
         "threads": str(measurement.num_threads),
@@ -231,7 +231,7 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
 def _failed_row(comparison: Comparison, failure: Failure) -> dict[str, str]:
     """A row without figures; why is said below the table."""
     return {
-        "environment": comparison.settings.env_id,
+        "environment": comparison.settings.id,
         "num_envs": str(comparison.settings.num_envs),
         "calls": "not measured",
         "busy loops": _busy_loops(comparison),
@@ -257,7 +257,7 @@ def _percent(comparison: Comparison, measurement: Measurement, column: str) -> s
 def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:
     settings = comparison.settings
     return {
-        "env_id": settings.env_id,
+        "env_id": settings.id,
         "settings": {
             "num_envs": settings.num_envs,
             "batch_size": settings.batch_size,

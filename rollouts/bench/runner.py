@@ -23,8 +23,8 @@ from rollouts.bench.measurement import (
     Settings,
 )
 from rollouts.bench.own_pools import OpenEnv, Rollouts, Stepper
+from rollouts.envs.registry import env_spec
 from rollouts.machine.busy_loops import busy_loops
-from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
@@ -55,7 +55,7 @@ def compare(
     """
     options: dict[str, Any] = dict(settings.env_options)
     limit = settings.max_episode_steps
-    spec = env_spec(settings.env_id, max_episode_steps=limit, **options)
+    spec = env_spec(settings.id, max_episode_steps=limit, **options)
     libraries = [Rollouts(), *peers]
     with contextlib.ExitStack() as stack:
         # all are open at once, so that turns can be short
@@ -75,7 +75,7 @@ def compare(
             [actions_for(env, spec, settings.seed) for env in envs],
             duration_s=settings.duration_s,
             repeats=settings.repeats,
-            on_progress=on_progress and (lambda line: on_progress(f"{settings.env_id}, {line}")),
+            on_progress=on_progress and (lambda line: on_progress(f"{settings.id}, {line}")),
         )
     return Comparison(
         settings,

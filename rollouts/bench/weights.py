@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from rollouts.bench import learner_weights
-from rollouts.cluster.ray_weights import ray_part
-from rollouts.cluster.shared_ray import enter
-from rollouts.distributed.weight_transport import WeightTransport
-from rollouts.distributed.weights import WeightStore
 from rollouts.support.ray_private import make_tensor_store
+from rollouts.workers.on_ray.ray_weights import ray_part
+from rollouts.workers.on_ray.shared_ray import enter
+from rollouts.workers.weight_transport import WeightTransport
+from rollouts.workers.weights import WeightStore
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray

@@ -21,11 +21,11 @@ from rollouts.bench.own_pools import OtherId
 from rollouts.bench.peer import Measure
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli.check_env import find_type
+from rollouts.envs.register import register_env
+from rollouts.envs.registry import env_spec
 from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.own_env.header_files import read_header
-from rollouts.pool.register import register_env
-from rollouts.pool.registry import env_spec
 
 NUM_ENVS = 64  # where no number is given
 
@@ -85,7 +85,7 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
     policy = None if args.policy is None else read_policy(args.policy)
     points = [
         bench.Settings(
-            env_id=env_id,
+            id=env_id,
             num_envs=num_envs,
             batch_size=num_envs,
             num_threads=args.num_threads,
@@ -223,7 +223,7 @@ def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
         )
     points = [
         bench.Settings(
-            env_id=env_id,
+            id=env_id,
             num_envs=num_envs,
             batch_size=batch_size,
             num_threads=num_threads,

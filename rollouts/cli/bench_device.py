@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rollouts.physics.supported import PHYSICS_IDS
+from rollouts.envs.physics.supported import PHYSICS_IDS
 
 
 def add_arguments(
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> None:
     """Measures and prints."""
     if args.arch is not None:
         # brings torch
-        cost = importlib.import_module("rollouts.device.kernel_cost")
+        cost = importlib.import_module("rollouts.envs.kernel.kernel_cost")
         costs = [
             one
             for env_id in args.env_id

@@ -22,10 +22,10 @@ from rollouts.cli.env_trials import (
     find_not_finite,
     located,
 )
+from rollouts.envs.register import register_env
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EnvError, SpecError
 from rollouts.own_env.header_files import HeaderFiles, read_header
-from rollouts.pool.register import register_env
-from rollouts.pool.registry import env_spec
 from rollouts.specs import OptionValue
 
 _STRUCT = re.compile(

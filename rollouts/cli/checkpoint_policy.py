@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-def read_policy(path: Path, env_id: str | None) -> Checkpoint:
+def read_policy(path: Path, id: str | None) -> Checkpoint:
     """Reads a checkpoint, or a file with nothing but the state_dict of a policy's module.
 
     Args:
       path: Path of the file, or a run's directory.
-      env_id: What it is to play; None: what it was trained in, which no state_dict says.
+      id: What it is to play; None: what it was trained in, which no state_dict says.
 
     Raises:
       SpecError: As `rollouts.checkpoint.load_checkpoint`; the checkpoint is of another id.
     """
     state = read_state(path)
     if state and all(_is_tensor(value) for value in state.values()):
-        if env_id is None:
+        if id is None:
             raise SpecError(
                 f"{path} has weights alone and does not say what they were trained in: add "
                 "--env-id ID"
             )
-        return Checkpoint(env_id=env_id, weights=state, program="", policy_version=2)
+        return Checkpoint(id=id, weights=state, program="", policy_version=2)
     checkpoint = from_state(state, path)
-    if env_id not in (None, checkpoint.env_id):
+    if id not in (None, checkpoint.id):
         raise SpecError(
-            f"{path} was trained in {checkpoint.env_id}, --env-id is {env_id}: leave --env-id out, "
+            f"{path} was trained in {checkpoint.id}, --env-id is {id}: leave --env-id out, "
             "or give a checkpoint of that id"
         )
     return checkpoint
@@ -92,7 +92,7 @@ def load_policy(
         policy.load_weights(arrays, checkpoint.policy_version)
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(
-            f"the weights in {path}, which was trained in {checkpoint.env_id}, are not those of "
+            f"the weights in {path}, which was trained in {checkpoint.id}, are not those of "
             f"the network that {program.path} makes for {spec.id}: "
             f"{' '.join(str(error).split())[:400]}. Give the program that it was trained with "
             "(--network FILE)"
@@ -130,10 +130,10 @@ def _to_numpy(weight: Tensor) -> Array:
 
 
 def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) -> Any:
-    from rollouts.distributed import PolicySpec
+    from rollouts.workers import PolicySpec
 
     asked = PolicySpec(
-        env_id=spec.id,
+        id=spec.id,
         single_observation_space=spec.single_observation_space,
         single_action_space=spec.single_action_space,
         num_envs=num_envs,
@@ -162,7 +162,7 @@ def _make_policy(program: Program, asked: Any) -> Any:
         return program.make_policy(asked, **options)
     except Exception as error:  # the program is not ours and may raise anything
         raise SpecError(
-            f"make_policy(spec) of {program.path} makes no policy for {asked.env_id} "
+            f"make_policy(spec) of {program.path} makes no policy for {asked.id} "
             f"({type(error).__name__}: {error}). If it needs more than spec, give a Python file "
             "with --network whose make_policy passes that on"
         ) from error

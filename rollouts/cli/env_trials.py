@@ -23,7 +23,7 @@ class Trials:
     """Plays an environment, always with the same actions for the same environment and step.
 
     Attributes:
-      env_id: What is played.
+      id: What is played.
       options: Options of every pool.
       num_envs: Environments N.
       steps: Actions that each gets, T.
@@ -31,10 +31,10 @@ class Trials:
     """
 
     def __init__(
-        self, env_id: str, options: Mapping[str, Any], *, num_envs: int, steps: int, seed: int
+        self, id: str, options: Mapping[str, Any], *, num_envs: int, steps: int, seed: int
     ) -> None:
         """Draws the actions."""
-        self.env_id = env_id
+        self.id = id
         self.options = dict(options)
         self.num_envs = num_envs
         self.steps = steps
@@ -47,7 +47,7 @@ class Trials:
         """A pool of the environment; `arguments` as of `make_vec`."""
         given = {"seed": self.seed, "num_threads": 1, **self.options, **arguments}
         make: Any = rollouts.make_vec
-        return make(self.env_id, num_envs or self.num_envs, **given)
+        return make(self.id, num_envs or self.num_envs, **given)
 
     def play(self, env: Any, steps: int | None = None, first: int = 0) -> list[Step]:
         """Copies of the results of an open synchronous pool's steps from `first` on."""

@@ -13,13 +13,13 @@ from typing import Any
 
 from gymnasium import spaces
 
+from rollouts.envs.make import make_vec
+from rollouts.envs.physics.supported import PHYSICS_IDS
+from rollouts.envs.registry import close_ids, env_ids, env_spec, multi_agent_ids
+from rollouts.envs.unknown_option import did_you_mean
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.table import family_of
 from rollouts.own_env.registrations import HEADERS, env_source
-from rollouts.physics.supported import PHYSICS_IDS
-from rollouts.pool.make import make_vec
-from rollouts.pool.registry import close_ids, env_ids, env_spec, multi_agent_ids
-from rollouts.pool.unknown_option import did_you_mean
 from rollouts.specs import EnvSpec, OptionValue
 
 
@@ -162,10 +162,10 @@ def _rules(spec: EnvSpec) -> str:
     return f"rollouts/include/rollouts/{spec.header}" if own is None else f"{own.folder}/{own.name}"
 
 
-def _try_spec(env_id: str, missing: Counter[str]) -> EnvSpec | None:
+def _try_spec(id: str, missing: Counter[str]) -> EnvSpec | None:
     """The spec, or None where the engine is missing; then counts by what the error says."""
     try:
-        return env_spec(env_id)
+        return env_spec(id)
     except EngineError as error:
         missing[str(error)] += 1
         return None

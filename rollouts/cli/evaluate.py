@@ -15,8 +15,8 @@ from rollouts.cli import record as cli_record
 from rollouts.cli.checkpoint_policy import load_policy
 from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
+from rollouts.envs.make import make_pool
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_pool
 from rollouts.rendering.video import check_path
 
 _NUM_ENVS = 16
@@ -27,7 +27,7 @@ class Report:
     """The result that is printed, or with --json shown as an object."""
 
     checkpoint: str
-    env_id: str
+    id: str
     env_options: dict[str, Any]
     env_steps: int  # steps of the training
     num_episodes: int
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
         for name, one in found.items()
     }
     report = Report(
-        str(args.run), checkpoint.env_id, options, checkpoint.env_steps, args.episodes, num_envs,
+        str(args.run), checkpoint.id, options, checkpoint.env_steps, args.episodes, num_envs,
         args.deterministic, args.seed, groups,
     )  # fmt: skip
     print(json.dumps(asdict(report)) if args.json else _table(report))
@@ -95,7 +95,7 @@ def _play(
     num_envs: int,
 ) -> dict[str, Evaluation]:
     env: Any = make_pool(
-        checkpoint.env_id,
+        checkpoint.id,
         num_envs,
         seed=args.seed,
         autoreset_mode="same_step",
@@ -129,7 +129,7 @@ def _play(
 def _table(report: Report) -> str:
     how = "most likely actions" if report.deterministic else "drawn actions"
     lines = [
-        f"{report.checkpoint}: {report.env_id} after {report.env_steps:,} env-steps of training; "
+        f"{report.checkpoint}: {report.id} after {report.env_steps:,} env-steps of training; "
         f"{report.num_episodes} episodes in {report.num_envs} environments, {how}, seed "
         f"{report.seed}"
     ]
@@ -146,7 +146,7 @@ def _table(report: Report) -> str:
 def _film(args: argparse.Namespace, checkpoint: Checkpoint, *, quiet: bool) -> None:
     cli_record.record(
         argparse.Namespace(
-            env_id=checkpoint.env_id,
+            env_id=checkpoint.id,
             policy=str(args.run),
             network=args.network,
             trust=args.trust,

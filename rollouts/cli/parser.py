@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from rollouts.pool.unknown_option import did_you_mean
+from rollouts.envs.unknown_option import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -23,10 +23,10 @@ from rollouts.cli.record_actors import (
     RandomActor,
     RandomAgents,
 )
+from rollouts.envs.make import make_pool
+from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.make import make_pool
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.vector_env import VectorEnv
 from rollouts.rendering.video import VideoWriter, check_path
 
 RANDOM = "random"
@@ -92,7 +92,7 @@ def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
     policy, options = _policy(args), _options(args)
     env_id = args.env_id
     if policy is not None:
-        env_id, options = policy.checkpoint.env_id, policy.options
+        env_id, options = policy.checkpoint.id, policy.options
     with make_pool(
         env_id,
         1,

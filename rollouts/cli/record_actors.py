@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from rollouts.pool.agent_groups import Grouped
+from rollouts.envs.agent_groups import Grouped
 
 Array = npt.NDArray[Any]
 

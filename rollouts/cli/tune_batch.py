@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rollouts.cli.check_env import find_type
+from rollouts.envs.register import register_env
 from rollouts.own_env.header_files import read_header
-from rollouts.pool.register import register_env
 
 
 def add_arguments(

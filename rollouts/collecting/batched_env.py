@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
+from rollouts.envs.native import NativeEngine
 from rollouts.errors import SpecError
 from rollouts.features import Cell
-from rollouts.pool.native import NativeEngine
 
 Array = NDArray[Any]
 

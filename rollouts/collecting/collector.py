@@ -13,8 +13,8 @@ from rollouts.collecting.deadline import Deadline, Receives
 from rollouts.collecting.engine import Engine
 from rollouts.collecting.on_host import OnHost
 from rollouts.collecting.rows import ALONE, by_group
+from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.features import asked_of, check
-from rollouts.pool.agent_groups import MultiAgentBatch
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from torch import Tensor
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.collecting.wanted import RETURNS, Wanted
-from rollouts.device.graph import LaunchGraph
-from rollouts.device.launch_args import DeviceRows, Launch, WorldRows
-from rollouts.device.policy_launch import Fragment, PolicyLaunch, ReturnsRows
-from rollouts.device.rows import HeldRows
+from rollouts.envs.kernel.graph import LaunchGraph
+from rollouts.envs.kernel.launch_args import DeviceRows, Launch, WorldRows
+from rollouts.envs.kernel.policy_launch import Fragment, PolicyLaunch, ReturnsRows
+from rollouts.envs.kernel.rows import HeldRows
 from rollouts.policies.checks import head_inputs
 
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")

@@ -13,9 +13,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rollouts.device.kernel import Kernel, make_kernel
-from rollouts.device.kernel_source import PolicyKernelSource
-from rollouts.device.policy_launch import (
+from rollouts.envs.kernel.kernel import Kernel, make_kernel
+from rollouts.envs.kernel.kernel_source import PolicyKernelSource
+from rollouts.envs.kernel.policy_launch import (
     Head,
     KernelAgents,
     KernelPolicy,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rollouts.collecting.device_memory import TorchMemory
 from rollouts.collecting.device_policy import ActorRows
 from rollouts.collecting.engine import head_of, parts_of
-from rollouts.device.emulation import run_or_record
+from rollouts.envs.kernel.emulation import run_or_record
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
 from rollouts.policies.inputs import call_module

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import gymnasium
 
 from rollouts import _native
+from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.vector_env import VectorEnv
 
 if TYPE_CHECKING:
     from rollouts.policies.native import Head, NativePolicy

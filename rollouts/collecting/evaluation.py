@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.batched_env import BatchedEnv
 from rollouts.collecting.collector import Collector
+from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
+from rollouts.envs.statistics import frozen
 from rollouts.errors import SpecError
-from rollouts.pool.multi_agent_env import MultiAgentVectorEnv
-from rollouts.pool.statistics import frozen
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy

@@ -22,9 +22,9 @@ from rollouts.collecting.engine import native_of, observation_space_of, still_co
 from rollouts.collecting.rows import ALONE
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
-from rollouts.device.graph import make_graphs
-from rollouts.device.rows import RowRing
-from rollouts.device.streams import SideStream
+from rollouts.envs.kernel.graph import make_graphs
+from rollouts.envs.kernel.rows import RowRing
+from rollouts.envs.kernel.streams import SideStream
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.machine.torch_threads import torch_threads
 from rollouts.policies.checks import check_policy

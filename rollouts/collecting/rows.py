@@ -15,9 +15,9 @@ from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.steps import cut_off, finite_bounds
+from rollouts.envs.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_finite
-from rollouts.pool.agent_groups import MultiAgentBatch, agent_steps
 
 if TYPE_CHECKING:
     from rollouts.collecting.wanted import Wanted

@@ -55,11 +55,11 @@ def same_game(name: str, known: Iterable[str]) -> list[str]:
     return [one for one in known if one.lower() == wanted]
 
 
-def rom_path(env_id: str) -> Path:
+def rom_path(id: str) -> Path:
     """Finds and checks the ROM behind an id, and loads the engine into this process.
 
     Args:
-      env_id: Such as "ALE/Pong-v5".
+      id: Such as "ALE/Pong-v5".
 
     Returns:
       The ROM file, in ALE_ROMS_DIR if that is set, else in the ale-py package.
@@ -72,17 +72,17 @@ def rom_path(env_id: str) -> Path:
     load_engine()
     hashes = _rom_hashes()
     roms = {_env_id(rom): rom for rom in hashes}
-    if env_id not in roms:
-        close = same_game(env_id, roms) or difflib.get_close_matches(env_id, roms, n=3)
+    if id not in roms:
+        close = same_game(id, roms) or difflib.get_close_matches(id, roms, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise SpecError(
-            f"unknown Atari game {env_id!r}.{hint} `rollouts.env_ids()` lists all {len(roms)}."
+            f"unknown Atari game {id!r}.{hint} `rollouts.env_ids()` lists all {len(roms)}."
         )
-    rom = roms[env_id]
+    rom = roms[id]
     path = Path(os.environ.get("ALE_ROMS_DIR") or _package_dir() / "roms") / f"{rom}.bin"
     if not path.is_file():
         raise EngineError(
-            f"no ROM of {env_id}: expected {path}. Put it there, unset ALE_ROMS_DIR to use "
+            f"no ROM of {id}: expected {path}. Put it there, unset ALE_ROMS_DIR to use "
             f"the ROMs of ale-py, or reinstall those: {_INSTALL} --force-reinstall"
         )
     found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
@@ -94,18 +94,18 @@ def rom_path(env_id: str) -> Path:
     return path
 
 
-def game_engine(env_id: str) -> str:
+def game_engine(id: str) -> str:
     """The engine that `engine="auto"` stands for in a game: "native" or "ale"."""
-    return "ale" if env_id in native_games.DIFFERENT else "native"
+    return "ale" if id in native_games.DIFFERENT else "native"
 
 
-def _warn_of_differences(env_id: str, columns: Mapping[str, Any]) -> None:
+def _warn_of_differences(id: str, columns: Mapping[str, Any]) -> None:
     """Warns of the native engine in a game in which it is known to differ from ALE."""
     given = columns.get("engine", "auto")
-    difference = native_games.DIFFERENT.get(env_id)
+    difference = native_games.DIFFERENT.get(id)
     if difference and "native" in (given if isinstance(given, list) else [given]):
         warn_user(
-            f"{env_id} with engine='native' is not equal to ALE: {difference}. engine='auto' or "
+            f"{id} with engine='native' is not equal to ALE: {difference}. engine='auto' or "
             "'ale' has ALE itself",
             UserWarning,
         )

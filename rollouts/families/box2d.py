@@ -12,10 +12,10 @@ def _ids(native_id: str) -> list[str]:
     return [native_id] if _native.has_box2d() else []
 
 
-def _load(env_id: str, header: str) -> dict[str, str]:
+def _load(id: str, header: str) -> dict[str, str]:
     if not _native.has_box2d():
         raise EngineError(
-            f"{env_id} needs Box2D, and this build of rollouts has none: its sources could not be "
+            f"{id} needs Box2D, and this build of rollouts has none: its sources could not be "
             "downloaded, or ROLLOUTS_BOX2D was OFF. Build it again where pip reaches a package "
             "index: pip install -C cmake.define.ROLLOUTS_BOX2D=ON --no-binary rollouts rollouts"
         )

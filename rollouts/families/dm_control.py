@@ -47,11 +47,11 @@ def installed() -> bool:
     return importlib.util.find_spec("dm_control") is not None
 
 
-def model_file(env_id: str, header: str) -> Path:
+def model_file(id: str, header: str) -> Path:
     """The compiled model of a task.
 
     Args:
-      env_id: Such as "CheetahRun-v1".
+      id: Such as "CheetahRun-v1".
       header: Header of its native code, which is named after the domain.
 
     Returns:
@@ -61,7 +61,7 @@ def model_file(env_id: str, header: str) -> Path:
       EngineError: dm-control is missing or cannot write this model, or no file can be made.
     """
     stem = Path(header).stem
-    function, arguments = _native.dm_control_models()[env_id]
+    function, arguments = _native.dm_control_models()[id]
     return _compile(_MODULES.get(stem, stem), function, json.loads(arguments))
 
 
@@ -155,12 +155,12 @@ def _folder() -> Path:
     return folder
 
 
-def _load(env_id: str, header: str) -> dict[str, str | int]:
+def _load(id: str, header: str) -> dict[str, str | int]:
     mujoco_engine.load_engine()
     mujoco_engine.do_without_timer()
     return {
-        "suite_model": str(model_file(env_id, header)),
-        "suite_task": env_id,
+        "suite_model": str(model_file(id, header)),
+        "suite_task": id,
         **mujoco_engine.COMMON_OPTIONS,
     }
 

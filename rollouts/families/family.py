@@ -16,11 +16,11 @@ def _itself(native_id: str) -> list[str]:
     return [native_id]
 
 
-def _no_warning(env_id: str, columns: Mapping[str, Any]) -> None:
+def _no_warning(id: str, columns: Mapping[str, Any]) -> None:
     pass
 
 
-def _nothing(env_id: str, header: str) -> Mapping[str, str | int]:
+def _nothing(id: str, header: str) -> Mapping[str, str | int]:
     return {}
 
 

@@ -115,7 +115,7 @@ PIXEL_OPTIONS: Mapping[str, str | int] = MappingProxyType(
 COMMON_OPTIONS: Mapping[str, str | int] = MappingProxyType({ALL_PARTS: False, **PIXEL_OPTIONS})
 
 
-def _load(env_id: str, header: str) -> dict[str, str | int]:
+def _load(id: str, header: str) -> dict[str, str | int]:
     load_engine()
     do_without_timer()
     return {"assets": str(assets_dir()), **COMMON_OPTIONS}

@@ -40,12 +40,12 @@ def family_of(header: str) -> Family:
     )
 
 
-def entry_id(env_id: str) -> str:
+def entry_id(id: str) -> str:
     """The id of the entry in native/envs.cmake that an id of `make_vec` stands for."""
     for family in FAMILIES:
-        if family.entry and family.prefix and env_id.startswith(family.prefix):
+        if family.entry and family.prefix and id.startswith(family.prefix):
             return family.entry
-    return env_id
+    return id
 
 
 def installed_ids(native_id: str, header: str) -> list[str]:

@@ -123,16 +123,16 @@ def load_engine() -> Path:
     return library.parent
 
 
-def _load(env_id: str, header: str) -> dict[str, str | int]:
-    if env_id == OWN_CONFIG:
+def _load(id: str, header: str) -> dict[str, str | int]:
+    if id == OWN_CONFIG:
         load_engine()
         return {}
     known = scenarios()
-    if env_id not in known:
-        close = difflib.get_close_matches(env_id, known, n=3)
+    if id not in known:
+        close = difflib.get_close_matches(id, known, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise SpecError(f"unknown scenario of ViZDoom {env_id!r}.{hint}")
-    scenario = known[env_id]
+        raise SpecError(f"unknown scenario of ViZDoom {id!r}.{hint}")
+    scenario = known[id]
     return {
         "scenario": str(load_engine() / "scenarios" / f"{scenario.cfg}.cfg"),
         "scenario_map": scenario.doom_map,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.collecting.frame_stacks import PackedRollout, join
+from rollouts.envs.statistics import RunningStatistics
 from rollouts.errors import ProtocolError
-from rollouts.pool.statistics import RunningStatistics
 
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload

@@ -7,7 +7,7 @@
 
 `table.py` lists the metrics and where in the stats each is found. `rollouts top` shows what
 StatusFileSink wrote. WandbSink and MLflowSink are for these services. Ray's Prometheus endpoint is
-fed by `rollouts.cluster.ray_metrics.RayMetricsSink`.
+fed by `rollouts.workers.on_ray.ray_metrics.RayMetricsSink`.
 """
 
 from rollouts.metrics.mlflow import MLflowSink

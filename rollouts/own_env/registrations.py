@@ -28,13 +28,13 @@ class OwnEnv:
     """All that registers an environment, here or in another process.
 
     Attributes:
-      env_id, max_episode_steps, reward_threshold: As of `rollouts.register_env`; a threshold that
+      id, max_episode_steps, reward_threshold: As of `rollouts.register_env`; a threshold that
         is not defined is NaN.
       files: Its header.
       type: The type in it.
     """
 
-    env_id: str
+    id: str
     files: HeaderFiles
     type: str
     max_episode_steps: int
@@ -49,8 +49,8 @@ class OwnEnv:
         """Whether both make the same environment, wherever the header was read."""
         thresholds = {self.reward_threshold, other.reward_threshold}
         return (
-            (self.env_id, self.type, self.max_episode_steps, self.files.digest)
-            == (other.env_id, other.type, other.max_episode_steps, other.files.digest)
+            (self.id, self.type, self.max_episode_steps, self.files.digest)
+            == (other.id, other.type, other.max_episode_steps, other.files.digest)
         ) and (len(thresholds) == 1 or all(math.isnan(one) for one in thresholds))
 
 
@@ -81,7 +81,7 @@ class OwnEnvId(str):
     own: OwnEnv
 
     def __new__(cls, own: OwnEnv) -> OwnEnvId:
-        made = super().__new__(cls, own.env_id)
+        made = super().__new__(cls, own.id)
         made.own = own
         return made
 
@@ -108,17 +108,17 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
       EngineError: No compiler.
     """
     with _lock:
-        if own.env_id in _registered:
-            before, _ = _registered[own.env_id]
+        if own.id in _registered:
+            before, _ = _registered[own.id]
             if before.same_as(own):
                 return False
-            raise SpecError(f"{own.env_id!r} is registered already, {_difference(before, own)}")
-        if any(entry["id"] == own.env_id for entry in _native.registry()):
-            raise SpecError(f"{own.env_id!r} is one of our own ids: choose another one")
+            raise SpecError(f"{own.id!r} is registered already, {_difference(before, own)}")
+        if any(entry["id"] == own.id for entry in _native.registry()):
+            raise SpecError(f"{own.id!r} is one of our own ids: choose another one")
         library = build(own.files, own.type)
         _check_declared(own, library, reserved)
         _native.register_env(
-            id=own.env_id,
+            id=own.id,
             max_episode_steps=own.max_episode_steps,
             reward_threshold=own.reward_threshold,
             header=own.header,
@@ -129,7 +129,7 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
         # the header's own fields come first
         texts = sorted(own.files.files.items(), key=lambda file: file[0] != own.files.name)
         remember_header(own.header, "\n".join(text for _, text in texts))
-        _registered[own.env_id] = own, library
+        _registered[own.id] = own, library
         return True
 
 
@@ -160,31 +160,31 @@ def _difference(before: OwnEnv, now: OwnEnv) -> str:
     )
 
 
-def travelling(env_id: str) -> str:
+def travelling(id: str) -> str:
     """The id, in the form that registers an own environment wherever it is unpickled."""
-    found = _registered.get(env_id)
-    return env_id if found is None else OwnEnvId(found[0])
+    found = _registered.get(id)
+    return id if found is None else OwnEnvId(found[0])
 
 
-def travelling_all(env_id: str | Sequence[str]) -> str | list[str]:
+def travelling_all(id: str | Sequence[str]) -> str | list[str]:
     """`travelling` of one id or of each."""
-    return travelling(env_id) if isinstance(env_id, str) else [travelling(one) for one in env_id]
+    return travelling(id) if isinstance(id, str) else [travelling(one) for one in id]
 
 
-def env_source(env_id: str) -> EnvSource:
+def env_source(id: str) -> EnvSource:
     """The place of an environment's text, for the compilers of other devices.
 
     Args:
-      env_id: Id of an entry of the native registry.
+      id: Id of an entry of the native registry.
 
     Raises:
       SpecError: There is no such id.
     """
     for entry in _native.registry():
-        if entry["id"] != env_id:
+        if entry["id"] != id:
             continue
-        if env_id in _registered:
-            own, library = _registered[env_id]
+        if id in _registered:
+            own, library = _registered[id]
             return EnvSource(
                 header=own.files.name,
                 type=own.type,
@@ -199,7 +199,7 @@ def env_source(env_id: str) -> EnvSource:
             multi_agent=entry["multi_agent"],
             files=None,
         )
-    raise SpecError(f"unknown env_id {env_id!r}: `rollouts.env_ids()` lists all of them")
+    raise SpecError(f"unknown id {id!r}: `rollouts.env_ids()` lists all of them")
 
 
 def _arrive(own: OwnEnv) -> OwnEnvId:
@@ -207,7 +207,7 @@ def _arrive(own: OwnEnv) -> OwnEnvId:
     import rollouts
 
     rollouts.register_env(
-        own.env_id,
+        own.id,
         header=own.files,
         type=own.type,
         max_episode_steps=own.max_episode_steps or None,

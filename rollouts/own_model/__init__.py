@@ -41,7 +41,7 @@ Options of `make_vec` beside those of every id:
   from_pixels: True: the observation is a picture (docs/how_to/frames.md), and the functions see
     the names that info lists alone.
 
-With `device` mujoco_warp simulates (rollouts/physics/), for models that it has: functions get
+With `device` mujoco_warp simulates (rollouts/envs/physics/), for models that it has: functions get
 tensors on that device, float32, copies of their own, and return (N,) tensors; nothing waits for
 them. Of a row that was no step both `now` and `previous` are what it showed last. A reward that is
 not finite ends its episode, and `synchronize` raises. obs_dtype is "float32"; environments share

@@ -46,7 +46,7 @@ def is_own_model(env_id: object) -> bool:
     if ENV_ID in env_id and len(env_id) > 1:
         raise SpecError(
             f"{ENV_ID} cannot be in a mixed pool, as reward and terminated are of the whole batch: "
-            f'pass env_id="{ENV_ID}" and num_envs={len(env_id)}; xml_file may be a list of models'
+            f'pass id="{ENV_ID}" and num_envs={len(env_id)}; xml_file may be a list of models'
         )
     return list(env_id) == [ENV_ID]
 

@@ -20,9 +20,9 @@ _DRAWN_OPTIONS = {"pole_half_length": "length"}
 class ClassicRenderer:
     """One of Gymnasium's environments, into which states are put to be drawn."""
 
-    def __init__(self, env_id: str) -> None:
+    def __init__(self, id: str) -> None:
         """Makes the environment; pygame is imported with the first frame."""
-        self._env: Any = gymnasium.make(env_id, render_mode="rgb_array").unwrapped
+        self._env: Any = gymnasium.make(id, render_mode="rgb_array").unwrapped
         # some attributes that are drawn come with it
         self._env.reset()
 

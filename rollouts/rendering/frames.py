@@ -193,10 +193,10 @@ class FrameSource:
             for env, state, options in zip(envs, states, self._options(envs), strict=True)
         ]
 
-    def _classic(self, env_id: str) -> ClassicRenderer:
-        if env_id not in self._renderers:
-            self._renderers[env_id] = ClassicRenderer(env_id)
-        return self._renderers[env_id]
+    def _classic(self, id: str) -> ClassicRenderer:
+        if id not in self._renderers:
+            self._renderers[id] = ClassicRenderer(id)
+        return self._renderers[id]
 
     def _draw_worlds(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)

@@ -68,10 +68,10 @@ _V4_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def camera_config(env_id: str) -> Mapping[str, Any] | None:
+def camera_config(id: str) -> Mapping[str, Any] | None:
     """The default_camera_config of Gymnasium's constructor; None: an id that Gymnasium has not."""
-    found = _V4_CONFIGS.get(env_id)
-    newest = f"{env_id.removesuffix('-v4')}-v5" if env_id.endswith("-v4") else env_id
+    found = _V4_CONFIGS.get(id)
+    newest = f"{id.removesuffix('-v4')}-v5" if id.endswith("-v4") else id
     return CAMERA_CONFIGS.get(newest) if found is None else found
 
 
@@ -79,9 +79,9 @@ _RANGEFINDER = 8  # mjtVisFlag
 
 
 @functools.cache
-def usual_flags(env_id: str) -> Mapping[int, bool]:
+def usual_flags(id: str) -> Mapping[int, bool]:
     """Flags (mjtVisFlag) that differ from MuJoCo's own: dm_control draws no rangefinders' rays."""
-    return {_RANGEFINDER: False} if env_id in _native.dm_control_models() else {}
+    return {_RANGEFINDER: False} if id in _native.dm_control_models() else {}
 
 
 class MujocoScene:
@@ -92,13 +92,13 @@ class MujocoScene:
 
     _live: ClassVar[weakref.WeakSet[MujocoScene]] = weakref.WeakSet()
 
-    def __init__(self, model: Any, xml_path: str, env_id: str, options: RenderOptions) -> None:
+    def __init__(self, model: Any, xml_path: str, id: str, options: RenderOptions) -> None:
         """Makes the context.
 
         Args:
           model: mujoco.MjModel; this scene sets the size of its off-screen buffer.
           xml_path: Its file, for messages.
-          env_id: Id whose camera to use; for ids that Gymnasium has not, the model's first camera.
+          id: Id whose camera to use; for ids that Gymnasium has not, the model's first camera.
           options: How frames look.
 
         Raises:
@@ -106,7 +106,7 @@ class MujocoScene:
         """
         mj = self._mujoco = importlib.import_module("mujoco")
         self._xml_path, self._options = xml_path, options
-        usual = camera_config(env_id)
+        usual = camera_config(id)
         self._in_gymnasium = usual is not None
         self._model = model
         self._model.vis.global_.offwidth = options.width
@@ -118,7 +118,7 @@ class MujocoScene:
         self._distance = self._model.stat.extent
         self._files: dict[str, Array] = {}  # values of fields that differ at present
         self._flags = mj.MjvOption()
-        for flag, value in {**usual_flags(env_id), **options.visual_options}.items():
+        for flag, value in {**usual_flags(id), **options.visual_options}.items():
             if not 0 <= int(flag) < len(self._flags.flags):
                 raise SpecError(
                     f"visual_options has the flag {flag!r}, expected a number of mujoco.mjtVisFlag "

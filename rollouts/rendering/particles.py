@@ -63,9 +63,9 @@ class ParticleRenderer:
     frames_per_s = 10
     asks_for_start = True
 
-    def __init__(self, env_id: str) -> None:
+    def __init__(self, id: str) -> None:
         """Takes an id of MPE."""
-        self._scene = _SCENES[env_id]
+        self._scene = _SCENES[id]
 
     def draw(self, view: WorldView) -> npt.NDArray[np.uint8]:
         """See `WorldRenderer`; 700 x 700 pixels."""

@@ -32,21 +32,21 @@ def pixel_frames(frames: Mapping[str, Any]) -> dict[str, Any]:
     return {**usual, **given}
 
 
-def native_options(env_id: str, frames: Mapping[str, Any]) -> dict[str, str | int | bool]:
+def native_options(id: str, frames: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Options of the native core for the pictures of an id.
 
     Args:
-      env_id: Id whose camera to use.
+      id: Id whose camera to use.
       frames: Options by their names in Gymnasium, see `rollouts.rendering.options.NAMES`.
 
     Raises:
       SpecError, DTypeError: An option that is not possible.
     """
     look = read_options(pixel_frames(frames))
-    usual = camera_config(env_id)
+    usual = camera_config(id)
     config = look.default_camera_config
     lens = (usual or {}) if config is None else config
-    flags = {**usual_flags(env_id), **look.visual_options}
+    flags = {**usual_flags(id), **look.visual_options}
     return {
         "pixel_width": look.width,
         "pixel_height": look.height,

@@ -45,9 +45,9 @@ class TagRenderer:
     frames_per_s = 10
     asks_for_start = False
 
-    def __init__(self, env_id: str, width: int, height: int) -> None:
+    def __init__(self, id: str, width: int, height: int) -> None:
         """Takes the id, and the size of frames in pixels."""
-        self._draw_world = _draw_grid if env_id.startswith("TagGrid") else _draw_plane
+        self._draw_world = _draw_grid if id.startswith("TagGrid") else _draw_plane
         self._width, self._height = width, height
 
     def draw(self, view: WorldView) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,7 @@
     batch = buffer.sample(256)
 
 `ReplayService` is the same for a learner, spread over shards. Nothing here knows Ray: it hosts the
-shards from `rollouts.distributed`. torch is loaded with the first tensor, `ReplayDataset` or
+shards from `rollouts.workers`. torch is loaded with the first tensor, `ReplayDataset` or
 prefetcher.
 """
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     import gymnasium
     import torch
 
-    from rollouts.cluster.coordinator import RolloutCoordinator
     from rollouts.replay.clients.asking import Mailbox
     from rollouts.replay.clients.client import ReplayClient
     from rollouts.replay.clients.desk import Desk
+    from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 Array = NDArray[Any]
 
@@ -333,8 +333,8 @@ def _launcher(
         return lambda shard_id: LocalShard(replace(config, shard_id=shard_id)), lambda: None
     # only here is Ray needed
     with needs("ray", "a ReplayService with num_shards above 0"):
-        from rollouts.cluster.bundles import Bundles
         from rollouts.replay.on_ray.actor_shards import RayShards
+        from rollouts.workers.on_ray.bundles import Bundles
 
     bundles = Bundles(
         count=num_shards,

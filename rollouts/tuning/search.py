@@ -57,13 +57,13 @@ class BatchTuning:
     """All trials, and what follows from them.
 
     Attributes:
-      env_id, policy, device: What collected, and where: "cpu" of a C++ pool.
+      id, policy, device: What collected, and where: "cpu" of a C++ pool.
       trials: In their order.
       stopped: rollout_length -> why no larger num_envs was tried.
       note: Why it is this device, where nobody chose it.
     """
 
-    env_id: str
+    id: str
     policy: str
     device: str
     trials: tuple[Trial, ...]

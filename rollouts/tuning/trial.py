@@ -26,7 +26,7 @@ class Request:
     """A request to collect.
 
     Attributes:
-      env_id, env_options: The environments; one's own is registered where the id is unpickled.
+      id, env_options: The environments; one's own is registered where the id is unpickled.
       policy: A name that `bench.policy_kinds.read_policy` knows.
       device: "cpu" for a C++ pool, or what `make_vec` takes.
       num_envs, rollout_length: The size.
@@ -34,7 +34,7 @@ class Request:
       duration_s, repeats, seed: About how long one repeat takes, and how many there are.
     """
 
-    env_id: str
+    id: str
     env_options: dict[str, Any]
     policy: str
     device: str
@@ -52,7 +52,7 @@ def collect(request: Request) -> dict[str, Any]:
     Raises:
       SpecError, EngineError: As `make_vec` and the collectors.
     """
-    from rollouts.pool.make import make_vec
+    from rollouts.envs.make import make_vec
 
     usable, used = _memory(request.device)
     arguments: dict[str, Any] = {"seed": request.seed, "autoreset_mode": "same_step"}
@@ -60,7 +60,7 @@ def collect(request: Request) -> dict[str, Any]:
         arguments["num_threads"] = min(request.num_threads, request.num_envs)
     else:
         arguments["device"] = request.device
-    with make_vec(request.env_id, request.num_envs, **arguments, **request.env_options) as env:
+    with make_vec(request.id, request.num_envs, **arguments, **request.env_options) as env:
         collector, wait = _collector(env, request)
         # a learner holds one rollout while the next is collected
         held = [collector.collect(), collector.collect()]
@@ -92,11 +92,11 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
-    from rollouts.distributed.worker_config import PolicySpec
+    from rollouts.workers.worker_config import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
         spec = PolicySpec(
-            env_id=request.env_id,
+            id=request.id,
             single_observation_space=one.single_observation_space,
             single_action_space=one.single_action_space,
             num_envs=num_rows,
@@ -126,7 +126,7 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
         return usable_memory(), peak_memory
     import torch
 
-    from rollouts.device.arguments import read_device
+    from rollouts.envs.kernel.arguments import read_device
 
     where, _ = read_device(device)
     if not torch.cuda.is_available():  # make_vec says so

@@ -13,11 +13,11 @@ from typing import Any
 import rollouts.errors
 from rollouts.bench.policy_kinds import default_policy, read_policy
 from rollouts.checks import whole_number
+from rollouts.envs.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS, installed
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EnvError, SpecError
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.own_env.registrations import travelling
-from rollouts.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS, installed
-from rollouts.pool.registry import env_spec
 from rollouts.specs import EnvSpec
 from rollouts.support.extras import needs
 from rollouts.tuning.search import BatchTuning, Trial, most_trials, search
@@ -30,7 +30,7 @@ _FIRST = {CPU: 8, "cpu-emulation": 8}  # num_envs; of a GPU 1 024
 
 
 def tune_batch(
-    env_id: str,
+    id: str,
     *,
     env_options: Mapping[str, Any] | None = None,
     policy: str | None = None,
@@ -52,7 +52,7 @@ def tune_batch(
     search and nothing else. Nothing is learned meanwhile: what a learner takes comes on top.
 
     Args:
-      env_id, env_options: The environments, with one agent or several; of mujoco_warp's with
+      id, env_options: The environments, with one agent or several; of mujoco_warp's with
         nconmax and njmax, as `make_vec` takes them.
       policy: What chooses actions: "64x64" or other widths of tanh layers, "cnn", "gru", or
         "random"; None for "cnn" where observations are images and "64x64" where they are not.
@@ -78,7 +78,7 @@ def tune_batch(
     with needs("torch", "`rollouts tune-batch`"):
         import torch
     options = dict(env_options or {})
-    spec = env_spec(env_id, **_described(env_id, options))
+    spec = env_spec(id, **_described(id, options))
     kind = default_policy(_obs_space(spec)) if policy is None else read_policy(policy)
     if not rollout_lengths:
         raise SpecError("rollout_lengths is empty, expected steps T such as (32, 128)")
@@ -97,11 +97,11 @@ def tune_batch(
     if device == AUTO:
         device, note = choose_device(spec, has_gpu=torch.cuda.is_available())
     if device == CPU:
-        env_spec(env_id, **options)
+        env_spec(id, **options)
 
     def measure(num_envs: int, length: int) -> Trial:
         request = Request(
-            env_id=travelling(env_id),
+            id=travelling(id),
             env_options=options,
             policy=kind.name,
             device=device,
@@ -128,12 +128,12 @@ def tune_batch(
             continue
         if found.failure and not trials:
             raise EnvError(
-                f"{env_id}: collecting from {found.num_envs} environments failed: {found.failure}"
+                f"{id}: collecting from {found.num_envs} environments failed: {found.failure}"
             )
         trials.append(found)
         if on_trial is not None:
             on_trial(found)
-    return BatchTuning(env_id, kind.name, device, tuple(trials), stopped, note)
+    return BatchTuning(id, kind.name, device, tuple(trials), stopped, note)
 
 
 def run_trial(request: Request) -> Trial:
@@ -165,9 +165,9 @@ def run_trial(request: Request) -> Trial:
     return Trial(*size, env_steps_per_s=speeds, **answer)
 
 
-def _described(env_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _described(id: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are an environment's: the others are mujoco_warp's."""
-    others = MEMORY_OPTIONS if env_id in PHYSICS_IDS else ()
+    others = MEMORY_OPTIONS if id in PHYSICS_IDS else ()
     return {name: value for name, value in options.items() if name not in others}
 
 

@@ -12,7 +12,7 @@ import pytest
 from comparisons.adapters import measuring as adapters
 from rollouts.cli import main as cli
 
-CASE = adapters.Case(env_id="CartPole-v1", num_envs=4, num_threads=1)
+CASE = adapters.Case(id="CartPole-v1", num_envs=4, num_threads=1)
 
 
 class Counting:

@@ -22,10 +22,10 @@ from rollouts import _native
 from rollouts.bench import Settings, compare, stepper
 from rollouts.bench.runner import action_batches
 from rollouts.cli.main import main
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import load_engine, rom_path
 from rollouts.mujoco import integration_state
-from rollouts.pool.registry import env_spec
 
 ATARI_OPTIONS = {
     "frameskip": 4,
@@ -173,9 +173,9 @@ def test_compare_measures_vizdooms_engine_alone(
 def test_vizdooms_engine_goes_where_our_environments_go() -> None:
     pytest.importorskip("vizdoom", reason="needs the vizdoom package")
     settings = Settings("VizdoomBasic-v1", 2, 2, 2, seed=3)
-    spec = env_spec(settings.env_id)
+    spec = env_spec(settings.id)
     engine = stepper("vizdoom").make(settings, spec)
-    with rollouts.make_vec(settings.env_id, 2, seed=3) as env:
+    with rollouts.make_vec(settings.id, 2, seed=3) as env:
         _, info = env.reset()
         for game, seed in zip(engine.env._games, info["game_seed"], strict=True):
             game.set_seed(int(seed))
@@ -225,7 +225,7 @@ def test_a_missing_peer_says_what_to_install(
 
 def test_the_ale_peer_refuses_what_is_not_atari() -> None:
     settings = Settings("CartPole-v1", 2, 2, 1, duration_s=0.01)
-    with pytest.raises(SpecError, match="'ale' has Atari games only, got env_id 'CartPole-v1'"):
+    with pytest.raises(SpecError, match="'ale' has Atari games only, got id 'CartPole-v1'"):
         compare(settings, [stepper("ale")])
 
 
@@ -262,9 +262,9 @@ def test_envpool_gets_our_atari_options_in_its_words() -> None:
 
 
 def test_each_engine_of_an_atari_game_is_a_peer() -> None:
-    settings = Settings(env_id="ALE/Breakout-v5", num_envs=2, batch_size=2, num_threads=1)
+    settings = Settings(id="ALE/Breakout-v5", num_envs=2, batch_size=2, num_threads=1)
     made = [
-        stepper(f"rollouts-{name}").make(settings, env_spec(settings.env_id))
+        stepper(f"rollouts-{name}").make(settings, env_spec(settings.id))
         for name in ("native", "ale")
     ]
     try:
@@ -312,7 +312,7 @@ def test_gymnasium_gets_our_grid_options_in_minigrids_words() -> None:
     pytest.importorskip("minigrid", reason="needs minigrid, which has no wheel for 3.14")
     options = {"observation": "rgb_partial", "tile_size": 4, "agent_view_size": 5}
     settings = Settings("BabyAI-GoToLocal-v0", 2, 2, 1, env_options=options)
-    theirs = stepper("gymnasium").make(settings, env_spec(settings.env_id))
+    theirs = stepper("gymnasium").make(settings, env_spec(settings.id))
     try:
         assert theirs.env.single_observation_space["image"].shape == (20, 20, 3)
         assert theirs.options == {

@@ -22,8 +22,8 @@ from rollouts.bench.collect_task import Task
 from rollouts.bench.policies import ActorCritic, RandomPolicy
 from rollouts.bench.policy_kinds import default_policy, read_policy
 from rollouts.cli import main as cli
+from rollouts.envs.registry import env_spec
 from rollouts.errors import SpecError
-from rollouts.pool.registry import env_spec
 
 QUICK = ["--num-envs", "4", "--rollout-length", "8", "--duration-s", "0.01", "--repeats", "2"]
 OURS = ["rollouts, native", "rollouts, TorchPolicy", "rollouts, env alone"]

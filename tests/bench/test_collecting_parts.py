@@ -22,7 +22,7 @@ from rollouts.bench import Settings, collect_streams
 from rollouts.bench.collect_streams import Coordinated, drawn_actions
 from rollouts.bench.collect_task import Task
 from rollouts.bench.policy_kinds import PolicyKind, default_policy, read_policy
-from rollouts.pool.registry import env_spec
+from rollouts.envs.registry import env_spec
 
 
 def task_of(env_id: str = "CartPole-v1", policy: str = "8x4", **changes: Any) -> Task:

@@ -25,8 +25,8 @@ from rollouts.bench.measurement import Failure, Measurement
 from rollouts.bench.report import footer, table, to_json
 from rollouts.bench.runner import measure
 from rollouts.cli import main as cli
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError
-from rollouts.pool.registry import env_spec
 
 HERE = Path(sys.executable)
 ROOT = Path(__file__).resolve().parents[2]

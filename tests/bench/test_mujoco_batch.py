@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 import rollouts
 from rollouts.bench import OpenEnv, Settings, compare, stepper
 from rollouts.bench.runner import action_batches
+from rollouts.envs.registry import env_spec
 from rollouts.mujoco import integration_state
-from rollouts.pool.registry import env_spec
 
 GYMNASIUM = [
     *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),

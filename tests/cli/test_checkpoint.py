@@ -22,7 +22,7 @@ from rollouts.checkpoint import (
 
 STATISTICS = rollouts.RunningStatistics(np.arange(3.0), np.ones(3), 12.5)
 GOOD = Checkpoint(
-    env_id="Pendulum-v1",
+    id="Pendulum-v1",
     env_options={
         "normalize_observation": {"clip": 10.0},
         "rescale_action": (np.array([-2.0, -1.0]), 1),
@@ -56,16 +56,16 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
         assert found.statistics["observation"].state_dict() == STATISTICS.state_dict()
         assert torch.equal(found.weights["layer.weight"], GOOD.weights["layer.weight"])
         assert found.training["optimizer"]["state"][0]["step"] == 4
-        for name in ("env_id", "program", "program_options", "policy_version", "env_steps", "seed"):
+        for name in ("id", "program", "program_options", "policy_version", "env_steps", "seed"):
             assert getattr(found, name) == getattr(GOOD, name)
 
 
 def test_weights_that_the_training_holds_too_are_written_once(tmp_path: Path) -> None:
     weights = {"w": torch.zeros(100_000)}
-    save_checkpoint(tmp_path / "one.pt", Checkpoint(env_id="x", program="", weights=weights))
+    save_checkpoint(tmp_path / "one.pt", Checkpoint(id="x", program="", weights=weights))
     training = {"model": dict(weights)}
     save_checkpoint(
-        tmp_path / "two.pt", Checkpoint(env_id="x", program="", weights=weights, training=training)
+        tmp_path / "two.pt", Checkpoint(id="x", program="", weights=weights, training=training)
     )
     one, two = ((tmp_path / name).stat().st_size for name in ("one.pt", "two.pt"))
     assert 400_000 < one <= two < one + 1000
@@ -75,7 +75,7 @@ def test_weights_that_the_training_holds_too_are_written_once(tmp_path: Path) ->
 def test_options_that_no_checkpoint_holds_are_refused(name: str, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, GOOD)
     before = (tmp_path / FILE_NAME).read_bytes()
-    given = {"env_id": "x", "program": "", "weights": {}, name: {"model": {"mass": [abs]}}}
+    given = {"id": "x", "program": "", "weights": {}, name: {"model": {"mass": [abs]}}}
     with pytest.raises(rollouts.SpecError, match=rf"{name}\['model'\]\['mass'\]\[0\] is <built-in"):
         save_checkpoint(tmp_path, Checkpoint(**given))
     assert (tmp_path / FILE_NAME).read_bytes() == before
@@ -88,10 +88,10 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
         def __reduce_ex__(self, protocol: Any) -> Any:
             raise RuntimeError("no bytes")
 
-    bad = Checkpoint(env_id="x", program="", weights={"n": torch.ones(1).as_subclass(Unpicklable)})
+    bad = Checkpoint(id="x", program="", weights={"n": torch.ones(1).as_subclass(Unpicklable)})
     with pytest.raises(rollouts.SpecError, match=r"torch.save cannot write .*no bytes"):
         save_checkpoint(tmp_path, bad)
-    assert load_checkpoint(tmp_path).env_id == "Pendulum-v1"
+    assert load_checkpoint(tmp_path).id == "Pendulum-v1"
     assert [each.name for each in tmp_path.iterdir()] == [FILE_NAME]
 
 

@@ -20,7 +20,7 @@ from rollouts.checkpoint import FILE_NAME, Checkpoint, load_checkpoint, save_che
 from rollouts.own_env.header_files import HeaderFiles
 from rollouts.own_env.registrations import OwnEnv, OwnEnvId
 
-GOOD = Checkpoint(env_id="CartPole-v1", program="mine.py", weights={"w": torch.ones(2)})
+GOOD = Checkpoint(id="CartPole-v1", program="mine.py", weights={"w": torch.ones(2)})
 
 
 class Choice(enum.StrEnum):
@@ -34,7 +34,7 @@ class Level(enum.IntEnum):
 # what `register_env` returns: text that brings its header along when it is pickled
 OWN_ID = OwnEnvId(
     OwnEnv(
-        env_id="Mine-v0",
+        id="Mine-v0",
         files=HeaderFiles(name="mine.h", files={"mine.h": ""}, folder=""),
         type="Mine",
         max_episode_steps=0,
@@ -46,9 +46,9 @@ OWN_ID = OwnEnvId(
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [
-        ("env_id", OWN_ID, "Mine-v0"),
-        ("env_id", np.str_("CartPole-v1"), "CartPole-v1"),
-        ("env_id", Choice.FIRST, "first"),
+        ("id", OWN_ID, "Mine-v0"),
+        ("id", np.str_("CartPole-v1"), "CartPole-v1"),
+        ("id", Choice.FIRST, "first"),
         ("program", Path("nets") / "mine.py", "nets/mine.py"),
         ("env_steps", np.int64(12), 12),
         ("env_steps", np.uint8(12), 12),
@@ -136,8 +136,8 @@ class Unreadable(torch.Tensor):
         ({"weights": {0: torch.ones(1)}}, "weights has the key 0, expected names"),
         ({"weights": {"w": np.array(["a"])}}, r"weights\['w'\] is an array of dtype <U1"),
         ({"weights": {"w": torch.ones(1).as_subclass(Unreadable)}}, "could not be read back"),
-        ({"env_id": 3}, "env_id is 3, expected text: give a str"),
-        ({"env_id": None}, "env_id is None, expected text"),
+        ({"id": 3}, "id is 3, expected text: give a str"),
+        ({"id": None}, "id is None, expected text"),
         ({"program": None}, "program is None, expected text"),
         ({"program": Config}, "program is <class .*Config'>, expected text"),
         ({"env_steps": 1.5}, "env_steps is 1.5, expected a whole number of at least 0"),
@@ -212,6 +212,6 @@ def test_what_is_no_path_is_named(path: Any) -> None:
 
 
 def test_what_is_no_checkpoint_is_not_saved(tmp_path: Path) -> None:
-    given: Any = {"env_id": "CartPole-v1"}
-    with pytest.raises(rollouts.SpecError, match=r"checkpoint is \{'env_id'.*, expected"):
+    given: Any = {"id": "CartPole-v1"}
+    with pytest.raises(rollouts.SpecError, match=r"checkpoint is \{'id'.*, expected"):
         save_checkpoint(tmp_path, given)

@@ -356,6 +356,7 @@ def test_bench_names_its_subjects(capsys: pytest.CaptureFixture[str]) -> None:
                 "memory",
                 "states",
                 "solve",
+                "train",
             ]:
                 assert f"    {subject} " in said.out
     assert "Did you mean collect?" in said.err

@@ -56,7 +56,7 @@ def network(inputs: int = 4, outputs: int = 2, hidden: int = 8) -> torch.nn.Sequ
 def save(directory: Path, net: torch.nn.Module, **parts: Any) -> None:
     directory.mkdir(exist_ok=True)
     given: dict[str, Any] = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "program": "nets/mine.py",
         "weights": {f"body.{name}": value for name, value in net.state_dict().items()},
         "env_steps": 1234,
@@ -178,7 +178,7 @@ def test_several_agents_have_their_groups(
         assert inputs
         for name, value in network(inputs[0], outputs).state_dict().items():
             weights[f"{group.name}/body.{name}"] = value
-    save(here / "run", network(), env_id=env_id, weights=weights)
+    save(here / "run", network(), id=env_id, weights=weights)
     report = evaluate(capsys, "run", "--episodes", 3, "--num-envs", 2, "--deterministic")
     assert list(report["groups"]) == [group.name for group in groups]
     for group in groups:
@@ -195,7 +195,7 @@ def test_agents_play_as_their_policies(here: Path, capsys: pytest.CaptureFixture
     (group,) = rollouts.env_spec(env_id).groups
     net = network(18, 5)
     weights = {f"{group.name}/body.{name}": value for name, value in net.state_dict().items()}
-    save(here / "run", net, env_id=env_id, weights=weights)
+    save(here / "run", net, id=env_id, weights=weights)
     arguments = ("run", "--episodes", 5, "--num-envs", 2, "--seed", 7, "--deterministic")
     found = evaluate(capsys, *arguments)["groups"][group.name]
 
@@ -252,9 +252,9 @@ def test_mistakes_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> N
         "no_function": {"program": "nets/none.py"},
         "options": {"program_options": {"size": 3}},
         "other_weights": {"weights": {"x": torch.ones(1)}},
-        "other_env": {"env_id": "Acrobot-v1"},
-        "no_env": {"env_id": "CartPol-v1"},
-        "endless": {"env_id": "NChain-v0", "env_options": {"max_episode_steps": 0}},
+        "other_env": {"id": "Acrobot-v1"},
+        "no_env": {"id": "CartPol-v1"},
+        "endless": {"id": "NChain-v0", "env_options": {"max_episode_steps": 0}},
     }.items():
         (here / name).mkdir()
         save_checkpoint(here / name, replace(good, **change))

@@ -19,7 +19,7 @@ from warm_python import run_script
 
 import rollouts
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
+from rollouts.workers import PolicySpec
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,7 +81,7 @@ def test_networks_of_the_examples_are_made_again(
     assert made_by == {"program": f"examples/{program}.py", "program_options": options}
     spec = rollouts.env_spec(env_id)
     asked = PolicySpec(
-        env_id=env_id,
+        id=env_id,
         single_observation_space=spec.single_observation_space,
         single_action_space=spec.single_action_space,
         num_envs=1,
@@ -91,7 +91,7 @@ def test_networks_of_the_examples_are_made_again(
         seed=0,
     )
     weights = module.make_policy(asked, **options).module.state_dict()
-    save_checkpoint(tmp_path, Checkpoint(env_id=env_id, weights=weights, **made_by))
+    save_checkpoint(tmp_path, Checkpoint(id=env_id, weights=weights, **made_by))
     for how in ((), ("--deterministic",)):
         report = evaluate(capsys, tmp_path, "--episodes", 5, "--num-envs", 4, *how)
         assert len(report["groups"][""]["returns"]) == 5

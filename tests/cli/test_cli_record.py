@@ -42,7 +42,7 @@ def save_policy(path: Path, program: str, env_id: str, network: str) -> Any:
     module = importlib.import_module(program)
     made = getattr(module, network)(spec.single_observation_space, spec.single_action_space)
     weights, program = made.state_dict(), f"examples/{program}.py"
-    save_checkpoint(path, Checkpoint(env_id=env_id, weights=weights, program=program))
+    save_checkpoint(path, Checkpoint(id=env_id, weights=weights, program=program))
     return made
 
 

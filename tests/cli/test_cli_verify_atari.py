@@ -101,8 +101,8 @@ def test_other_numbers_of_sticky_actions_differ() -> None:
     ours, theirs = (
         play(player, trial.frames, draw_moves(trial, 18))
         for player in (
-            ConsolePlayer(trial.env_id, trial.setting),
-            AlePlayer(trial.env_id, trial.setting._replace(seed=2)),
+            ConsolePlayer(trial.id, trial.setting),
+            AlePlayer(trial.id, trial.setting._replace(seed=2)),
         )
     )
     assert any(first_difference(*pair) for pair in zip(ours, theirs, strict=True))

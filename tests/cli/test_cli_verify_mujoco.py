@@ -91,7 +91,7 @@ def test_a_step_that_differs_is_traced_and_saved(tmp_path: Path) -> None:
     assert not found.is_equal and found.first is not None
     lines = describe(found.first, subject.model)
     assert "the next state differs" in lines[0] and lines[1].startswith("errors: ")
-    save(tmp_path / "first.npz", subject.env_id, found.first)
+    save(tmp_path / "first.npz", subject.id, found.first)
     with np.load(tmp_path / "first.npz") as file:
         assert file["state_qpos"].shape == (9,)
         assert not np.array_equal(file["next_qvel_lanes"], file["next_qvel_mujoco"])
@@ -193,9 +193,7 @@ def test_a_policy_makes_states_and_episodes(
         "body.bias": torch.zeros(3),
         "log_std": torch.zeros(3),
     }
-    checkpoint = Checkpoint(
-        env_id="Hopper-v5", weights=weights, program="mine.py", policy_version=2
-    )
+    checkpoint = Checkpoint(id="Hopper-v5", weights=weights, program="mine.py", policy_version=2)
     save_checkpoint(tmp_path / "run", checkpoint)
     command = ["verify-mujoco", "--checkpoint", str(tmp_path / "run"), "--trust"]
     assert main([*command, "--kinds", "policy,resting", "--steps", "600", "--episodes", "16"]) == 0

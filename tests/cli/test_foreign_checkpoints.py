@@ -50,7 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def save(**changes: Any) -> None:
     given: dict[str, Any] = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "program": "mine.py",
         "program_options": {"size": 7},
         "weights": {"body.weight": torch.ones(2, 4), "body.bias": torch.zeros(2)},
@@ -149,7 +149,7 @@ def test_a_program_that_registers_its_environment_is_imported_first(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "mine.py").write_text("print('imported')\n" + PROGRAM)
-    save(env_id="Unknown-v0")
+    save(id="Unknown-v0")
     assert cli.main([*EVAL, "--trust"]) == 2
     said = capsys.readouterr()
     assert "imported" in said.out and "Unknown-v0" in said.err

@@ -18,14 +18,14 @@ import rollouts
 from rollouts.checkpoint import FILE_NAME, Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.cli import main as cli
 
-GOOD = Checkpoint(env_id="CartPole-v1", program="mine.py", weights={"w": torch.ones(2)})
+GOOD = Checkpoint(id="CartPole-v1", program="mine.py", weights={"w": torch.ones(2)})
 COUNTED = rollouts.RunningStatistics(np.zeros(4), np.ones(4), 1.0)
 GIVE = ("give", "expected", "choose", "leave", "make it", "must")  # advice has one
 
 
 # entry, what is given, what its name and value are in the message
 SAVED: list[tuple[str, Any, str]] = [
-    *(("env_id", one, repr(one)) for one in (None, 3, 2.5, True, ["CartPole-v1"], {"a": 1})),
+    *(("id", one, repr(one)) for one in (None, 3, 2.5, True, ["CartPole-v1"], {"a": 1})),
     *(("program", one, repr(one)) for one in (None, 3, ["a.py"], 1.5)),
     *(("env_steps", one, repr(one)) for one in (None, "3", 1.5, True, -1, [1], float("nan"))),
     *(("policy_version", one, repr(one)) for one in (None, "3", 1.5, False, -1, {})),

@@ -11,8 +11,8 @@ from counter_world import CounterCollector, make_policy, weights
 from replay_world import Start, make_coordinator, make_service
 
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions
 from rollouts.replay import ReplayService
+from rollouts.workers import CollectOptions
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from rollouts.bench.collect_streams import Coordinated, InProcess
 from rollouts.bench.collect_task import Task
 from rollouts.bench.policy_kinds import read_policy
 from rollouts.cli import main as cli
+from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError, WorkerError
-from rollouts.pool.registry import env_spec
 
 pytestmark = pytest.mark.system
 
@@ -168,5 +168,5 @@ def test_the_rllib_peer_refuses_images() -> None:
 
     spec = env_spec("ALE/Pong-v5")
     images = Task(Settings("ALE/Pong-v5", 2, 2, 1), spec, 8, read_policy("cnn"))
-    with pytest.raises(SpecError, match="vector observations, got env_id 'ALE/Pong-v5'"):
+    with pytest.raises(SpecError, match="vector observations, got id 'ALE/Pong-v5'"):
         ray_peers.RLlibRunner(images, 2)

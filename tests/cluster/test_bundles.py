@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import Placement
 from rollouts.errors import SpecError
+from rollouts.workers import Placement
+from rollouts.workers.on_ray.bundles import Bundles
+from rollouts.workers.on_ray.ray_address import check_address
 
 TIMEOUT_S = 60.0
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2

@@ -26,7 +26,7 @@ from ray._private import ray_constants
 from counter_world import CounterCollector, StepChecker, assert_balanced
 from counter_world import make_policy, wait_until, weights
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, Placement
+from rollouts.workers import CollectOptions, Placement
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
 cluster = start_cluster(QUICK_HEALTH_CHECKS if IS_LOSING else None)

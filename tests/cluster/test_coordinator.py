@@ -15,8 +15,8 @@ import pytest
 from counter_world import assert_balanced, assert_exactly_once, wait_until, weights
 
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, FaultPolicy, Fragment, QueueLimits
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.workers import CollectOptions, FaultPolicy, Fragment, QueueLimits
 
 TIMEOUT_S = 300.0
 LARGE = {"pad": 4096}  # 8 * 3 * 4096 * 4 bytes: too large for Ray to send inline

@@ -16,8 +16,10 @@ from counter_world import CounterCollector, make_policy, weights
 from inference_world import ActorCritic, make_torch_policy, spec
 
 from rollouts import RolloutCoordinator
-from rollouts.cluster.ray_runner import _shared_spec
-from rollouts.distributed import (
+from rollouts.errors import SpecError, WorkerError
+from rollouts.machine.numa import SYSFS, node_cpus
+from rollouts.policy import TorchPolicy
+from rollouts.workers import (
     BatchRule,
     CollectOptions,
     FaultPolicy,
@@ -25,9 +27,7 @@ from rollouts.distributed import (
     Placement,
     WeightTransport,
 )
-from rollouts.errors import SpecError, WorkerError
-from rollouts.machine.numa import SYSFS, node_cpus
-from rollouts.policy import TorchPolicy
+from rollouts.workers.on_ray.ray_runner import _shared_spec
 
 pytestmark = pytest.mark.system
 
@@ -77,7 +77,7 @@ def test_a_ray_of_its_own_has_cpus_for_the_server_too(tmp_path: Any) -> None:
     script = """
 import ray
 from inference_world import ActorCritic, make_torch_policy, spec
-from rollouts.distributed import Inference, Placement
+from rollouts.workers import Inference, Placement
 from rollouts.policy import TorchPolicy
 with RolloutCoordinator("CartPole-v1", make_torch_policy, num_workers=1, num_envs_per_worker=2,
                         rollout_length=4, placement=Placement(max_workers=2),
@@ -91,7 +91,7 @@ assert not ray.is_initialized()
 
 
 def test_the_server_s_seed_is_that_of_no_worker_there_can_be() -> None:
-    config = replace(worker_config(), env_id="CartPole-v1", num_envs=8, rollout_length=16, seed=5)
+    config = replace(worker_config(), id="CartPole-v1", num_envs=8, rollout_length=16, seed=5)
     shared = _shared_spec(config, max_workers=3)
     assert (shared.worker_id, shared.num_envs, shared.env_id_offset) == (3, 24, 0)
     workers = [replace(config, worker_id=i) for i in range(3)]

@@ -16,8 +16,8 @@ import pytest
 from counter_world import StepChecker, assert_balanced, assert_exactly_once, wait_until, weights
 
 from rollouts import RolloutCoordinator
-from rollouts.distributed import FaultPolicy, Fragment, Placement, QueueLimits
 from rollouts.errors import ClosedError, SpecError, WorkerError
+from rollouts.workers import FaultPolicy, Fragment, Placement, QueueLimits
 
 pytestmark = pytest.mark.system
 

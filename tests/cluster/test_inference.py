@@ -23,12 +23,12 @@ from inference_world import (
     spec,
 )
 
-from rollouts.cluster.ray_weights import ray_part
-from rollouts.distributed import WeightStore
-from rollouts.distributed.offers import local_part
-from rollouts.distributed.policy_requests import BatchRule
 from rollouts.errors import WorkerError
 from rollouts.policy import TorchPolicy
+from rollouts.workers import WeightStore
+from rollouts.workers.offers import local_part
+from rollouts.workers.on_ray.ray_weights import ray_part
+from rollouts.workers.policy_requests import BatchRule
 
 pytestmark = pytest.mark.system
 
@@ -41,7 +41,7 @@ Start = Callable[..., Any]
 @pytest.fixture
 def start(ray_session: Any) -> Iterator[Start]:
     """Starts inference servers and closes them."""
-    from rollouts.cluster.inference import InferenceServer
+    from rollouts.workers.on_ray.inference import InferenceServer
 
     opened = []
 
@@ -199,7 +199,7 @@ def test_request_survives_a_restart_with_its_weights(start: Start, tmp_path: Pat
 
 
 def test_server_that_does_not_answer_is_a_worker_error(start: Start, tmp_path: Path) -> None:
-    from rollouts.cluster.remote_policy import RemotePolicy
+    from rollouts.workers.on_ray.remote_policy import RemotePolicy
 
     make = functools.partial(make_hanging_policy, tmp_path / "pid")
     server = start(make)
@@ -223,7 +223,7 @@ def test_closing_the_server_ends_a_request(start: Start, tmp_path: Path) -> None
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_coordinator_s_workers_act_through_the_server(start: Start, batch_size: int | None) -> None:
     from rollouts import RolloutCoordinator
-    from rollouts.distributed import CollectOptions
+    from rollouts.workers import CollectOptions
 
     server = start(make_torch_policy, num_cpus=1)
     with RolloutCoordinator(

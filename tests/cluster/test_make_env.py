@@ -12,8 +12,8 @@ import pytest
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, Inference
 from rollouts.policy import PolicyOutput
+from rollouts.workers import CollectOptions, Inference
 
 pytestmark = pytest.mark.system
 

@@ -26,10 +26,10 @@ from rollouts import (
     PolicyOutput,
     RolloutCoordinator,
 )
-from rollouts.distributed import Fragment, PolicySpec
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae
+from rollouts.workers import Fragment, PolicySpec
 
 TIMEOUT_S = 300.0
 STEPS = 12
@@ -62,7 +62,7 @@ class Following:
 
 def start(make_policy: Any = Following, **changes: Any) -> RolloutCoordinator[MultiAgentRollout]:
     settings = {
-        "env_id": "TagContinuous-v0",
+        "id": "TagContinuous-v0",
         "num_workers": 0,
         "num_envs_per_worker": 6,
         "rollout_length": STEPS,
@@ -172,7 +172,7 @@ def test_each_group_keeps_what_its_episodes_ended_with(
 def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
     def make_env(config: Any) -> Any:
         return rollouts.make_vec(
-            "CartPole-v1" if config.env_id == "one" else "TagContinuous-v0",
+            "CartPole-v1" if config.id == "one" else "TagContinuous-v0",
             config.num_envs,
             autoreset_mode="same_step",
             env_id_offset=config.env_id_offset,
@@ -195,7 +195,7 @@ def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
 
     made: dict[str | None, TorchPolicy] = {}
     collect = CollectOptions(make_env=make_env)
-    with start(make_policy, env_id="one", env_options={}, collect=collect) as coordinator:
+    with start(make_policy, id="one", env_options={}, collect=collect) as coordinator:
         assert coordinator.publish_weights(made[None].weights()) == 1
         (fragment,) = coordinator.get_fragments()
         assert fragment.batch.obs.shape == (STEPS, 6, 4)
@@ -203,7 +203,7 @@ def test_environments_of_ones_own_may_have_one_agent_or_several() -> None:
             coordinator.publish_weights({"agent": made[None].weights()})
         assert coordinator.get_fragments()
     made.clear()
-    with start(make_policy, env_id="several", env_options={}, collect=collect) as coordinator:
+    with start(make_policy, id="several", env_options={}, collect=collect) as coordinator:
         for wrong in (made["tagger"].weights(), {"agent": made["tagger"].weights()}):
             with pytest.raises(SpecError, match=r"one of \['tagger', 'runner'\]"):
                 coordinator.publish_weights(wrong)
@@ -313,12 +313,12 @@ def test_what_is_not_for_agents_is_refused() -> None:
         ({"collect": CollectOptions(policies={"x": "y"})}, "the unknown group 'x'"),
         ({"inference": Inference(), "num_workers": 1}, "several agents: the inference actor has o"),
         (
-            {"env_id": "CartPole-v1", "env_options": {}}
+            {"id": "CartPole-v1", "env_options": {}}
             | {"collect": CollectOptions(policies={"agent": "p"})},
             "one agent: the one agent has one policy; leave collect.policies out",
         ),
         (
-            {"env_id": "simple_tag_v3", "env_options": {}}
+            {"id": "simple_tag_v3", "env_options": {}}
             | {"collect": CollectOptions(policies={"adversary": "p", "agent": "p"})},
             "'p' for groups 'adversary' and 'agent', whose single_observation_spaces differ",
         ),

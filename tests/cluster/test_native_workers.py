@@ -17,11 +17,11 @@ from counter_world import assert_balanced
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, Fragment, PolicySpec, QueueLimits
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled
 from rollouts.policy import PolicyOutput, TorchPolicy
 from rollouts.returns import Gae
+from rollouts.workers import CollectOptions, Fragment, PolicySpec, QueueLimits
 
 pytestmark = pytest.mark.system
 
@@ -78,7 +78,7 @@ def make_torch_policy(spec: PolicySpec) -> TorchPolicy:
 
 def start(make_policy: Any, **kwargs: Any) -> RolloutCoordinator:
     settings = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "num_workers": 2,
         "num_envs_per_worker": 4,
         "rollout_length": 64,
@@ -168,7 +168,7 @@ def test_fused_rollouts_do_not_depend_on_the_number_of_workers(
 
 def test_workers_randomise_their_models(ray_session: object) -> None:
     options = {"model": {"body_mass": Scaled(0.2, 5), "opt.gravity": [0, 0, -5.0]}}
-    settings = {"env_id": "InvertedPendulum-v5", "seed": 3, "env_options": options}
+    settings = {"id": "InvertedPendulum-v5", "seed": 3, "env_options": options}
     expected = data_by_env(2, CentringPolicy, num_workers=0, num_envs_per_worker=4, **settings)
     got = data_by_env(2, CentringPolicy, num_workers=2, num_envs_per_worker=2, **settings)
     files = data_by_env(

@@ -16,7 +16,7 @@ COMMON = """
 import sys
 from counter_world import CounterCollector, make_policy, weights
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions
+from rollouts.workers import CollectOptions
 
 def run(num_workers, **kwargs):
     with RolloutCoordinator("Counter", make_policy, num_workers=num_workers, num_envs_per_worker=2,
@@ -122,9 +122,9 @@ SHUT_DOWN_MEANWHILE = """
 import threading
 import ray
 from acted_worker import worker_config
-from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.ray_session import RaySession
-from rollouts.distributed import Placement
+from rollouts.workers.on_ray.bundles import Bundles
+from rollouts.workers.on_ray.ray_session import RaySession
+from rollouts.workers import Placement
 
 bundles = Bundles.of_workers(Placement(), num_workers=2, num_threads=1)
 launch = RaySession("local", bundles).launcher(make_policy)

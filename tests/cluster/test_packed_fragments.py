@@ -15,8 +15,8 @@ import rollouts
 from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.frame_stacks import PackedRollout
-from rollouts.distributed import CollectOptions, FaultPolicy, Fragment, PolicySpec, QueueLimits
 from rollouts.policy import PolicyOutput
+from rollouts.workers import CollectOptions, FaultPolicy, Fragment, PolicySpec, QueueLimits
 
 pytest.importorskip("ale_py")
 

@@ -16,8 +16,8 @@ from recurrent_world import assert_unrolls, is_initial, make_lstm_policy
 
 from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import CollectOptions, FaultPolicy, Fragment, Inference, QueueLimits
 from rollouts.errors import ProtocolError
+from rollouts.workers import CollectOptions, FaultPolicy, Fragment, Inference, QueueLimits
 
 pytestmark = pytest.mark.system
 
@@ -107,7 +107,7 @@ def test_workers_begin_new_episodes_where_the_server_lost_their_states(
 
 
 def test_act_without_rows_is_refused_where_it_is_called(ray_session: object) -> None:
-    from rollouts.cluster.inference import InferenceServer
+    from rollouts.workers.on_ray.inference import InferenceServer
 
     server = InferenceServer(make_lstm_policy, spec(), request_timeout_s=TIMEOUT_S)
     try:

@@ -20,10 +20,10 @@ from processes import environ_with_path
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.cluster.ray_address import check_address
-from rollouts.distributed import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
-from rollouts.distributed.trial import try_policy
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.workers import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
+from rollouts.workers.on_ray.ray_address import check_address
+from rollouts.workers.trial import try_policy
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -66,7 +66,7 @@ class Recurrent(nn.Module):
 
 def config(**changes: Any) -> WorkerConfig:
     settings: dict[str, Any] = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "num_envs": 4,
         "rollout_length": 8,
         "num_threads": 1,
@@ -111,7 +111,7 @@ def test_every_kind_of_observation_can_be_tried() -> None:
 
     for env_id in ("FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"):
         space = rollouts.env_spec(env_id).single_observation_space
-        try_policy(Looking, config(env_id=env_id))
+        try_policy(Looking, config(id=env_id))
         assert seen.pop() == ((4, *space.shape), space.dtype)
 
 
@@ -152,7 +152,7 @@ def test_an_action_that_there_is_not_is_refused() -> None:
     with pytest.raises(SpecError, match=r"returned action 5, expected one of Discrete\(2\)"):
         try_policy(lambda spec: Five(), config())
     with pytest.raises(SpecError, match=r"actions of shape \(4,\), expected \(4, 1\)"):
-        try_policy(lambda spec: Five(), config(env_id="Pendulum-v1"))
+        try_policy(lambda spec: Five(), config(id="Pendulum-v1"))
 
 
 class NeedsWeights:
@@ -207,8 +207,8 @@ def test_nothing_is_tried_where_that_could_open_a_gpu(monkeypatch: pytest.Monkey
 def test_torch_that_the_policy_imports_first_does_not_keep_the_policys_seed() -> None:
     script = f"""
 import sys
-from rollouts.distributed.trial import try_policy
-from rollouts.distributed import CollectOptions, WorkerConfig
+from rollouts.workers.trial import try_policy
+from rollouts.workers import CollectOptions, WorkerConfig
 def make_policy(spec):
     import torch
     torch.manual_seed(7)
@@ -373,7 +373,7 @@ def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
     script = f"""
 from counter_world import CounterCollector, make_policy
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions
+from rollouts.workers import CollectOptions
 from rollouts.errors import SpecError
 collect = CollectOptions(make_collector=CounterCollector)
 try:

@@ -105,7 +105,7 @@ from counter_world import CounterCollector, make_policy, weights
 from inference_world import SumPolicy
 from replay_world import make_coordinator, make_service
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, FaultPolicy, Inference
+from rollouts.workers import CollectOptions, FaultPolicy, Inference
 from rollouts.replay.shards.options import ShardOptions
 from rollouts.support.same_release import make_check
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 BEGIN = """
 import contextlib, logging, sys
 import ray
-from rollouts.distributed import Placement
+from rollouts.workers import Placement
 from rollouts.errors import SpecError
 from rollouts.replay import ShardOptions
 from replay_world import make_coordinator, make_service

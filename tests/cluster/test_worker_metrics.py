@@ -18,10 +18,10 @@ from counter_world import wait_until, weights
 
 from rollouts import RolloutCoordinator
 from rollouts.cli.main import main
-from rollouts.distributed import QueueLimits
 from rollouts.errors import ProtocolError
 from rollouts.metrics import METRICS, MetricsReporter, Sample, StatusFileSink
 from rollouts.metrics.status import FILE_NAME, read_status
+from rollouts.workers import QueueLimits
 
 pytestmark = pytest.mark.system
 
@@ -151,9 +151,9 @@ PROMETHEUS = """
 import http.client, threading, time, urllib.request
 import psutil
 import ray
-from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.ray_metrics import RayMetricsSink
-from rollouts.cluster.ray_session import RaySession
+from rollouts.workers.on_ray.bundles import Bundles
+from rollouts.workers.on_ray.ray_metrics import RayMetricsSink
+from rollouts.workers.on_ray.ray_session import RaySession
 from rollouts.metrics import MetricsReporter
 
 session = RaySession(None, Bundles(num_cpus=1, count=1))
@@ -238,7 +238,7 @@ def test_our_own_ray_with_its_endpoint_listens_on_loopback_only(prometheus: list
 def test_a_sink_without_ray_costs_only_the_metrics() -> None:
     code = """
 import sys
-from rollouts.cluster.ray_metrics import RayMetricsSink
+from rollouts.workers.on_ray.ray_metrics import RayMetricsSink
 from rollouts.metrics import MetricsReporter
 sys.modules["ray.util"] = None
 with MetricsReporter(lambda: {"queue_depth": 1}, [RayMetricsSink("x")], interval_s=None) as r:

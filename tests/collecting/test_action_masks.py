@@ -13,9 +13,9 @@ from gymnasium import spaces
 from torch import nn
 
 import rollouts
-from rollouts.distributed import CollectOptions
 from rollouts.policies.native import Head
 from rollouts.policy import mask_logits
+from rollouts.workers import CollectOptions
 
 T, N = 40, 70  # not in whole groups of native columns
 

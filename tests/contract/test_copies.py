@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.env_fns import from_env_fns
+from rollouts.envs.hosted import from_env_fns
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "MiniGrid-Empty-8x8-v0"])

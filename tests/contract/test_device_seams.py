@@ -17,8 +17,8 @@ from torch import nn
 import rollouts
 from rollouts import Collector, TorchPolicy
 from rollouts.collecting.evaluation import evaluate
-from rollouts.distributed.worker_config import CollectOptions
 from rollouts.errors import ClosedError, EnvError, SpecError
+from rollouts.workers.worker_config import CollectOptions
 
 PLACE: dict[str, Any] = {"device": "cpu-emulation", "autoreset_mode": "same_step"}
 

@@ -13,7 +13,7 @@ import pytest
 
 import rollouts
 from rollouts import ClosedError, ProtocolError, SpecError
-from rollouts.pool.engine import FEATURES
+from rollouts.envs.engine import FEATURES
 
 NUM_ENVS = 4
 # engine and agents: id, arguments of make_vec, and an option with two values

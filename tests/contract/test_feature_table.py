@@ -24,11 +24,11 @@ from rollouts import (
     SpecError,
     TorchPolicy,
 )
-from rollouts.distributed.worker import build_collector
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.features import CELLS, REFUSED, WRAPPERS, Cell, why_not
 from rollouts.replay import ReplayService
 from rollouts.returns import Gae
+from rollouts.workers.worker import build_collector
+from rollouts.workers.worker_config import WorkerConfig
 
 NUM_ENVS, STEPS = 4, 12
 LIMIT: dict[str, Any] = {"max_episode_steps": 5}
@@ -373,7 +373,7 @@ def test_what_a_workers_own_environments_do_not_have_is_refused(
     make: Any, options: dict[str, Any], what: str
 ) -> None:
     config = WorkerConfig(
-        env_id="mine",
+        id="mine",
         num_envs=4,
         rollout_length=5,
         num_threads=1,

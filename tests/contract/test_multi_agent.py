@@ -12,7 +12,7 @@ from own_envs import has_compiler
 
 import rollouts
 from rollouts import MultiAgentVectorEnv
-from rollouts.pool.native import NativeEngine
+from rollouts.envs.native import NativeEngine
 
 # the last is a user's own, which conftest.py registers
 IDS = rollouts.multi_agent_ids() + (["Herd-v0"] if has_compiler() else [])

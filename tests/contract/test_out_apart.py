@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.env_fns import from_env_fns
+from rollouts.envs.hosted import from_env_fns
 from rollouts.errors import SpecError
 
 SHARED = "out['reward'] and out['episode_return'] share memory: give each an array of its own"

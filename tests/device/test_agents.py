@@ -18,9 +18,9 @@ from rollouts import (
     ProtocolError,
     SpecError,
 )
-from rollouts.device import agent_teams, kernel
-from rollouts.device.emulation import HostKernel
-from rollouts.device.team_shape import TeamShape
+from rollouts.envs.kernel import agent_teams, kernel
+from rollouts.envs.kernel.emulation import HostKernel
+from rollouts.envs.kernel.team_shape import TeamShape
 
 EMULATION = "cpu-emulation"
 NUM_ENVS = 6

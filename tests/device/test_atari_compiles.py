@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rollouts import EngineError
-from rollouts.device import cuda
-from rollouts.device.launch_args import EnvLaunch
+from rollouts.envs.kernel import cuda
+from rollouts.envs.kernel.launch_args import EnvLaunch
 from rollouts.support.include_dir import include_dir
 
 # kinds of cartridges, as CartridgeKind has them

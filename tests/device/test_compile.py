@@ -13,8 +13,8 @@ import pytest
 from own_envs import keep_between_runs
 
 from rollouts import EngineError, SpecError, _native
-from rollouts.device import cuda
-from rollouts.device.kernel_source import EnvKernelSource, PolicyKernelSource
+from rollouts.envs.kernel import cuda
+from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource
 from rollouts.own_env.registrations import env_source
 
 # a cubin is found again by a digest of its text, its headers, the options and NVRTC's version
@@ -102,7 +102,7 @@ from pathlib import Path
 
 # as torch loads it
 ctypes.CDLL(sys.argv[1])
-from rollouts.device import cuda
+from rollouts.envs.kernel import cuda
 
 cuda._bindings("nvrtc")
 sys.exit("libnvrtc-builtins" not in Path("/proc/self/maps").read_text())

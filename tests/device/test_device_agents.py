@@ -11,9 +11,9 @@ from fragments import TRANSPORTS
 
 import rollouts
 from rollouts import CollectOptions, MultiAgentRollout, RolloutCoordinator
-from rollouts.distributed.agent_policies import make_policies
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import ProtocolError
+from rollouts.workers.agent_policies import make_policies
+from rollouts.workers.worker_config import WorkerConfig
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")

@@ -22,8 +22,8 @@ from rollouts import (
     SpecError,
     TorchPolicy,
 )
-from rollouts.device import kernel
-from rollouts.device.emulation import HostKernel
+from rollouts.envs.kernel import kernel
+from rollouts.envs.kernel.emulation import HostKernel
 from rollouts.policy import SquashedGaussianHead
 from rollouts.returns import Gae, Nstep
 

@@ -18,8 +18,8 @@ from fragments import TRANSPORTS, needs_nixl
 
 import rollouts
 from rollouts import CollectOptions, Collector, FaultPolicy, RolloutCoordinator
-from rollouts.distributed import WorkerConfig
 from rollouts.errors import LearnerError
+from rollouts.workers import WorkerConfig
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")

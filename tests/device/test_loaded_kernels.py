@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rollouts import EngineError
-from rollouts.device.cuda import Loaded
+from rollouts.envs.kernel.cuda import Loaded
 
 SUCCESS, REFUSED = 0, 1
 MOST = 227 * 1024  # bytes that a block of an H100 may share

@@ -201,7 +201,7 @@ def test_given_actions_of_many_steps_are_those_of_many_launches(env_id: str) -> 
 
 @pytest.mark.parametrize("env_id", ("CartPole-v1", "Taxi-v3"))
 def test_threads_may_run_in_any_order(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollouts.device import emulation, one_agent
+    from rollouts.envs.kernel import emulation, one_agent
 
     def states(backwards: bool) -> list[bytes]:
         monkeypatch.setattr(

@@ -10,7 +10,7 @@ import pytest
 
 import rollouts
 from rollouts import SpecError
-from rollouts.device.graph import HostGraph
+from rollouts.envs.kernel.graph import HostGraph
 
 ROLLOUTS: list[dict[str, Any]] = [
     {"action_seed": -1},

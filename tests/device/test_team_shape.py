@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts import SpecError
-from rollouts.device.team_shape import choose_team
+from rollouts.envs.kernel.team_shape import choose_team
 
 KIB = 1024
 

@@ -16,7 +16,7 @@ import torch
 
 import rollouts
 from rollouts import ClosedError, EngineError, EnvError, ProtocolError, SpecError, VectorEnv
-from rollouts.device import arguments, rows
+from rollouts.envs.kernel import arguments, rows
 from rollouts.machine import torch_device
 
 EMULATION = "cpu-emulation"

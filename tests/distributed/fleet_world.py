@@ -10,13 +10,13 @@ from typing import Any
 from acted_worker import ActedWorker, worker_config
 from counter_world import weights
 
-from rollouts.distributed import FaultPolicy, QueueLimits
-from rollouts.distributed.fleet import Fleet, FleetRules
-from rollouts.distributed.slot import Slot
-from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.learner.fragment import Fragment
 from rollouts.learner.queue import LearnerQueue
+from rollouts.workers import FaultPolicy, QueueLimits
+from rollouts.workers.fleet import Fleet, FleetRules
+from rollouts.workers.slot import Slot
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
 
 HANG_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 20.0

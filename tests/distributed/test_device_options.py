@@ -18,11 +18,11 @@ from rollouts import (
     RolloutCoordinator,
     TorchPolicy,
 )
-from rollouts.distributed.checks import check_joined
-from rollouts.distributed.worker import collect_on_device
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.learner.inbox import FragmentInbox
+from rollouts.workers.checks import check_joined
+from rollouts.workers.worker import collect_on_device
 
 EMULATION: Any = "cpu-emulation"
 

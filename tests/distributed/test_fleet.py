@@ -9,8 +9,8 @@ import pytest
 from counter_world import assert_balanced, assert_exactly_once
 from fleet_world import HANG_TIMEOUT_S, World
 
-from rollouts.distributed.lag import LagRule
 from rollouts.errors import ClosedError, WorkerError
+from rollouts.workers.lag import LagRule
 
 
 def started(num_workers: int, **rules: Any) -> World:
@@ -120,8 +120,8 @@ def test_time_in_the_queue_behind_another_call_is_not_hanging() -> None:
 
 
 def test_environment_errors_have_a_reason_of_their_own() -> None:
-    from rollouts.distributed.worker_failure import guarded
     from rollouts.errors import EnvError
+    from rollouts.workers.worker_failure import guarded
 
     def fail() -> None:
         raise EnvError("env 7 failed")

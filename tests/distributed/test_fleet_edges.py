@@ -9,8 +9,8 @@ import pytest
 from counter_world import assert_balanced, assert_exactly_once
 from fleet_world import HANG_TIMEOUT_S, START_TIMEOUT_S, World
 
-from rollouts.distributed.lag import LagRule
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.workers.lag import LagRule
 
 
 def started(num_workers: int, **rules: Any) -> World:

@@ -13,11 +13,11 @@ from counter_world import make_policy, weights
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.distributed import Fragment, RolloutWorker
-from rollouts.distributed.lag import LagMeter, LagRule, Pace
-from rollouts.distributed.offers import WeightOffer
 from rollouts.errors import SpecError
 from rollouts.learner.fragment import FragmentHandle
+from rollouts.workers import Fragment, RolloutWorker
+from rollouts.workers.lag import LagMeter, LagRule, Pace
+from rollouts.workers.offers import WeightOffer
 
 STEPS = 8  # steps of a fragment of `worker_config`
 

@@ -14,18 +14,18 @@ from acted_worker import ActedWorker, worker_config
 from counter_world import weights
 from processes import environ_with_path
 
-from rollouts.distributed import WeightStore, WorkerConfig
-from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.supervisor import Supervisor
+from rollouts.workers import WeightStore, WorkerConfig
+from rollouts.workers.fleet import FleetRules
+from rollouts.workers.supervisor import Supervisor
 
 TIMEOUT_S = 300.0
 
 SUPERVISOR = """
 import atexit, threading
 from acted_worker import ActedWorker, worker_config
-from rollouts.distributed import WeightStore
-from rollouts.distributed.fleet import FleetRules
-from rollouts.distributed.supervisor import Supervisor
+from rollouts.workers import WeightStore
+from rollouts.workers.fleet import FleetRules
+from rollouts.workers.supervisor import Supervisor
 
 workers = []
 

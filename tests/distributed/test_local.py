@@ -15,8 +15,8 @@ from counter_world import (
 )
 
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, Placement, QueueLimits
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
+from rollouts.workers import CollectOptions, Placement, QueueLimits
 
 
 def local(**kwargs: Any) -> RolloutCoordinator:

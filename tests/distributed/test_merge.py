@@ -12,8 +12,8 @@ from acted_worker import worker_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.distributed.merge import ArrivalMerge, Merge, OrderedMerge, make_merge
-from rollouts.distributed.slot import Call, Slot
+from rollouts.workers.merge import ArrivalMerge, Merge, OrderedMerge, make_merge
+from rollouts.workers.slot import Call, Slot
 
 ROOM = 3
 

@@ -16,7 +16,8 @@ import pytest
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.distributed import (
+from rollouts.errors import RolloutsError, SpecError
+from rollouts.workers import (
     BatchRule,
     CollectOptions,
     FaultPolicy,
@@ -25,7 +26,6 @@ from rollouts.distributed import (
     QueueLimits,
     WeightTransport,
 )
-from rollouts.errors import RolloutsError, SpecError
 
 KINDS = [
     *(BatchRule, CollectOptions, FaultPolicy, Inference, Placement, QueueLimits, WeightTransport)

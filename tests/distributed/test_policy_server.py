@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inference_world import SumPolicy
 
-from rollouts.distributed.offers import WeightOffer
-from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RequestQueue
-from rollouts.distributed.policy_server import PolicyServer
 from rollouts.errors import SpecError
+from rollouts.workers.offers import WeightOffer
+from rollouts.workers.policy_requests import BatchRule, Reply, Request, RequestQueue
+from rollouts.workers.policy_server import PolicyServer
 
 TIMEOUT_S = 300
 FOREVER_S = 3600.0

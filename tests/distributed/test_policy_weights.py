@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from acted_worker import worker_config
 
-from rollouts.distributed.trial import try_policy
-from rollouts.distributed.weight_transport import ONLY, WeightTransport
-from rollouts.distributed.weights import Snapshot, WeightStore
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import SpecError
+from rollouts.workers.trial import try_policy
+from rollouts.workers.weight_transport import ONLY, WeightTransport
+from rollouts.workers.weights import Snapshot, WeightStore
+from rollouts.workers.worker_config import WorkerConfig
 
 torch = pytest.importorskip("torch")
 
@@ -173,7 +173,7 @@ def test_a_tried_policy_says_which_weights_it_takes(policy_class: type[TorchPoli
         return policy_class(net, spec.single_action_space)
 
     def config(env_id: str) -> WorkerConfig:
-        return replace(worker_config(), env_id=env_id)
+        return replace(worker_config(), id=env_id)
 
     def shapes(width: int, num_actions: int) -> dict[str, tuple[int, ...]]:
         return {

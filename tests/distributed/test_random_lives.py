@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rollouts.distributed.lag import LagRule
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment
+from rollouts.workers.lag import LagRule
 
 
 def lag_rules() -> st.SearchStrategy[LagRule]:

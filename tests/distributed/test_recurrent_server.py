@@ -11,8 +11,8 @@ import pytest
 from inference_world import SumPolicy, spec
 from recurrent_world import make_lstm_policy
 
-from rollouts.distributed.policy_requests import BatchRule, Reply, Request, RowsOf
-from rollouts.distributed.policy_server import PolicyServer
+from rollouts.workers.policy_requests import BatchRule, Reply, Request, RowsOf
+from rollouts.workers.policy_server import PolicyServer
 
 TIMEOUT_S = 300.0
 INCARNATION = 7

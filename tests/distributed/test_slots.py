@@ -12,9 +12,9 @@ from fleet_world import World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.distributed.slot import Failure, Slot, outcome
-from rollouts.distributed.worker import WorkerInfo
-from rollouts.distributed.worker_failure import WorkerFailure
+from rollouts.workers.slot import Failure, Slot, outcome
+from rollouts.workers.worker import WorkerInfo
+from rollouts.workers.worker_failure import WorkerFailure
 
 
 def running(credits: int = 3) -> tuple[World, Slot]:

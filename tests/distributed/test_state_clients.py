@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.distributed.policy_requests import RowsOf
-from rollouts.distributed.state_clients import StateClients
+from rollouts.workers.policy_requests import RowsOf
+from rollouts.workers.state_clients import StateClients
 
 SERVER = 5
 

@@ -14,11 +14,11 @@ from acted_worker import ActedWorker, worker_config
 from counter_world import assert_balanced, assert_exactly_once, weights
 from fleet_world import fleet_rules
 
-from rollouts.distributed.supervisor import Supervisor
-from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment
+from rollouts.workers.supervisor import Supervisor
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
 
 TIMEOUT_S = 300.0
 

@@ -10,10 +10,10 @@ import pytest
 from acted_worker import worker_config
 from counter_world import make_policy, weights
 
-from rollouts.distributed import Fragment, RolloutWorker
-from rollouts.distributed.lag import LagRule
-from rollouts.distributed.offers import WeightOffer
-from rollouts.distributed.taking import Taking
+from rollouts.workers import Fragment, RolloutWorker
+from rollouts.workers.lag import LagRule
+from rollouts.workers.offers import WeightOffer
+from rollouts.workers.taking import Taking
 
 TIMEOUT_S = 300.0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.distributed.waits import AwakeClock, WaitClock
+from rollouts.workers.waits import AwakeClock, WaitClock
 
 
 class Hand:

@@ -12,11 +12,11 @@ from torch import nn
 
 import rollouts
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, Inference, PolicySpec
-from rollouts.distributed.worker_config import derive_seed
 from rollouts.errors import SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae, Nstep
+from rollouts.workers import CollectOptions, Inference, PolicySpec
+from rollouts.workers.worker_config import derive_seed
 
 SEED, STEPS, ENVS = 3, 24, 6
 GAE = Gae(gamma=0.97, gae_lambda=0.9)

@@ -11,9 +11,9 @@ import pytest
 from acted_worker import worker_config
 from counter_world import make_policy, weights
 
-from rollouts.distributed import RolloutWorker, WeightStore, WorkerConfig
-from rollouts.distributed.offers import WeightOffer
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.workers import RolloutWorker, WeightStore, WorkerConfig
+from rollouts.workers.offers import WeightOffer
 
 
 def config(**changes: Any) -> WorkerConfig:

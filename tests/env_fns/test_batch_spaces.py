@@ -11,14 +11,14 @@ import pytest
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space
 
-from rollouts.env_fns.batch_spaces import (
+from rollouts.envs.hosted.batch_spaces import (
     check_observation_mode,
     checked_functions,
     common_action_space,
     observation_spaces,
 )
-from rollouts.env_fns.processes.failures import SpacesDifferError
-from rollouts.env_fns.processes.records import Hello
+from rollouts.envs.hosted.processes.failures import SpacesDifferError
+from rollouts.envs.hosted.processes.records import Hello
 from rollouts.errors import DTypeError, SpecError
 
 LOW = spaces.Box(0, 1, (2,), np.float32)

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.env_fns.checks import checked_out, rows_of, rows_wanted
-from rollouts.env_fns.leaves import leaves_of
+from rollouts.envs.hosted.checks import checked_out, rows_of, rows_wanted
+from rollouts.envs.hosted.leaves import leaves_of
 from rollouts.errors import DTypeError, SpecError
 
 PLAIN = leaves_of(spaces.Box(0, 1, (2,), np.float32))

@@ -129,7 +129,7 @@ STUCK = """
     import re, sys, threading, time
     from host_envs import Counter
     import rollouts
-    from rollouts.env_fns.processes import begin
+    from rollouts.envs.hosted.processes import begin
 
     begin.LAST_RESORT_S = 1
 

@@ -16,7 +16,7 @@ import pytest
 from host_envs import Counter
 
 import rollouts
-from rollouts.env_fns.processes import identity
+from rollouts.envs.hosted.processes import identity
 
 METHODS = ["fork", "forkserver", "spawn"]
 

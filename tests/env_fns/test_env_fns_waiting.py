@@ -20,8 +20,8 @@ from gymnasium.utils.env_checker import data_equivalence
 from host_envs import Counter, Talker
 
 import rollouts
-from rollouts.env_fns.processes import timing, trial
-from rollouts.env_fns.processes.trial import Trial
+from rollouts.envs.hosted.processes import timing, trial
+from rollouts.envs.hosted.processes.trial import Trial
 from rollouts.machine.cpu_count import usable_cpus
 
 CPUS = usable_cpus()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.env_fns.processes.failures import Failure, cut, env_error
-from rollouts.env_fns.processes.records import Record
+from rollouts.envs.hosted.processes.failures import Failure, cut, env_error
+from rollouts.envs.hosted.processes.records import Record
 from rollouts.errors import EnvError
 
 

@@ -13,17 +13,17 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.env_fns.batches import (
+from rollouts.envs.hosted.batches import (
     Batch,
     BatchReader,
     Episodes,
     add_failures,
     add_statistics,
 )
-from rollouts.env_fns.leaves import leaves_of
-from rollouts.env_fns.processes.failures import Failure
-from rollouts.env_fns.processes.records import Record
-from rollouts.env_fns.processes.shared_memory import batch_shapes
+from rollouts.envs.hosted.leaves import leaves_of
+from rollouts.envs.hosted.processes.failures import Failure
+from rollouts.envs.hosted.processes.records import Record
+from rollouts.envs.hosted.processes.shared_memory import batch_shapes
 from rollouts.errors import EnvError
 
 OFFSET = 10

@@ -12,16 +12,16 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from host_envs import RAISE, BadReset, Counter, Moody
 
-from rollouts.env_fns.batches import BatchReader, Episodes
-from rollouts.env_fns.counts import Counts
-from rollouts.env_fns.in_flight import InFlight
-from rollouts.env_fns.processes.episode_rules import EpisodeRules
-from rollouts.env_fns.processes.lifecycle import HostOptions, to_context
-from rollouts.env_fns.processes.local_host import LocalHost
-from rollouts.env_fns.processes.records import Setup
-from rollouts.env_fns.receiver import BatchReceiver
-from rollouts.env_fns.resets import Resets
-from rollouts.env_fns.sender import ActionSender
+from rollouts.envs.hosted.batches import BatchReader, Episodes
+from rollouts.envs.hosted.counts import Counts
+from rollouts.envs.hosted.in_flight import InFlight
+from rollouts.envs.hosted.processes.episode_rules import EpisodeRules
+from rollouts.envs.hosted.processes.lifecycle import HostOptions, to_context
+from rollouts.envs.hosted.processes.local_host import LocalHost
+from rollouts.envs.hosted.processes.records import Setup
+from rollouts.envs.hosted.receiver import BatchReceiver
+from rollouts.envs.hosted.resets import Resets
+from rollouts.envs.hosted.sender import ActionSender
 from rollouts.errors import CallPendingError, EnvError, ProtocolError, SpecError
 
 N, OFFSET = 3, 10

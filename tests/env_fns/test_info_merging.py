@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollouts.env_fns.infos import mask_of, merge_infos, merge_own_infos, object_column, own_key
+from rollouts.envs.hosted.infos import mask_of, merge_infos, merge_own_infos, object_column, own_key
 
 
 def row_of(merged: dict[Any, Any], row: int) -> dict[Any, Any]:

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.env_fns.leaves import Leaf, action_columns, leaves_of, nest
+from rollouts.envs.hosted.leaves import Leaf, action_columns, leaves_of, nest
 from rollouts.errors import DTypeError, SpecError
 
 ROWS = 3

@@ -13,7 +13,7 @@ from mpe2 import simple_tag_v3
 from pettingzoo import ParallelEnv
 
 import rollouts
-from rollouts.env_fns.agents.one_env import agent_groups
+from rollouts.envs.hosted.agents.one_env import agent_groups
 from rollouts.policy import PolicyOutput
 
 

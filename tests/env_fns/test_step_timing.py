@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.env_fns.processes import timing
-from rollouts.env_fns.processes.timing import (
+from rollouts.envs.hosted.processes import timing
+from rollouts.envs.hosted.processes.timing import (
     StepClock,
     StepTimer,
     WaitTimer,

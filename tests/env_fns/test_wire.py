@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.env_fns.leaves import leaves_of
-from rollouts.env_fns.processes.shared_memory import Layout, SharedMemory, batch_shapes
-from rollouts.env_fns.processes.wire import (
+from rollouts.envs.hosted.leaves import leaves_of
+from rollouts.envs.hosted.processes.shared_memory import Layout, SharedMemory, batch_shapes
+from rollouts.envs.hosted.processes.wire import (
     HostLink,
     Kind,
     Parser,
@@ -123,7 +123,7 @@ def test_a_worker_whose_host_closed_is_told_so(links: tuple[HostLink, WorkerLink
 
 
 def test_an_orphan_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollouts.env_fns.processes.wire._PARENT_CHECK_MS", 1)
+    monkeypatch.setattr("rollouts.envs.hosted.processes.wire._PARENT_CHECK_MS", 1)
     ours, theirs = socket.socketpair()
     answers = iter([False, False, True])
     worker = WorkerLink(theirs, lambda: next(answers))
@@ -135,7 +135,7 @@ def test_an_orphan_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_orphan_gets_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollouts.env_fns.processes.wire._PARENT_CHECK_MS", 1)
+    monkeypatch.setattr("rollouts.envs.hosted.processes.wire._PARENT_CHECK_MS", 1)
     ours, theirs = socket.socketpair()
     assert WorkerLink(theirs, lambda: True).receive_memory() is None
     ours.close()

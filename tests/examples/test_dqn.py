@@ -13,7 +13,7 @@ from warm_python import run_in_new_python, run_script
 
 import rollouts
 from rollouts.checkpoint import load_checkpoint
-from rollouts.distributed import PolicySpec
+from rollouts.workers import PolicySpec
 
 pytestmark = pytest.mark.system
 
@@ -101,7 +101,7 @@ def test_workers_do_not_explore_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     actions = []
     for worker in range(2):
         worker_spec = PolicySpec(
-            env_id="CartPole-v1",
+            id="CartPole-v1",
             single_observation_space=spec.single_observation_space,
             single_action_space=spec.single_action_space,
             num_envs=1000,

@@ -66,7 +66,7 @@ def test_a_short_run_learns_and_ends_where_it_was_told_to(
     finally:
         patched.undo()
     assert "learning begins after 300" in capsys.readouterr().err
-    state = checkpoint.read_training(tmp_path, sac.CHECKPOINT_KIND, env_id="Pendulum-v1")
+    state = checkpoint.read_training(tmp_path, sac.CHECKPOINT_KIND, id="Pendulum-v1")
     # a fragment of 4 x 8 steps is the least that is added
     assert 600 <= state["progress"]["env_steps"] <= 600 + 3 * 32
     assert state["progress"]["updates"] > 0

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rollouts.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
 from rollouts.replay import Sequences, Transitions
+from rollouts.workers import PolicySpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -82,7 +82,7 @@ def test_throughput_is_that_of_ten_updates(common: Any) -> None:
 
 def save(directory: Path, **parts: Any) -> None:
     given = {"weights": {}, "program": "x.py", "training": {"kind": "ppo 1"}, **parts}
-    save_checkpoint(directory, Checkpoint(env_id="CartPole-v1", **given))
+    save_checkpoint(directory, Checkpoint(id="CartPole-v1", **given))
 
 
 class Learner:
@@ -119,7 +119,7 @@ def test_a_checkpoint_is_read_back(common: Any, learner: Any, tmp_path: Path) ->
     state = learner(1).state()
     save(tmp_path, training={"kind": "ppo 1", "learner": state})
     for where in (tmp_path / FILE_NAME, tmp_path):
-        found = common.checkpoint.read_training(where, "ppo 1", env_id="CartPole-v1")
+        found = common.checkpoint.read_training(where, "ppo 1", id="CartPole-v1")
         assert torch.equal(found["learner"]["tensor"], state["tensor"])
     assert [each.name for each in tmp_path.iterdir()] == [FILE_NAME]
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_read_back(common: Any, learner: Any, tmp_path: Path) ->
     ("kind", "expected", "message"),
     [
         ("dqn 1", {}, "holds 'ppo 1', expected 'dqn 1': is it of another program"),
-        ("ppo 1", {"env_id": "Ant-v5"}, "has env_id = 'CartPole-v1', expected 'Ant-v5': resume"),
+        ("ppo 1", {"id": "Ant-v5"}, "has id = 'CartPole-v1', expected 'Ant-v5': resume"),
         ("ppo 1", {"seed": 2}, "has seed = 0, expected 2"),
     ],
 )
@@ -155,7 +155,7 @@ def policy_spec(offset: int, num_envs: int, start: int = 0) -> PolicySpec:
     from gymnasium import spaces
 
     return PolicySpec(
-        env_id="x",
+        id="x",
         single_observation_space=spaces.Discrete(1),
         single_action_space=spaces.Discrete(4, start=start),
         num_envs=num_envs,

@@ -138,7 +138,7 @@ def test_it_trains_in_an_environment_of_the_users_own(
     assert result.returncode == 0, result.stderr
     assert re.search(r" 800 env-steps, .*fox: return \d\.\d\d, .*hen: return", result.stdout)
     saved = load_checkpoint(own_world / "run")
-    assert (saved.env_id, saved.env_options) == ("fields:make", {"size": 2})
+    assert (saved.id, saved.env_options) == ("fields:make", {"size": 2})
     # a fox sees two numbers, a hen four
     sizes = {name: saved.weights[f"{name}/net.0.weight"].shape[1] for name in ("fox", "hen")}
     assert sizes == {"fox": 2, "hen": 4}

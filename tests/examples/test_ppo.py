@@ -208,7 +208,7 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"training": {"kind": "something else"}}, "another program"),
-        ({"env_id": "Pendulum-v1"}, "env_id"),
+        ({"id": "Pendulum-v1"}, "has id = "),
         ({"env_options": {"gravity": 5.0}}, "env_options = {'gravity': 5.0}, expected {}"),
     ],
 )

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import rollouts
-from rollouts.pool.option_types import EnvOptions
-from rollouts.pool.wrappers import NAMES as WRAPPERS
+from rollouts.envs.option_types import EnvOptions
+from rollouts.envs.wrappers import NAMES as WRAPPERS
 from rollouts.rendering.options import NAMES, PREFIX
 
 

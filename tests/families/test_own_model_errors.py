@@ -63,7 +63,7 @@ def test_what_is_no_function_or_no_name_is_refused() -> None:
         make(2, observation=["qpos,qvel"])
     with pytest.raises(SpecError, match="cannot be in a mixed pool"):
         rollouts.make_vec(["MuJoCo-v0", "MuJoCo-v0"], xml_file=XML)
-    with pytest.raises(SpecError, match=r"unknown env_id 'MuJoCo-v1'.*Did you mean MuJoCo-v0"):
+    with pytest.raises(SpecError, match=r"unknown id 'MuJoCo-v1'.*Did you mean MuJoCo-v0"):
         rollouts.make_vec("MuJoCo-v1")
 
 

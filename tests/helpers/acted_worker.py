@@ -10,16 +10,16 @@ from typing import Any
 
 from counter_world import CounterCollector, make_policy, weights
 
-from rollouts.distributed import CollectOptions, Fragment, RolloutWorker, WorkerConfig
-from rollouts.distributed.offers import WeightOffer
-from rollouts.distributed.worker import WorkerInfo
-from rollouts.distributed.worker_failure import WorkerFailure
+from rollouts.workers import CollectOptions, Fragment, RolloutWorker, WorkerConfig
+from rollouts.workers.offers import WeightOffer
+from rollouts.workers.worker import WorkerInfo
+from rollouts.workers.worker_failure import WorkerFailure
 
 
 def worker_config() -> WorkerConfig:
     """The settings of a fleet of acted workers."""
     return WorkerConfig(
-        env_id="Counter",
+        id="Counter",
         num_envs=2,
         rollout_length=4,
         num_threads=1,

@@ -39,8 +39,8 @@ from counter_world import CounterCollector, StepChecker, assert_balanced, make_p
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
 from rollouts import RolloutCoordinator
-from rollouts.distributed import CollectOptions, FaultPolicy
 from rollouts.errors import ClosedError
+from rollouts.workers import CollectOptions, FaultPolicy
 
 NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
 # 8 * 3 * 8192 * 4 bytes = 786 kB a fragment: beyond what Ray sends inline, so nodes can lose it

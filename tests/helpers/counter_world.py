@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import Fragment, WorkerConfig
 from rollouts.errors import EnvError
+from rollouts.workers import Fragment, WorkerConfig
 
 WAIT_S = 300.0
 FIELDS = ("env_id", "seed", "episode", "t", "step")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rollouts.distributed import FragmentInfo
 from rollouts.learner.fragment import FragmentHandle
+from rollouts.workers import FragmentInfo
 
 # transports of tensors; NIXL needs no GPU
 HAS_NIXL = find_spec("nixl") is not None

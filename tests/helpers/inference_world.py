@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from rollouts.distributed import PolicySpec
 from rollouts.policy import PolicyOutput, TorchPolicy
+from rollouts.workers import PolicySpec
 
 
 class SumPolicy:
@@ -92,7 +92,7 @@ def make_torch_policy(spec: PolicySpec) -> Any:
 def spec(seed: int = 0) -> PolicySpec:
     space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
     return PolicySpec(
-        env_id="CartPole-v1",
+        id="CartPole-v1",
         single_observation_space=space,
         single_action_space=gymnasium.spaces.Discrete(2),
         num_envs=8,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import PolicySpec
 from rollouts.recurrent import RecurrentTorchPolicy, State, unroll
+from rollouts.workers import PolicySpec
 
 
 class Lstm(nn.Module):

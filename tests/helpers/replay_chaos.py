@@ -38,9 +38,9 @@ from replay_world import (
 )
 
 from rollouts import RolloutCoordinator
-from rollouts.distributed import FaultPolicy
 from rollouts.errors import WorkerError
 from rollouts.replay import ReplayService, SampleToInsertRatio, Sequences, ShardOptions, TableConfig
+from rollouts.workers import FaultPolicy
 
 TIMEOUT_S = 300.0
 LIMITER = SampleToInsertRatio(1.0, min_size=100, error_buffer=5_000.0)

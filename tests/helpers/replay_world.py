@@ -15,8 +15,8 @@ from counter_world import FIELDS, CounterCollector, make_policy, wait_until
 
 from rollouts import RolloutCoordinator
 from rollouts.batch import RolloutBatch
-from rollouts.distributed import CollectOptions
 from rollouts.replay import NStep, ReplayService, SequenceBatch, TableConfig, TransitionBatch
+from rollouts.workers import CollectOptions
 
 Start = Callable[..., tuple[RolloutCoordinator, ReplayService]]
 

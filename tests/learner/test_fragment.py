@@ -12,9 +12,9 @@ from acted_worker import worker_config
 from counter_world import make_policy, weights
 from fragments import fragment_info
 
-from rollouts.distributed import Fragment, FragmentInfo, RolloutWorker
-from rollouts.distributed.offers import WeightOffer
 from rollouts.learner.fragment import FragmentHandle
+from rollouts.workers import Fragment, FragmentInfo, RolloutWorker
+from rollouts.workers.offers import WeightOffer
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def main(program: str, repeats: int, endings: list[str]) -> None:
     if program in OF_RAY:
         import ray  # noqa: F401
 
-        import rollouts.cluster.coordinator  # noqa: F401
+        import rollouts.workers.on_ray.coordinator  # noqa: F401
     codes: dict[str, list[int]] = {ending: [] for ending in endings}
     for ending in endings:
         for _ in range(repeats):

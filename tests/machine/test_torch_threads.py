@@ -13,10 +13,10 @@ import pytest
 
 import rollouts
 from rollouts.collecting.collector import Collector
-from rollouts.distributed import CollectOptions, PolicySpec, RolloutWorker, WorkerConfig
-from rollouts.distributed.local import LocalRunner
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import WORK_PER_THREAD, threads_for, torch_threads
+from rollouts.workers import CollectOptions, PolicySpec, RolloutWorker, WorkerConfig
+from rollouts.workers.local import LocalRunner
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -178,7 +178,7 @@ def test_no_threads_are_refused() -> None:
 
 def worker(width: int = 64, **changes: Any) -> RolloutWorker:
     settings: dict[str, Any] = {
-        "env_id": "CartPole-v1",
+        "id": "CartPole-v1",
         "num_envs": 4,
         "rollout_length": 3,
         "num_threads": 2,
@@ -206,7 +206,7 @@ def test_a_worker_gives_torch_as_many_threads_as_its_network_is_worth(
 
 def test_a_local_worker_leaves_torchs_threads_as_they_were() -> None:
     from rollouts import RolloutCoordinator
-    from rollouts.distributed import CollectOptions
+    from rollouts.workers import CollectOptions
 
     policies = []
 

@@ -285,7 +285,7 @@ def test_a_missing_tensorboard_says_what_to_install(
 def test_metrics_load_neither_tensorboard_nor_rich_nor_ray() -> None:
     heavy = ["tensorboard", "rich", "ray", "torch"]
     code = (
-        "import sys, rollouts.cli.main, rollouts.metrics, rollouts.cluster.ray_metrics; "
+        "import sys, rollouts.cli.main, rollouts.metrics, rollouts.workers.on_ray.ray_metrics; "
         f"print([m for m in {heavy!r} if m in sys.modules])"
     )
     result = subprocess.run(

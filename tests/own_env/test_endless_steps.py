@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import environ_with_path, wait_until
+from processes import environ_with_path, run_in_child, wait_until
 
 import rollouts
 
@@ -211,8 +210,7 @@ def python_handler(handler: Any) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_last_pool_that_closes_puts_the_handler_back() -> None:
-    gc.collect()  # pools that other tests left
+def close_two_pools() -> None:
     with python_handler(signal.default_int_handler):
         before = c_handler()
         first, second = (rollouts.make_vec("CartPole-v1", 2) for _ in range(2))
@@ -224,13 +222,21 @@ def test_the_last_pool_that_closes_puts_the_handler_back() -> None:
         assert c_handler() == before
 
 
-def test_an_emulated_kernel_leaves_the_handler_as_it_was() -> None:
-    gc.collect()
+def reset_an_emulated_kernel() -> None:
     with python_handler(signal.default_int_handler):
         before = c_handler()
         with rollouts.make_vec("CartPole-v1", 2, device="cpu-emulation") as env:
             env.reset()
             assert c_handler() == before
+
+
+# In a process without the pools that other tests left open: these, too, keep the handler.
+def test_the_last_pool_that_closes_puts_the_handler_back() -> None:
+    run_in_child(close_two_pools)
+
+
+def test_an_emulated_kernel_leaves_the_handler_as_it_was() -> None:
+    run_in_child(reset_an_emulated_kernel)
 
 
 def test_a_handler_that_is_set_later_stays_and_the_default_one_is_found_again() -> None:

@@ -182,8 +182,8 @@ def test_the_same_once_more_does_nothing_and_another_text_is_refused(header: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"env_id": "My Env"}, "env_id must be letters"),
-        ({"env_id": ""}, "env_id must be letters"),
+        ({"id": "My Env"}, "id must be letters"),
+        ({"id": ""}, "id must be letters"),
         ({"type": "MyEnv; int x"}, "type must name a struct"),
         ({"max_episode_steps": 0}, "max_episode_steps must be a positive int or None, got 0"),
         ({"max_episode_steps": 2.5}, "max_episode_steps must be"),
@@ -197,9 +197,9 @@ def test_the_same_once_more_does_nothing_and_another_text_is_refused(header: Pat
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict, message: str, header: Path) -> None:
-    given = {"env_id": "Wrong-v0", "header": header, "type": "MyEnv"} | arguments
+    given = {"id": "Wrong-v0", "header": header, "type": "MyEnv"} | arguments
     with pytest.raises((SpecError, DTypeError), match=message):
-        rollouts.register_env(given.pop("env_id"), **given)
+        rollouts.register_env(given.pop("id"), **given)
 
 
 def test_an_exception_and_a_number_that_is_not_finite_fail_their_environment_alone(

@@ -43,7 +43,7 @@ def test_installed_command_shows_only_what_is_there(python: Path, tmp_path: Path
     command = python.parent / "rollouts"
     for arguments, there, not_there in (
         (["--help"], "tune-batch", ("report", "soak", "verify-atari", "verify-mujoco")),
-        (["bench", "--help"], "collect", ("adapter", "latency", "solve")),
+        (["bench", "--help"], "collect", ("adapter", "latency", "solve", "train")),
         (["bench", "pool", "--help"], "rollouts-same-step", ("envpool", "gymnasium")),
     ):
         shown = run(command, *arguments, cwd=tmp_path).split()

@@ -151,7 +151,7 @@ def test_what_it_is_not_made_of_is_refused() -> None:
     with pytest.raises(SpecError, match="obs_dtype is 'float64', expected 'float32'"):
         make(obs_dtype="float64")
     with pytest.raises(SpecError, match="hosts an engine of the CPU"):
-        make(env_id="Humanoid-v4")
+        make(id="Humanoid-v4")
     if not torch.cuda.is_available():
         with pytest.raises(EngineError, match="torch finds no GPU"):
             rollouts.make_vec(ENV_ID, 4, device="cuda")

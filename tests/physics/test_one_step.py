@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from physics_peer import errors
 
-from rollouts.physics.supported import GYMNASIUM_IDS
+from rollouts.envs.physics.supported import GYMNASIUM_IDS
 
 # the others' kernels take half a minute to compile
 FAST = ("Hopper-v5",)

@@ -9,9 +9,9 @@ import torch
 wp = pytest.importorskip("warp")
 pytest.importorskip("mujoco_warp")
 
-from rollouts.physics.graphs import Sequence  # noqa: E402
-from rollouts.physics.kernels.repeating import end_one_step  # noqa: E402
-from rollouts.physics.repeating import Loop, Scratch  # noqa: E402
+from rollouts.envs.physics.graphs import Sequence  # noqa: E402
+from rollouts.envs.physics.kernels.repeating import end_one_step  # noqa: E402
+from rollouts.envs.physics.repeating import Loop, Scratch  # noqa: E402
 
 
 def test_a_pass_finds_the_memory_of_the_one_before() -> None:

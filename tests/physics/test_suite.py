@@ -11,8 +11,8 @@ import torch
 from physics_peer import START_ERRORS, are_exact, put_states, start_alike
 
 import rollouts
+from rollouts.envs.physics.supported import SUITE_IDS
 from rollouts.mujoco import integration_state
-from rollouts.physics.supported import SUITE_IDS
 
 pytest.importorskip("mujoco_warp")
 pytest.importorskip("dm_control")

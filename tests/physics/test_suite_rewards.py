@@ -13,7 +13,7 @@ import torch
 from physics_peer import are_exact, put_states
 
 import rollouts
-from rollouts.physics.supported import SUITE_IDS
+from rollouts.envs.physics.supported import SUITE_IDS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
 pytest.importorskip("dm_control")

@@ -15,8 +15,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import rollouts
+from rollouts.envs.gymnasium_ids import gymnasium_id, register_ids
 from rollouts.families import dm_control
-from rollouts.pool.gymnasium_ids import gymnasium_id, register_ids
 
 IDS = rollouts.env_ids()
 # one task of the DeepMind Control Suite stands for all: their models take seconds to compile
@@ -84,11 +84,11 @@ def test_the_module_form_needs_no_import() -> None:
         "envs = gymnasium.make_vec('rollouts:rollouts/CartPole-v1', num_envs=2)\n"
         "print(type(envs).__module__, envs.reset(seed=0)[0].shape)\n"
     )
-    assert run_python(code) == "rollouts.pool.vector_env (2, 4)"
+    assert run_python(code) == "rollouts.envs.vector_env (2, 4)"
 
 
 def test_registering_loads_no_adapter_and_no_engine() -> None:
-    names = ["rollouts.integrations.gymnasium", "ale_py", "torch", "ray", "rollouts.env_fns"]
+    names = ["rollouts.integrations.gymnasium", "ale_py", "torch", "ray", "rollouts.envs.hosted"]
     assert run_python(
         f"import sys, rollouts; print([m for m in {names!r} if m in sys.modules])"
     ) == "[]"  # fmt: skip

@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 import rollouts
-from rollouts.pool import make
-from rollouts.pool.unknown_option import arguments_of_make_vec
+from rollouts.envs import make
+from rollouts.envs.unknown_option import arguments_of_make_vec
 
 USER_CODE = """
 from typing import assert_type

@@ -49,7 +49,7 @@ def test_help_is_the_comment_at_the_field() -> None:
     [
         ("CartPole-v1", {"num_thread": 2}, r"Did you mean num_threads\?"),
         ("simple_v3", {"max_cycles": 25}, r"Did you mean max_episode_steps\?"),
-        ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes env_id, num_envs, batch_size"),
+        ("CartPole-v1", {"num_thread": 2}, "make_vec itself takes id, num_envs, batch_size"),
         ("CartPole-v1", {"normalise_observation": True}, r"Did you mean normalize_observation\?"),
         ("CheetahRun-v1", {"frame_stak": 3}, r"Did you mean frame_stack\?"),
         ("CartPole-v1", {"num_thread": 2}, "device, and the wrappers clip_action, .*, time_aware;"),

@@ -49,9 +49,9 @@ def test_num_envs_is_the_number_of_ids() -> None:
         assert env.num_envs == 3
     with rollouts.make_vec(tuple(CART_POLES), 3, batch_size=2) as env:
         assert env.num_envs == 3
-    with pytest.raises(SpecError, match=r"env_id has 3 ids, .*num_envs is 4"):
+    with pytest.raises(SpecError, match=r"id has 3 ids, .*num_envs is 4"):
         rollouts.make_vec(CART_POLES, 4)
-    with pytest.raises(SpecError, match="env_id has 0 ids"):
+    with pytest.raises(SpecError, match="id has 0 ids"):
         rollouts.make_vec([])
 
 
@@ -83,9 +83,9 @@ def test_an_id_that_does_not_know_an_option_is_named() -> None:
     assert "gravity" not in rollouts.env_spec("Taxi-v3").options
     with pytest.raises(SpecError, match="Taxi-v3 has no option 'gravity'"):
         rollouts.make_vec(["Taxi-v3", "Taxi-v4"], gravity=1.0)
-    with pytest.raises(SpecError, match="unknown env_id 'CartPole-v7'"):
+    with pytest.raises(SpecError, match="unknown id 'CartPole-v7'"):
         rollouts.make_vec(["CartPole-v1", "CartPole-v7"])
-    with pytest.raises(SpecError, match="env_id must be a str"):
+    with pytest.raises(SpecError, match="id must be a str"):
         rollouts.make_vec(["CartPole-v1", 3])
 
 

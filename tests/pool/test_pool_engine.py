@@ -15,14 +15,14 @@ import pytest
 
 import rollouts
 from rollouts import EngineError, ProtocolError, SpecError
-from rollouts.env_fns.hosted_engine import HostedEngine
-from rollouts.pool.engine import FEATURES, Engine
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.of_engine import OfEngine
+from rollouts.envs.engine import FEATURES, Engine
+from rollouts.envs.hosted.hosted_engine import HostedEngine
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.of_engine import OfEngine
 
-KERNEL = "rollouts.device.kernel_engine:KernelEngine"
-PHYSICS = "rollouts.physics.physics_engine:PhysicsEngine"
-NATIVE = "rollouts.pool.native:NativeEngine"
+KERNEL = "rollouts.envs.kernel.kernel_engine:KernelEngine"
+PHYSICS = "rollouts.envs.physics.physics_engine:PhysicsEngine"
+NATIVE = "rollouts.envs.native:NativeEngine"
 CELLS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one agent": (NATIVE, "CartPole-v1", {}),
     "asynchronous": (NATIVE, "CartPole-v1", {"batch_size": 2}),

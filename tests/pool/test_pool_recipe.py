@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts.envs.pool_recipe import read_ids, resolve_pool
 from rollouts.errors import SpecError
-from rollouts.pool.pool_recipe import read_ids, resolve_pool
 
 BALANCE, LONGER = "CartPole-v0", "CartPole-v1"
 
@@ -32,10 +32,10 @@ def test_ids_are_one_for_all_or_one_each(env_id: Any, num_envs: Any, read: Any) 
 @pytest.mark.parametrize(
     ("env_id", "num_envs", "message"),
     [
-        ([], None, "env_id has 0 ids"),
-        ([BALANCE], 2, r"env_id has 1 ids, expected one for each environment \(num_envs is 2\)"),
-        (["CartPole-v0", 3], None, "env_id must be a str such as 'CartPole-v1', got 3"),
-        (None, 2, "env_id must be a str such as 'CartPole-v1', got None"),
+        ([], None, "id has 0 ids"),
+        ([BALANCE], 2, r"id has 1 ids, expected one for each environment \(num_envs is 2\)"),
+        (["CartPole-v0", 3], None, "id must be a str such as 'CartPole-v1', got 3"),
+        (None, 2, "id must be a str such as 'CartPole-v1', got None"),
     ],
 )
 def test_other_ids_are_refused(env_id: Any, num_envs: Any, message: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts.pool.stats import TimePercentiles
+from rollouts.envs.stats import TimePercentiles
 
 N = 8
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rollouts
+from rollouts.envs.options import first_options, read_options
 from rollouts.errors import SpecError
-from rollouts.pool.options import first_options, read_options
 
 # as users write them -> as the native core has them, for two environments
 READ: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

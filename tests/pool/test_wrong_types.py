@@ -107,7 +107,7 @@ ARGUMENTS = [
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_wrong_types_for_make_vec_raise_ours(name: str) -> None:
     for value in VALUES:
-        arguments: dict[str, Any] = {"env_id": "CartPole-v1", "num_envs": 2, name: value}
+        arguments: dict[str, Any] = {"id": "CartPole-v1", "num_envs": 2, name: value}
 
         def make(arguments: dict[str, Any] = arguments) -> None:
             rollouts.make_vec(**arguments).close()

@@ -13,7 +13,6 @@ from counter_world import CounterPolicy
 from fragments import fragment_info
 from replay_world import ACTION_SPACE, OBS_SPACE, ReplayCounterCollector
 
-from rollouts.distributed import FragmentInfo
 from rollouts.replay import TableConfig
 from rollouts.replay.shards.shard import (
     FragmentLostError,
@@ -21,6 +20,7 @@ from rollouts.replay.shards.shard import (
     ShardConfig,
     ShardLostError,
 )
+from rollouts.workers import FragmentInfo
 
 NUM_SHARDS = 2
 NUM_ENVS, LENGTH = worker_config().num_envs, worker_config().rollout_length

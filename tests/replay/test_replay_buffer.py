@@ -19,7 +19,6 @@ from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, TRUNCATED, World
 from torch.utils.data import DataLoader
 
 import rollouts
-from rollouts.distributed import Fragment
 from rollouts.metrics import MetricsReporter
 from rollouts.replay import (
     Acted,
@@ -31,6 +30,7 @@ from rollouts.replay import (
     TableConfig,
     stack_num,
 )
+from rollouts.workers import Fragment
 
 HANG_S = 300.0
 

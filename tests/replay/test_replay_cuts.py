@@ -12,9 +12,9 @@ from fragments import fragment_info
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 
 import rollouts
-from rollouts.distributed import Fragment
 from rollouts.replay import Acted, Episodes, NStep, ReplayBuffer, Sequences, TableConfig
 from rollouts.replay.steps import GymnasiumStep
+from rollouts.workers import Fragment
 
 NUM_ENVS = 4
 

@@ -16,7 +16,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def name_of(path: Path) -> str:
-    """The name under which a module of ours is imported: `rollouts.pool.make`."""
+    """The name under which a module of ours is imported: `rollouts.envs.make`."""
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
     if parts[0] == "integrations":
         parts.insert(0, "rollouts")

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from code_map import ROOT, Class, CodeMap, Function, Module, circles, code_lines, module_at
-from test_layers import place
+from test_layers import folder_of, place
 
 SOURCE = ("rollouts", "integrations", "comparisons", "examples", "native")
 MOST_METHODS = 40
@@ -159,14 +159,10 @@ def arrows() -> set[tuple[str, str]]:
     }
 
 
-def floor_of(name: str) -> str:
-    return name.split(".")[1]
-
-
 def arrows_up() -> set[tuple[str, str]]:
     """Folders, or modules of the root, of which the first imports the second against the order."""
     return {
-        (floor_of(name), floor_of(other))
+        (folder_of(name), folder_of(other))
         for name, others in imports().items()
         for other in others
         if place(other) > place(name)

@@ -18,15 +18,6 @@ from torch import nn
 
 import rollouts
 from rollouts import Collector, RolloutsError, TorchPolicy
-from rollouts.cluster.coordinator import RolloutCoordinator
-from rollouts.distributed import (
-    CollectOptions,
-    FaultPolicy,
-    Inference,
-    Placement,
-    QueueLimits,
-    WeightTransport,
-)
 from rollouts.mujoco import Scaled, Uniform
 from rollouts.policies.native import Head, NativePolicy
 from rollouts.replay import ReplayBuffer, TableConfig
@@ -40,6 +31,15 @@ from rollouts.replay.config import (
     Stack,
 )
 from rollouts.returns import Gae, Nstep, gae, nstep
+from rollouts.workers import (
+    CollectOptions,
+    FaultPolicy,
+    Inference,
+    Placement,
+    QueueLimits,
+    WeightTransport,
+)
+from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 BOX = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
 TWO = gymnasium.spaces.Discrete(2)
@@ -117,7 +117,7 @@ def advantages(function: Any = gae, **options: Any) -> Any:
 # what is called -> what the message has to say
 Case = tuple[str, Callable[[], Any], str]
 MAKE: list[Case] = [
-    ("id that is a number", lambda: make(5), "env_id must be a str"),
+    ("id that is a number", lambda: make(5), "id must be a str"),
     ("id with a typing error", lambda: make("CartPol-v1"), "Did you mean CartPole-v1"),
     ("no ids", lambda: make([]), "env_id"),
     ("num_envs 0", lambda: make(num_envs=0), "num_envs is 0"),

@@ -101,7 +101,7 @@ def test_more_environments_take_more_memory() -> None:
     def trial(num_envs: int) -> Trial:
         return run_trial(
             Request(
-                env_id="CartPole-v1",
+                id="CartPole-v1",
                 env_options={},
                 policy="random",
                 device="cpu",
@@ -168,7 +168,7 @@ def test_memory_of_worlds_is_counted() -> None:
     def trial(njmax: int) -> Trial:
         return run_trial(
             Request(
-                env_id="InvertedPendulum-v5",
+                id="InvertedPendulum-v5",
                 env_options={"njmax": njmax},
                 policy="8x8",
                 device="cpu-emulation",

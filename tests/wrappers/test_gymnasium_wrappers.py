@@ -31,7 +31,7 @@ NUM_ENVS = 5
 
 
 def arguments(env_id: str, mode: str, **wrappers: Any) -> dict[str, Any]:
-    return {"env_id": env_id, "num_envs": NUM_ENVS, "seed": SEED, "autoreset_mode": mode,
+    return {"id": env_id, "num_envs": NUM_ENVS, "seed": SEED, "autoreset_mode": mode,
             "max_episode_steps": LIMIT, "num_threads": 2, **wrappers}  # fmt: skip
 
 

@@ -20,11 +20,11 @@ from rollouts import (
     SpecError,
 )
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from rollouts.distributed import PolicySpec
-from rollouts.distributed.statistics import SharedStatistics
-from rollouts.distributed.weights import WeightStore
-from rollouts.distributed.worker_config import WorkerConfig
 from rollouts.policy import TorchPolicy
+from rollouts.workers import PolicySpec
+from rollouts.workers.statistics import SharedStatistics
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
 
 NORMALIZED: dict[str, Any] = {"normalize_observation": {"clip": 10.0}, "normalize_reward": True}
 FRAMES: dict[str, Any] = {"time_aware": "fraction", "frame_stack": 3, "rescale_action": True}
@@ -137,7 +137,7 @@ def test_what_travels_between_workers_and_learner_survives_pickling() -> None:
     with pool(**NORMALIZED) as probe:
         weights = policy_of(probe).weights()
     config = WorkerConfig(
-        env_id="Pendulum-v1", num_envs=4, rollout_length=8,
+        id="Pendulum-v1", num_envs=4, rollout_length=8,
         num_threads=1, seed=2, env_options=NORMALIZED,
     )  # fmt: skip
     workers = [RolloutWorker(replace(config, worker_id=w), make_policy) for w in range(2)]
@@ -177,7 +177,7 @@ def test_checkpoints_of_the_examples_hold_statistics(tmp_path: Any) -> None:
 
     learner, fresh = Learner(), Learner()
     learner.statistics = RunningStatistics(np.arange(6.0).reshape(2, 3), np.full((2, 3), 2.5), 17.0)
-    saved = Checkpoint(env_id="Ant-v5", weights={}, program="", training=learner.state())
+    saved = Checkpoint(id="Ant-v5", weights={}, program="", training=learner.state())
     save_checkpoint(tmp_path, saved)
     fresh.load_state(dict(load_checkpoint(tmp_path).training))
     np.testing.assert_array_equal(fresh.statistics.mean, learner.statistics.mean)

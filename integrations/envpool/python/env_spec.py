@@ -49,7 +49,7 @@ class EnvSpec:
         self.task = task
         self.id = task.task_id
         self.reward_threshold = task.config["reward_threshold"]
-        native = rollouts.env_spec(task.env_id, **task.env_options)
+        native = rollouts.env_spec(task.id, **task.env_options)
         self.native_observation_space = native.single_observation_space
         dicts = dict_observations(task)
         self.gymnasium_observation_space: spaces.Space[Any] = (
@@ -145,7 +145,7 @@ def in_package(space: spaces.Space[Any], package: Any) -> Any:
 
 def is_atari(spec: EnvSpec) -> bool:
     """Whether the environment is one of ALE's games."""
-    return bool(spec.task.env_id.startswith(PREFIX))
+    return bool(spec.task.id.startswith(PREFIX))
 
 
 def _numbers(dtype: Any) -> ArraySpec:

@@ -17,9 +17,9 @@ from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
 
 from rollouts.batch import StepBatch
 from rollouts.checks import seed_list
+from rollouts.envs.native import NativeEngine
+from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.pool.native import NativeEngine
-from rollouts.pool.vector_env import VectorEnv
 
 Array = npt.NDArray[Any]
 
@@ -40,7 +40,7 @@ class EnvPoolMixin(abc.ABC):
         seed, self._first_seeds = first_seeds(config)
         limit = config["max_episode_steps"]
         engine = NativeEngine(
-            spec.task.env_id,
+            spec.task.id,
             config["num_envs"],
             batch_size=config["batch_size"],
             num_threads=num_threads(config),

@@ -13,12 +13,12 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.cluster.bundles import Bundles
-from rollouts.cluster.futures import as_future
-from rollouts.cluster.ray_session import RaySession, RemotePayload, check_connected
 from rollouts.replay.on_ray.mailbox import NAMESPACE, shard_error
 from rollouts.replay.shards.shard import ShardConfig, ShardHandle
 from rollouts.support.same_release import make_check
+from rollouts.workers.on_ray.bundles import Bundles
+from rollouts.workers.on_ray.futures import as_future
+from rollouts.workers.on_ray.ray_session import RaySession, RemotePayload, check_connected
 
 ray: Any = _typed_ray
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.cluster.futures import as_future
 from rollouts.errors import ClosedError, RolloutsError, WorkerError
 from rollouts.replay.clients.asking import Ask, UnreachableError
 from rollouts.replay.shards.shard import FragmentLostError, ShardLostError
+from rollouts.workers.on_ray.futures import as_future
 
 ray: Any = _typed_ray
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of ReplayService: what runs in a shard, and what the driver knows of its shards.
 
-shard.py      a shard's buffer, and the calls that it answers; `rollouts.distributed` hosts it
+shard.py      a shard's buffer, and the calls that it answers; `rollouts.workers` hosts it
 options.py    what each shard takes, as users give it
 keys.py       keys of items that say in which incarnation of which shard they are
 joining.py    how many items each shard draws, and their batches as one

@@ -31,7 +31,7 @@ from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
-    from rollouts.cluster.coordinator import RolloutCoordinator
+    from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
 T = TypeVar("T")
 Array = NDArray[Any]

@@ -276,7 +276,7 @@ def test_sequences_and_transitions_share_steps_and_are_never_torn(start: Start) 
 def test_fragment_whose_arrays_are_lost_is_counted_and_leaves_no_seam(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rollouts.cluster.ray_session import RemotePayload
+    from rollouts.workers.on_ray.ray_session import RemotePayload
 
     coordinator, replay = start()
     sample_until(replay, has_sizes(100))

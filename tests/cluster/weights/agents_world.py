@@ -12,8 +12,8 @@ from learner_actors import start_by_value
 
 import rollouts
 from rollouts import FaultPolicy, MultiAgentRollout, RolloutCoordinator, WeightTransport
-from rollouts.distributed import Fragment
-from rollouts.distributed.weights import WeightStore
+from rollouts.workers import Fragment
+from rollouts.workers.weights import WeightStore
 
 ENV_ID = "simple_tag_v3"
 GROUPS = {group.name: group for group in rollouts.env_spec(ENV_ID).groups}

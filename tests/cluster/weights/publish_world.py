@@ -13,7 +13,7 @@ from counter_world import CounterCollector, StepChecker
 from learner_actors import start_by_value
 
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator, WeightTransport
-from rollouts.distributed.weights import WeightStore
+from rollouts.workers.weights import WeightStore
 
 # the time after which a test hangs
 LIMIT_S = 300.0

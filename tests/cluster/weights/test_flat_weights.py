@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rollouts.cluster.flat_weights import _on_device, lay_out, pack, unpack
-from rollouts.distributed.weight_transport import from_stored, narrowed, to_host
+from rollouts.workers.on_ray.flat_weights import _on_device, lay_out, pack, unpack
+from rollouts.workers.weight_transport import from_stored, narrowed, to_host
 
 DTYPES = ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
 

@@ -146,7 +146,7 @@ def test_the_first_step_without_reset_is_one() -> None:
 def test_atari_options_are_translated_and_defaults_are_envpools() -> None:
     pytest.importorskip("ale_py", reason="Atari games need ale-py")
     spec = envpool.make_spec("Breakout-v5", frame_skip=2, gray_scale=False, img_height=64)
-    assert spec.task.env_id == "ALE/Breakout-v5"
+    assert spec.task.id == "ALE/Breakout-v5"
     assert spec.task.env_options["frameskip"] == 2
     assert spec.task.env_options["repeat_action_probability"] == 0.0
     assert spec.task.env_options["reward_clipping"] is False

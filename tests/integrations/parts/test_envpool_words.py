@@ -45,7 +45,7 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_given_is_envpool_s_default() -> None:
     task = read_task("CartPole-v1", {})
-    assert task.env_id == task.task_id == "CartPole-v1" and not task.is_atari
+    assert task.id == task.task_id == "CartPole-v1" and not task.is_atari
     assert task.config["num_envs"] == task.config["batch_size"] == 1
     assert task.config["seed"] == 42 and task.config["max_episode_steps"] == 500
     assert task.config["reward_threshold"] == 475
@@ -68,7 +68,7 @@ def test_what_is_given_stands_in_the_order_of_the_defaults() -> None:
 )
 def test_ids_are_found_in_any_case_and_by_their_old_names(task_id: str, env_id: str) -> None:
     task = read_task(task_id, {})
-    assert (task.task_id, task.env_id) == (task_id, env_id)
+    assert (task.task_id, task.id) == (task_id, env_id)
 
 
 def test_an_episode_without_a_limit_has_envpool_s() -> None:

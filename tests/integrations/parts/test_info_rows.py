@@ -16,7 +16,7 @@ from rollouts.integrations.shared.hosted_env import HostedEnv, MakeHosted, Missi
 from rollouts.integrations.shared.info_rows import info_rows
 from rollouts.integrations.shared.missing import needs
 
-from rollouts.env_fns.infos import merge_infos
+from rollouts.envs.hosted.infos import merge_infos
 from rollouts.errors import EngineError
 
 values = st.one_of(

@@ -29,8 +29,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecMonitor
 
 import rollouts
-from rollouts.distributed import PolicySpec
 from rollouts.errors import SpecError
+from rollouts.workers import PolicySpec
 
 
 class Rows(RolloutBuffer):
@@ -162,7 +162,7 @@ def test_small_policies_leave_a_gpu_for_the_pools_threads() -> None:
 def test_workers_compute_natively_what_can_be_read() -> None:
     model = make_model(env=RolloutsVecEnv("CartPole-v1", 4))
     spec = PolicySpec(
-        env_id="CartPole-v1", single_observation_space=model.observation_space,
+        id="CartPole-v1", single_observation_space=model.observation_space,
         single_action_space=model.action_space, num_envs=4, env_id_offset=0, worker_id=0,
         incarnation=0, seed=5,
     )  # fmt: skip

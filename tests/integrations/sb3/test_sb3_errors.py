@@ -21,7 +21,7 @@ import ray
 from rollouts.integrations.sb3 import RolloutsDQN, RolloutsPPO, RolloutsVecEnv
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rollouts.distributed import FaultPolicy
+from rollouts.workers import FaultPolicy
 
 # without a CPU a worker is given up after this time
 OPTIONS = {"faults": FaultPolicy(max_restarts=0, start_timeout_s=60.0)}

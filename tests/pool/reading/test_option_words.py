@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollouts.envs.options import first_options, read_options
+from rollouts.envs.registry import close_ids, env_spec, is_env_id, resolve
+from rollouts.envs.unknown_option import did_you_mean, unknown_option
 from rollouts.errors import DTypeError, SpecError
 from rollouts.own_model.options import PortableFunction, is_own_model, split_functions
-from rollouts.pool.options import first_options, read_options
-from rollouts.pool.registry import close_ids, env_spec, is_env_id, resolve
-from rollouts.pool.unknown_option import did_you_mean, unknown_option
 
 HEADER = "envs/classic/cart_pole.h"
 
@@ -206,7 +206,7 @@ def test_the_own_model_is_one_id_alone(env_id: Any, expected: bool) -> None:
 
 
 def test_the_own_model_is_in_no_mixed_pool() -> None:
-    with pytest.raises(SpecError, match='pass env_id="MuJoCo-v0" and num_envs=2; xml_file may'):
+    with pytest.raises(SpecError, match='pass id="MuJoCo-v0" and num_envs=2; xml_file may'):
         is_own_model(["Ant-v5", "MuJoCo-v0"])
 
 
@@ -229,7 +229,7 @@ def test_nothing_is_close_to_nonsense() -> None:
     with pytest.raises(SpecError) as caught:
         resolve("zzzzqqqq", None, {})
     assert str(caught.value) == (
-        "unknown env_id 'zzzzqqqq'. `rollouts.env_ids()` or the command `rollouts envs` lists all "
+        "unknown id 'zzzzqqqq'. `rollouts.env_ids()` or the command `rollouts envs` lists all "
         "of them."
     )
 
@@ -237,7 +237,7 @@ def test_nothing_is_close_to_nonsense() -> None:
 def test_ids_are_those_listed_and_the_own_model() -> None:
     assert is_env_id("CartPole-v1") and is_env_id("MuJoCo-v0")
     assert not any(map(is_env_id, ("cartpole-v1", "", None, 3)))
-    with pytest.raises(SpecError, match="env_id must be a str such as 'CartPole-v1', got 3"):
+    with pytest.raises(SpecError, match="id must be a str such as 'CartPole-v1', got 3"):
         resolve(3, None, {})  # type: ignore[arg-type]
 
 

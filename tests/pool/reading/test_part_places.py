@@ -12,9 +12,9 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollouts.envs.observation_parts import ObservationParts
+from rollouts.envs.stats import PoolStats, TimePercentiles
 from rollouts.errors import SpecError
-from rollouts.pool.observation_parts import ObservationParts
-from rollouts.pool.stats import PoolStats, TimePercentiles
 from rollouts.specs import EnvSpec, space_from_native
 
 PARTS = (("vel", (2,)), ("arm", (2, 3)), ("height", ()), ("grip", (1,)))

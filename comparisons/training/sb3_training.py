@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers of Stable-Baselines3: `learn` with the algorithms' default arguments.
+
+"rollouts" is ours as a user gets it, "rollouts-torch" the same with gradient steps by torch, the
+others are stock over their own VecEnvs, with torch's threads as torch sets them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rollouts.integrations.sb3 import (
+    RolloutsA2C,
+    RolloutsDQN,
+    RolloutsPPO,
+    RolloutsSAC,
+    RolloutsTD3,
+    RolloutsVecEnv,
+)
+from rollouts.integrations.shared.missing import needs
+
+from comparisons.training.whole_trainings import Task, TrainingResult, Trainer
+
+try:
+    from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+except ImportError as error:
+    raise needs("sb3", error) from error
+
+_ALGORITHMS: dict[str, tuple[Any, Any]] = {
+    "ppo": (RolloutsPPO, PPO),
+    "a2c": (RolloutsA2C, A2C),
+    "dqn": (RolloutsDQN, DQN),
+    "sac": (RolloutsSAC, SAC),
+    "td3": (RolloutsTD3, TD3),
+}
+
+
+def _trainer(
+    algorithm: Callable[..., Any], make_env: Callable[[Task], Any], **settings: Any
+) -> Trainer:
+    def train(task: Task) -> TrainingResult:
+        env = make_env(task)
+        try:
+            model = algorithm("MlpPolicy", env, seed=task.seed, device="cpu", **settings)
+            started = time.perf_counter()
+            model.learn(total_timesteps=task.total_steps)
+            seconds = time.perf_counter() - started
+        finally:
+            env.close()
+        returns = [one["r"] for one in model.ep_info_buffer or ()]
+        mean = float(np.mean(returns)) if returns else math.nan
+        return TrainingResult(seconds, int(model.num_timesteps), mean)
+
+    return train
+
+
+def _pool(task: Task) -> Any:
+    return RolloutsVecEnv(task.id, task.num_envs, seed=task.seed)
+
+
+def _dummy(task: Task) -> Any:
+    return make_vec_env(task.id, task.num_envs, seed=task.seed, vec_env_cls=DummyVecEnv)
+
+
+def _subproc(task: Task) -> Any:
+    return make_vec_env(
+        task.id,
+        task.num_envs,
+        seed=task.seed,
+        vec_env_cls=SubprocVecEnv,
+        # else every process imports torch anew
+        vec_env_kwargs={"start_method": "fork"},
+    )
+
+
+def _trainers(ours: Any, stock: Any) -> dict[str, Trainer]:
+    found = {"rollouts": _trainer(ours, _pool)}
+    if hasattr(ours, "learner_engine"):
+        found["rollouts-torch"] = _trainer(ours, _pool, train_engine="torch")
+    return found | {"sb3-dummy": _trainer(stock, _dummy), "sb3-subproc": _trainer(stock, _subproc)}
+
+
+TRAINERS = {name: _trainers(*classes) for name, classes in _ALGORITHMS.items()}

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole trainings: a library's algorithm over our pool and as the library has it.
+
+What is measured is what a user waits for: environments, collecting and gradient steps, from the
+first step to the last. The mean return at the end says that all learned alike. Trainers of a
+library lie in the module of its name beside this one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from comparisons.report.rows import Row, row_of
+from rollouts.errors import EngineError, SpecError
+
+# the libraries, and the extras that install them
+LIBRARIES = {"sb3": "sb3", "rllib": "rllib"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Task: what every trainer of a comparison does.
+
+    Attributes:
+      algorithm: A name of the library's module, such as "ppo".
+      id: An id that `rollouts.make_vec` and `gymnasium.make` have.
+      num_envs: Environments that one process or pool steps.
+      total_steps: Env-steps of a training; the last rollout is made whole.
+      seed: Seed of environments, networks and actions.
+    """
+
+    algorithm: str
+    id: str
+    num_envs: int
+    total_steps: int
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """TrainingResult: what one training took.
+
+    Attributes:
+      seconds: From the first env-step to the end of the last gradient step.
+      env_steps: Env-steps made.
+      mean_return: Mean return of the last training episodes; NaN where none ended.
+    """
+
+    seconds: float
+    env_steps: int
+    mean_return: float
+
+
+class Trainer(Protocol):
+    """Trains once, in this process."""
+
+    def __call__(self, task: Task) -> TrainingResult:
+        """Makes environments and an agent, trains it, and closes both."""
+        ...
+
+
+def measure_training(
+    library: str,
+    task: Task,
+    *,
+    peers: Sequence[str] = (),
+    repeats: int,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Row]:
+    """Trains with each trainer of a library, with the same seeds, in turns.
+
+    Args:
+      library: One of `LIBRARIES`.
+      task: What is trained; repeats have its seed and those after it.
+      peers: Names of trainers beside "rollouts"; empty: all there are.
+      repeats: Trainings of each.
+      on_progress: Called with a short line before each training.
+
+    Returns:
+      Rows of env-steps per second of the whole training, and of mean returns.
+
+    Raises:
+      EngineError: The library is missing.
+      SpecError: No such library, algorithm or peer.
+    """
+    trainers = _chosen(_trainers(library, task.algorithm), peers)
+    found: dict[str, list[TrainingResult]] = {name: [] for name in trainers}
+    for repeat in range(repeats):
+        one = replace(task, seed=task.seed + repeat)
+        names = list(trainers)
+        # each is first once: what a process does the first time is nobody's alone
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+            if on_progress:
+                on_progress(f"{name}: seed {one.seed}")
+            found[name].append(trainers[name](one))
+    case = f"{task.algorithm} on {task.id}, {task.num_envs} envs, {task.total_steps} steps"
+    rates = [
+        row_of(case, name, [each.env_steps / each.seconds for each in of], "env-steps/s")
+        for name, of in found.items()
+    ]
+    returns = [
+        row_of(f"{case}, at the end", name, [each.mean_return for each in of], "mean return")
+        for name, of in found.items()
+    ]
+    return rates + returns
+
+
+def _trainers(library: str, algorithm: str) -> dict[str, Trainer]:
+    """The trainers of an algorithm by name, ours first."""
+    if library not in LIBRARIES:
+        raise SpecError(f"library is {library!r}, expected one of {', '.join(LIBRARIES)}")
+    try:
+        module: Any = importlib.import_module(f"comparisons.training.{library}_training")
+    except ImportError as error:
+        raise EngineError(
+            f"{library} is missing: pip install 'rollouts[{LIBRARIES[library]}]' ({error})"
+        ) from error
+    algorithms: Mapping[str, dict[str, Trainer]] = module.TRAINERS
+    if algorithm not in algorithms:
+        raise SpecError(
+            f"algorithm is {algorithm!r}, expected one of {library}'s: {', '.join(algorithms)}"
+        )
+    return algorithms[algorithm]
+
+
+def _chosen(trainers: dict[str, Trainer], peers: Sequence[str]) -> dict[str, Trainer]:
+    unknown = [name for name in peers if name not in trainers]
+    if unknown:
+        raise SpecError(f"no peer {unknown[0]!r}: there are {', '.join(list(trainers)[1:])}")
+    kept = {"rollouts", *peers} if peers else {*trainers}
+    return {name: trainer for name, trainer in trainers.items() if name in kept}

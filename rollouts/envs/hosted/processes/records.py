@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host and its processes tell each other beside arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from rollouts.envs.hosted.processes import identity
+from rollouts.envs.hosted.processes.failures import Failure
+
+EnvFn = Callable[[], gymnasium.Env[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process is told at its start.
+
+    Attributes:
+      index: Which of the processes it is.
+      first: Index of its first environment.
+      env_id_offset: Of the whole host.
+      seed: Base of the seeds of environments that are made again; None: from the system.
+      incarnation: How many processes did this work before.
+      autoreset_mode: Of the host.
+      reports_each: Whether the host is told of every environment that is done, and not of all.
+      host_pid: Process id of the host.
+    """
+
+    index: int
+    first: int
+    env_id_offset: int
+    seed: int | None
+    incarnation: int
+    autoreset_mode: AutoresetMode
+    reports_each: bool
+    host_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a process tells of its environments once they are made.
+
+    Attributes:
+      observation_spaces, action_spaces: The different ones.
+      observation_space_of: Per environment, which of them.
+      metadata, render_mode: Of the first environment.
+    """
+
+    observation_spaces: list[gymnasium.Space[Any]]
+    observation_space_of: list[int]
+    action_spaces: list[gymnasium.Space[Any]]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+@dataclass(slots=True)
+class Record:
+    """What a row has beside shared arrays.
+
+    Attributes:
+      index: Of the environment, in the host.
+      info: Of the observation that the row shows.
+      final_info: Of the step that ended an episode (same-step autoreset).
+      objects, final_objects: Observations' leaves that are no arrays, in order.
+      final_exact: The final observation itself, where it is not just the one shared array.
+      failure: Why the row is cut short.
+    """
+
+    index: int
+    info: dict[str, Any] = field(default_factory=dict)
+    final_info: dict[str, Any] = field(default_factory=dict)
+    objects: tuple[Any, ...] = ()
+    final_objects: tuple[Any, ...] = ()
+    final_exact: tuple[Any, ...] = ()
+    failure: Failure | None = None
+
+    def pickled(self) -> tuple[int, bytes]:
+        """The index and the rest, which may fail to pickle or, on the other side, to unpickle."""
+        fields = (
+            self.info,
+            self.final_info,
+            self.objects,
+            self.final_objects,
+            self.final_exact,
+            self.failure,
+        )
+        try:
+            return self.index, identity.dumps_for_host(fields)
+        except Exception as error:
+            # the row stands as it is; only what came with it is lost
+            return Record(self.index, failure=_lost("pickled", error)).pickled()
+
+    @classmethod
+    def unpickled(cls, index: int, data: bytes) -> Record:
+        """Reads what `pickled` returned."""
+        try:
+            return cls(index, *pickle.loads(data))
+        except Exception as error:
+            return cls(index, failure=_lost("unpickled", error))
+
+
+def _lost(done: str, error: Exception) -> Failure:
+    """Of what came with a row; pickle's own words say of few errors what was tried."""
+    failure = Failure.of(error)
+    what = f"its info or observation cannot be {done} on the way between processes"
+    return dataclasses.replace(failure, message=f"{what}: {failure.message}")

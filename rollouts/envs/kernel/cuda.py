@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`CudaKernel`: a kernel compiled by NVRTC for the card that is there, launched on torch's stream.
+
+The only code that calls CUDA, through `cuda.bindings` (extra `cuda`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import re
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rollouts.envs.kernel.kernel_source import KernelSource
+from rollouts.envs.kernel.launch_args import Launch
+from rollouts.errors import EngineError, SpecError
+from rollouts.own_env.cache import cache_folder, find_or_make
+
+_CUBIN = "kernel.cubin"
+_ALWAYS_ALLOWED = 48 * 1024  # bytes of shared memory that a kernel need not ask for
+_INSTALL = "pip install 'rollouts[cuda]'"
+
+
+class CudaKernel:
+    """A kernel of one device; `num_launches` counts its launches."""
+
+    def __init__(self, source: KernelSource, device: torch.device) -> None:
+        """Compiles it, or takes it from the cache, and loads it.
+
+        Raises:
+          EngineError: No GPU, driver or `cuda.bindings`. SpecError: NVRTC refuses the text.
+        """
+        if not torch.cuda.is_available():
+            raise EngineError(
+                "device='cuda' needs an NVIDIA GPU, its driver and a build of torch with CUDA, and "
+                "torch finds none (torch.cuda.is_available() is False): leave device out for the "
+                "C++ pool; device='cpu-emulation' runs the GPU's kernels on the CPU, for tests"
+            )
+        self._driver = _bindings("driver")
+        self._device = device
+        # torch makes the context that everything below is in
+        with torch.cuda.device(device):
+            torch.cuda.current_stream()
+            torch.zeros(1, device=device)
+            major, minor = torch.cuda.get_device_capability(device)
+            self._context = self._check(self._driver.cuCtxGetCurrent())
+            cubin = compile_cubin(source, f"sm_{major}{minor}")
+            self._loaded = _load(self._driver, cubin, device.index, source.entries)
+        self._params = (ctypes.c_void_p * 1)()
+        self._lock = threading.Lock()
+        attributes = self._driver.CUdevice_attribute
+        self.most_shared_bytes = int(
+            self._check(
+                self._driver.cuDeviceGetAttribute(
+                    attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device.index
+                )
+            )
+        )
+        self.num_launches = 0
+
+    def launch(
+        self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
+    ) -> None:
+        """Puts it on torch's current stream and returns; what `args` points to must stay."""
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        entry = self._loaded.entries[-1 if args.takes_many_steps else 0]
+        with self._lock, torch.cuda.device(self._device):
+            # a thread whose first call of CUDA this is has none, and torch gives it none
+            if not int(self._check(self._driver.cuCtxGetCurrent())):
+                self._check(self._driver.cuCtxSetCurrent(self._context))
+            self._loaded.allow(shared_bytes)
+            # the driver copies the arguments before it returns
+            self._params[0] = ctypes.addressof(args)
+            launched = self._driver.cuLaunchKernel(
+                entry,
+                *(num_blocks, 1, 1),
+                *(num_threads, 1, 1),
+                shared_bytes,
+                stream,
+                ctypes.addressof(self._params),
+                0,
+            )
+        self._check(launched)
+        self.num_launches += 1
+
+    def _check(self, result: tuple[Any, ...]) -> Any:
+        return _checked(self._driver, result)
+
+
+def _checked(driver: Any, result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        raise EngineError(f"CUDA: {(text or str(status).encode()).decode()}")
+    return values[0] if values else None
+
+
+class Loaded:
+    """A cubin's functions on a device, which all pools have in common whose kernel it is."""
+
+    def __init__(self, driver: Any, image: bytes, entries: tuple[str, ...]) -> None:
+        """Loads it on the current device."""
+        self._driver = driver
+        module = _checked(driver, driver.cuModuleLoadData(image))
+        self.entries = [
+            _checked(driver, driver.cuModuleGetFunction(module, name.encode())) for name in entries
+        ]
+        self._lock = threading.Lock()
+        self._allowed_bytes = _ALWAYS_ALLOWED
+
+    def allow(self, shared_bytes: int) -> None:
+        """Lets a block share so much memory; what another pool was allowed, it still is."""
+        attributes = self._driver.CUfunction_attribute
+        most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        with self._lock:
+            if shared_bytes <= self._allowed_bytes:
+                return
+            for one in self.entries:
+                _checked(self._driver, self._driver.cuFuncSetAttribute(one, most, shared_bytes))
+            self._allowed_bytes = shared_bytes
+
+
+@functools.cache
+def _load(driver: Any, cubin: Path, device: int, entries: tuple[str, ...]) -> Loaded:
+    """Those of the current device, loaded once for all pools."""
+    return Loaded(driver, cubin.read_bytes(), entries)
+
+
+def compile_cubin(source: KernelSource, arch: str) -> Path:
+    """Compiles a kernel for `arch`, such as "sm_90"; needs no GPU.
+
+    Raises:
+      EngineError: NVRTC is missing. SpecError: It refuses the text, with file and line.
+    """
+    nvrtc = _bindings("nvrtc")
+    options, where = _options(source, arch)
+
+    def make(folder: Path) -> None:
+        (folder / _CUBIN).write_bytes(_run_nvrtc(nvrtc, source, [*options, *where])[0])
+
+    status, *version = nvrtc.nvrtcVersion()
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise EngineError(f"NVRTC does not start ({status}): {_INSTALL}")
+    parts = [source.digest, *options, repr(version)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return find_or_make(cache_folder("cuda"), key, _CUBIN, make)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUsage:
+    """What a thread of a kernel takes.
+
+    Attributes:
+      registers: Of 32 bits.
+      stack_bytes: Of local memory, spilled registers among them.
+      spill_bytes: Stores and loads of spilled registers in the kernel's text.
+    """
+
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+
+
+def kernel_usage(source: KernelSource, arch: str) -> dict[str, KernelUsage]:
+    """Entry -> what the compiler says of it; needs no GPU.
+
+    Raises:
+      As `compile_cubin`.
+    """
+    options, where = _options(source, arch)
+    log = _run_nvrtc(_bindings("nvrtc"), source, [*options, *where, "--ptxas-options=-v"])[1]
+    usage = {}
+    for entry in source.entries:
+        text = log.partition(f"Compiling entry function '{entry}'")[2]
+        registers = re.search(r"Used (\d+) registers", text)
+        stack = re.search(r"(\d+) bytes cumulative stack", text)
+        spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
+        if registers is None or spilled is None:
+            raise EngineError(f"NVRTC does not say what {entry} takes: {log[-500:]}")
+        usage[entry] = KernelUsage(
+            int(registers[1]),
+            int(stack[1]) if stack else 0,
+            int(spilled[1]) + int(spilled[2]),
+        )
+    return usage
+
+
+def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
+    """What changes the code, and where headers are."""
+    options = [
+        "--std=c++20",
+        f"--gpu-architecture={arch}",
+        # sums as on the host
+        "--fmad=false",
+        # functions for the host alone, such as VisitConfig, carry no annotation
+        "--device-as-default-execution-space",
+    ]
+    return options, [f"--include-path={folder}" for folder in source.include_dirs]
+
+
+def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> tuple[bytes, str]:
+    """The cubin, and what the compiler said."""
+
+    def check(result: tuple[Any, ...]) -> Any:
+        status, *values = result
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise EngineError(f"NVRTC: {status}")
+        return values[0] if values else None
+
+    program = check(nvrtc.nvrtcCreateProgram(source.text.encode(), b"kernel.cu", 0, [], []))
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(
+            program, len(options), [option.encode() for option in options]
+        )
+        log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+        check(nvrtc.nvrtcGetProgramLog(program, log))
+        text = log.rstrip(b"\0 ").decode()
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise SpecError(f"{source.name} does not compile for a GPU:\n{source.explain(text)}")
+        cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
+        check(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return bytes(cubin), text
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _bindings(name: str) -> Any:
+    try:
+        module = importlib.import_module(f"cuda.bindings.{name}")
+        if name == "nvrtc":
+            _load_builtins(*module.nvrtcVersion()[1:])
+        return module
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise EngineError(f"pools on a GPU need cuda.bindings ({reason}): {_INSTALL}") from error
+
+
+@functools.cache
+def _load_builtins(major: int, minor: int) -> None:
+    """Loads libnvrtc-builtins from the folder of the NVRTC that this process has loaded.
+
+    NVRTC opens the library by its name alone when it first compiles. In CUDA 13.0's wheel it does
+    not find it, if torch has loaded NVRTC before cuda.bindings could.
+    """
+    with suppress(OSError):
+        maps = Path("/proc/self/maps").read_text()
+        found = re.search(r"(/.*)/libnvrtc\.so[.\d]*$", maps, re.MULTILINE)
+        if found is not None:
+            ctypes.CDLL(f"{found[1]}/libnvrtc-builtins.so.{major}.{minor}")

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`EnvArrays`: everything a pool of a GPU knows of its environments, as tensors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rollouts import _native
+from rollouts.envs.kernel.clocks import Clocks
+from rollouts.envs.kernel.launch_args import EnvLaunch, EpisodeTotals, Launch, WorldLaunch
+from rollouts.envs.options import Columns
+from rollouts.errors import SpecError
+
+Array = npt.NDArray[Any]
+
+
+class EnvArrays(Clocks, ABC):
+    """Clocks, options and states of N environments; kernels get their addresses."""
+
+    def __init__(
+        self,
+        native_id: str,
+        num_envs: int,
+        device: torch.device,
+        env_id_offset: int,
+        facts: dict[str, Any],
+    ) -> None:
+        """Makes them; `facts` are `_native.device_facts` of the environments."""
+        super().__init__(num_envs, device, env_id_offset)
+        self.native_id, self._facts = native_id, facts
+        self.options: Columns = {}
+        self._configs = torch.empty(0)
+        self._config_stride = 0
+        self._allocate()
+
+    @abstractmethod
+    def _allocate(self) -> None:
+        """Makes the arrays of states."""
+
+    def set_options(self, columns: Columns) -> None:
+        """Has all environments take these options; what is not named is at its default.
+
+        What was one value for all and is so again stays at its address.
+
+        Raises:
+          SpecError: As the C++ pool does.
+        """
+        facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
+        self._configs = self._renewed(self._configs, facts["configs"])
+        self._config_stride = int(len(facts["configs"]) > facts["config_bytes"])
+        self._facts = facts
+        self.options = columns
+
+    def _renewed(self, before: Tensor, data: bytes) -> Tensor:
+        # of nothing there is no tensor
+        now = torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8)
+        return before.copy_(now) if before.shape == now.shape else now.to(self.device)
+
+    def fill(self, launch: Launch) -> None:
+        """Writes the addresses of the arrays into what a kernel gets."""
+        launch.num_envs = self.num_envs
+        launch.configs = self._configs.data_ptr()
+        launch.config_stride = self._config_stride
+        launch.clock = self.columns()
+        launch.totals = EpisodeTotals(**{name: one.data_ptr() for name, one in self.totals.items()})
+        launch.fault = self.fault.data_ptr()
+
+    @property
+    @abstractmethod
+    def moved_bytes(self) -> int:
+        """Of an environment's state and clock that a step reads and writes."""
+
+    def save(self, rows: Sequence[int]) -> list[bytes]:
+        """Saved states, as the C++ pool's, which it can load."""
+        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
+        clocks = np.zeros(len(rows), _native.CLOCK_DTYPE)
+        for name, column in self.clock.items():
+            clocks[name] = column[index].cpu().numpy().view(clocks[name].dtype)
+        return self._seal(rows, index, clocks)
+
+    def load(self, rows: Sequence[int], states: list[bytes]) -> None:
+        """Takes over what `save` or a C++ pool's get_state returned.
+
+        Raises:
+          SpecError: A state of another environment, or damaged. Nothing has changed then.
+        """
+        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
+        clocks = self._open(rows, index, states)
+        for name, column in self.clock.items():
+            if name != "env_id":
+                column[index] = _as_tensor(clocks[name], column.dtype).to(self.device)
+
+    @abstractmethod
+    def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
+        """The states of `rows`, which is `index` too, with these clocks."""
+
+    @abstractmethod
+    def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
+        """Takes over what is in the states but their clocks, which it returns."""
+
+
+class LightArrays(EnvArrays):
+    """Light environments: (words, N) int32 of states, field by field."""
+
+    def _allocate(self) -> None:
+        self.states = self._zeros((self._facts["state_fields"], self.num_envs), torch.int32)
+
+    def fill(self, launch: Launch) -> None:
+        assert isinstance(launch, EnvLaunch)
+        super().fill(launch)
+        launch.states = self.states.data_ptr()
+
+    @property
+    def moved_bytes(self) -> int:
+        # a step that draws nothing leaves the rest of its clock alone
+        clock = sum(
+            self.clock[name].itemsize for name in ("elapsed_steps", "episode_return", "ended")
+        )
+        return 2 * (4 * self.states.shape[0] + clock)
+
+    def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
+        words = self.states[:, index].cpu().numpy()
+        fields = words.view(np.float32) if self._facts["real_state"] else words
+        return _native.seal_states(
+            self.native_id,
+            dict(self.options),
+            self.num_envs,
+            list(rows),
+            clocks,
+            fields.T.astype(np.float64),
+        )
+
+    def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
+        clocks, fields = _native.open_states(
+            self.native_id, dict(self.options), self.num_envs, list(rows), states
+        )
+        dtype: npt.DTypeLike = np.float32 if self._facts["real_state"] else np.int32
+        words = np.ascontiguousarray(fields.T).astype(dtype).view(np.int32)
+        self.states[:, index] = torch.from_numpy(words).to(self.device)
+        return clocks
+
+
+class WorldArrays(EnvArrays):
+    """Worlds of agents: (N, world_bytes) uint8, each as in the C++ pool."""
+
+    def _allocate(self) -> None:
+        facts = self._facts
+        self.worlds = self._zeros((self.num_envs, facts["world_bytes"]), torch.uint8)
+        self.groups = self._renewed(torch.empty(0), facts["groups"])
+        self._spaces: Any = None
+        # where shared memory has no room for them
+        self._actions = self._zeros((self.num_envs, facts["action_bytes"]), torch.uint8)
+        self._tables = torch.empty(0)
+        self._table_stride = 0
+
+    def set_options(self, columns: Columns) -> None:
+        facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
+        # of the first environment, whose the others' must equal
+        spaces = _native.make_spec(self.native_id, dict(columns))["groups"]
+        if self._spaces not in (None, spaces):
+            changed = [
+                before[0] for before, now in zip(self._spaces, spaces, strict=True) if before != now
+            ]
+            raise SpecError(
+                f"these options change the number of agents or the spaces of {changed}, which a "
+                "pool keeps: make a new one"
+            )
+        if facts["world_bytes"] != self.worlds.shape[1]:
+            raise SpecError(
+                "these options make the state of an environment another size, which a GPU's pool "
+                "keeps: make a new one"
+            )
+        super().set_options(columns)
+        self._spaces = spaces
+        self._tables = self._renewed(self._tables, facts["tables"])
+        self._table_stride = len(facts["tables"]) // 4 // self.num_envs * self._config_stride
+
+    def fill(self, launch: Launch) -> None:
+        assert isinstance(launch, WorldLaunch)
+        super().fill(launch)
+        launch.worlds = self.worlds.data_ptr()
+        launch.world_bytes = self.worlds.shape[1]
+        launch.groups = self.groups.data_ptr()
+        launch.tables = self._tables.data_ptr()
+        launch.table_stride = self._table_stride
+        launch.action_memory = self._actions.data_ptr()
+
+    @property
+    def moved_bytes(self) -> int:
+        clock = sum(one.itemsize for one in self.clock.values())
+        return 2 * (self.worlds.shape[1] + clock)
+
+    def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
+        worlds = self.worlds[index].cpu().numpy()
+        return _native.seal_worlds(self.native_id, dict(self.options), list(rows), clocks, worlds)
+
+    def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
+        clocks, worlds = _native.open_worlds(
+            self.native_id, dict(self.options), list(rows), states, self.worlds.shape[1]
+        )
+        self.worlds[index] = torch.from_numpy(worlds).to(self.device)
+        return clocks
+
+
+def _as_tensor(column: npt.NDArray[Any], dtype: torch.dtype) -> Tensor:
+    kind = torch.empty(0, dtype=dtype).numpy().dtype
+    return torch.from_numpy(np.ascontiguousarray(column).view(kind).copy())

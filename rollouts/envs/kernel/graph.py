@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LaunchGraph`: many launches that are recorded once and started as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from rollouts.envs.kernel.emulation import recording
+from rollouts.errors import SpecError
+
+
+class LaunchGraph(ABC):
+    """Launches whose arguments stay as they are, while what these point to changes.
+
+    The first time they are launched one by one, by which libraries get ready that make memory then;
+    the second time they are recorded.
+    """
+
+    def __init__(self) -> None:
+        """Has recorded nothing."""
+        self._key: Any = None
+        self.is_recorded = False
+
+    def run(self, key: Any, launch: Callable[[], None]) -> None:
+        """Does what `launch()` does.
+
+        Args:
+          key: Equal as long as `launch` launches the same with the same arguments.
+          launch: Launches everything, and nothing that waits for the device.
+
+        Raises:
+          SpecError: `launch` does what a graph cannot.
+        """
+        if key != self._key:
+            # of what did not run to its end nothing is recorded
+            self._key, self.is_recorded = None, False
+            launch()
+            self._key = key
+            return
+        if not self.is_recorded:
+            self._record(launch)
+            self.is_recorded = True
+        self._replay()
+
+    @abstractmethod
+    def _record(self, launch: Callable[[], None]) -> None:
+        """Keeps what is launched, which is not done yet."""
+
+    @abstractmethod
+    def _replay(self) -> None:
+        """Does what was recorded."""
+
+
+class CudaGraph(LaunchGraph):
+    """A CUDA graph; its memory is that of all graphs of `pool`, of which one runs at a time."""
+
+    def __init__(self, device: torch.device, pool: Any, stream: Any) -> None:
+        """Records on a stream of `device`, the same for all graphs of a pool."""
+        super().__init__()
+        self._device, self._pool, self._stream = device, pool, stream
+        self._graph: Any = None
+
+    def _record(self, launch: Callable[[], None]) -> None:
+        before = torch.cuda.current_stream(self._device)
+        self._graph = torch.cuda.CUDAGraph()
+        # torch's own stream for this is of the device that was the first to record; and what other
+        # threads do meanwhile, such as to take memory, is no business of this recording
+        graph = torch.cuda.graph(
+            self._graph,
+            pool=self._pool,
+            stream=self._stream,
+            capture_error_mode="thread_local",
+        )
+        try:
+            # torch leaves its stream for the current one where a recording fails
+            with torch.cuda.device(self._device), torch.cuda.stream(before), graph:
+                launch()
+        except RuntimeError as error:
+            self._end_memory()
+            raise SpecError(
+                "the policy's module does what a CUDA graph cannot record, such as waiting for a "
+                f"number of the device: leave cuda_graph out ({error})"
+            ) from error
+
+    def _end_memory(self) -> None:
+        """Has torch take memory as before, which it does by itself where a recording ends well."""
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+
+    def _replay(self) -> None:
+        self._graph.replay()
+
+
+class HostGraph(LaunchGraph):
+    """What a `CudaGraph` is, of kernels that the host runs."""
+
+    def __init__(self) -> None:
+        """Has recorded nothing."""
+        super().__init__()
+        self._calls: list[Callable[[], None]] = []
+
+    def _record(self, launch: Callable[[], None]) -> None:
+        with recording() as self._calls:
+            launch()
+
+    def _replay(self) -> None:
+        for call in self._calls:
+            call()
+
+
+def make_graphs(device: torch.device, *, emulated: bool) -> Callable[[], LaunchGraph]:
+    """What makes graphs, of which one runs at a time."""
+    if emulated:
+        return HostGraph
+    pool = torch.cuda.graph_pool_handle()
+    stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return lambda: CudaGraph(device, pool, stream)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy's kernel is told, as ctypes has it.
+
+`PolicyLaunch` of native/include/rollouts/policy/policy_kernel.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import ClassVar
+
+from rollouts.envs.kernel.launch_args import ClockColumns, Launch, pointers
+
+
+class Head(ctypes.Structure):
+    """`policy::Head`."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int32),
+        ("deterministic", ctypes.c_bool),
+        ("epsilon", ctypes.c_float),
+        ("damping", ctypes.c_float),
+        ("seed", ctypes.c_uint64),
+    ]
+
+
+class OutputPlace(ctypes.Structure):
+    """Which rows of the scratch memory an output takes."""
+
+    _fields_ = [("row", ctypes.c_int32), ("size", ctypes.c_int32)]
+
+
+class KernelPolicy(ctypes.Structure):
+    """What a policy is."""
+
+    _fields_ = [
+        *pointers("instructions", "params", "nvec", "states", "initial", "bounds"),
+        ("head", Head),
+        ("num_instructions", ctypes.c_int32),
+        ("num_rows", ctypes.c_int32),
+        ("num_elements", ctypes.c_int32),
+        ("num_states", ctypes.c_int32),
+        ("obs_size", ctypes.c_int32),
+        ("state_size", ctypes.c_int32),
+        ("first", OutputPlace),
+        ("second", OutputPlace),
+        ("value", OutputPlace),
+    ]
+
+
+class KernelAgents(ctypes.Structure):
+    """Whose actions they are."""
+
+    _fields_ = [
+        ("num_agents", ctypes.c_int32),
+        ("first_agent", ctypes.c_int32),
+        ("all_agents", ctypes.c_int32),
+    ]
+
+
+class SeenRows(ctypes.Structure):
+    """What came of the last step."""
+
+    _fields_ = pointers(
+        "terminated", "truncated", "active", "ended", "final_obs", "bootstrap_value"
+    )
+
+
+class ChosenRows(ctypes.Structure):
+    """Where the choice of the next actions is written."""
+
+    _fields_ = pointers(
+        "action",
+        "env_action",
+        "low",
+        "high",
+        "log_prob",
+        "value",
+        "entropy",
+        "inputs",
+        "policy_state",
+    )
+
+
+class Fragment(ctypes.Structure):
+    """`rollouts::Fragment<float>` of all rows."""
+
+    _fields_ = [
+        ("steps", ctypes.c_int64),
+        ("envs", ctypes.c_int64),
+        *pointers("reward", "value", "terminated", "truncated", "bootstrap_value", "last_value"),
+        ("row", ctypes.c_int64),
+    ]
+
+
+class ReturnsRows(ctypes.Structure):
+    """Returns of a whole rollout, and by which rule."""
+
+    _fields_ = [
+        ("fragment", Fragment),
+        *pointers("advantage", "target"),
+        ("gamma", ctypes.c_double),
+        ("gae_lambda", ctypes.c_double),
+        ("n", ctypes.c_int64),
+    ]
+
+
+class PolicyLaunch(Launch):
+    """What a launch over rows of a policy does."""
+
+    _fields_: ClassVar = [
+        ("num_rows", ctypes.c_int64),
+        ("policy", KernelPolicy),
+        ("agents", KernelAgents),
+        ("clock", ClockColumns),
+        *pointers("obs", "state", "begins", "scratch"),
+        ("scratch_rows", ctypes.c_int64),
+        ("seen", SeenRows),
+        ("chosen", ChosenRows),
+        *pointers("last_value"),
+        ("returns", ReturnsRows),
+        *pointers("fault"),
+    ]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many threads step a world of agents, and what they keep in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollouts.envs.kernel.kernel import BlockShape
+from rollouts.envs.kernel.launch_args import TeamMemory
+from rollouts.errors import SpecError
+
+_WARP = 32
+_MOST_THREADS = 256  # of a block: what the kernels are compiled for
+_BLOCK_THREADS = 128  # of a block of several teams
+SYSTEM_BYTES = 1024  # of shared memory, which CUDA takes of each block
+_OBS_BYTES = 40 * 1024  # of observations on their way out: more would leave fewer blocks at once
+
+
+@dataclass(frozen=True, slots=True)
+class TeamShape:
+    """A team for each world.
+
+    Attributes:
+      size: Threads of a team.
+      teams: Teams of a block.
+      memory: What is where in a team's shared memory.
+    """
+
+    size: int
+    teams: int
+    memory: TeamMemory
+
+    @property
+    def block(self) -> BlockShape:
+        """Of such teams."""
+        return BlockShape(
+            num_envs=self.teams,
+            num_threads=self.size * self.teams,
+            shared_bytes=int(self.memory.bytes) * self.teams,
+        )
+
+
+def choose_team(
+    *,
+    num_agents: int,
+    team_bytes: int,
+    world_bytes: int,
+    action_bytes: int,
+    obs_bytes: int,
+    converts_obs: bool,
+    most_shared_bytes: int,
+    keep_worlds: bool = True,
+) -> TeamShape:
+    """A thread for each agent, up to 256; worlds, actions and rows in shared memory while they fit.
+
+    Args:
+      num_agents: Of a world.
+      team_bytes: That a team needs at any rate.
+      world_bytes, action_bytes: Of a world's state and actions.
+      obs_bytes: Of one agent's observation, the largest of all groups'.
+      converts_obs: Whether observations are written as other numbers than the environment's: they
+        have to pass through shared memory then.
+      most_shared_bytes: That a block of this GPU may have.
+      keep_worlds: Whether worlds are stepped in shared memory where they fit.
+
+    Raises:
+      SpecError: One observation alone does not fit, where it must.
+    """
+    size = 1
+    while size < min(num_agents, _WARP):
+        size *= 2
+    if num_agents > _WARP:
+        size = min(-(-num_agents // _WARP) * _WARP, _MOST_THREADS)
+    # of a block, so that two of them are at work at once: what does not fit is in the GPU's first
+    # cache, which gets what shared memory leaves
+    most = most_shared_bytes // 2 - SYSTEM_BYTES
+    teams = max(1, _BLOCK_THREADS // size) if size <= _WARP else 1
+    memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)
+
+    def place(count: int) -> int:
+        offset: int = memory.bytes
+        memory.bytes += -(-count // 16) * 16
+        return offset
+
+    wanted = memory.bytes + action_bytes + world_bytes
+    while teams > 1 and teams * wanted > most:
+        teams //= 2
+    if memory.bytes + action_bytes <= most:
+        memory.actions = place(action_bytes)
+    if keep_worlds and memory.bytes + world_bytes <= most:
+        memory.world = place(world_bytes)
+
+    def rows_within(room: int) -> int:
+        """Observations that fit into so much of a block's memory."""
+        left = room // teams - int(memory.bytes)
+        return (min(left, _OBS_BYTES // teams) - 16) // obs_bytes
+
+    rows = rows_within(most)
+    # a few rows at a time would leave most threads idle
+    if rows < min(num_agents, _WARP):
+        rows = 0
+    if converts_obs and rows == 0:
+        rows = max(1, rows_within(most_shared_bytes))
+        if teams * (memory.bytes + rows * obs_bytes + 16) > most_shared_bytes:
+            raise SpecError(
+                f"an observation of {obs_bytes} bytes is too large to be written as other "
+                "numbers: leave obs_dtype out"
+            )
+    if rows > 0:
+        memory.obs_rows = min(num_agents, size, rows)
+        memory.obs = place(memory.obs_rows * obs_bytes)
+    return TeamShape(size, teams, memory)

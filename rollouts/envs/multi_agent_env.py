@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`MultiAgentVectorEnv`: the face of environments with several agents each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rollouts.batch import ENV_ID, EPISODE_LENGTH
+from rollouts.checks import check_collects
+from rollouts.envs.agent_groups import Grouped, MultiAgentBatch
+from rollouts.envs.agent_rows import AgentRows
+from rollouts.envs.engine import Arrays, Engine, refuse
+from rollouts.envs.face import PoolFace, check_is_engine
+from rollouts.envs.of_engine import OfEngine
+from rollouts.errors import DTypeError, SpecError
+
+if TYPE_CHECKING:
+    from rollouts.policies.native import FrozenPolicy, NativePolicy
+    from rollouts.returns import Gae, Nstep
+    from rollouts.specs import AgentGroup
+
+Array = npt.NDArray[Any]
+Info = dict[str, Any]
+T = TypeVar("T")
+# the arrays of a group, in the native order
+_GROUP_ARRAYS = (
+    "obs",
+    "reward",
+    "terminated",
+    "truncated",
+    "active",
+    "episode_return",
+    "final_obs",
+)
+
+
+class MultiAgentVectorEnv(PoolFace[Any]):
+    """N environments with several agents each, stepped as a batch by an engine.
+
+    What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
+    states and failures. Agents are in groups with equal spaces. Wherever an array has one row per
+    environment there, a dict of group -> (B, A, ...) is here; it is the array alone where the
+    environment has one group.
+
+    An agent may leave before its episode ends: `terminated` says so once, and from the next step
+    on it is not `active`. Its row stays its own: no other agent takes it, its actions are checked
+    and ignored, its reward is 0. The next episode has all agents again.
+
+    Attributes:
+      groups: name -> `AgentGroup`, in order.
+      agents: Names of all agents as PettingZoo has them, group after group.
+      single_observation_spaces, single_action_spaces: group -> space of one agent.
+      observation_space, action_space: Of a batch, as `step` takes and returns it.
+      num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode, device: as
+        VectorEnv.
+    """
+
+    groups: dict[str, AgentGroup]
+    agents: list[str]
+    single_observation_spaces: dict[str, spaces.Space[Any]]
+    single_action_spaces: dict[str, spaces.Space[Any]]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    def __init__(self, engine: Engine) -> None:
+        """Takes over an engine, which is closed with this; `make_vec` makes both.
+
+        Raises:
+          SpecError: Its environments have one agent.
+        """
+        check_is_engine("MultiAgentVectorEnv", engine)
+        if not engine.groups:
+            engine.close()
+            raise SpecError(f"{engine.env_spec.id} has one agent: make_vec makes a VectorEnv of it")
+        super().__init__(engine)
+        self._set_groups(engine.groups, self.batch_size)
+        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+
+    def __getattr__(self, name: str) -> Any:
+        # reached only where there is no such attribute
+        member = getattr(type(self), name, None)
+        if isinstance(member, OfEngine):
+            # it was missing already; this says why
+            member.of(self.engine)
+        known = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in ("single_observation_space", "single_action_space"):
+            raise AttributeError(
+                f"{known}: its agents have {name}s, by group. Collect them with "
+                "rollouts.Collector, or give what expects one agent as_single_agent()"
+            )
+        raise AttributeError(known)
+
+    def xla(self) -> tuple[Any, Any, Any, Any]:
+        """Raises SpecError: XLA's functions are for environments with one agent."""
+        raise SpecError("xla() is for environments with one agent, and these have several")
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Grouped, Info]:
+        """Starts new episodes and returns their first observations.
+
+        Args:
+          seed, options: As `VectorEnv.reset`; numbers of agents cannot change.
+
+        Returns:
+          obs and info, as `step`.
+
+        Raises:
+          As `VectorEnv.reset`.
+        """
+        obs, _, _, _, info = self._five(self.engine.reset(seed, options))
+        return obs, info
+
+    def step(
+        self,
+        actions: Grouped,
+        env_id: npt.ArrayLike | None = None,
+        *,
+        out: dict[str, Any] | None = None,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Steps the environments and waits for a batch: `send` and `recv` in one call.
+
+        Args:
+          actions: group -> (B, A, *action_shape), one row per environment stepped. Those of agents
+            that left are ignored, but have to be in their space too.
+          env_id: As `VectorEnv.send`.
+          out: As `VectorEnv.send`; arrays of agents as {name: {group: array}}.
+
+        Returns:
+          obs, reward, terminated, truncated and info; see `MultiAgentBatch` for the first four.
+          `info` has active and episode_return as there, env_id (B,) int32, episode_length (B,)
+          int32 and ended (B,) bool. Same-step mode adds final_obs, valid where ended.
+          on_env_error="reset" adds env_error and _env_error as VectorEnv does.
+
+        Raises:
+          SpecError, DTypeError: Wrong groups, shape, dtype or value; the message names group,
+            agent and row. Nothing was sent then.
+          ProtocolError, EnvError, ClosedError: As `VectorEnv.step`.
+        """
+        ordered = self._in_order(actions)
+        if out is not None:
+            out = _out_of_groups(self.groups, out)
+        return self._five(self.engine.step(ordered, env_id, out))
+
+    def send(
+        self,
+        actions: Grouped,
+        env_id: npt.ArrayLike | None = None,
+        *,
+        out: dict[str, Any] | None = None,
+    ) -> None:
+        """Starts stepping environments and returns at once; see `step`."""
+        if out is not None:
+            out = _out_of_groups(self.groups, out)
+        self.engine.send(self._in_order(actions), env_id, out)
+
+    def recv(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors.
+
+        Returns:
+          As `step`.
+        """
+        return self._five(self.engine.recv(timeout_s, min_envs, max_envs))
+
+    def drain(
+        self, timeout_s: float | None = None
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Waits for everything in flight and returns it as one batch; see `VectorEnv.drain`."""
+        return self._five(self.engine.drain(timeout_s))
+
+    def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
+        """Draws environments as they are now, which changes nothing about them.
+
+        Scenarios of MPE look as in mpe2, but for the letters of what agents say, and for the
+        places of simple_crypto's agents, who have none. Of Tag, agents who left the episode are
+        drawn faintly. Works with any render_mode, which is for wrappers. Needs pygame (extra
+        `render`).
+
+        Args:
+          env_ids: (n,) int or int, global ids. None: all environments, in order.
+
+        Returns:
+          n frames (height, width, 3) uint8; of MPE 700 x 700, of Tag as the options width and
+          height of `make_vec` say.
+
+        Raises:
+          ProtocolError: An environment is in flight (call `drain` first) or was never reset.
+          SpecError, DTypeError: Not ids of this environment. ClosedError: it was closed.
+          EngineError: pygame is missing.
+        """
+        return self.engine.render(env_ids, None)
+
+    def rollout(
+        self,
+        num_steps: int,
+        actions: Grouped = "random",
+        *,
+        action_seed: int = 0,
+        record: bool = False,
+    ) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        """Steps all environments `num_steps` times by one launch; see `VectorEnv.rollout`."""
+        if not (isinstance(actions, str) and actions == "random"):
+            actions = self._in_order(actions)
+        arrays, taken = self.engine.rollout(num_steps, actions, action_seed, record)
+        five = self._five(arrays)
+        if taken:
+            five[4]["action"] = self._grouped(taken)
+        return five
+
+    def as_single_agent(self) -> AgentRows:
+        """Agents as rows of a Gymnasium vector environment, for a policy that they share.
+
+        Returns:
+          A `gymnasium.vector.VectorEnv` of N * A environments over this one, for Collector,
+          Stable-Baselines3, CleanRL or Tianshou. Step either, not both.
+
+        Raises:
+          SpecError: Groups with unlike spaces, an asynchronous pool, no autoreset, or a device.
+        """
+        if self.device is not None:
+            refuse(self.engine, "agent_rows")
+        return AgentRows(self)
+
+    def collect(
+        self,
+        policies: Mapping[str, NativePolicy | FrozenPolicy],
+        arrays: Mapping[str, dict[str, Array]],
+        *,
+        keep_final_obs: bool = False,
+        poll: Callable[[], None] | None = None,
+        returns: Gae | Nstep | None = None,
+    ) -> dict[str, Array] | None:
+        """Steps all environments T times with a policy for each group, by the pool's threads.
+
+        What `rollouts.Collector` calls; as `VectorEnv.collect`, whose arrays have B
+        environments: here B are the A agents of each group, environment by environment.
+
+        Args:
+          policies: group -> who acts; groups may have the same one.
+          arrays: group -> those of `VectorEnv.collect`, with
+            active           (T, B) bool              who took part in the step; who left before has
+                                                      no reward, and ends truncated with the others
+          keep_final_obs, poll, returns: As `VectorEnv.collect`.
+        Returns:
+          group -> (E, obs_bytes) uint8 by step and row, or None.
+        Raises:
+          As `VectorEnv.collect`.
+        """
+        acts = _of_groups(self.groups, "policies", policies)
+        of_groups = _of_groups(self.groups, "arrays", arrays)
+        for policy, one in zip(acts, of_groups, strict=True):
+            check_collects(policy, one, self.engine.why_not_collects)
+        rule = returns.rule if returns else None
+        final_obs = self.engine.collect(acts, of_groups, keep_final_obs, poll, rule, None)
+        return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
+
+    def recv_batch(
+        self,
+        timeout_s: float | None = None,
+        *,
+        min_envs: int | None = None,
+        max_envs: int | None = None,
+    ) -> MultiAgentBatch:
+        """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
+        arrays = self.engine.recv(timeout_s, min_envs, max_envs)
+        told = self.engine.columns(arrays)
+        grouped = dict(zip(_GROUP_ARRAYS, self._of_agents(arrays), strict=True))
+        if not self._same_step:
+            grouped["final_obs"] = None
+        if "joins" in self.engine.can:
+            # before the others
+            first = len(arrays) - (len(_GROUP_ARRAYS) + 1) * len(self.groups)
+            grouped["joined"] = self._grouped(arrays[first : first + len(self.groups)])
+        env_id = arrays[ENV_ID]
+        failed = told.get("_env_error")
+        if failed is None:
+            # no id is below 0: False for each, in an array of the same kind on the same device
+            failed = env_id < 0
+        return MultiAgentBatch(
+            **grouped,
+            ended=_ended(arrays),
+            failed=failed,
+            env_id=env_id,
+            episode_length=arrays[EPISODE_LENGTH],
+        )
+
+    def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        obs, reward, terminated, truncated, *others = self._of_agents(arrays)
+        info: Info = {
+            "active": others[0],
+            "episode_return": others[1],
+            "env_id": arrays[ENV_ID],
+            "episode_length": arrays[EPISODE_LENGTH],
+            "ended": _ended(arrays),
+        }
+        if self._same_step:
+            info["final_obs"] = others[2]
+        info |= self.engine.columns(arrays)
+        return obs, reward, terminated, truncated, info
+
+    def _of_agents(self, arrays: Arrays) -> Sequence[Grouped]:
+        """Each of _GROUP_ARRAYS, which are the last of a batch, group after group."""
+        count, groups = len(_GROUP_ARRAYS), self.groups
+        last = arrays[-count * len(groups) :]
+        if len(groups) == 1:
+            return last
+        return [dict(zip(groups, last[index::count], strict=True)) for index in range(count)]
+
+    def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
+        """Sets what is public of them; `rows` is the size of a batch."""
+        self.groups = {group.name: group for group in groups}
+        self.agents = [agent for group in groups for agent in group.agents]
+        self.single_observation_spaces = {
+            group.name: group.single_observation_space for group in groups
+        }
+        self.single_action_spaces = {group.name: group.single_action_space for group in groups}
+        self.observation_space = self._batch_space(self.single_observation_spaces, rows)
+        self.action_space = self._batch_space(self.single_action_spaces, rows)
+
+    def _batch_space(self, single: Mapping[str, spaces.Space[Any]], rows: int) -> spaces.Space[Any]:
+        batched = {
+            name: batch_space(batch_space(space, self.groups[name].num_agents), rows)
+            for name, space in single.items()
+        }
+        return spaces.Dict(batched) if len(batched) > 1 else next(iter(batched.values()))
+
+    def _grouped(self, arrays: Sequence[Any]) -> Grouped:
+        """One array for each group, in their order, as callers get them."""
+        if len(self.groups) == 1:
+            return arrays[0]
+        return dict(zip(self.groups, arrays, strict=True))
+
+    def _in_order(self, actions: Grouped) -> list[Any]:
+        """The groups' actions in the order of the groups, whatever the order of the dict."""
+        if len(self.groups) == 1 and not isinstance(actions, Mapping):
+            return [actions]
+        if isinstance(actions, Mapping) and actions.keys() == self.groups.keys():
+            return [actions[name] for name in self.groups]
+        expected = ", ".join(repr(name) for name in self.groups)
+        if not isinstance(actions, Mapping):
+            raise SpecError(
+                f"actions must be a dict of an array for each group ({expected}), got "
+                f"{type(actions).__name__}"
+            )
+        missing = [name for name in self.groups if name not in actions]
+        unknown = [name for name in actions if name not in self.groups]
+        agents = [name for name in unknown if name in self.agents]
+        raise SpecError(
+            f"actions has {'no group' if missing else 'the unknown group'} "
+            f"{(missing or unknown)[0]!r}, expected an array for each of {expected}"
+            + (f"; {agents[0]!r} is an agent, not a group" if agents else "")
+        )
+
+
+def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, T]) -> list[T]:
+    """Values of the groups, in their order."""
+    if not isinstance(given, Mapping) or given.keys() != groups.keys():
+        told = list(given) if isinstance(given, Mapping) else type(given).__name__
+        raise SpecError(f"{what} must be a dict with one for each of {list(groups)}, got {told}")
+    return [given[name] for name in groups]
+
+
+def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, Any]:
+    """`out` with arrays of agents under their group's name, also where there is one group."""
+    if not isinstance(out, Mapping):
+        raise DTypeError(f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}")
+    if len(groups) > 1:
+        return dict(out)
+    (group,) = groups
+    return {
+        name: {group: array} if name in _GROUP_ARRAYS and not isinstance(array, Mapping) else array
+        for name, array in out.items()
+    }
+
+
+def _ended(arrays: Arrays) -> Any:
+    """Flags of episodes that are over; `terminated` where the engine knows no more."""
+    terminated, truncated = arrays[2], arrays[3]
+    return terminated if truncated is None else terminated | truncated

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MuJoCo-v0: rewards and ends are functions of the user's, which write them afterwards."""
+
+from __future__ import annotations
+
+import warp as wp
+
+from rollouts.envs.physics.kernels.small_tasks import NoOptions
+from rollouts.envs.physics.kernels.structs import Outcome, Simulation
+from rollouts.envs.physics.kernels.task_math import put_outcome
+
+# nobody takes gradients, which are half of what would be compiled
+wp.set_module_options({"enable_backward": False})
+
+
+@wp.kernel
+def own_model(
+    options: NoOptions,
+    sim: Simulation,
+    outcome: Outcome,
+    marked: wp.array[wp.bool],
+    is_start: bool,
+):
+    w = wp.tid()
+    if marked[w] and not is_start:
+        put_outcome(outcome, w, 0.0, False)
+
+
+@wp.kernel
+def put_keyframe(
+    key: int,
+    marked: wp.array[wp.bool],
+    key_time: wp.array[float],
+    key_act: wp.array2d[float],
+    key_ctrl: wp.array2d[float],
+    key_mpos: wp.array2d[wp.vec3],
+    key_mquat: wp.array2d[wp.quat],
+    time: wp.array[float],
+    act: wp.array2d[float],
+    ctrl: wp.array2d[float],
+    mocap_pos: wp.array2d[wp.vec3],
+    mocap_quat: wp.array2d[wp.quat],
+):
+    """What a keyframe says beside positions and velocities."""
+    w = wp.tid()
+    if not marked[w]:
+        return
+    time[w] = key_time[key]
+    for i in range(act.shape[1]):
+        act[w, i] = key_act[key, i]
+    for i in range(ctrl.shape[1]):
+        ctrl[w, i] = key_ctrl[key, i]
+    for i in range(mocap_pos.shape[1]):
+        mocap_pos[w, i] = key_mpos[key, i]
+        mocap_quat[w, i] = key_mquat[key, i]
+
+
+@wp.kernel
+def clear_rows(marked: wp.array[wp.bool], values: wp.array2d[float]):
+    """Puts zeros into rows of the marked worlds."""
+    w, i = wp.tid()
+    if marked[w]:
+        values[w, i] = 0.0

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`PhysicsEngine`: MuJoCo tasks that mujoco_warp steps."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rollouts.checks import whole_number
+from rollouts.envs.kernel.device_engine import DeviceEngine, DeviceSetting
+from rollouts.envs.options import Options, read_options
+from rollouts.envs.physics.library import load_library
+from rollouts.envs.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS
+from rollouts.envs.pool_recipe import PoolRecipe
+from rollouts.errors import EngineError, SpecError
+from rollouts.families.model_fields import read_field
+from rollouts.own_model.options import ENV_ID
+
+if TYPE_CHECKING:
+    from rollouts.envs.physics.bare import BarePhysics
+    from rollouts.envs.physics.physics_steps import PhysicsSteps
+
+
+class PhysicsEngine(DeviceEngine):
+    """N tasks of MuJoCo's, or a user's own model, whose physics is mujoco_warp.
+
+    Random streams, autoreset modes and options are those of the C++ pool, but physics is other:
+    numbers are 32-bit and the solver is Newton's, so trajectories part from MuJoCo's. On a GPU
+    contacts are added up in any order: runs of one seed differ in last bits. `model=` and
+    `reset(options={"model": ...})` are as in `make_vec`, where mujoco_warp has it.
+
+    A step is one CUDA graph on torch's current stream and nothing waits for it: what goes wrong on
+    the device is raised by the next `synchronize`, `reset`, `get_state` or `set_state`. It cannot
+    be part of another graph. Returned tensors are the caller's own.
+
+    `device="cpu-emulation"` runs the same kernels on the host, by Warp's CPU device, for tests: it
+    is not fast.
+    """
+
+    name = "a pool that mujoco_warp steps"
+    steps: PhysicsSteps
+
+    def _read_options(
+        self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
+    ) -> Options:
+        if id not in PHYSICS_IDS:
+            raise SpecError(
+                f"mujoco_warp steps no {id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"
+            )
+        load_library()
+        if obs_dtype != "float32":
+            raise SpecError(f"obs_dtype is {obs_dtype!r}, expected 'float32' of physics")
+        given = dict(given)
+        self._memory = {
+            name: None if given.get(name) is None else whole_number(name, given[name], 1, 2**24)
+            for name in MEMORY_OPTIONS
+        }
+        for name in MEMORY_OPTIONS:
+            given.pop(name, None)
+        is_own = id == ENV_ID
+        return read_options({**given, "obs_dtype": obs_dtype}, num_envs, own_model=is_own)
+
+    def _make_steps(
+        self, recipe: PoolRecipe, options: Options, obs_dtype: str, setting: DeviceSetting
+    ) -> tuple[frozenset[str], PhysicsSteps]:
+        if not setting.is_emulated and not torch.cuda.is_available():
+            raise EngineError(
+                f"device is {self.recipe[2]['device']!r}, and torch finds no GPU "
+                "(torch.cuda.is_available() is False): leave device out for the C++ pool, or take "
+                "'cpu-emulation' to test"
+            )
+        self.recipe[2]["env_options"] |= self._memory
+        # brings Warp
+        make = importlib.import_module("rollouts.envs.physics.physics_steps").PhysicsSteps
+        steps: PhysicsSteps = make(recipe, options, self._memory, setting)
+        return frozenset({"recipe", "states", "options", "model"}), steps
+
+    def model_fields(self) -> list[str]:
+        """As `VectorEnv.model_fields`, of mujoco_warp's model."""
+        self.check_open()
+        return self.steps.pool.fields.model_fields()
+
+    def model_field(self, field: str, *, of_file: bool) -> npt.NDArray[Any]:
+        """As `VectorEnv.model_field`; 32 bits are in force. Waits for the device."""
+        self.check_open()
+        fields = self.steps.pool.fields
+        return np.stack([read_field(fields, env, field, of_file) for env in range(self.num_envs)])
+
+    def bare_physics(self) -> BarePhysics:
+        """mujoco_warp's worlds of the same model and memory without the task, for benchmarks.
+
+        Raises:
+          ProtocolError: Never reset. ClosedError: The environment was closed.
+        """
+        self._check_rests()
+        return self.steps.pool.bare_physics()

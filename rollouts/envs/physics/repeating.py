@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops within a graph: draws of starts until nothing touches, and steps to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import mujoco_warp
+import warp as wp
+from mujoco_warp import OverflowType
+
+from rollouts.envs.physics.kernels import repeating
+from rollouts.envs.physics.kernels.episodes import OVERFLOW
+from rollouts.envs.physics.worlds import Worlds
+
+_FULL = int(OVERFLOW) + (int(OverflowType.NARROWPHASE) << 8)
+
+
+class Scratch:
+    """Memory for the arrays that a loop's body makes, the same at every pass.
+
+    CUDA allocates nothing within a conditional node, so on a GPU Warp takes it from here.
+    """
+
+    def __init__(self) -> None:
+        self._device = wp.get_device()
+        self._blocks: list[Any] = []
+        self._next = 0
+
+    def allocate(self, size: int) -> int:
+        """An address of `size` bytes, that of the same call in the pass before."""
+        at = self._next
+        self._next += 1
+        if at < len(self._blocks):
+            block = self._blocks[at]
+            if block.size < size:
+                raise RuntimeError(f"a pass asks for {size} bytes, the one before had {block.size}")
+            return int(block.ptr)
+        if self._device.is_capturing:
+            raise RuntimeError("a pass in a graph makes more arrays than the one before it")
+        with self._taking(None):
+            block = wp.empty(size, dtype=wp.uint8, device=self._device)
+        self._blocks.append(block)
+        return int(block.ptr)
+
+    def deallocate(self, address: int, size: int) -> None:
+        """Nothing: the next pass has it."""
+
+    def run(self, body: Callable[[], None]) -> None:
+        """One pass."""
+        self._next = 0
+        with self._taking(self):
+            body()
+
+    def _taking(self, allocator: Any) -> AbstractContextManager[Any]:
+        """Has Warp take memory from `allocator`; on the host it takes its own."""
+        if not self._device.is_cuda:
+            return nullcontext()
+        taking: AbstractContextManager[Any] = wp.ScopedAllocator(self._device, allocator)
+        return taking
+
+
+class Loop:
+    """Runs a body as long as a number on the device is not 0; part of a graph where one is made.
+
+    Attributes:
+      goes_on: (1,) int32, which the body sets.
+    """
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        """The first launch, whose outcome nobody takes and no graph has, makes one pass more."""
+        self.goes_on = wp.zeros(1, dtype=int)
+        self._body, self._scratch = body, Scratch()
+        self._has_run = False
+
+    def run(self) -> None:
+        """Launches it."""
+        # kernels compile and memory is found before a graph is made, whether anybody begins or not
+        if not self._has_run:
+            self._has_run = True
+            self._scratch.run(self._body)
+        wp.capture_while(self.goes_on, self._pass)
+
+    def _pass(self) -> None:
+        self._scratch.run(self._body)
+
+
+class Tries:
+    """Draws positions of worlds that begin again and again, until nothing in them touches."""
+
+    def __init__(self, worlds: Worlds, clocks: Any, draw: Callable[[Any], None]) -> None:
+        """`draw` draws those of the worlds that its argument (N,) bool marks."""
+        count = worlds.num_envs
+        self._worlds, self._clocks, self._draw = worlds, clocks, draw
+        self._pending = wp.zeros(count, dtype=wp.bool)
+        self._touching = wp.zeros(count, dtype=wp.bool)
+        self._tries = wp.zeros(count, dtype=int)
+        self._loop = Loop(self._try)
+
+    def launch(self, beginning: Any) -> None:
+        """Draws those of the marked."""
+        again = self._loop.goes_on
+        again.zero_()
+        outputs = [self._pending, self._tries, again]
+        wp.launch(repeating.begin_tries, self._worlds.num_envs, [beginning, *outputs])
+        self._loop.run()
+
+    def _try(self) -> None:
+        data, again = self._worlds.data, self._loop.goes_on
+        self._draw(self._pending)
+        mujoco_warp.kinematics(self._worlds.model, data)
+        mujoco_warp.collision(self._worlds.model, data)
+        self._touching.zero_()
+        again.zero_()
+        found = [data.nacon, data.contact.worldid, self._touching]
+        wp.launch(repeating.find_touching, data.naconmax, found)
+        counts = [data.nacon, data.ncollision, data.naconmax, _FULL]
+        wp.launch(
+            repeating.end_try,
+            self._worlds.num_envs,
+            [self._clocks, *counts, self._touching, self._pending, self._tries, again],
+        )
+
+
+class Rest:
+    """Steps worlds that begin without controls; all step, and the others go back."""
+
+    def __init__(self, worlds: Worlds, num_steps: int, draw: Callable[[Any], None]) -> None:
+        """`draw` draws positions of the worlds that its argument (N,) bool marks."""
+        self._worlds, self._num_steps, self._draw = worlds, num_steps, draw
+        self._pending = wp.zeros(worlds.num_envs, dtype=wp.bool)
+        # what a step changes and the next depends on
+        names = ("time", "qpos", "qvel", "act", "qacc_warmstart")
+        now = [worlds.flat(name) for name in names if getattr(worlds.data, name).size]
+        self._kept = [(one, wp.empty_like(one)) for one in now]
+        self._overflow = wp.empty_like(worlds.data.overflow)
+        self._loop = Loop(self._step)
+
+    def launch(self, beginning: Any) -> None:
+        """Draws and steps the marked, which are where the model begins."""
+        data, left, count = self._worlds.data, self._loop.goes_on, self._worlds.num_envs
+        for now, before in self._kept:
+            wp.copy(before, now)
+        wp.copy(self._overflow, data.overflow)
+        left.zero_()
+        wp.copy(self._pending, beginning)
+        wp.launch(repeating.begin_steps, count, [beginning, self._num_steps, left])
+        self._loop.run()
+        for now, before in self._kept:
+            wp.launch(repeating.put_back, now.shape, [beginning, before, now])
+        wp.launch(repeating.end_steps, count, [beginning, self._overflow, data.overflow, data.time])
+
+    def _step(self) -> None:
+        model, data = self._worlds.model, self._worlds.data
+        mujoco_warp.step1(model, data)
+        # as in dm_control, the first step moves what was drawn as if it were where the model begins
+        self._draw(self._pending)
+        self._pending.zero_()
+        mujoco_warp.step2(model, data)
+        wp.launch(repeating.end_one_step, 1, [self._loop.goes_on])

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Worlds`: mujoco_warp's model and the data of N worlds."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import mujoco
+import mujoco_warp
+import numpy as np
+import torch
+import warp as wp
+from mujoco_warp import DisableBit, OverflowType
+
+from rollouts.envs.physics.kernels.contacts import align_with_capsules
+from rollouts.envs.physics.kernels.own_models import clear_rows, put_keyframe
+from rollouts.envs.physics.kernels.structs import Simulation
+from rollouts.envs.physics.tasks import CONTACT_FORCES
+from rollouts.errors import EngineError, SpecError
+
+# what did not fit into memory: contacts or constraint rows are missing then. That an iteration
+# reached its limit is no fault, as it is none of MuJoCo's
+OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
+
+
+# what the next step depends on beside the model: mjSTATE_INTEGRATION
+_STATE = (
+    *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "ctrl"),
+    *("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
+)
+
+
+_PLANE, _CAPSULE = int(mujoco.mjtGeom.mjGEOM_PLANE), int(mujoco.mjtGeom.mjGEOM_CAPSULE)
+
+
+def _align_contacts(model: Any, data: Any) -> None:
+    """Part of mujoco_warp's collision detection."""
+    found, of = data.contact, [model.geom_type, data.geom_xmat]
+    inputs = [data.nacon, found.worldid, found.geom, *of, found.frame]
+    wp.launch(align_with_capsules, data.naconmax, inputs)
+
+
+def read_model(path: str) -> Any:
+    """MuJoCo's own model.
+
+    Raises:
+      EngineError: MuJoCo cannot read it.
+    """
+    try:
+        if path.endswith(".mjb"):
+            return mujoco.MjModel.from_binary_path(path)
+        return mujoco.MjModel.from_xml_path(path)
+    except ValueError as error:
+        raise EngineError(f"MuJoCo cannot use the model {path}: {error}") from error
+
+
+class Worlds:
+    """N simulations of one model, all in step.
+
+    Attributes:
+      model, data: mujoco_warp's.
+      host: MuJoCo's own model.
+    """
+
+    def __init__(
+        self, host: Any, path: str, num_envs: int, memory: Mapping[str, int | None]
+    ) -> None:
+        """Allocates worlds of a model that was read from a file, on Warp's current device.
+
+        Args:
+          memory: nconmax, contacts of a world on average, and njmax, rows of constraints of each;
+            None: what mujoco_warp estimates.
+
+        Raises:
+          SpecError: mujoco_warp does not have all of it.
+        """
+        # mujoco_warp has no such solver; both solve the same problem
+        if host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        self.host, self.num_envs = host, num_envs
+        try:
+            self.model = mujoco_warp.put_model(self.host)
+            self._memory = memory
+            self.data = self.make_data()
+        except (NotImplementedError, ValueError) as error:
+            raise SpecError(
+                f"mujoco_warp cannot step the model {path}: {error}. Leave device out: C++ threads "
+                "step it by MuJoCo"
+            ) from error
+        # the pool tells
+        self.model.opt.warn_overflow = 0
+        if {_PLANE, _CAPSULE} <= {*host.geom_type.tolist()}:
+            self.model.callback.contactfilter = _align_contacts
+        self._flat: dict[str, Any] = {}
+        # torch, which looks at these arrays next, has a stream of its own
+        wp.synchronize_device()
+
+    def make_data(self) -> Any:
+        """Data of as many worlds, with the same memory, where the model begins."""
+        return mujoco_warp.make_data(self.host, nworld=self.num_envs, **self._memory)
+
+    def told_overflow(self, bits: int) -> str:
+        """What did not fit, and which option gives it more memory."""
+        per_world = self.data.naconmax // self.num_envs
+        contacts = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
+        if bits & contacts:
+            return (
+                "or others had more contacts than there is memory for: make the pool with nconmax "
+                f"above {per_world}, which is for one environment on average"
+            )
+        if bits & (OverflowType.NEFC | OverflowType.NJMAX_NNZ):
+            return (
+                "had more rows of constraints than there is memory for: make the pool with njmax "
+                f"above {self.data.njmax}"
+            )
+        return f"asked for more memory than mujoco_warp has ({OverflowType(bits).name})"
+
+    def body(self, name: str) -> int:
+        """The number of a body, which the C++ pool has found in the model before."""
+        if name.isdigit():
+            return int(name)
+        return int(mujoco.mj_name2id(self.host, mujoco.mjtObj.mjOBJ_BODY, name))
+
+    def flat(self, name: str) -> Any:
+        """An array of the data as (N, elements) of float32, the same memory."""
+        if name not in self._flat:
+            array = getattr(self.data, name)
+            assert array.is_contiguous and array.shape[0] == self.num_envs
+            size = math.prod(array.shape[1:]) * wp.types.type_size(array.dtype)
+            self._flat[name] = wp.array(
+                ptr=array.ptr,
+                dtype=wp.float32,
+                shape=(self.num_envs, size),
+                device=array.device,
+            )
+        return self._flat[name]
+
+    def digest(self) -> str:
+        """Differs where the model may differ."""
+        content = np.empty(mujoco.mj_sizeModel(self.host), np.uint8)
+        mujoco.mj_saveModel(self.host, None, content)
+        return hashlib.sha256(content.data).hexdigest()
+
+    def state(self, data: Any = None) -> dict[str, torch.Tensor]:
+        """Arrays that the next step depends on, (N, ...) each, in place; of `data` where given."""
+        data = self.data if data is None else data
+        return {name: wp.to_torch(getattr(data, name)) for name in _STATE}
+
+    def simulation(
+        self,
+        frame_skip: int,
+        timestep: Any,
+        places: tuple[int, ...],
+        goal: float,
+        sizes: tuple[float, ...],
+    ) -> Any:
+        """What kernels of ours read; `timestep` (N,) are seconds of a substep."""
+        sim, data = Simulation(), self.data
+        sim.timestep, sim.frame_skip = timestep, frame_skip
+        sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
+        sim.others = wp.array(places[3:], dtype=int)
+        sim.goal, sim.sizes = goal, wp.array(sizes, dtype=float)
+        sim.body_rootid = self.model.body_rootid
+        sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
+        for name in (
+            "qpos",
+            "qvel",
+            "ctrl",
+            "xpos",
+            "xipos",
+            "site_xpos",
+            "geom_xpos",
+            "xmat",
+            "geom_xmat",
+            "site_xmat",
+            "cvel",
+            "subtree_com",
+            "sensordata",
+        ):
+            setattr(sim, name, getattr(data, name))
+        sim.cfrc_ext = self.flat("cfrc_ext")
+        sim.ten_length, sim.ten_velocity = data.ten_length, data.ten_velocity
+        return sim
+
+    def step(self, num_substeps: int, *, contact_forces: bool) -> None:
+        """Moves all worlds; controls stay as they are."""
+        for _ in range(num_substeps):
+            mujoco_warp.step(self.model, self.data)
+        # a step leaves them out, and few tasks look at them
+        if contact_forces:
+            mujoco_warp.rne_postconstraint(self.model, self.data)
+
+    def bring_up_to_date(self) -> None:
+        """Has what depends on positions and velocities follow them, as dm_control has it.
+
+        What sensors of accelerations and touch said in the last substep stays.
+        """
+        mujoco_warp.fwd_position(self.model, self.data)
+        mujoco_warp.sensor_pos(self.model, self.data)
+        mujoco_warp.fwd_velocity(self.model, self.data)
+        mujoco_warp.sensor_vel(self.model, self.data)
+
+    def clear(self, marked: Any) -> None:
+        """Puts the marked worlds where the model begins: time, controls, warm starts."""
+        mujoco_warp.reset_data(self.model, self.data, reset=marked)
+
+    def start(self, keyframe: int) -> tuple[Any, Any]:
+        """(1, nq) positions and (nv,) velocities that episodes begin with, in 64 bits."""
+        host = self.host
+        begins = keyframe >= 0
+        qpos = host.key_qpos[keyframe] if begins else host.qpos0
+        qvel = host.key_qvel[keyframe] if begins else np.zeros(host.nv)
+        return wp.array(qpos[None], dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
+
+    def put_keyframe(self, keyframe: int, marked: Any) -> None:
+        """What it says beside positions and velocities, of the marked worlds."""
+        model, data = self.model, self.data
+        names = ("time", "act", "ctrl", "mpos", "mquat")
+        of_key = [getattr(model, f"key_{name}") for name in names]
+        now = [data.time, data.act, data.ctrl, data.mocap_pos, data.mocap_quat]
+        wp.launch(put_keyframe, self.num_envs, [keyframe, marked, *of_key, *now])
+
+    def clear_contact_forces(self, marked: Any) -> None:
+        """A reset computes none: zeros, of the marked worlds."""
+        for name in CONTACT_FORCES:
+            array = self.flat(name)
+            wp.launch(clear_rows, array.shape, [marked, array])
+
+    def refresh(self, what: str) -> None:
+        """Computes what follows from positions and velocities; of all worlds.
+
+        Positions, velocities and warm starts stay, so those who do not begin go on as they would.
+        """
+        if what == "kinematics":
+            mujoco_warp.fwd_kinematics(self.model, self.data)
+        elif what == "forward":
+            mujoco_warp.forward(self.model, self.data)
+        elif what == "unactuated":
+            # mujoco_warp looks at its options when it launches
+            flags = self.model.opt.disableflags
+            self.model.opt.disableflags = flags | DisableBit.ACTUATION
+            mujoco_warp.forward(self.model, self.data)
+            self.model.opt.disableflags = flags

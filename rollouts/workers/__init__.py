@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rollouts from many workers: what they do and when, whatever runs them.
+
+Ray is in `cluster`, and so is RolloutCoordinator.
+"""
+
+from __future__ import annotations
+
+from rollouts.learner.fragment import Fragment, FragmentInfo
+from rollouts.workers.options import FaultPolicy, Inference, Placement, QueueLimits
+from rollouts.workers.policy_requests import BatchRule
+from rollouts.workers.weight_transport import WeightTransport
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker import RolloutWorker
+from rollouts.workers.worker_config import CollectOptions, PolicySpec, WorkerConfig
+
+__all__ = [
+    "BatchRule",
+    "CollectOptions",
+    "FaultPolicy",
+    "Fragment",
+    "FragmentInfo",
+    "Inference",
+    "Placement",
+    "PolicySpec",
+    "QueueLimits",
+    "RolloutWorker",
+    "WeightStore",
+    "WeightTransport",
+    "WorkerConfig",
+]

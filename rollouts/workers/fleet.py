@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers as one state machine: calls, failures, restarts, scaling. No threads, no Ray."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.learner.queue import LearnerQueue, QueueLevels
+from rollouts.workers.lag import LagRule, Pace
+from rollouts.workers.merge import make_merge
+from rollouts.workers.options import FaultPolicy, QueueLimits
+from rollouts.workers.slot import Call, Failure, Slot, WorkerHandle, outcome
+from rollouts.workers.waits import WaitClock
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRules:
+    """How the fleet behaves; RolloutCoordinator documents each."""
+
+    faults: FaultPolicy = FaultPolicy()
+    queue: QueueLimits = QueueLimits()
+    lag: LagRule = LagRule()
+    payloads_in_workers: bool = False  # whether a worker that ends takes what is queued with it
+
+
+class Fleet:
+    """Asks workers for fragments, takes them over, and replaces the workers that fail.
+
+    Not thread-safe: the owner locks. `on_done` is called on any thread when a call ends; the owner
+    then calls `handle` with what it was given, in any order and as late as it likes.
+
+    After every call, in fragments: requested = produced + in_flight + sum(interrupted by reason),
+    where `produced` is the queue's. A call counts as in flight until it was taken over.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        launch: Callable[[WorkerConfig], WorkerHandle],
+        *,
+        weights: WeightStore,
+        queue: LearnerQueue,
+        rules: FleetRules,
+        on_done: Callable[[Slot, Future[Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a fleet without workers: call `scale_to`.
+
+        Args:
+          config: Of every worker, but for worker_id and incarnation.
+          launch: Starts one incarnation.
+          weights: Where the newest weights are; nothing is collected before the first.
+          queue: Where completed fragments go. The fleet sets its capacity.
+          rules: See FleetRules.
+          on_done: Told of every call that ended.
+          clock: Returns seconds.
+        """
+        self._config = config
+        self._launch = launch
+        self._weights = weights
+        self._queue = queue
+        self._rules = rules
+        self._on_done = on_done
+        self._clock = clock
+        self._merge = make_merge(rules.queue.merge)
+        self._pace = Pace()
+        self._idle = WaitClock(clock)
+        self._slots: list[Slot] = []
+        self._is_draining = self._is_stopped = False
+        self._num_requested = self._restarts = 0
+        self._interrupted: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._weight_pulls: Counter[str] = Counter()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls made and not yet taken over."""
+        return sum(len(slot.calls) for slot in self._slots)
+
+    def handle(self, slot: Slot, future: Future[Any]) -> None:
+        """Takes over a call that ended."""
+        if self._is_stopped:
+            return
+        slot.report(future, self._clock())
+        self._harvest([slot] if self._rules.queue.merge == "arrival" else self._slots)
+        self.submit()
+        self._settle()
+
+    def look(self) -> None:
+        """Does whatever the time, the queue or new weights have made possible."""
+        if self._is_stopped:
+            return
+        self._watch()
+        self._harvest(self._slots)
+        self._queue.drop_stale()
+        self.submit()
+        self._settle()
+
+    def publish(self) -> None:
+        """Notes that there are new weights."""
+        self._pace.publish(self._queue.levels().num_taken)
+
+    def submit(self) -> None:
+        """Asks for fragments as far as credit, room and the lag rule go."""
+        offer = self._weights.latest
+        if offer is None or self._is_draining or self._is_stopped:
+            return
+        levels = self._queue.levels()
+        room = self._limit(levels) - levels.depth - self._merge.outstanding(self._slots)
+        credits = self._rules.queue.credits_per_worker
+        calls = self._merge.calls_to_make(self._slots, room, credits, offer)
+        for slot, weights in calls:
+            assert slot.handle is not None
+            future, fetch = slot.handle.collect(weights)
+            slot.calls.append(Call(future, fetch, self._clock()))
+            self._num_requested += 1
+            slot.last_call = self._num_requested
+            self._tell_when_done(slot, future)
+        self._count_idle()
+
+    def scale_to(self, num_workers: int) -> None:
+        """Makes the workers 0 to num_workers - 1 those that are wanted; see RolloutCoordinator."""
+        if self._is_draining or self._is_stopped:
+            raise ProtocolError("scale_to() after drain() or close(): make a new coordinator")
+        for worker_id in range(num_workers):
+            if worker_id == len(self._slots):
+                # one less than its first incarnation, which _add counts up
+                config = replace(self._config, worker_id=worker_id, incarnation=-1)
+                self._slots.append(Slot(config))
+            self._add(self._slots[worker_id])
+        for slot in self._slots[num_workers:]:
+            self._remove(slot)
+        limits = self._rules.queue
+        self._queue.capacity = (
+            limits.max_queued_fragments or num_workers * limits.credits_per_worker
+        )
+        self._queue.recover()
+        self.look()
+
+    def drain(self) -> None:
+        """Asks for nothing any more; once nothing is in flight the queue is told so."""
+        self._is_draining = True
+        for slot in self._slots:
+            self._merge.forget(slot)
+        self._settle()
+
+    def stop(self) -> None:
+        """Kills all workers; what they completed is counted as discarded, the rest interrupted."""
+        self._is_stopped = True
+        for slot in self._slots:
+            self._abandon(slot, "closed")
+            slot.state = "stopped" if slot.state != "benched" else slot.state
+        self._count_idle()
+
+    def stats(self) -> dict[str, Any]:
+        """Returns the queue's account and the workers' state, all from one moment."""
+        stats, levels = self._queue.snapshot()
+        stats["fragments"]["requested"] = self._num_requested
+        stats["fragments"]["in_flight"] = self.in_flight
+        stats["fragments"]["interrupted"] = dict(self._interrupted)
+        return {
+            **stats,
+            # what a `get` is fetching has made room, but is not gone yet
+            "outstanding_limit": self._limit(levels) + levels.held,
+            "restarts": self._restarts,
+            "failures": dict(self._failures),
+            "workers_wait_s": self._idle.seconds,
+            "weight_pulls": dict(self._weight_pulls),
+            "workers": [slot.as_dict() for slot in self._slots],
+        }
+
+    def _limit(self, levels: QueueLevels) -> int:
+        """Returns how many fragments may be in flight and waiting to be taken."""
+        return self._rules.lag.outstanding_limit(
+            wanted=levels.wanted,
+            per_version=self._pace.per_version(levels.num_taken),
+            capacity=levels.capacity,
+        )
+
+    def _count_idle(self) -> None:
+        """Lets the clock run for each worker that could collect and was asked for nothing more."""
+        self._idle.num_waiting = (
+            0 if self._is_draining else sum(slot.is_idle for slot in self._slots)
+        )
+
+    def _watch(self) -> None:
+        """Gives up workers that do not start or that hang."""
+        now, faults = self._clock(), self._rules.faults
+        for slot in self._slots:
+            if slot.state == "starting" and now > slot.start_deadline:
+                error = (
+                    f"not started within {faults.start_timeout_s} s: has the cluster the CPUs, "
+                    "GPUs and labels that it needs?"
+                )
+                self._fail(slot, Failure("start_timeout", error))
+            if faults.hang_timeout_s is None:
+                continue
+            call = slot.hung_call(now, faults.hang_timeout_s)
+            if call is not None and slot.handle is not None:
+                # what the worker completed before keeps its place, so only the call is condemned
+                error = f"one fragment took longer than {faults.hang_timeout_s} s: killed as hung"
+                call.verdict = Failure("hung", error)
+                call.is_reported = True
+                slot.handle.kill()
+
+    def _harvest(self, slots: Sequence[Slot]) -> None:
+        """Takes over what was reported, each worker's in the order in which it was asked for."""
+        # a fragment that is queued may make it another worker's turn
+        while any([self._harvest_one(slot) for slot in slots]):
+            pass
+
+    def _harvest_one(self, slot: Slot) -> bool:
+        if slot.state == "starting":
+            self._finish_start(slot)
+        # only what was reported: more would come before other workers' earlier fragments
+        if not slot.calls or not slot.calls[0].is_reported:
+            return False
+        call = slot.calls[0]
+        result = call.outcome
+        if isinstance(result, Failure):
+            self._fail(slot, result)
+            return True
+        if not self._merge.is_turn(slot):
+            return False
+        try:
+            # there is room: `submit` asked for no more
+            self._queue.admit(result)
+        except ProtocolError as error:
+            self._complete(slot)
+            self._fail(slot, Failure("protocol", str(error)))
+            return True
+        self._complete(slot)
+        slot.num_fragments += 1
+        slot.num_steps += result.info.num_steps
+        self._weight_pulls.update(result.info.weight_pulls)
+        slot.failures_in_row = 0
+        return True
+
+    def _complete(self, slot: Slot) -> None:
+        slot.calls.popleft()
+        self._merge.took(slot)
+
+    def _add(self, slot: Slot) -> None:
+        """Makes a worker wanted again; of one that is draining nothing is lost."""
+        if slot.state == "draining":
+            slot.state = "running"
+        elif slot.state in ("stopped", "benched"):
+            slot.pardon()
+            self._start(slot)
+
+    def _remove(self, slot: Slot) -> None:
+        self._merge.forget(slot)
+        if slot.state == "running":
+            slot.state = "draining"
+        elif slot.state in ("starting", "benched"):
+            self._abandon(slot, "removed")
+            slot.state = "stopped"
+
+    def _start(self, slot: Slot) -> None:
+        slot.config = replace(slot.config, incarnation=slot.config.incarnation + 1)
+        slot.state = "starting"
+        slot.start_deadline = self._clock() + self._rules.faults.start_timeout_s
+        slot.handle = self._launch(slot.config)
+        slot.starting = slot.handle.start()
+        self._tell_when_done(slot, slot.starting)
+
+    def _finish_start(self, slot: Slot) -> None:
+        if slot.starting is None or not slot.starting.done():
+            return
+        result = outcome(slot.starting)
+        if isinstance(result, Failure):
+            self._fail(slot, result)
+        else:
+            slot.info, slot.state = result, "running"
+            self._weights.learn_policies(result.policies)
+
+    def _tell_when_done(self, slot: Slot, future: Future[Any]) -> None:
+        future.add_done_callback(lambda done: self._on_done(slot, done))
+
+    def _fail(self, slot: Slot, failure: Failure) -> None:
+        """Ends an incarnation; starts the next, or benches or stops the worker."""
+        config, faults = slot.config, self._rules.faults
+        _log.warning(
+            "worker %d failed in incarnation %d (%s): %s",
+            config.worker_id,
+            config.incarnation,
+            failure.reason,
+            failure.summary,
+        )
+        num_calls = len(slot.calls)
+        self._abandon(slot, failure.reason)
+        self._failures[failure.reason] += 1
+        slot.last_error = failure.error
+        if slot.state == "draining" or self._is_draining:
+            slot.state = "stopped"
+        elif slot.may_restart(self._clock(), faults.max_restarts, faults.restart_window_s):
+            self._merge.lost(slot, num_calls, self._weights.latest)
+            self._restarts += 1
+            self._start(slot)
+            return
+        else:
+            slot.state = "benched"
+            _log.error("worker %d is not started again", config.worker_id)
+        self._merge.forget(slot)
+
+    def _abandon(self, slot: Slot, reason: str) -> None:
+        """Kills the worker's process and gives up its calls, each counted."""
+        for call in slot.calls:
+            result = call.outcome if call.future.done() or call.verdict else None
+            if result is None or isinstance(result, Failure):
+                self._interrupted[reason] += 1
+            else:
+                self._queue.refuse(result, reason)
+        slot.calls.clear()
+        if slot.handle is not None:
+            slot.handle.kill()
+        slot.handle = slot.starting = slot.info = None
+
+    def _is_needed(self, slot: Slot) -> bool:
+        """Whether a worker without calls still holds what the learner will take."""
+        return self._rules.payloads_in_workers and self._queue.holds_of(slot.config.worker_id)
+
+    def _settle(self) -> None:
+        """Stops workers that are done and tells the queue when nothing more will come."""
+        for slot in self._slots:
+            if slot.state == "draining" and not slot.calls and not self._is_needed(slot):
+                self._abandon(slot, "removed")
+                slot.state = "stopped"
+        self._count_idle()
+        if self._is_stopped or self.in_flight:
+            return
+        if self._is_draining:
+            self._queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
+        elif self._slots and not any(slot.is_wanted for slot in self._slots):
+            self._queue.fail(WorkerError(_obituary(self._slots, self._rules.faults)))
+
+
+def _obituary(slots: Sequence[Slot], faults: FaultPolicy) -> str:
+    """Says why no worker is left, each different error once."""
+    ids_by_error: dict[str, list[int]] = {}
+    for slot in slots:
+        if slot.state == "benched":
+            ids_by_error.setdefault(slot.last_error or "", []).append(slot.config.worker_id)
+    causes = "\n".join(f"worker {ids}: {error}" for error, ids in ids_by_error.items())
+    return (
+        f"no worker is left: each failed {faults.max_restarts + 1} times in a row without "
+        f"completing a fragment, or within {faults.restart_window_s:g} s "
+        f"(faults.max_restarts, faults.restart_window_s). Last errors:\n{causes}"
+    )

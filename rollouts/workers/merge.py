@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which worker is asked next, with which weights, and whose fragment may be queued."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from rollouts.workers.slot import Slot
+
+if TYPE_CHECKING:
+    from rollouts.workers.offers import WeightOffer
+
+MergeOrder = Literal["arrival", "ordered"]
+
+
+class Merge(Protocol):
+    """Bookkeeping of one order; the fleet calls it, on any thread, under its owner's lock."""
+
+    def outstanding(self, slots: Sequence[Slot]) -> int:
+        """Fragments asked for, or promised to a worker, and not yet queued."""
+        ...
+
+    def calls_to_make(
+        self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
+    ) -> Iterator[tuple[Slot, WeightOffer]]:
+        """Yields calls for up to `room` more fragments; the caller makes each before the next."""
+        ...
+
+    def is_turn(self, slot: Slot) -> bool:
+        """Tells whether the slot's oldest fragment may be queued now."""
+        ...
+
+    def took(self, slot: Slot) -> None:
+        """Notes that the slot's oldest call is over."""
+        ...
+
+    def lost(self, slot: Slot, num_calls: int, offer: WeightOffer | None) -> None:
+        """Notes that the slot's next incarnation has to repeat `num_calls` calls."""
+        ...
+
+    def forget(self, slot: Slot) -> None:
+        """Notes that the slot gets no more calls than it has."""
+        ...
+
+
+class ArrivalMerge:
+    """Fragments in the order of arrival, from the least busy worker first, then the least recent.
+
+    A worker gets its next call when a fragment of its own was taken over and there is room, so a
+    fast worker makes more fragments in proportion to its speed, and nothing has to be measured.
+    Where room is short it goes to the worker that has waited longest, so a slow one never starves;
+    and the queue is first in, first out.
+    """
+
+    def outstanding(self, slots: Sequence[Slot]) -> int:
+        return sum(len(slot.calls) for slot in slots)
+
+    def calls_to_make(
+        self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
+    ) -> Iterator[tuple[Slot, WeightOffer]]:
+        running = [slot for slot in slots if slot.state == "running"]
+        for _ in range(room):
+            slot = min(running, key=lambda s: (len(s.calls), s.last_call), default=None)
+            if slot is None or len(slot.calls) >= credits:
+                return
+            yield slot, offer
+
+    def is_turn(self, slot: Slot) -> bool:
+        return True
+
+    def took(self, slot: Slot) -> None:
+        pass
+
+    def lost(self, slot: Slot, num_calls: int, offer: WeightOffer | None) -> None:
+        pass
+
+    def forget(self, slot: Slot) -> None:
+        pass
+
+
+class OrderedMerge:
+    """Round robin by worker_id: the same order in every run in which no worker fails.
+
+    A fragment is promised to a worker, with the weights of that moment, before the worker may be
+    able to start it, and is queued when all that were promised before it are. The fleet promises on
+    the learner's thread, so which weights a fragment has does not depend on timing either. After a
+    failure the new incarnation takes over the turns of the former one.
+    """
+
+    def __init__(self) -> None:
+        self._order: deque[Slot] = deque()
+        self._promised: defaultdict[int, deque[WeightOffer]] = defaultdict(deque)
+        self._last_id = -1
+
+    def outstanding(self, slots: Sequence[Slot]) -> int:
+        return len(self._order)
+
+    def calls_to_make(
+        self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
+    ) -> Iterator[tuple[Slot, WeightOffer]]:
+        wanted = [slot for slot in slots if slot.is_wanted]
+        for _ in range(room if wanted else 0):
+            later = (slot for slot in wanted if slot.config.worker_id > self._last_id)
+            slot = next(later, wanted[0])
+            self._last_id = slot.config.worker_id
+            self._order.append(slot)
+            self._promised[self._last_id].append(offer)
+        for slot in wanted:
+            promised = self._promised[slot.config.worker_id]
+            while slot.state == "running" and promised and len(slot.calls) < credits:
+                yield slot, promised.popleft()
+
+    def is_turn(self, slot: Slot) -> bool:
+        return self._order[0] is slot
+
+    def took(self, slot: Slot) -> None:
+        self._order.popleft()
+
+    def lost(self, slot: Slot, num_calls: int, offer: WeightOffer | None) -> None:
+        if offer is not None:
+            self._promised[slot.config.worker_id].extendleft([offer] * num_calls)
+
+    def forget(self, slot: Slot) -> None:
+        self._promised[slot.config.worker_id].clear()
+        kept: deque[Slot] = deque()
+        num_calls = len(slot.calls)
+        for each in self._order:
+            if each is not slot or num_calls > 0:
+                kept.append(each)
+            num_calls -= each is slot
+        self._order = kept
+
+
+def make_merge(order: MergeOrder) -> Merge:
+    """Returns the bookkeeping for an order."""
+    return OrderedMerge() if order == "ordered" else ArrivalMerge()

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published weights on their way to workers: an offer of all policies, made of stored parts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+from rollouts.errors import SpecError
+from rollouts.workers.weight_transport import ONLY, Array, Stored, from_stored, said_of
+
+if TYPE_CHECKING:
+    from rollouts.envs.statistics import RunningStatistics
+    from rollouts.policies.protocol import Policy
+
+Weights = Mapping[str, Array]
+
+
+class WeightPart(Protocol):
+    """Arrays that were stored together; the part itself is small and travels with every call."""
+
+    @property
+    def version(self) -> int: ...
+
+    def fetch(self) -> Weights:
+        """Returns the arrays, which may be read-only: load_weights copies them.
+
+        Or tensors of a GPU, where they came so: see `WeightTransport.tensor_transport`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWeights:
+    """A part inside one process."""
+
+    version: int
+    weights: Weights
+
+    def fetch(self) -> Weights:
+        return self.weights
+
+
+def local_part(version: int, weights: Weights) -> WeightPart:
+    """Copies the weights: a learner that updates its tensors in place changes nothing here."""
+    return LocalWeights(version, {name: copy.deepcopy(value) for name, value in weights.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """One policy's weights as WeightStore keeps them: narrowed, or in parts.
+
+    The parts are in the order of their versions; a later one replaces the arrays it also has. Ray
+    keeps a part on each node that fetched it, so only parts that are new there travel. `version` is
+    that in which the policy was last published. `origin` says who gave the weights, where it was
+    not the coordinator's process.
+    """
+
+    version: int
+    parts: tuple[WeightPart, ...]
+    origin: str | None = None
+
+    def fetch(self) -> Weights:
+        """Returns the arrays, as `WeightPart.fetch` does."""
+        return from_stored(self.fetch_stored())
+
+    def fetch_stored(self) -> dict[str, Stored]:
+        """Returns the arrays as they are stored."""
+        stored: dict[str, Stored] = {}
+        for part in self.parts:
+            stored.update(cast(Mapping[str, Stored], part.fetch()))
+        return stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightOffer:
+    """A version that workers may pull: the newest weights of each policy that was published.
+
+    Attributes:
+      version     Of all policies together.
+      policies    policy -> its weights; one agent's policy is called `ONLY`.
+      statistics  What workers that normalise go on from, by "observation" and "reward".
+    """
+
+    version: int
+    policies: Mapping[str, StoredWeights]
+    statistics: Mapping[str, RunningStatistics] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, version: int, weights: Weights) -> Self:
+        """Makes an offer of one agent's weights, which are in this process and not copied."""
+        return cls(version, {ONLY: StoredWeights(version, (LocalWeights(version, weights),))})
+
+    def fetch(self) -> Weights:
+        """Returns the weights of environments with one agent."""
+        return self.policies[ONLY].fetch()
+
+
+class Loader:
+    """Gives policies what is new of each offer. Not thread-safe."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        """Takes policies by their names; they have the weights that they were made with."""
+        self._policies = policies
+        self._loaded: dict[str, int] = {}
+
+    def load(self, offer: WeightOffer) -> None:
+        """Fetches what is new; all policies are of the offer's version then.
+
+        A policy with a method `load_offer(offer)` decides itself what to fetch; any other gets the
+        arrays through `load_weights`.
+
+        Raises:
+          SpecError: There is no such policy, or it does not take what a learner gave.
+          Exception: What a policy raised.
+        """
+        for name in offer.policies:
+            if name not in self._policies:
+                raise SpecError(
+                    f"weights were published of policy {name!r}, expected some of "
+                    f"{list(self._policies)}"
+                )
+        for name, policy in self._policies.items():
+            own = offer.policies.get(name)
+            if own is None or self._loaded.get(name) == own.version:
+                policy.policy_version = offer.version
+                continue
+            with said_of(name):
+                _load(policy, own, offer)
+            self._loaded[name] = own.version
+
+
+def _load(policy: Any, own: StoredWeights, offer: WeightOffer) -> None:
+    load_offer = getattr(policy, "load_offer", None)
+    if callable(load_offer):
+        # one policy knows no names
+        load_offer(WeightOffer(offer.version, {ONLY: own}, offer.statistics))
+        return
+    weights = own.fetch()
+    try:
+        policy.load_weights(weights, offer.version)
+    except Exception as error:
+        if own.origin is None:
+            raise
+        raise SpecError(
+            f"the policy does not take the weights of {own.origin}: {error!r}"
+        ) from error

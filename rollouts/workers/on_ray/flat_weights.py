@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights as one buffer of bytes, which is a single tensor to send: packed and unpacked.
+
+Knows torch only where it is given tensors, and Ray not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rollouts.workers.weight_transport import Array, Narrowed, Stored
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# bytes: what any dtype's elements may begin at
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an array lies in the buffer.
+
+    Attributes:
+      name      Of the weights.
+      offset    Bytes from the buffer's start.
+      shape, dtype  As it is stored, dtype as np.dtype.str.
+      original  The dtype of what was narrowed to it; None where it is the array itself.
+    """
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+    original: str | None
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+Layout = tuple[Place, ...]
+
+
+def lay_out(stored: Mapping[str, Stored], names: Iterable[str]) -> Layout:
+    """Gives each of the named arrays its place."""
+    places: list[Place] = []
+    end = 0
+    for name in names:
+        value = stored[name]
+        bits, original = (value.bits, value.dtype) if isinstance(value, Narrowed) else (value, None)
+        offset = -(-end // _ALIGNMENT) * _ALIGNMENT
+        places.append(Place(name, offset, bits.shape, bits.dtype.str, original))
+        end = places[-1].end
+    return tuple(places)
+
+
+def pack(layout: Layout, values: Mapping[str, Array | Tensor], device: Any) -> Tensor:
+    """Copies values, as `narrowed` returns them, into a new buffer.
+
+    Returns:
+      (bytes,) uint8 on `device`.
+    """
+    import torch
+
+    from rollouts.policy import as_tensor
+
+    size = layout[-1].end if layout else 0
+    buffer = torch.empty(size, dtype=torch.uint8, device=device)
+    for place in layout:
+        value = values[place.name]
+        if isinstance(value, np.ndarray):
+            # as bytes, as torch does not know every dtype
+            flat = as_tensor(np.asarray(value, order="C").reshape(-1).view(np.uint8))
+        else:
+            flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
+        buffer[place.offset : place.end].copy_(flat)
+    return buffer
+
+
+def unpack(layout: Layout, buffer: Tensor) -> dict[str, Array | Tensor]:
+    """Returns the weights: arrays on the memory of `buffer`, tensors where that is a GPU's.
+
+    What was narrowed is a copy in its original dtype.
+    """
+    return {place.name: _of_bytes(place, buffer) for place in layout}
+
+
+def _of_bytes(place: Place, buffer: Tensor) -> Array | Tensor:
+    part = buffer[place.offset : place.end]
+    if buffer.device.type == "cpu":
+        bits = part.numpy().view(place.dtype).reshape(place.shape)
+        return bits if place.original is None else Narrowed(bits, place.original).restore()
+    return _on_device(place, part)
+
+
+def _on_device(place: Place, part: Tensor) -> Tensor:
+    """Does what NumPy does elsewhere."""
+    import torch
+
+    # of the bits of a bfloat16 the store says uint16
+    is_bfloat16 = place.original is not None and np.dtype(place.dtype) == np.uint16
+    bits = part.view(torch.bfloat16 if is_bfloat16 else _torch_dtype(place.dtype))
+    bits = bits.reshape(place.shape)
+    return bits if place.original is None else bits.to(_torch_dtype(place.original))
+
+
+def _torch_dtype(dtype: str) -> Any:
+    import torch
+
+    return torch.from_numpy(np.empty(0, dtype)).dtype

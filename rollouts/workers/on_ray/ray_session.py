@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything the coordinator asks of Ray: a session, actors in it, and their results as futures.
+
+Imported only when there are workers to start, so that `num_workers=0` needs no Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import ray as _typed_ray
+
+from rollouts.errors import WorkerError
+from rollouts.learner.fragment import FragmentInfo
+from rollouts.support.ray_private import (
+    BY_OBJECT_STORE,
+    calling,
+    make_tensor_store,
+    shutdown_lock,
+)
+from rollouts.support.same_release import make_check
+from rollouts.workers.offers import WeightOffer
+from rollouts.workers.on_ray.bundles import Bundles, PlacementGroup
+from rollouts.workers.on_ray.futures import as_future
+from rollouts.workers.on_ray.ray_weights import Sender
+from rollouts.workers.on_ray.room import check_cpus, check_gpus
+from rollouts.workers.on_ray.shared_ray import SharedRay, enter
+from rollouts.workers.worker import WorkerInfo
+from rollouts.workers.worker_config import MakePolicy, WorkerConfig
+from rollouts.workers.worker_failure import WorkerFailure
+
+if TYPE_CHECKING:
+    from rollouts.collecting.frame_stacks import Payload
+
+_log = logging.getLogger(__name__)
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+# what a cluster's head may take to answer
+_JOIN_TIMEOUT_S = 10.0
+
+# Ray ends an attempt at once when asked for 0 s, and then never starts to pull from another node
+_MIN_FETCH_S = 0.01
+
+
+class RaySession:
+    """Ray, started or joined by this process, or already there.
+
+    A Ray that sessions started or joined is left when the last of them is closed; one that somebody
+    else initialised is used as it is and left running.
+    """
+
+    def __init__(
+        self,
+        address: str | None,
+        bundles: Bundles,
+        *,
+        extra_cpus: float = 0.0,
+        inference_num_gpus: float = 0.0,
+        timeout_s: float = _JOIN_TIMEOUT_S,
+    ) -> None:
+        """Connects.
+
+        Args:
+          address: Cluster to join; None takes RAY_ADDRESS, and without it starts Ray on this
+            machine, listening on loopback only.
+          bundles: What the workers need. A Ray started here has the CPUs for them and extra_cpus,
+            and no more.
+          extra_cpus: What other actors need.
+          inference_num_gpus: GPUs of the inference server.
+          timeout_s: Seconds that the cluster may take to answer.
+        Raises:
+          SpecError: there is no cluster at the address, too few GPUs in a Ray that cannot grow, or
+            other sessions of this process have the CPUs of a Ray that was started for them.
+        """
+        self._bundles = bundles
+        self._group: PlacementGroup | None = None
+        self._num_cpus = 0.0  # that were asked for
+        num_cpus = bundles.num_cpus * bundles.count + extra_cpus
+        self._ray: SharedRay | None = enter(address, num_cpus, min(timeout_s, _JOIN_TIMEOUT_S))
+        # before any thread of a coordinator's
+        make_tensor_store()
+        try:
+            check_cpus(bundles, extra_cpus, self._ray)
+            check_gpus(bundles, inference_num_gpus)
+            self._ray.ask(num_cpus)
+            self._num_cpus = num_cpus
+            if bundles.strategy is not None:
+                self._group = PlacementGroup(bundles)
+        except BaseException:
+            self.close()
+            raise
+
+    def launcher(
+        self,
+        make_policy: MakePolicy,
+        transport: str | None = None,
+        weights_transport: str | None = None,
+    ) -> Callable[[WorkerConfig], ActorHandle]:
+        """Returns a function that starts one actor; it does not wait for it.
+
+        Args:
+          make_policy: See `RolloutWorker`.
+          transport: Ray's name of how tensors leave the actor; None for the object store.
+          weights_transport: Ray's name of how weights come from a learner's actor.
+        Raises:
+          Exception: make_policy cannot be pickled.
+        """
+        # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
+        options = self._bundles.actor_options()
+        has_transport = not (transport is None and weights_transport is None)
+        if has_transport:
+            options["enable_tensor_transport"] = True
+        actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
+            _make_host_class((transport,) if transport else (), has_transport)
+        )
+        recipe = ray.cloudpickle.dumps({"make_policy": make_policy, "owns_process": True})
+        sys_path = [os.path.abspath(entry) for entry in sys.path]
+
+        def launch(config: WorkerConfig) -> ActorHandle:
+            pickled = ray.cloudpickle.dumps(config)
+            with connected():
+                actor = actor_class.options(**self.place(config.worker_id))
+                started = actor.remote(sys_path, make_check(), recipe, pickled)
+                if transport is None:
+                    return ActorHandle(started)
+                return DirectHandle(started, transport)
+
+        return launch
+
+    def place(self, index: int) -> dict[str, Any]:
+        """Returns the options of one actor: its bundle, where there is a placement group."""
+        return {} if self._group is None else self._group.options(index)
+
+    def close(self) -> None:
+        """Leaves Ray if this session started or joined it. Idempotent."""
+        if self._group is not None and ray.is_initialized():
+            with contextlib.suppress(Exception):
+                self._group.remove()
+        self._group = None
+        shared, self._ray = self._ray, None
+        if shared is not None:
+            shared.ask(-self._num_cpus)
+            shared.leave()
+
+
+class RemotePayload:
+    """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`.
+
+    Or tensors in the worker that made them.
+    """
+
+    def __init__(self, ref: Any, worker: Any = None) -> None:
+        """Refers to them.
+
+        Args:
+          ref: What Ray calls them.
+          worker: The actor that has them, if they are tensors that did not leave it.
+        """
+        self.ref, self._worker = ref, worker
+        # in this process there is no other end of a direct transport
+        self._options = {} if worker is None else BY_OBJECT_STORE
+
+    def has_holder(self, timeout_s: float) -> bool:
+        """Tells whether the worker that has the tensors answers in time, that is, has them yet."""
+        if self._worker is None:
+            return False
+        with connected():
+            call = calling(self._worker, beside_its_calls=True)
+            answer = call.remote(lambda _: None)
+        try:
+            ray.get(answer, timeout=timeout_s)
+        except ray.exceptions.RayError:
+            return False
+        return True
+
+    def __call__(self, timeout_s: float) -> Payload:
+        """Fetches the arrays; see `FragmentHandle.fetch`."""
+        check_connected()
+        try:
+            limit_s = max(_MIN_FETCH_S, timeout_s)
+            payload: Payload = ray.get(self.ref, timeout=limit_s, **self._options)
+        except ray.exceptions.GetTimeoutError:
+            raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
+        return payload
+
+
+class ActorHandle:
+    """The driver's end of one worker. No method blocks."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._weights = Sender(actor)
+
+    def start(self) -> Future[WorkerInfo | WorkerFailure]:
+        """Builds the worker; the future fails if the actor dies."""
+        with connected():
+            return as_future(self._actor.start.remote(), convert=_started)
+
+    def collect(
+        self, offer: WeightOffer
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
+        """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
+        with connected():
+            self._weights.send(offer)
+            # two return values: the driver reads the first and never pulls the second
+            info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
+            return info_ref.future(), RemotePayload(batch_ref)
+
+    def kill(self) -> None:
+        """Ends the actor's process; its completed fragments stay."""
+        with contextlib.suppress(Exception), connected():
+            ray.kill(self._actor, no_restart=True)
+
+
+class DirectHandle(ActorHandle):
+    """The driver's end of a worker whose fragments stay in it until a learner's actor has them."""
+
+    def __init__(self, actor: Any, transport: str) -> None:
+        super().__init__(actor)
+        self._transport = transport
+
+    def collect(
+        self, offer: WeightOffer
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
+        """Does what `ActorHandle.collect` does."""
+        with connected():
+            try:
+                self._weights.send(offer)
+                collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
+                ref = collect.remote(offer)
+                # calls run in order: when this one ends, the tensors are there
+                done = self._actor.last_info.remote().future()
+            except ray.exceptions.RayActorError as error:
+                # Ray tells of a death in the call where tensors are concerned
+                ref, done = None, Future()
+                done.set_exception(error)
+            return done, RemotePayload(ref, self._actor)
+
+
+def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
+    """Makes the actor class around RolloutWorker; of actors that have direct transports, or not.
+
+    Without those that are `needed` a worker refuses.
+
+    The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
+    puts the driver's working directory first on a worker's sys.path, and a source tree lying there
+    would shadow the installed package. The host first takes over the driver's path.
+    """
+
+    class RolloutWorkerHost:
+        def __init__(self, sys_path: list[str], check: Any, recipe: bytes, config: bytes) -> None:
+            import sys
+
+            sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            self._recipe, self._config = recipe, config
+            self._worker: Any = None
+            self._refusal = check()
+            if has_transport and self._refusal is None:
+                from rollouts.workers.on_ray.direct_transports import make_ready
+
+                self._refusal = make_ready(needed)
+
+        def start(self) -> Any:
+            # nothing of the driver's is read, and nothing of ours is sent
+            if self._refusal is not None:
+                return self._refusal
+
+            from rollouts.workers.worker import build_worker
+            from rollouts.workers.worker_failure import guarded
+
+            def start() -> Any:
+                self._worker = build_worker(self._recipe, self._config)
+                return self._worker.describe()
+
+            return guarded(start)
+
+        def keep_weights(self, name: str, buffer: Any, live: list[str]) -> None:
+            from rollouts.workers.on_ray.ray_weights import keep
+
+            keep(name, buffer, live)
+
+        def collect(self, offer: Any) -> Any:
+            from rollouts.workers.worker_failure import WorkerFailure, guarded
+
+            result = guarded(lambda: self._worker.collect(offer))
+            if isinstance(result, WorkerFailure):
+                return result, None
+            return result.info, result.payload
+
+        def collect_tensors(self, offer: Any) -> Any:
+            self._info, payload = self.collect(offer)
+            return payload
+
+        def last_info(self) -> Any:
+            return self._info
+
+    return RolloutWorkerHost
+
+
+def _started(answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
+    """Reads a worker's first answer: a sentence comes from one of another release."""
+    if isinstance(answer, str):
+        return WorkerFailure(message=answer, traceback=answer)
+    return answer
+
+
+def check_connected() -> None:
+    """Raises WorkerError if Ray was shut down, where the next call would start another Ray."""
+    if not ray.is_initialized():
+        raise WorkerError("Ray was shut down: close the coordinator before calling ray.shutdown()")
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[None]:
+    """Raises as `check_connected`; a `ray.shutdown()` waits until the block is left.
+
+    Ray ends the process of whoever calls it while it shuts down, which nothing can catch, and the
+    workers that a shutdown ends are what we would replace at that moment. So the look and the call
+    are one step, by the lock that Ray's own init and shutdown take. Nothing in here may wait long.
+    """
+    with shutdown_lock():
+        check_connected()
+        yield

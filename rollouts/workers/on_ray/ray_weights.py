@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights in Ray: in its object store, and on their direct way from a learner to a worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import ray as _typed_ray
+
+from rollouts.workers.offers import WeightOffer, WeightPart, Weights
+from rollouts.workers.on_ray.flat_weights import Layout, unpack
+from rollouts.workers.weight_transport import pulls
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Tensors of a part that are sent to workers before they ask for it.
+
+    Attributes:
+      name     Of this transfer alone.
+      layout   Of its buffer.
+      tensors  The driver's reference to the buffer in the learner's process; None elsewhere.
+    """
+
+    name: str
+    layout: Layout
+    tensors: Any = None
+
+    def __reduce__(self) -> Any:
+        # Ray cannot pass such references on inside of objects
+        return Transfer, (self.name, self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class RayWeights:
+    """A part in Ray's object store; Ray does not fetch a reference that sits inside an object.
+
+    With a `transfer` it also comes directly. Where the tensors did not come, as the learner died or
+    a worker is new, the object store has them.
+    """
+
+    version: int
+    ref: Any  # ray.ObjectRef of the arrays
+    transfer: Transfer | None = None
+
+    def fetch(self) -> Weights:
+        if self.transfer is not None:
+            buffer = _arrived.pop(self.transfer.name, None)
+            if buffer is not None:
+                pulls.add("direct")
+                return cast(Weights, unpack(self.transfer.layout, buffer))
+        weights: Weights = ray.get(self.ref)
+        pulls.add("object_store")
+        return weights
+
+
+def ray_part(version: int, weights: Weights) -> WeightPart:
+    """Puts the weights into the object store, which copies them once."""
+    return RayWeights(version, ray.put(dict(weights)))
+
+
+# of a worker's process: name of a transfer -> what came and was not fetched yet
+_arrived: dict[str, Tensor] = {}
+
+
+def keep(name: str, buffer: Tensor, live: Collection[str]) -> None:
+    """Keeps what came for an offer until it is fetched.
+
+    Args:
+      name: Of the transfer.
+      buffer: On any device.
+      live: Names of the transfers that may still be fetched; the others are freed.
+    """
+    for other in _arrived.keys() - set(live):
+        del _arrived[other]
+    # a GPU's may be the learner's own memory
+    _arrived[name] = buffer if buffer.device.type == "cpu" else buffer.clone()
+
+
+class Sender:
+    """Sends a worker's actor the tensors of offers; remembers which it was sent. No method blocks.
+
+    What a failed transfer should have brought is in the object store; the first warns of why.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._sent: set[str] = set()
+        self._has_warned = False
+
+    def send(self, offer: WeightOffer) -> None:
+        """Sends what is new of an offer. To be called inside `connected`."""
+        tensors = {
+            part.transfer.name: part.transfer.tensors
+            for stored in offer.policies.values()
+            for part in stored.parts
+            if isinstance(part, RayWeights) and part.transfer is not None
+        }
+        for name in tensors.keys() - self._sent:
+            ref = self._actor.keep_weights.remote(name, tensors[name], list(tensors))
+            ref.future().add_done_callback(self._on_sent)
+        self._sent = set(tensors)
+
+    def _on_sent(self, transfer: Future[Any]) -> None:
+        """Warns of the first transfer that failed. Deaths of workers are reported elsewhere."""
+        error = transfer.exception()
+        if error is None or self._has_warned or isinstance(error, ray.exceptions.RayActorError):
+            return
+        self._has_warned = True
+        _log.warning(
+            "a worker takes weights from the object store, as they did not come directly: %r",
+            getattr(error, "cause", error),
+        )

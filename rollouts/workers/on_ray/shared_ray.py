@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Ray of this process: who started it, how many sessions use it, what they asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray as _typed_ray
+
+from rollouts.errors import SpecError
+from rollouts.support.ray_private import loopback_only
+from rollouts.workers.on_ray.ray_address import check_address
+
+_log = logging.getLogger(__name__)
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+# guards the next, and all counts of sessions
+_lock = threading.Lock()
+_newest: SharedRay | None = None
+
+
+@dataclass(slots=True, eq=False)
+class SharedRay:
+    """A Ray that sessions started, joined or found.
+
+    Attributes:
+      identity: Names it.
+      is_ours: Whether sessions started or joined it; the last one leaves it.
+      is_local: Whether a session started it, with the CPUs that this one needs.
+      num_sessions: That use it.
+      asked_cpus: Of all of them. Ray counts what actors have only once they are scheduled.
+    """
+
+    identity: tuple[str, str]
+    is_ours: bool
+    is_local: bool
+    num_sessions: int = 0
+    asked_cpus: float = 0.0
+
+    def ask(self, num_cpus: float) -> None:
+        """Counts what a session needs; a negative number takes it back."""
+        with _lock:
+            self.asked_cpus += num_cpus
+
+    def leave(self) -> None:
+        """Ends a session; the last one leaves Ray, if it is ours."""
+        with _lock:
+            self.num_sessions -= 1
+            # perhaps the user shut it down, and started another one
+            is_there = ray.is_initialized() and self.identity == _identity()
+            if self.is_ours and not self.num_sessions and is_there:
+                ray.shutdown()
+
+
+def enter(address: str | None, num_cpus: float, timeout_s: float) -> SharedRay:
+    """Begins a session: starts or joins Ray, unless this process has one.
+
+    Args:
+      address: See `RaySession`.
+      num_cpus: Of a Ray that is started.
+      timeout_s: Seconds that a cluster may take to answer.
+    Returns:
+      What to `leave`.
+    Raises:
+      SpecError: There is no cluster at the address.
+    """
+    global _newest
+    address = address or os.environ.get("RAY_ADDRESS", "local")
+    with _lock:
+        if not ray.is_initialized():
+            if address == "local":
+                _start_ray(math.ceil(num_cpus))
+            else:
+                _join_ray(address, timeout_s)
+            _newest = SharedRay(_identity(), is_ours=True, is_local=address == "local")
+        if _newest is None or _newest.identity != _identity():
+            _log.info("using the Ray that this process is connected to")
+            _newest = SharedRay(_identity(), is_ours=False, is_local=False)
+        _newest.num_sessions += 1
+        return _newest
+
+
+def _identity() -> tuple[str, str]:
+    """Names the connection of this process, which is another one after a shutdown."""
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_job_id()
+
+
+def _join_ray(address: str, timeout_s: float) -> None:
+    check_address(address, timeout_s)
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+    except (ConnectionError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
+
+
+def _start_ray(num_cpus: int) -> None:
+    """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
+    # the log monitor would list the session's files ten times a second, for drivers that show
+    # logs; this one does not, and with these numbers the monitor never lists them
+    quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
+    with loopback_only() as loopback, _environment(quiet | loopback):
+        ray.init(
+            "local",
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+        )
+
+
+@contextlib.contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Sets the variables that are not set, for the processes started inside."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a learner's actor when its weights are published; the arrays stay in Ray.
+
+Functions of a module, which Ray calls in the actor by their names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rollouts.errors import SpecError
+from rollouts.support.ray_private import make_tensor_store
+from rollouts.workers.on_ray.flat_weights import Layout, lay_out, pack
+from rollouts.workers.tensor_transport import TensorTransport
+from rollouts.workers.weight_transport import (
+    Array,
+    Narrowed,
+    Shapes,
+    Stored,
+    by_policy,
+    bytes_of,
+    check_shapes,
+    narrowed,
+    said_of,
+    to_host,
+)
+from rollouts.workers.weights import DeltaPlan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a snapshot is to be like.
+
+    Attributes:
+      coordinator  Names who asks, for ever.
+      attempt      Numbers the coordinator's snapshots.
+      method       Of the learner: returns its weights.
+      policy       Whose they are; None where `method` says it, see `by_policy`.
+      policies     Of which; None for any.
+      shapes       Of policies whose weights are known.
+      num_results  Of how many policies there is room for.
+      dtype        See `WeightTransport`.
+      plans        What is stored of each policy's newest; None stores all.
+      transport    By which workers are to get it from here; "object_store" for not at all.
+    """
+
+    coordinator: str
+    attempt: int
+    method: str
+    policy: str | None
+    policies: tuple[str, ...] | None
+    shapes: Mapping[str, Shapes]
+    num_results: int
+    dtype: str | None
+    plans: Mapping[str, DeltaPlan] | None
+    transport: TensorTransport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What is said of a snapshot of a policy.
+
+    Attributes:
+      sizes   name -> bytes, of all arrays.
+      names   Those that were stored.
+      layout  Of the buffer that `give` has of these; empty where there is none.
+    """
+
+    sizes: dict[str, int]
+    names: frozenset[str]
+    layout: Layout
+
+
+@dataclass(slots=True)
+class _Kept:
+    attempt: int
+    buffer: Tensor | None  # until it is given to Ray
+    stored: dict[str, Stored]  # to compare the next ones with; empty without a plan
+
+
+_lock = threading.Lock()
+# by coordinator and policy
+_kept: dict[tuple[str, str], _Kept] = {}
+
+
+def take(learner: Any, order: Order) -> tuple[Any, ...]:
+    """Has the learner say its weights, and copies them.
+
+    Returns:
+      policy -> Taken, and then of each of these name -> array, which Ray copies into its object
+      store; None where there are fewer policies than results.
+    Raises:
+      SpecError: These are no weights.
+      Exception: What the learner raised.
+    """
+    # Ray fetches what this returns with a thread of its own
+    make_tensor_store()
+    weights = _ask(learner, order)
+    copies = {}
+    for policy, own in weights.items():
+        with said_of(policy):
+            check_shapes(own, order.shapes.get(policy))
+            values, originals = narrowed(own, order.dtype)
+            copies[policy] = values, to_host(values, originals, own)
+    # only now: weights that are refused leave what is kept as it was
+    taken, arrays = {}, []
+    for policy, (values, stored) in copies.items():
+        taken[policy] = _take(policy, values, stored, order)
+        arrays.append({name: stored[name] for name in taken[policy].names})
+    return taken, *arrays, *[None] * (order.num_results - len(arrays))
+
+
+def give(learner: Any, coordinator: str, policy: str, attempt: int) -> Tensor:
+    """Gives the buffer of a snapshot to Ray, which keeps it here until nobody refers to it."""
+    with _lock:
+        kept = _kept[coordinator, policy]
+        buffer, kept.buffer = kept.buffer, None
+    assert buffer is not None and kept.attempt == attempt
+    return buffer
+
+
+def forget(learner: Any, coordinator: str) -> None:
+    """Frees what was kept for a coordinator that is closed, or has newer weights of others."""
+    with _lock:
+        for key in [key for key in _kept if key[0] == coordinator]:
+            del _kept[key]
+
+
+def _ask(learner: Any, order: Order) -> Mapping[str, Mapping[str, Array | Tensor]]:
+    """Returns policy -> weights."""
+    weights = getattr(learner, order.method)()
+    if order.policy is None:
+        weights = by_policy(weights, order.policies, f"weights that {order.method}() returned")
+        if len(weights) > order.num_results:
+            raise SpecError(
+                f"{order.method}() returned weights of {len(weights)} policies, expected "
+                f"{order.num_results} at most"
+            )
+        return weights
+    with said_of(order.policy):
+        if not isinstance(weights, Mapping):
+            raise SpecError(
+                f"{order.method}() returned a {type(weights).__name__}, expected a dict of name -> "
+                "numpy array or torch tensor, as policy.weights() or module.state_dict()"
+            )
+    return {order.policy: weights}
+
+
+def _take(
+    policy: str, values: Mapping[str, Array | Tensor], stored: Mapping[str, Stored], order: Order
+) -> Taken:
+    """Copies what has to be kept here of a policy's weights."""
+    names = _names_to_store(policy, stored, order)
+    layout: Layout = ()
+    buffer = None
+    if order.transport != "object_store" and names:
+        layout = lay_out(stored, sorted(names))
+        buffer = pack(layout, values, _device(values))
+    if buffer is not None or order.plans is not None:
+        has_plan = order.plans is not None
+        kept = {name: _copy(value) for name, value in stored.items()} if has_plan else {}
+        with _lock:
+            former = _kept.get((order.coordinator, policy))
+            # an attempt that was given up may come late
+            if former is None or former.attempt < order.attempt:
+                _kept[order.coordinator, policy] = _Kept(order.attempt, buffer, kept)
+    sizes = {name: bytes_of(value) for name, value in stored.items()}
+    return Taken(sizes=sizes, names=names, layout=layout)
+
+
+def _names_to_store(policy: str, stored: Mapping[str, Stored], order: Order) -> frozenset[str]:
+    plan = (order.plans or {}).get(policy)
+    if plan is None:
+        return frozenset(stored)
+    with _lock:
+        kept = _kept.get((order.coordinator, policy))
+    before = kept.stored if kept is not None and kept.attempt == plan.base else {}
+    return plan.names_to_store(stored, before)
+
+
+def _device(values: Mapping[str, Array | Tensor]) -> Any:
+    """The GPU that has the tensors, from which direct transports take them."""
+    devices = [value.device for value in values.values() if not isinstance(value, np.ndarray)]
+    on_gpu = [device for device in devices if device.type != "cpu"]
+    return on_gpu[0] if on_gpu else "cpu"
+
+
+def _copy(stored: Stored) -> Stored:
+    if isinstance(stored, Narrowed):
+        return Narrowed(stored.bits.copy(), stored.dtype)
+    return stored.copy()

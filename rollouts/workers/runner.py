@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runner: what LocalRunner and RayRunner are to the coordinator."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rollouts.learner.fragment import Fragment, FragmentHandle
+from rollouts.learner.queue import LearnerQueue
+from rollouts.workers.weights import TakeSnapshots
+
+
+class Runner(Protocol):
+    """Where fragments come from: the RayRunner's workers or the LocalRunner."""
+
+    queue: LearnerQueue
+
+    def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]: ...
+
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]: ...
+
+    def hand_over(
+        self, learner: Any, num_fragments: int, timeout_s: float | None
+    ) -> list[FragmentHandle]: ...
+
+    def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshots: ...
+
+    def published(self) -> None: ...
+
+    def scale_to(self, num_workers: int) -> None: ...
+
+    def drain(self, timeout_s: float | None) -> None: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slot: what the driver knows of one worker: its calls, its incarnation, why former ones ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from rollouts.learner.fragment import FragmentHandle, FragmentInfo
+from rollouts.workers.worker import WorkerInfo
+from rollouts.workers.worker_config import WorkerConfig
+from rollouts.workers.worker_failure import WorkerFailure
+
+if TYPE_CHECKING:
+    from rollouts.collecting.frame_stacks import Payload
+    from rollouts.workers.offers import WeightOffer
+
+T = TypeVar("T")
+
+Fetch = Callable[[float], "Payload"]
+
+
+class WorkerHandle(Protocol):
+    """The driver's end of one incarnation of a worker. No method blocks; calls run in order."""
+
+    def start(self) -> Future[WorkerInfo | WorkerFailure]: ...
+
+    def collect(self, offer: WeightOffer) -> tuple[Future[FragmentInfo | WorkerFailure], Fetch]: ...
+
+    def kill(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call did not become a fragment; `reason` is what it is counted under."""
+
+    reason: str
+    error: str
+
+    @property
+    def summary(self) -> str:
+        """The line that matters: a traceback's last, else the first."""
+        lines = self.error.strip().splitlines() or [""]
+        return lines[-1] if self.reason in ("worker_error", "env_error") else lines[0]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One fragment asked for."""
+
+    future: Future[FragmentInfo | WorkerFailure]
+    fetch: Fetch
+    submitted_at: float  # s, of the fleet's clock
+    is_reported: bool = False
+    verdict: Failure | None = None  # set where the call was given up before its future ended
+
+    @property
+    def outcome(self) -> FragmentHandle | Failure:
+        """What became of a call that ended or was given up."""
+        if self.verdict is not None:
+            return self.verdict
+        result = outcome(self.future)
+        return result if isinstance(result, Failure) else FragmentHandle(result, self.fetch)
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """What is known of one worker, over all its incarnations.
+
+    States:
+      starting   launched, not yet there
+      running    gets calls while it has credit
+      draining   completes its calls and then stops
+      benched    failed too often; not started again until `scale_to` names it
+      stopped    not wanted, or closed
+    """
+
+    config: WorkerConfig
+    state: str = "stopped"
+    handle: WorkerHandle | None = None
+    starting: Future[WorkerInfo | WorkerFailure] | None = None
+    start_deadline: float = 0.0  # s, of the fleet's clock
+    info: WorkerInfo | None = None
+    calls: deque[Call] = field(default_factory=deque)
+    last_reported_at: float = 0.0  # s, of the fleet's clock
+    last_call: int = 0
+    num_fragments: int = 0
+    num_steps: int = 0
+    failed_at: deque[float] = field(default_factory=deque)
+    failures_in_row: int = 0
+    last_error: str | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the worker is there or coming."""
+        return self.state in ("starting", "running")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker runs and has completed all that it was asked for."""
+        return self.state == "running" and all(call.is_reported for call in self.calls)
+
+    def report(self, future: Future[Any], now: float) -> None:
+        """Marks the call that `future` belongs to; a former incarnation's belongs to none."""
+        for call in self.calls:
+            if call.future is future:
+                call.is_reported = True
+                self.last_reported_at = now
+
+    def hung_call(self, now: float, timeout_s: float) -> Call | None:
+        """Returns the call that the worker has been at for longer than timeout_s, if any."""
+        for call in self.calls:
+            # of a dead worker only a verdict may be known, of a living one the first open call
+            if call.verdict is not None:
+                return None
+            if not call.future.done():
+                since = max(call.submitted_at, self.last_reported_at)
+                return call if now - since > timeout_s else None
+        return None
+
+    def may_restart(self, now: float, max_restarts: int, window_s: float) -> bool:
+        """Counts a failure; tells whether the worker may be started again after it."""
+        self.failed_at.append(now)
+        self.failures_in_row += 1
+        while now - self.failed_at[0] > window_s:
+            self.failed_at.popleft()
+        return max(len(self.failed_at), self.failures_in_row) <= max_restarts
+
+    def pardon(self) -> None:
+        """Forgets failures."""
+        self.failed_at.clear()
+        self.failures_in_row = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the slot's part of `RolloutCoordinator.stats`."""
+        return {
+            "worker_id": self.config.worker_id,
+            "incarnation": self.config.incarnation,
+            "state": self.state,
+            "pid": None if self.info is None else self.info.pid,
+            "host": None if self.info is None else self.info.host,
+            "in_flight": len(self.calls),
+            "fragments": self.num_fragments,
+            "env_steps": self.num_steps,
+            "recent_failures": len(self.failed_at),
+            "last_error": self.last_error,
+        }
+
+
+def outcome(future: Future[T | WorkerFailure]) -> T | Failure:
+    """Sorts a finished call into a result, an exception in the worker, or the worker's death."""
+    death = future.exception()
+    if death is not None:
+        return Failure("worker_died", f"{type(death).__name__}: {death}")
+    result = future.result()
+    if isinstance(result, WorkerFailure):
+        return Failure(result.reason, result.traceback)
+    return result

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the fleet from a thread of its own, so that workers are busy while the learner learns."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from rollouts.errors import ClosedError, WorkerError
+from rollouts.learner.fragment import Fragment, FragmentHandle
+from rollouts.learner.queue import LearnerQueue
+from rollouts.support import at_exit
+from rollouts.support.no_room import start_thread
+from rollouts.workers.fleet import Fleet, FleetRules
+from rollouts.workers.slot import Slot, WorkerHandle
+from rollouts.workers.waits import AwakeClock
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
+
+_log = logging.getLogger(__name__)
+
+# how often the merge thread looks for workers that hang or do not start, whatever else happens
+_TICK_S = 0.5
+
+# what `close` waits for the merge thread, which a healthy one needs milliseconds of: Ctrl-C in
+# `get` ends in `close`
+_JOIN_TIMEOUT_S = 2.0
+
+# between two looks at the clock; a longer gap means that this process was stopped
+_MAX_GAP_S = 10 * _TICK_S
+
+
+class Supervisor:
+    """Owns the fleet, the lock around it, the merge thread and the queue.
+
+    The merge thread sleeps on `_inbox`. Completed calls, what `get` wants and takes, new weights
+    and `close` post into it, so it never polls. Calls are asked for while the worker has credit and
+    (in flight + queued) is below the limit: this is the whole of the back-pressure, as the queue
+    always has room for what was asked for.
+
+    `_lock` guards the fleet. Lock order: `_lock`, then the queue's, then none.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        num_workers: int,
+        launch: Callable[[WorkerConfig], WorkerHandle],
+        *,
+        weights: WeightStore,
+        rules: FleetRules,
+        check: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Launches the workers and the merge thread; does not wait for the workers.
+
+        Args:
+          config: Of every worker, but for worker_id and incarnation.
+          num_workers: How many to begin with.
+          launch: Starts one incarnation.
+          weights: Where the newest weights are; nothing is collected before the first.
+          rules: See FleetRules.
+          check: Raises if the workers are out of reach for good; called when nothing happens.
+          clock: Returns seconds, of which the fleet counts those that this process was running.
+        """
+
+        def is_stale(handle: FragmentHandle) -> bool:
+            return rules.lag.discards(weights.version - handle.info.min_policy_version)
+
+        self.queue = LearnerQueue(num_workers, on_change=self.wake, is_stale=is_stale)
+        self._submits_here = rules.queue.merge == "ordered"
+        self._check = check
+        self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._fleet = Fleet(
+            config,
+            launch,
+            weights=weights,
+            queue=self.queue,
+            rules=rules,
+            on_done=lambda slot, future: self._inbox.put((slot, future)),
+            clock=AwakeClock(_MAX_GAP_S, clock),
+        )
+        self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
+        # it waits for workers; before they start, so that none is left if it cannot
+        with self._lock:
+            start_thread(self._thread)
+            try:
+                self._fleet.scale_to(num_workers)
+            except BaseException:
+                self._stopping.set()
+                raise
+        at_exit.call_at_exit(self._close)
+
+    def wake(self) -> None:
+        """Makes the merge thread look again.
+
+        With merge="ordered" fragments are asked for at once, on the caller's thread: then which
+        weights they get depends on the order of the caller's calls alone.
+        """
+        if self._submits_here:
+            with self._lock:
+                self._fleet.submit()
+        self._inbox.put(None)
+
+    def published(self) -> None:
+        """Notes that there are new weights."""
+        with self._lock:
+            self._fleet.publish()
+        self.wake()
+
+    def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
+        """See `LearnerQueue.get`; a TimeoutError also says what the workers are doing."""
+        with self.told_of_workers(timeout_s):
+            return self.queue.get(num_fragments, timeout_s)
+
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
+        """Does what `get` does, but leaves the arrays where they are."""
+        with self.told_of_workers(timeout_s):
+            return self.queue.get_handles(num_fragments, timeout_s)
+
+    def scale_to(self, num_workers: int) -> None:
+        """See `RolloutCoordinator.scale_to`."""
+        if not self._thread.is_alive():
+            raise ClosedError("the coordinator was closed or its merge thread stopped")
+        with self._lock:
+            self._fleet.scale_to(num_workers)
+
+    def drain(self, timeout_s: float | None) -> None:
+        """See `RolloutCoordinator.drain`."""
+        with self._lock:
+            self._fleet.drain()
+        if not self.queue.wait_until_over(timeout_s):
+            raise TimeoutError(
+                f"{self.stats()['fragments']['in_flight']} fragments were still in flight after "
+                f"{timeout_s} s of draining; they arrive later"
+            )
+
+    def stats(self) -> dict[str, Any]:
+        """Returns the supervisor's part of `RolloutCoordinator.stats`."""
+        with self._lock:
+            return self._fleet.stats()
+
+    def close(self) -> None:
+        """Wakes all waiters, stops the merge thread and kills the workers. Idempotent.
+
+        Waits at most 2 * _JOIN_TIMEOUT_S. A merge thread that is in a call for longer, as when Ray
+        does not answer, kills the workers itself when it comes back.
+        """
+        self._close(_JOIN_TIMEOUT_S)
+
+    def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
+        self._stopping.set()
+        self._inbox.put(None)
+        self.queue.close()
+        self._thread.join(timeout_s)
+        if self._lock.acquire(timeout=timeout_s):
+            try:
+                self._fleet.stop()
+            finally:
+                self._lock.release()
+        else:
+            _log.warning("the merge thread is in a call that does not return: workers end later")
+
+    @contextmanager
+    def told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
+        """Has a TimeoutError raised inside say what the workers are doing."""
+        try:
+            yield
+        except TimeoutError as error:
+            states = ", ".join(f"{w['worker_id']} {w['state']}" for w in self.stats()["workers"])
+            raise TimeoutError(f"{error} ({timeout_s} s); workers: {states}") from None
+
+    def _run(self) -> None:
+        next_look = time.monotonic() + _TICK_S
+        try:
+            while not self._stopping.is_set():
+                try:
+                    event = self._inbox.get(timeout=_TICK_S)
+                except queue.Empty:
+                    self._check()
+                    event = None
+                with self._lock:
+                    if event is not None:
+                        self._fleet.handle(*event)
+                    # under a stream of events too, somebody has to look at the clock
+                    if event is None or time.monotonic() > next_look:
+                        self._fleet.look()
+                        next_look = time.monotonic() + _TICK_S
+        except ClosedError:
+            pass  # close() came between two looks at _stopping
+        except BaseException as error:
+            # whoever waits for fragments must not wait for ever
+            failure = WorkerError(f"the merge thread stopped: {error!r}")
+            failure.__cause__ = error
+            self.queue.fail(failure)
+        finally:
+            if self._stopping.is_set():
+                with self._lock:
+                    self._fleet.stop()

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WorkerConfig: everything that makes a worker; CollectOptions and PolicySpec, parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
+
+import numpy as np
+
+from rollouts.checks import flag, whole_number
+from rollouts.collecting.engine import Engine
+from rollouts.errors import SpecError
+from rollouts.features import asked_of
+from rollouts.machine.torch_threads import check_threads
+from rollouts.returns import Gae, Nstep
+from rollouts.support.field_checks import check_one_of
+from rollouts.support.keywords import explains_fields
+from rollouts.workers.tensor_transport import (
+    Device,
+    TensorTransport,
+    check_transport,
+    chosen,
+)
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rollouts.batch import MultiAgentRollout, RolloutBatch
+    from rollouts.collecting.batched_env import BatchedEnv
+    from rollouts.policies.protocol import Policy
+
+
+@explains_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectOptions:
+    """Options of collecting in a worker: its environments, its collector, what a fragment has.
+
+    Attributes:
+      batch_size: See `make_vec`; None for synchronous pools.
+      num_torch_threads: Threads of torch in each worker. None for 1 unless the policy's network is
+        large, see `rollouts.machine.torch_threads.threads_for`, and at most num_threads_per_worker:
+        torch's threads take the cores from those of the pool.
+      pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
+        `get` forms the same stacks from them, to the bit. None: where the environment has an option
+        stack_num above 1, as Atari games have.
+      keep_final_obs: See `Collector`; a replay needs it.
+      make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, of
+        which they take num_envs, env_id_offset and env_seed; must pickle. They autoreset in the
+        same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
+        name. Not with `inference`.
+      make_collector: Replaces `build_collector` in the workers; must pickle.
+      engine: "auto", "native" or "torch", what computes the policy: see `Collector`.
+      outputs: Names of what `extras` have of each step, see `Collector`; not with `inference`.
+      returns: Adds advantages and targets, made of the values that the policy had, to fragments;
+        see `Collector`.
+      mask_actions: Makes policies choose among what info["action_mask"] allows, see `Collector`;
+        not with `inference`.
+      policies: Group -> name of the policy that acts for it, with several agents.
+        A group that is not there has a policy of its own name; groups with one name share it.
+      device: "cuda" makes each worker step its environments on a GPU, next to the policy, as
+        `make_vec` does; fragments are then of tensors. "cpu-emulation" runs the same
+        kernels as loops, for tests. None for a pool of C++ threads.
+      tensor_transport: With a `device`, how fragments go to a learner's actor, see
+        `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
+        completed outlives it. The others go from worker to learner and are lost with the worker:
+        "cuda_ipc" within one GPU, "nixl" between GPUs and machines. "auto" for NIXL where
+        device="cuda" and it is installed here, else the object store.
+    """
+
+    batch_size: int | None = None
+    num_torch_threads: int | None = None
+    pack_frame_stacks: bool | None = None
+    keep_final_obs: bool = False
+    make_env: MakeEnv | None = None
+    make_collector: MakeCollector | None = None
+    engine: Engine = "auto"
+    outputs: Sequence[str] = ()
+    returns: Gae | Nstep | None = None
+    mask_actions: bool = False
+    policies: Mapping[str, str] | None = None
+    device: Device | None = None
+    tensor_transport: TensorTransport = "auto"
+
+    @property
+    def asked(self) -> list[str]:
+        """Keys of `rollouts.features` for the values that are not the defaults."""
+        asked = asked_of(self, "collect.")
+        # to pack nothing is possible everywhere
+        return [
+            one for one in asked if self.pack_frame_stacks or one != "collect.pack_frame_stacks"
+        ]
+
+    def __post_init__(self) -> None:
+        """Raises SpecError where a value is out of range or of another kind."""
+        check_one_of("collect.engine", self.engine, get_args(Engine))
+        check_transport(self.device, self.tensor_transport)
+        if not _are_names(self.outputs):
+            raise SpecError(
+                f"collect.outputs is {self.outputs!r}, expected names such as ('entropy',)"
+            )
+        if not isinstance(self.returns, Gae | Nstep | None):
+            raise SpecError(
+                f"collect.returns is {self.returns!r}, expected rollouts.returns.Gae or Nstep"
+            )
+        if self.batch_size is not None:
+            whole_number("collect.batch_size", self.batch_size, 1)
+        check_threads("collect.num_torch_threads", self.num_torch_threads)
+        if self.pack_frame_stacks is not None:
+            flag("collect.pack_frame_stacks", self.pack_frame_stacks)
+        flag("collect.keep_final_obs", self.keep_final_obs)
+        flag("collect.mask_actions", self.mask_actions)
+        if self.policies is not None and not _is_names(self.policies):
+            raise SpecError(
+                f"collect.policies is {self.policies!r}, expected a dict of group -> policy's name"
+            )
+        _check_function("collect.make_env", self.make_env)
+        _check_function("collect.make_collector", self.make_collector)
+
+    def decided(self, num_workers: int) -> Self:
+        """Returns options in which the coordinator's process has decided what was left open."""
+        # in this process nothing travels, and a GPU's rollouts travel as they are
+        packs = self.pack_frame_stacks if num_workers and self.device is None else False
+        transport = chosen(self.tensor_transport, self.device)
+        return replace(self, pack_frame_stacks=packs, tensor_transport=transport)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """Everything that makes one incarnation of one worker."""
+
+    id: str
+    num_envs: int
+    rollout_length: int
+    num_threads: int
+    seed: int
+    env_options: Mapping[str, Any]
+    worker_id: int = 0
+    incarnation: int = 0
+    # the next two hold for all workers, see `Placement`
+    pin_threads: bool | Sequence[bool | Sequence[int]] | None = None
+    numa_nodes: int | None = None
+    collect: CollectOptions = field(default_factory=CollectOptions)
+
+    @property
+    def env_id_offset(self) -> int:
+        """The global env_id of this worker's first environment."""
+        return self.worker_id * self.num_envs
+
+    @property
+    def own_pin_threads(self) -> bool | Sequence[int] | None:
+        """The pin_threads of this worker's `make_vec`; None for its default."""
+        if self.pin_threads is None or isinstance(self.pin_threads, bool):
+            return self.pin_threads
+        return self.pin_threads[self.worker_id % len(self.pin_threads)]
+
+    @property
+    def env_seed(self) -> int:
+        """The pool's seed: the run's own for incarnation 0, a fresh one for every later one.
+
+        So unbroken workers together produce the data of one pool of all their environments, and a
+        worker that was started again never repeats an episode.
+        """
+        return self.seed if self.incarnation == 0 else derive_seed(self.seed, self.incarnation)
+
+    @property
+    def policy_seed(self) -> int:
+        """A seed of this incarnation's own, so that no two workers sample the same action noise."""
+        return derive_seed(self.seed, self.incarnation, self.worker_id)
+
+    @property
+    def noise_seed(self) -> int:
+        """The seed of native noise, the same for all workers: that differs by env_id alone."""
+        return derive_seed(self.seed, self.incarnation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySpec:
+    """Facts about the worker that `make_policy` makes a policy for.
+
+    Its spaces are those of a single environment, under the names they have in `rollouts.EnvSpec`:
+    a function that looks at nothing else makes the learner's policy as well. Of environments with
+    several agents they are those of a group, and it is called for each `policy`.
+    """
+
+    id: str
+    single_observation_space: gymnasium.Space[Any]
+    single_action_space: gymnasium.Space[Any]
+    num_envs: int
+    env_id_offset: int
+    worker_id: int
+    incarnation: int
+    seed: int  # for sampling actions; no other worker, incarnation or policy has it
+    policy: str | None = None  # its name, where there are several agents
+    group: str | None = None  # the first group that it acts for
+
+
+class CollectorLike(Protocol):
+    """The part of Collector that a worker uses; `env` is closed with the worker.
+
+    `policy` gets the published weights; of several agents it is a dict of policy -> such an object.
+    """
+
+    env: Any
+    policy: Any
+
+    def collect(self) -> RolloutBatch | MultiAgentRollout: ...
+
+
+MakePolicy = Callable[[PolicySpec], "Policy"]
+MakeEnv = Callable[[WorkerConfig], "BatchedEnv"]
+MakeCollector = Callable[[WorkerConfig, MakePolicy], CollectorLike]
+
+
+def derive_seed(*parts: int) -> int:
+    """Mixes the parts into 63 bits: equal parts give equal seeds, others practically never do."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _is_names(given: object) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(name, str) for pair in given.items() for name in pair
+    )
+
+
+def _are_names(given: object) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(name, str) for name in given)
+
+
+def _check_function(name: str, function: Callable[..., object] | None) -> None:
+    if function is not None and not callable(function):
+        raise SpecError(
+            f"{name} must be a function that takes a WorkerConfig first, got {function!r}"
+        )

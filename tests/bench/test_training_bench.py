@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts bench train`: whole trainings in turns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from comparisons.training import whole_trainings
+from comparisons.training.whole_trainings import Task, TrainingResult
+from rollouts.cli import main as cli
+from rollouts.errors import SpecError
+
+TASK = Task(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=100, seed=5)
+
+
+def test_seeds_follow_each_other_and_each_trainer_is_first_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[tuple[str, int]] = []
+
+    def trainer(name: str, seconds: float) -> Any:
+        def train(task: Task) -> TrainingResult:
+            turns.append((name, task.seed))
+            return TrainingResult(seconds, task.total_steps, float(task.seed))
+
+        return train
+
+    trainers = {"rollouts": trainer("rollouts", 0.5), "other": trainer("other", 2.0)}
+    monkeypatch.setattr(whole_trainings, "_trainers", lambda library, algorithm: trainers)
+    rows = whole_trainings.measure_training("sb3", TASK, repeats=2)
+    assert turns == [("rollouts", 5), ("other", 5), ("other", 6), ("rollouts", 6)]
+    assert [(row.library, row.median, row.unit) for row in rows] == [
+        ("rollouts", 200.0, "env-steps/s"),
+        ("other", 50.0, "env-steps/s"),
+        ("rollouts", 5.5, "mean return"),
+        ("other", 5.5, "mean return"),
+    ]
+
+
+def test_a_training_of_stable_baselines3_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("stable_baselines3")
+    code = cli.main(
+        [
+            "bench",
+            "train",
+            "sb3",
+            "--algorithm",
+            "a2c",
+            "--num-envs",
+            "2",
+            "--total-steps",
+            "400",
+            "--repeats",
+            "1",
+            "--peer",
+            "sb3-dummy",
+            "--json",
+        ]
+    )
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert code == 0
+    assert [row["library"] for row in rows] == ["rollouts", "sb3-dummy"] * 2
+    assert all(row["median"] > 0 for row in rows)
+    assert rows[0]["case"] == "a2c on CartPole-v1, 2 envs, 400 steps"
+
+
+@pytest.mark.parametrize(
+    ("library", "algorithm", "peers", "message"),
+    [
+        ("sb4", "ppo", [], "library is 'sb4', expected one of sb3, rllib"),
+        ("sb3", "trpo", [], "algorithm is 'trpo', expected one of sb3's: ppo, a2c, dqn, sac, td3"),
+        ("sb3", "ppo", ["sb3"], "no peer 'sb3': there are .*sb3-dummy, sb3-subproc"),
+    ],
+)
+def test_wrong_names_are_answered_with_those_there_are(
+    library: str, algorithm: str, peers: list[str], message: str
+) -> None:
+    pytest.importorskip("stable_baselines3")
+    task = Task(algorithm=algorithm, id="CartPole-v1", num_envs=2, total_steps=100)
+    with pytest.raises(SpecError, match=message):
+        whole_trainings.measure_training(library, task, peers=peers, repeats=1)
