@@ -196,12 +196,9 @@ def _rows(model: Any, buffer: Any) -> dict[str, Array]:
         for name in names:
             setattr(buffer, name, buffer.swap_and_flatten(getattr(buffer, name)))
         buffer.generator_ready = True
-    action = buffer.actions
-    if isinstance(model.action_space, spaces.Discrete):
-        action = action.astype(np.int64) - int(model.action_space.start)
     return {
-        "obs": buffer.observations.reshape(len(action), -1),
-        "action": action,
+        "obs": buffer.observations.reshape(len(buffer.observations), -1),
+        "action": buffer.actions,
         "log_prob": buffer.log_probs,
         "value": buffer.values,
         "advantage": buffer.advantages,
@@ -253,7 +250,7 @@ def _why_not(model: Any) -> str:
         return "use_sde=True draws noise that native code does not have"
     if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete):
         return f"actions are of {space}, expected Discrete, MultiDiscrete or Box"
-    if isinstance(space, spaces.MultiDiscrete) and np.any(space.start):
+    if np.any(getattr(space, "start", 0)):
         return f"actions are of {space}, expected numbers from 0 on"
     own = [
         name

@@ -145,8 +145,9 @@ class NativeLearner:
         """Makes a gradient step for each minibatch of `order`.
 
         Args:
-          rows: `obs` (N, obs_size), `action` (N,) or (N, d), and `log_prob`, `value`, `advantage`,
-            `target` (N,), the last one of the value.
+          rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
+            `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
+            was, where the loss limits how far it moves.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer.
           minibatch: Rows of a gradient step.
@@ -157,6 +158,8 @@ class NativeLearner:
             gradient is NaN or infinite: the weights are those before its minibatch.
         """
         arrays = self._check_rows(rows, order, minibatch)
+        if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
+            raise SpecError("rows have no value, from which value_clip_range is measured")
         self._check_module()
         trained = self._find_trained()
         if [id(each) for each in trained] != [id(each) for each in self._trained]:
@@ -260,9 +263,9 @@ class NativeLearner:
     def _check_rows(
         self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
     ) -> dict[str, Array]:
-        wanted = {"obs", "action", "log_prob", "value", "advantage", "target"}
-        if rows.keys() != wanted:
-            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}")
+        wanted = {"obs", "action", "log_prob", "advantage", "target"}
+        if rows.keys() - {"value"} != wanted:
+            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}, perhaps value")
         count = len(rows["obs"])
         arrays: dict[str, Array] = {
             name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
@@ -271,11 +274,13 @@ class NativeLearner:
         }
         sizes = {name: array.shape[1] for name, array in arrays.items()}
         expected = {"obs": self._policy.program.obs_size}
-        expected |= dict.fromkeys(wanted - {"obs", "action"}, 1)
+        expected |= dict.fromkeys(rows.keys() - {"obs", "action"}, 1)
         if sizes != expected:
             raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
         is_box = self._policy.head.kind == "gaussian"
         action = np.asarray(rows["action"])
+        if not is_box:
+            action = action - getattr(self._policy.action_space, "start", 0)
         name, dtype = ("box", np.float32) if is_box else ("index", np.int64)
         arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
         if not is_box:

@@ -419,3 +419,25 @@ def test_groups_of_parameters_have_their_own_settings() -> None:
         learner.update(rows, np.arange(40), minibatch=40, loss=loss, max_grad_norm=100.0)
         torch_step(other, plain, as_tensors(rows, torch.float32), np.arange(40), loss, 100.0)
     assert largest_difference(module, other) < 1e-6
+
+
+def test_actions_are_numbers_as_environments_take_them() -> None:
+    module, rows, learner, _ = small()
+    other, _, _, _ = small()
+    space = spaces.Discrete(4, start=2)
+    shifted, _ = learner_of(other, space)
+    update(learner, rows)
+    update(shifted, rows | {"action": rows["action"] + 2})
+    assert largest_difference(module, other) == 0
+
+
+def test_a_limit_of_the_value_needs_the_value() -> None:
+    module, rows, learner, _ = small()
+    other, _, other_learner, _ = small()
+    update(learner, rows)
+    del rows["value"]
+    update(other_learner, rows)
+    assert largest_difference(module, other) == 0
+    with pytest.raises(SpecError, match="rows have no value"):
+        loss = PpoLoss(value_clip_range=0.1)
+        learner.update(rows, np.arange(40), minibatch=20, loss=loss)
