@@ -500,7 +500,7 @@ class PpoLearner:
     ) -> None: ...
     def update(
         self,
-        sources: Sequence[tuple[Array, Array | None, Array | None]],
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
         rows: Mapping[str, Array],
         order: npt.NDArray[np.int64],
         minibatch: int,

@@ -9,6 +9,9 @@ The difference to a script on Gymnasium 0.29's SyncVectorEnv is one line:
     +envs = make_vec(args.env_id, args.num_envs, seed=args.seed)
 
 CleanRL's own ppo.py takes the same change.
+
+The gradient steps are one more line: `NativeLearner.update` in place of the loop over minibatches,
+with the same loss and the same optimiser, in native code.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import argparse
 import sys
 import time
 from collections import deque
+from typing import Any
 
 import numpy as np
 
+from rollouts import NativePolicy
 from rollouts.support.extras import needs
 
 with needs("torch", "this example"):
@@ -27,6 +32,8 @@ with needs("torch", "this example"):
     from rollouts.integrations.cleanrl import make_vec
     from torch import Tensor, nn
     from torch.distributions import Categorical
+
+    from rollouts.learner.native_learner import NativeLearner, PpoLoss
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -71,9 +78,19 @@ class Agent(nn.Module):
 
         self.actor, self.critic = mlp(num_actions, 0.01), mlp(1, 1.0)
 
-    def forward(self, obs: Tensor) -> tuple[Categorical, Tensor]:
-        """Maps obs (B, D) to the distribution of actions and values (B,)."""
-        return Categorical(logits=self.actor(obs)), self.critic(obs)[:, 0]
+    def get_value(self, obs: Tensor) -> Tensor:
+        """Maps obs (B, D) to values (B, 1)."""
+        value: Tensor = self.critic(obs)
+        return value
+
+    def get_action_and_value(
+        self, obs: Tensor, action: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Maps obs (B, D) to actions, their log-densities and entropies (B,), and values (B, 1)."""
+        probs: Any = Categorical(logits=self.actor(obs))
+        if action is None:
+            action = probs.sample()
+        return action, probs.log_prob(action), probs.entropy(), self.critic(obs)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -84,6 +101,13 @@ def main(argv: list[str] | None = None) -> int:
     envs = make_vec(args.env_id, args.num_envs, seed=args.seed)
     agent = Agent(int(np.prod(envs.single_observation_space.shape)), envs.single_action_space.n)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    policy = NativePolicy.from_torch(agent, envs.single_action_space, envs.single_observation_space)
+    learner = NativeLearner(policy, optimizer)
+    loss = PpoLoss(
+        clip_range=args.clip_coef,
+        value_weight=0.5 * args.vf_coef,
+        entropy_weight=args.ent_coef,
+    )
 
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros((*shape, *envs.single_observation_space.shape))
@@ -101,9 +125,8 @@ def main(argv: list[str] | None = None) -> int:
         for t in range(args.num_steps):
             obs[t], dones[t] = next_obs, next_done
             with torch.no_grad():
-                distribution, values[t] = agent(next_obs)
-            actions[t] = distribution.sample()
-            log_probs[t] = distribution.log_prob(actions[t])
+                actions[t], log_probs[t], _, value = agent.get_action_and_value(next_obs)
+            values[t] = value.flatten()
             step_obs, reward, terminated, truncated, infos = envs.step(actions[t].numpy())
             rewards[t], cut[t] = torch.as_tensor(reward), 0.0
             next_obs = torch.as_tensor(step_obs)
@@ -116,11 +139,11 @@ def main(argv: list[str] | None = None) -> int:
                 for row in np.flatnonzero(truncated & ~terminated):
                     last = torch.as_tensor(infos["final_observation"][row])[None]
                     with torch.no_grad():
-                        cut[t, row] = agent(last)[1][0]
+                        cut[t, row] = agent.get_value(last).item()
 
         # advantages, from the last step to the first
         with torch.no_grad():
-            following = agent(next_obs)[1]
+            following = agent.get_value(next_obs).flatten()
         advantages, ahead, goes_on = torch.zeros(shape), torch.zeros(args.num_envs), 1 - next_done
         for t in reversed(range(args.num_steps)):
             delta = rewards[t] + args.gamma * (following * goes_on + cut[t]) - values[t]
@@ -129,22 +152,18 @@ def main(argv: list[str] | None = None) -> int:
         targets = advantages + values
 
         # learn from it
-        flat = [x.flatten(0, 1) for x in (obs, actions, log_probs, advantages, targets)]
+        names = ("obs", "action", "log_prob", "value", "advantage", "target")
+        parts = (obs, actions, log_probs, values, advantages, targets)
+        rows = {name: x.flatten(0, 1).numpy() for name, x in zip(names, parts, strict=True)}
         size = args.num_steps * args.num_envs
         for _ in range(args.update_epochs):
-            for index in torch.randperm(size).chunk(args.num_minibatches):
-                b_obs, b_actions, b_log_probs, b_advantages, b_targets = (x[index] for x in flat)
-                distribution, value = agent(b_obs)
-                ratio = (distribution.log_prob(b_actions) - b_log_probs).exp()
-                b_advantages = (b_advantages - b_advantages.mean()) / (b_advantages.std() + 1e-8)
-                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-                loss = -torch.minimum(ratio * b_advantages, clipped * b_advantages).mean()
-                loss += args.vf_coef * 0.5 * (value - b_targets).square().mean()
-                loss -= args.ent_coef * distribution.entropy().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
-                optimizer.step()
+            learner.update(
+                rows,
+                torch.randperm(size).numpy(),
+                minibatch=-(-size // args.num_minibatches),
+                loss=loss,
+                max_grad_norm=args.max_grad_norm,
+            )
 
         global_step = (update + 1) * size
         mean_return = np.mean(returns) if returns else float("nan")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PPO's `train` in native code, and when that can be."""
+"""`train` of PPO and A2C in native code, and when that can be."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rollouts.collecting.engine import why_slow
+from rollouts.collecting.engine import Engine, why_slow
 from rollouts.errors import SpecError
-from rollouts.learner.native_learner import Losses, NativeLearner, PpoLoss
+from rollouts.learner.native_learner import (
+    Losses,
+    NativeLearner,
+    PolicyGradientLoss,
+    PpoLoss,
+)
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
@@ -21,6 +26,7 @@ from .native_rollouts import check_engine
 from .policy_forward import has_hooks
 
 try:
+    from stable_baselines3 import PPO
     from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.utils import explained_variance
@@ -28,6 +34,54 @@ except ImportError as error:
     raise needs("sb3", error) from error
 
 Array = NDArray[Any]
+
+
+class NativeTraining:
+    """A mixin before PPO or A2C: gradient steps in native code.
+
+    `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
+    optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
+    leaves to torch what native code does not have: layers such as convolutions and dropout, another
+    optimiser than Adam, AdamW or RMSprop, gSDE, other buffers, a policy on a GPU. `learner_engine`
+    says who made the last steps, and `why_not_native_learner` why not native code.
+    """
+
+    def __init__(self, *args: Any, train_engine: Engine = "auto", **kwargs: Any) -> None:
+        """Takes the arguments of the classes behind it and one more.
+
+        Args:
+          train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where
+            that is possible.
+
+        Raises:
+          SpecError: As those classes. `learn` raises it where "native" is not possible.
+        """
+        self.train_engine: str = check_engine(train_engine, "train_engine")
+        self._trainer = TrainReader()
+        super().__init__(*args, **kwargs)
+
+    def train(self) -> None:
+        """Makes the gradient steps of one rollout."""
+        learner = self._trainer.choose(self)
+        if learner is None:
+            super().train()  # type: ignore[misc]
+        elif isinstance(self, PPO):
+            train_ppo(learner, self)
+        else:
+            train_a2c(learner, self)
+
+    @property
+    def learner_engine(self) -> str:
+        """The engine of the last gradient steps: "native" or "torch"; "" before the first."""
+        return self._trainer.engine
+
+    @property
+    def why_not_native_learner(self) -> str:
+        """The reason why torch made the last gradient steps; "" where it did not."""
+        return self._trainer.why_not
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_trainer"]  # type: ignore[misc]
 
 
 class TrainReader:
@@ -74,7 +128,7 @@ class TrainReader:
         return self._learner, ""
 
 
-def train(learner: NativeLearner, model: Any) -> None:
+def train_ppo(learner: NativeLearner, model: Any) -> None:
     """As `PPO.train`: the same minibatches, losses, steps and logs."""
     policy, buffer = model.policy, model.rollout_buffer
     model._update_learning_rate(policy.optimizer)
@@ -108,7 +162,31 @@ def train(learner: NativeLearner, model: Any) -> None:
                 far = found.approx_kl[-1]
                 print(f"Early stopping at step {epoch} due to reaching max kl: {far:.2f}")
             break
-    _log(model, epochs, loss)
+    _log_ppo(model, epochs, loss)
+
+
+def train_a2c(learner: NativeLearner, model: Any) -> None:
+    """As `A2C.train`: one step of the whole rollout."""
+    model._update_learning_rate(model.policy.optimizer)
+    loss = PolicyGradientLoss(
+        value_weight=model.vf_coef,
+        entropy_weight=model.ent_coef,
+        normalize_advantage=model.normalize_advantage,
+    )
+    rows = _rows(model, model.rollout_buffer)
+    count = len(rows["obs"])
+    # the buffer's own draw
+    order = np.random.permutation(count)  # noqa: NPY002
+    found = learner.update(
+        rows, order, minibatch=count, loss=loss, max_grad_norm=model.max_grad_norm
+    )
+    model._n_updates += 1
+    record = model.logger.record
+    record("train/n_updates", model._n_updates, exclude="tensorboard")
+    _log_fit(model)
+    record("train/entropy_loss", -float(found.entropy[0]))
+    record("train/policy_loss", float(found.policy_loss[0]))
+    record("train/value_loss", float(found.value_loss[0]))
 
 
 def _rows(model: Any, buffer: Any) -> dict[str, Array]:
@@ -118,12 +196,9 @@ def _rows(model: Any, buffer: Any) -> dict[str, Array]:
         for name in names:
             setattr(buffer, name, buffer.swap_and_flatten(getattr(buffer, name)))
         buffer.generator_ready = True
-    action = buffer.actions
-    if isinstance(model.action_space, spaces.Discrete):
-        action = action.astype(np.int64) - int(model.action_space.start)
     return {
-        "obs": buffer.observations.reshape(len(action), -1),
-        "action": action,
+        "obs": buffer.observations.reshape(len(buffer.observations), -1),
+        "action": buffer.actions,
         "log_prob": buffer.log_probs,
         "value": buffer.values,
         "advantage": buffer.advantages,
@@ -131,8 +206,16 @@ def _rows(model: Any, buffer: Any) -> dict[str, Array]:
     }
 
 
-def _log(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
-    record, buffer = model.logger.record, model.rollout_buffer
+def _log_fit(model: Any) -> None:
+    buffer = model.rollout_buffer
+    explained = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
+    model.logger.record("train/explained_variance", explained)
+    if hasattr(model.policy, "log_std"):
+        model.logger.record("train/std", torch.exp(model.policy.log_std).mean().item())
+
+
+def _log_ppo(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
+    record = model.logger.record
 
     def mean(name: str) -> Any:
         return np.mean(np.concatenate([getattr(each, name) for each in epochs]))
@@ -146,10 +229,7 @@ def _log(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
     record("train/approx_kl", np.mean(last.approx_kl))
     record("train/clip_fraction", mean("clip_fraction"))
     record("train/loss", float(total + loss.value_weight * last.value_loss[-1]))
-    explained = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
-    record("train/explained_variance", explained)
-    if hasattr(model.policy, "log_std"):
-        record("train/std", torch.exp(model.policy.log_std).mean().item())
+    _log_fit(model)
     record("train/n_updates", model._n_updates, exclude="tensorboard")
     record("train/clip_range", loss.clip_range)
     if loss.value_clip_range is not None:
@@ -170,7 +250,7 @@ def _why_not(model: Any) -> str:
         return "use_sde=True draws noise that native code does not have"
     if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete):
         return f"actions are of {space}, expected Discrete, MultiDiscrete or Box"
-    if isinstance(space, spaces.MultiDiscrete) and np.any(space.start):
+    if np.any(getattr(space, "start", 0)):
         return f"actions are of {space}, expected numbers from 0 on"
     own = [
         name

@@ -16,7 +16,7 @@ from rollouts.machine.torch_threads import beside_a_pool
 from ..shared.missing import needs
 from .callbacks import reads_locals
 from .native_rollouts import PolicyReader, check_engine, collect, fits
-from .native_train import TrainReader, train
+from .native_train import NativeTraining
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .policy_forward import ActorCriticForward, env_actions
 from .remote import RemoteRollouts, WorkerOptions, closed_by_errors
@@ -284,52 +284,11 @@ class _Rollout:
         return True
 
 
-class RolloutsPPO(OnPolicyRollouts, PPO):
-    """Stable-Baselines3's PPO with the rollouts of `OnPolicyRollouts`, and gradient steps in native
-    code.
-
-    `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
-    optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
-    leaves to torch what native code does not have: layers such as convolutions and dropout, another
-    optimiser than Adam or AdamW, gSDE, other buffers, a policy on a GPU. `learner_engine` says who
-    made the last steps, and `why_not_native_learner` why not native code.
-    """
-
-    def __init__(self, *args: Any, train_engine: Engine = "auto", **kwargs: Any) -> None:
-        """Takes the arguments of `OnPolicyRollouts` and one more.
-
-        Args:
-          train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where
-            that is possible.
-
-        Raises:
-          SpecError: As `OnPolicyRollouts`. `learn` raises it where "native" is not possible.
-        """
-        self.train_engine: str = check_engine(train_engine, "train_engine")
-        self._trainer = TrainReader()
-        super().__init__(*args, **kwargs)
-
-    def train(self) -> None:
-        """Makes the gradient steps of one rollout."""
-        learner = self._trainer.choose(self)
-        if learner is None:
-            super().train()
-        else:
-            train(learner, self)
-
-    @property
-    def learner_engine(self) -> str:
-        """The engine of the last gradient steps: "native" or "torch"; "" before the first."""
-        return self._trainer.engine
-
-    @property
-    def why_not_native_learner(self) -> str:
-        """The reason why torch made the last gradient steps; "" where it did not."""
-        return self._trainer.why_not
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_trainer"]
+class RolloutsPPO(NativeTraining, OnPolicyRollouts, PPO):
+    """Stable-Baselines3's PPO with the rollouts of `OnPolicyRollouts`, and the gradient steps of
+    `NativeTraining`."""
 
 
-class RolloutsA2C(OnPolicyRollouts, A2C):
-    """Stable-Baselines3's A2C with the rollouts of `OnPolicyRollouts`."""
+class RolloutsA2C(NativeTraining, OnPolicyRollouts, A2C):
+    """Stable-Baselines3's A2C with the rollouts of `OnPolicyRollouts`, and the gradient steps of
+    `NativeTraining`."""

@@ -24,6 +24,7 @@ from rollouts.bench import checkout, plot
 from rollouts.bench.peer import Measure
 from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
+from rollouts.cli import bench_learner as cli_bench_learner
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
@@ -108,6 +109,8 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench.measure_collecting(args, command=command)
     elif args.subject == "replay":
         cli_bench.measure_replay(args)
+    elif args.subject == "learner":
+        cli_bench_learner.measure(args)
     else:
         cli_bench_device.measure(args)
 
@@ -182,6 +185,14 @@ def _parser() -> argparse.ArgumentParser:
         "environments at a time and samples uniformly. The libraries take turns in one process.",
     )
     _add_bench_replay_arguments(replaying)
+
+    learning = subjects.add_parser(
+        "learner",
+        help="measure gradient steps of PPO: native code beside torch",
+        description="Makes gradient steps of an actor and a critic with PPO's loss and Adam, in "
+        "native code and in torch, which take turns in one process.",
+    )
+    cli_bench_learner.add_arguments(learning, positive_int=_positive_int)
 
     on_device = subjects.add_parser(
         "device",

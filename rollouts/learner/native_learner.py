@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NativeLearner`: PPO's gradient steps in native code, on the module's own memory."""
+"""`NativeLearner`: gradient steps of PPO and A2C in native code, on the module's own memory."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ with needs("torch", "NativeLearner"):
 
 Array = NDArray[Any]
 
+_KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+_SB3 = "stable_baselines3.common.sb2_compat.rmsprop_tf_like"
 _HEADS = ("categorical", "multi_categorical", "gaussian")
 
 
@@ -51,6 +57,20 @@ class PpoLoss:
     target_kl: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyGradientLoss:
+    """A2C's loss (Mnih et al. 2016): minus the advantage times the log-density of the action,
+    `value_weight` times the value's squared error, and -`entropy_weight` times the entropy.
+
+    Attributes:
+      normalize_advantage: As of `PpoLoss`.
+    """
+
+    value_weight: float = 0.5
+    entropy_weight: float = 0.0
+    normalize_advantage: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Losses:
     """Parts of an update: (K,) float32, one number for each minibatch.
@@ -73,8 +93,8 @@ class Losses:
 class NativeLearner:
     """Gradient steps of a module, by its optimiser's formula and on its own memory.
 
-    Parameters and the state of torch.optim.Adam or AdamW are changed in place: all that hold the
-    module or the optimiser see each step, and a training may go on with torch at any time.
+    Parameters and the state of torch's Adam, AdamW or RMSprop are changed in place: all that hold
+    the module or the optimiser see each step, and a training may go on with torch at any time.
     Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
     or the instruction set.
     """
@@ -86,7 +106,8 @@ class NativeLearner:
 
         Args:
           policy: `NativePolicy.from_torch` of an actor-critic module.
-          optimizer: torch.optim.Adam or AdamW over the module's parameters.
+          optimizer: torch.optim.Adam, AdamW or RMSprop over the module's parameters, or
+            Stable-Baselines3's RMSpropTFLike.
           num_threads: Threads that share a large minibatch.
 
         Raises:
@@ -109,7 +130,7 @@ class NativeLearner:
         self._tensors = list({id(each): each for each in self._named.values()}.values())
         self._places = {id(each): place for place, each in enumerate(self._tensors)}
         self._check_module()
-        _settings(optimizer)
+        _rules(optimizer)
         self._make(self._find_trained())
 
     def update(
@@ -118,14 +139,15 @@ class NativeLearner:
         order: NDArray[np.int64],
         *,
         minibatch: int,
-        loss: PpoLoss,
+        loss: PpoLoss | PolicyGradientLoss,
         max_grad_norm: float | None = None,
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
 
         Args:
-          rows: `obs` (N, obs_size), `action` (N,) or (N, d), and `log_prob`, `value`, `advantage`,
-            `target` (N,), the last one of the value.
+          rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
+            `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
+            was, where the loss limits how far it moves.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer.
           minibatch: Rows of a gradient step.
@@ -136,35 +158,19 @@ class NativeLearner:
             gradient is NaN or infinite: the weights are those before its minibatch.
         """
         arrays = self._check_rows(rows, order, minibatch)
+        if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
+            raise SpecError("rows have no value, from which value_clip_range is measured")
         self._check_module()
-        group = _settings(self._optimizer)
         trained = self._find_trained()
         if [id(each) for each in trained] != [id(each) for each in self._trained]:
             self._make(trained)
         state = {id(each): self._state(each) for each in self._trained}
-        steps = {int(each["step"].item()) for each in state.values()}
-        if len(steps) != 1:
-            raise SpecError(
-                f"the optimiser's parameters have made {sorted(steps)} steps, expected one number"
-            )
-        sources = [(each.detach().numpy(), *_kept(state.get(id(each)))) for each in self._tensors]
-        settings = {
-            "clip": loss.clip_range,
-            "value_clip": -1.0 if loss.value_clip_range is None else loss.value_clip_range,
-            "value_worse": loss.value_loss == "worse",
-            "value_weight": loss.value_weight,
-            "entropy_weight": loss.entropy_weight,
-            "normalizes": loss.normalize_advantage,
-            "target_kl": -1.0 if loss.target_kl is None else loss.target_kl,
-            "max_norm": -1.0 if max_grad_norm is None else max_grad_norm,
-            "lr": float(group["lr"]),
-            "beta1": group["betas"][0],
-            "beta2": group["betas"][1],
-            "eps": group["eps"],
-            "weight_decay": group["weight_decay"],
-            "decays_apart": isinstance(self._optimizer, torch.optim.AdamW),
-            "steps": steps.pop(),
-        }
+        rules = _rules(self._optimizer)
+        sources = [
+            (each.detach().numpy(), _kept(state.get(id(each)), rules.get(id(each))))
+            for each in self._tensors
+        ]
+        settings = _settings(loss, max_grad_norm)
         made_before = self._native.num_steps
         try:
             found = self._native.update(sources, arrays, order, minibatch, settings)
@@ -172,7 +178,8 @@ class NativeLearner:
             # also those before a minibatch that was refused
             made = self._native.num_steps - made_before
             for each in state.values():
-                each["step"].add_(made)
+                # a tensor changes in place
+                each["step"] += made
             # as torch's own in-place operations: autograd refuses what it saved before
             torch.autograd.graph.increment_version(self._trained)
         policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm = found.T
@@ -237,21 +244,28 @@ class NativeLearner:
         place = self._places[id(self._named[param.name])]
         return place, param.start, list(param.shape), list(param.strides)
 
-    def _state(self, tensor: Tensor) -> dict[str, Tensor]:
+    def _state(self, tensor: Tensor) -> dict[str, Any]:
         """The optimiser's state of a parameter; made as torch makes it before the first step."""
-        state: dict[str, Tensor] = self._optimizer.state[tensor]
-        if not state:
-            state["step"] = torch.tensor(0.0)
+        state: dict[str, Any] = self._optimizer.state[tensor]
+        if state:
+            return state
+        kind = _kind_of(self._optimizer)
+        state["step"] = 0 if kind == "rmsprop_tf" else torch.tensor(0.0)
+        if kind.startswith("adam"):
             state["exp_avg"] = torch.zeros_like(tensor)
             state["exp_avg_sq"] = torch.zeros_like(tensor)
+        elif kind == "rmsprop":
+            state["square_avg"] = torch.zeros_like(tensor)
+        else:
+            state["square_avg"] = torch.ones_like(tensor)
         return state
 
     def _check_rows(
         self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
     ) -> dict[str, Array]:
-        wanted = {"obs", "action", "log_prob", "value", "advantage", "target"}
-        if rows.keys() != wanted:
-            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}")
+        wanted = {"obs", "action", "log_prob", "advantage", "target"}
+        if rows.keys() - {"value"} != wanted:
+            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}, perhaps value")
         count = len(rows["obs"])
         arrays: dict[str, Array] = {
             name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
@@ -260,11 +274,13 @@ class NativeLearner:
         }
         sizes = {name: array.shape[1] for name, array in arrays.items()}
         expected = {"obs": self._policy.program.obs_size}
-        expected |= dict.fromkeys(wanted - {"obs", "action"}, 1)
+        expected |= dict.fromkeys(rows.keys() - {"obs", "action"}, 1)
         if sizes != expected:
             raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
         is_box = self._policy.head.kind == "gaussian"
         action = np.asarray(rows["action"])
+        if not is_box:
+            action = action - getattr(self._policy.action_space, "start", 0)
         name, dtype = ("box", np.float32) if is_box else ("index", np.int64)
         arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
         if not is_box:
@@ -277,28 +293,68 @@ class NativeLearner:
         return arrays
 
 
-def _kept(state: dict[str, Tensor] | None) -> tuple[Array | None, Array | None]:
-    if state is None:
-        return None, None
-    return state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
+def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -> dict[str, Any]:
+    """A loss as native code reads it; -1 is no limit."""
+    ppo = loss if isinstance(loss, PpoLoss) else PpoLoss()
+    limits = {
+        "value_clip": ppo.value_clip_range,
+        "target_kl": ppo.target_kl,
+        "max_norm": max_grad_norm,
+    }
+    return {
+        **{name: -1.0 if limit is None else limit for name, limit in limits.items()},
+        "is_plain": loss is not ppo,
+        "clip": ppo.clip_range,
+        "value_worse": ppo.value_loss == "worse",
+        "value_weight": loss.value_weight,
+        "entropy_weight": loss.entropy_weight,
+        "normalizes": loss.normalize_advantage,
+    }
 
 
-def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The settings of an optimiser's groups.
+def _kept(
+    state: dict[str, Any] | None, rule: dict[str, Any] | None
+) -> tuple[Array | None, Array, int, dict[str, Any]] | None:
+    """The part of an optimiser's state that native code changes, and its rule; None: none."""
+    if state is None or rule is None:
+        return None
+    if "exp_avg" in state:
+        arrays = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
+    else:
+        arrays = None, state["square_avg"].numpy()
+    return *arrays, int(state["step"]), rule
+
+
+def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
+    """The settings of each tensor's group, by the tensor's id.
 
     Raises:
-      SpecError: It is another kind, or has settings that native code does not have.
+      SpecError: It is another optimiser, or has settings that native code does not have.
     """
-    kind = type(optimizer)
-    if kind not in (torch.optim.Adam, torch.optim.AdamW):
-        raise SpecError(f"the optimiser is a {kind.__name__}, expected torch.optim.Adam or AdamW")
-    names = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
-    first, *others = ({name: group[name] for name in names} for group in optimizer.param_groups)
-    if any(other != first for other in others):
-        raise SpecError("the optimiser's groups differ in their settings")
-    if first["amsgrad"] or first["maximize"]:
-        raise SpecError("the optimiser has amsgrad=True or maximize=True")
-    return first
+    kind = _kind_of(optimizer)
+    rules: dict[int, dict[str, Any]] = {}
+    for group in optimizer.param_groups:
+        for name in ("amsgrad", "maximize", "centered", "momentum"):
+            if group.get(name):
+                raise SpecError(f"the optimiser has {name}={group[name]}, which is not native")
+        rule: dict[str, Any] = {name: float(group[name]) for name in ("lr", "eps", "weight_decay")}
+        first, second = group.get("betas", (0.0, group.get("alpha")))
+        rule |= {"beta1": float(first), "beta2": float(second), "kind": kind}
+        rules |= {id(each): rule for each in group["params"]}
+    return rules
+
+
+def _kind_of(optimizer: torch.optim.Optimizer) -> str:
+    for name, kind in _KINDS.items():
+        if type(optimizer) is kind:
+            return name
+    # Stable-Baselines3's, which may not be installed
+    if type(optimizer).__qualname__ == "RMSpropTFLike" and type(optimizer).__module__ == _SB3:
+        return "rmsprop_tf"
+    raise SpecError(
+        f"the optimiser is a {type(optimizer).__name__}, expected torch.optim.Adam, AdamW or "
+        "RMSprop, or Stable-Baselines3's RMSpropTFLike"
+    )
 
 
 def _check_actions(index: NDArray[np.int64], space: Any) -> None:

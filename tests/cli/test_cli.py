@@ -352,6 +352,7 @@ def test_bench_names_its_subjects(capsys: pytest.CaptureFixture[str]) -> None:
                 "collect",
                 "replay",
                 "adapter",
+                "learner",
                 "device",
                 "latency",
                 "memory",

@@ -130,6 +130,18 @@ def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     assert adam[1] == 2 * adam[0]
 
 
+def test_native_gradient_steps_are_those_of_torch(tmp_path: Path) -> None:
+    for engine in ("native", "torch"):
+        where = ("--run-dir", tmp_path / engine, "--learner-engine", engine)
+        run_ppo(*IN_PROCESS, "--total-steps", 4096, *where)
+    one, other = (load_checkpoint(tmp_path / engine) for engine in ("native", "torch"))
+    for name, weight in one.training["learner"]["model"].items():
+        torch.testing.assert_close(
+            weight, other.training["learner"]["model"][name], rtol=0, atol=1e-4, msg=name
+        )
+    assert one.env_steps == other.env_steps == 4096
+
+
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     sizes = ("--num-workers", 2, "--num-envs", 8, "--rollout-length", 32)
     options = (*sizes, "--target-return", 1000, "--run-dir", tmp_path)

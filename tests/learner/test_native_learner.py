@@ -19,7 +19,8 @@ from processes import environ_with_path
 from torch import nn
 
 from rollouts import _native
-from rollouts.learner.native_learner import NativeLearner, PpoLoss
+from rollouts.errors import SpecError
+from rollouts.learner.native_learner import Losses, NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
 
 SPACES = {
@@ -203,3 +204,240 @@ def test_every_instruction_set_makes_the_same_steps() -> None:
         )
         found.add(said.stdout)
     assert len(found) == 1
+
+
+def small(head: str = "categorical", count: int = 40) -> Any:
+    torch.manual_seed(4)
+    module = ActorCritic(SPACES[head], 8)
+    return module, acted_rows(module, count, 4), *learner_of(module, SPACES[head])
+
+
+def update(learner: Any, rows: Any, minibatch: int = 20) -> Losses:
+    found: Losses = learner.update(
+        rows, np.arange(len(rows["obs"])), minibatch=minibatch, loss=PpoLoss(clip_range=0.2)
+    )
+    return found
+
+
+def weights(module: nn.Module) -> dict[str, Any]:
+    return {name: each.detach().clone() for name, each in module.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("advantage", np.nan, "minibatch 1 gives a policy loss that is nan or infinite"),
+        ("advantage", np.inf, "minibatch 1 gives a policy loss"),
+        ("log_prob", np.nan, "minibatch 1 gives a policy loss"),
+        ("target", np.nan, "minibatch 1 gives a value loss"),
+        ("target", 3e38, "minibatch 1 gives a value loss"),
+        ("obs", np.nan, "minibatch 1 gives a policy loss"),
+    ],
+)
+def test_what_is_not_finite_is_named_and_changes_nothing(
+    name: str, value: float, match: str
+) -> None:
+    module, rows, learner, optimizer = small()
+    other, good, other_learner, _ = small()
+    update(other_learner, {key: each[:20] for key, each in good.items()})
+    rows[name][25] = value
+    with pytest.raises(SpecError, match=match):
+        update(learner, rows)
+    # the minibatch before it was made and counted
+    assert largest_difference(module, other) == 0
+    assert {each["step"].item() for each in optimizer.state.values()} == {1.0}
+
+
+def test_a_weight_that_is_not_finite_is_named() -> None:
+    module, rows, learner, _ = small()
+    with torch.no_grad():
+        module.critic.weight[0, 3] = np.nan
+    before = weights(module)
+    with pytest.raises(SpecError, match=r"critic\.weight"):
+        update(learner, rows)
+    assert all(
+        torch.equal(each, before[name])
+        for name, each in module.named_parameters()
+        if name != "critic.weight"
+    )
+
+
+def test_a_gradient_that_is_not_finite_is_named_by_its_layer() -> None:
+    module, rows, learner, _ = small("gaussian")
+    with torch.no_grad():
+        # densities of 0: the ratio is 0, and its slope is infinite
+        module.log_std.fill_(-60.0)
+    with pytest.raises(SpecError, match=r"minibatch 0 gives a gradient of log_std"):
+        update(learner, rows)
+
+
+def test_frozen_parameters_stay_and_may_be_trained_again() -> None:
+    module, rows, learner, optimizer = small()
+    module.actor.weight.requires_grad_(False)
+    before = weights(module)
+    update(learner, rows)
+    after = weights(module)
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {"actor.weight"} and module.actor.weight not in optimizer.state
+    # as torch counts steps: each parameter's own
+    module.actor.weight.requires_grad_(True)
+    update(learner, rows)
+    assert not torch.equal(module.actor.weight, before["actor.weight"])
+    assert optimizer.state[module.actor.weight]["step"] == 2
+    assert optimizer.state[module.actor.bias]["step"] == 4
+
+
+def test_parameters_that_the_optimiser_has_not_stay() -> None:
+    torch.manual_seed(4)
+    module = ActorCritic(SPACES["categorical"], 8, shares=True)
+    rows = acted_rows(module, 40, 4)
+    optimizer = torch.optim.AdamW(module.critic.parameters(), weight_decay=0.1)
+    learner = NativeLearner(NativePolicy.from_torch(module, SPACES["categorical"]), optimizer)
+    before = weights(module)
+    update(learner, rows)
+    changed = {
+        name for name, each in weights(module).items() if not torch.equal(each, before[name])
+    }
+    assert changed == {"critic.weight", "critic.bias"}
+
+
+def double(module: Any) -> None:
+    module.actor.double()
+
+
+def half(module: Any) -> None:
+    module.critic.half()
+
+
+def turn(module: Any) -> None:
+    weight = module.actor_layers[2].weight
+    weight.data = weight.data.clone().T
+
+
+def grow(module: Any) -> None:
+    module.critic.weight.data = torch.zeros(1, 9)
+
+
+def replace(module: Any) -> None:
+    module.actor = nn.Linear(8, 4)
+
+
+def rebind(module: Any) -> None:
+    module.actor.weight = nn.Parameter(module.actor.weight.detach().clone())
+
+
+def share(module: Any) -> None:
+    module.critic_layers = module.actor_layers
+
+
+@pytest.mark.parametrize("change", [double, half, turn, grow, replace, rebind, share])
+def test_a_module_that_has_changed_is_refused(change: Any) -> None:
+    module, rows, learner, _ = small()
+    update(learner, rows)
+    change(module)
+    before = weights(module)
+    with pytest.raises(SpecError, match=r"float32 on the CPU|contiguous|changed|another"):
+        update(learner, rows)
+    assert all(torch.equal(each, before[name]) for name, each in module.named_parameters())
+    assert not learner.is_as_read()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_module_on_a_gpu_is_refused() -> None:
+    module = ActorCritic(SPACES["categorical"], 8).cuda()
+    with pytest.raises(SpecError, match="float32 on the CPU"):
+        learner_of(module, SPACES["categorical"])
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda each: torch.optim.SGD(each, lr=1e-3), "a SGD, expected torch.optim.Adam"),
+        (lambda each: torch.optim.Adam(each, amsgrad=True), "amsgrad"),
+        (lambda each: torch.optim.Adam(each, maximize=True), "maximize"),
+        (lambda each: torch.optim.Adam([nn.Parameter(torch.zeros(2))]), "no parameter"),
+    ],
+)
+def test_optimisers_that_native_code_has_not_are_refused(make: Any, match: str) -> None:
+    module = ActorCritic(SPACES["categorical"], 8)
+    policy = NativePolicy.from_torch(module, SPACES["categorical"])
+    with pytest.raises(SpecError, match=match):
+        NativeLearner(policy, make(module.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"obs": np.zeros((40, 5), np.float32)}, "'obs': 5"),
+        ({"log_prob": np.zeros(39, np.float32)}, "all of 40"),
+        ({"action": np.full(40, 4)}, "not of Discrete"),
+        ({"action": np.full(40, -1)}, "not of Discrete"),
+        ({"reward": np.zeros(40, np.float32)}, "rows are"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], match: str) -> None:
+    module, rows, learner, _ = small()
+    before = weights(module)
+    with pytest.raises(SpecError, match=match):
+        update(learner, rows | change)
+    assert all(torch.equal(each, before[name]) for name, each in module.named_parameters())
+
+
+@pytest.mark.parametrize(("order", "minibatch"), [([0, 40], 2), ([-1, 3], 2), ([0, 1], 0)])
+def test_an_order_of_other_rows_is_refused(order: list[int], minibatch: int) -> None:
+    _, rows, learner, _ = small()
+    with pytest.raises(SpecError, match="expected 0 to 39, in minibatches of 1 or more"):
+        learner.update(rows, np.array(order), minibatch=minibatch, loss=PpoLoss())
+
+
+def test_rows_of_any_memory_order_and_type_are_the_same() -> None:
+    module, rows, learner, _ = small("gaussian")
+    other, _, other_learner, _ = small("gaussian")
+    update(learner, rows)
+    turned = {name: np.asfortranarray(each.astype(np.float64)) for name, each in rows.items()}
+    update(other_learner, turned)
+    assert largest_difference(module, other) == 0
+
+
+def test_groups_of_parameters_have_their_own_settings() -> None:
+    torch.manual_seed(4)
+    module = ActorCritic(SPACES["categorical"], 8)
+    other = copy.deepcopy(module)
+    rows = acted_rows(module, 40, 4)
+    loss = PpoLoss(clip_range=0.2)
+
+    def groups(each: Any) -> Any:
+        return [
+            {"params": each.actor.parameters(), "lr": 1e-2, "betas": (0.5, 0.9)},
+            {"params": each.critic.parameters(), "weight_decay": 0.1},
+        ]
+
+    optimizer = torch.optim.Adam(groups(module))
+    learner = NativeLearner(NativePolicy.from_torch(module, SPACES["categorical"]), optimizer)
+    plain = torch.optim.Adam(groups(other))
+    for _ in range(4):
+        learner.update(rows, np.arange(40), minibatch=40, loss=loss, max_grad_norm=100.0)
+        torch_step(other, plain, as_tensors(rows, torch.float32), np.arange(40), loss, 100.0)
+    assert largest_difference(module, other) < 1e-6
+
+
+def test_actions_are_numbers_as_environments_take_them() -> None:
+    module, rows, learner, _ = small()
+    other, _, _, _ = small()
+    space = spaces.Discrete(4, start=2)
+    shifted, _ = learner_of(other, space)
+    update(learner, rows)
+    update(shifted, rows | {"action": rows["action"] + 2})
+    assert largest_difference(module, other) == 0
+
+
+def test_a_limit_of_the_value_needs_the_value() -> None:
+    module, rows, learner, _ = small()
+    other, _, other_learner, _ = small()
+    update(learner, rows)
+    del rows["value"]
+    update(other_learner, rows)
+    assert largest_difference(module, other) == 0
+    with pytest.raises(SpecError, match="rows have no value"):
+        loss = PpoLoss(value_clip_range=0.1)
+        learner.update(rows, np.arange(40), minibatch=20, loss=loss)

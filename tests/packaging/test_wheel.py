@@ -248,6 +248,7 @@ def test_light_command_lists_what_it_can_make_and_says_what_is_missing(
     [
         "bench collect --env-id CartPole-v1",
         "bench replay",
+        "bench learner",
         "tune-batch --env-id CartPole-v1",
         "top --once",
         "record --env-id CartPole-v1 --policy random --out film.mp4",

@@ -75,10 +75,11 @@ def test_sac(examples: Any) -> None:
 def test_those_of_other_libraries(examples: Any) -> None:
     obs_space = space_of("CartPole-v1")[0]
     agent = examples("cleanrl_ppo").Agent(4, 2)
-    # it returns a distribution, which looks at its numbers unless SB3 or RLlib has turned that off
-    sentence = r"the module, Agent, calls torch\..*(eq__|all)|the module returned \['Categorical'"
+    assert kinds_of(foreign.as_actor_critic(agent), obs_space) == TWO_MLPS
+    # a distribution looks at its numbers unless SB3 or RLlib has turned that off
+    sentence = r"the module, Drawing, calls torch\..*(eq__|all)|the module returned \['Categorical'"
     with pytest.raises(SpecError, match=sentence):
-        trace(agent, obs_space)
+        trace(Drawing(agent.actor), obs_space)
     reader = foreign.from_tianshou(FirstOf(agent.actor), agent.critic)
     assert kinds_of(reader, obs_space) == TWO_MLPS
     corridor = spaces.Box(0, 1, (2,), np.float32)
@@ -86,6 +87,17 @@ def test_those_of_other_libraries(examples: Any) -> None:
     pytest.importorskip("torchrl")
     network = examples("torchrl_collector").network
     assert kinds_of(foreign.from_torchrl(network(2), network(1)), obs_space) == TWO_MLPS
+
+
+class Drawing(nn.Module):
+    """A distribution in place of its logits."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, obs: Any) -> Any:
+        return torch.distributions.Categorical(logits=self.module(obs))
 
 
 class FirstOf(nn.Module):

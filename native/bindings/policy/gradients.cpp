@@ -110,8 +110,8 @@ class PyPpoLearner {
       : learner_(program, ReadViews(views), CheckTrained(program, trained), head, std::move(nvec),
                  num_threads) {}
 
-  // `sources`: (weights, means, squares) of each array of the module, the last two None where it is
-  // not trained.
+  // `sources`: (weights, kept) of each array of the module; `kept` is (means, squares, steps made,
+  // settings), or None where it is not trained.
   // Reports (minibatches, kNumLossSums + 1).
   py::array_t<float> Update(const py::list& sources, const py::dict& rows, const Longs& order,
                             std::int64_t minibatch, const py::dict& settings) {
@@ -120,10 +120,7 @@ class PyPpoLearner {
       const auto source = item.cast<py::tuple>();
       policy::Source each{.weights = MutableFloats(source[0]),
                           .size = source[0].cast<py::array>().size()};
-      if (!source[1].is_none()) {
-        each.means = MutableFloats(source[1]);
-        each.squares = MutableFloats(source[2]);
-      }
+      if (!source[1].is_none()) ReadKept(source[1].cast<py::tuple>(), each);
       read.push_back(each);
     }
     policy::ActedRows acted{.count = rows["obs"].cast<py::array>().shape(0)};
@@ -175,23 +172,44 @@ class PyPpoLearner {
     return read;
   }
 
+  static void ReadKept(const py::tuple& kept, policy::Source& to) {
+    to.squares = MutableFloats(kept[1]);
+    if (!kept[0].is_none()) to.means = MutableFloats(kept[0]);
+    for (const int i : {0, 1}) {
+      if (kept[i].is_none() || kept[i].cast<py::array>().size() == to.size) continue;
+      throw SpecError("the optimiser's state is of another size than the weights");
+    }
+    to.steps = kept[2].cast<std::int64_t>();
+    const auto given = kept[3].cast<py::dict>();
+    const auto number = [&](const char* name) { return given[name].cast<float>(); };
+    to.rule = {.kind = KindOf(given["kind"].cast<std::string>(), to.means != nullptr),
+               .lr = number("lr"),
+               .beta1 = number("beta1"),
+               .beta2 = number("beta2"),
+               .eps = number("eps"),
+               .weight_decay = number("weight_decay")};
+  }
+
+  static policy::OptimizerKind KindOf(const std::string& name, bool has_means) {
+    using policy::OptimizerKind;
+    if (name == "adam" && has_means) return OptimizerKind::kAdam;
+    if (name == "adamw" && has_means) return OptimizerKind::kAdamW;
+    if (name == "rmsprop") return OptimizerKind::kRmsprop;
+    if (name == "rmsprop_tf") return OptimizerKind::kRmspropTf;
+    throw SpecError("'" + name + "' is no optimiser, or lacks its means");
+  }
+
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
     policy::PpoSettings read;
     // 1 and the limit are added in double, as Python adds them
     read.rule = {.low = static_cast<float>(1.0 - number("clip")),
                  .high = static_cast<float>(1.0 + number("clip")),
+                 .is_plain = given["is_plain"].cast<bool>(),
                  .value_clip = static_cast<float>(number("value_clip")),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
                  .entropy_weight = static_cast<float>(number("entropy_weight"))};
-    read.adam = {.lr = static_cast<float>(number("lr")),
-                 .beta1 = static_cast<float>(number("beta1")),
-                 .beta2 = static_cast<float>(number("beta2")),
-                 .eps = static_cast<float>(number("eps")),
-                 .weight_decay = static_cast<float>(number("weight_decay")),
-                 .decays_apart = given["decays_apart"].cast<bool>()};
-    read.steps = given["steps"].cast<std::int64_t>();
     read.max_norm = number("max_norm");
     read.normalizes = given["normalizes"].cast<bool>();
     read.target_kl = number("target_kl");

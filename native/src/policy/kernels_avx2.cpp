@@ -23,7 +23,7 @@
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, Adam, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, StepWeights, Act};
   return &kKernels;
 }
 

@@ -187,7 +187,7 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
 double PpoLearner::FindNorm(std::span<const Source> sources) const {
   double squares = 0;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].means) continue;
+    if (!sources[s].squares) continue;
     // lanes of sums, in one order for every machine
     double lanes[kColumns] = {};
     for (std::size_t i = 0; i < of_sources_[s].size(); ++i) {
@@ -221,21 +221,22 @@ void PpoLearner::CheckFinite(const PpoReport& report, double norm, std::size_t m
   refuse("a norm of all gradients");
 }
 
-void PpoLearner::Step(std::span<const Source> sources, const PpoSettings& settings, float scale) {
-  AdamRule rule = settings.adam;
-  const auto steps = static_cast<double>(settings.steps);
-  rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
-  rule.root_correction = static_cast<float>(std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
+void PpoLearner::Step(std::span<const Source> sources, std::size_t minibatch, float scale) {
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].means) continue;
-    BestKernels().adam(rule, scale, sources[s].size, sources[s].weights, of_sources_[s].data(),
+    if (!sources[s].squares) continue;
+    StepRule rule = sources[s].rule;
+    const double steps = static_cast<double>(sources[s].steps) + static_cast<double>(minibatch) + 1;
+    rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
+    rule.root_correction = static_cast<float>(std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
+    BestKernels().step(rule, scale, sources[s].size, sources[s].weights, of_sources_[s].data(),
                        sources[s].means, sources[s].squares);
   }
 }
 
 std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const ActedRows& acted,
                                           std::span<const std::int64_t> order,
-                                          std::int64_t minibatch, PpoSettings settings) {
+                                          std::int64_t minibatch,
+                                          const PpoSettings& settings) {
   of_sources_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
   std::vector<PpoReport> reports;
@@ -264,9 +265,8 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
     report.norm = static_cast<float>(norm);
     // as torch.nn.utils.clip_grad_norm_
     const double scale = settings.max_norm < 0 ? 1 : std::min(1.0, settings.max_norm / (norm + 1e-6));
-    ++settings.steps;
+    Step(sources, reports.size(), static_cast<float>(scale));
     ++num_steps_;
-    Step(sources, settings, static_cast<float>(scale));
     reports.push_back(report);
   }
   return reports;

@@ -54,7 +54,7 @@ ROLLOUT = (
 REPLAY = ("observations", "actions", "rewards", "dones", "timeouts")
 # the next rollout is the library's own where the gradient steps before it are, too
 TorchPPO = partial(RolloutsPPO, rollout_engine="torch", train_engine="torch")
-ON_POLICY = {PPO: TorchPPO, A2C: partial(RolloutsA2C, rollout_engine="torch")}
+ON_POLICY = {PPO: TorchPPO, A2C: partial(RolloutsA2C, rollout_engine="torch", train_engine="torch")}
 OFF_POLICY = {DQN: RolloutsDQN, SAC: RolloutsSAC, TD3: RolloutsTD3, DDPG: RolloutsDDPG}
 ENVS = {
     "CartPole-v1": {"max_episode_steps": 30},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`RolloutsPPO.train` in native code: the steps of Stable-Baselines3's own, to rounding."""
+"""`train` of RolloutsPPO and RolloutsA2C in native code: Stable-Baselines3's steps, to rounding."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
 
 import torch
-from rollouts.integrations.sb3 import RolloutsPPO, RolloutsVecEnv
+from rollouts.integrations.sb3 import RolloutsA2C, RolloutsPPO, RolloutsVecEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from torch import nn
 
 from rollouts.errors import SpecError
+
+TF = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.9, "eps": 1e-5}}
+DECAY = {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"weight_decay": 0.1}}
+
+CENTERED = {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"centered": True}}
 
 
 class Logs(BaseCallback):
@@ -45,9 +51,14 @@ class Logs(BaseCallback):
 
 
 def learn(engine: str, env_id: str = "CartPole-v1", updates: int = 3, **how: Any) -> Any:
+    how = {"batch_size": 24, "n_epochs": 3, **how}
+    return learnt(RolloutsPPO, engine, env_id, updates, **how)
+
+
+def learnt(algorithm: Any, engine: str, env_id: str, updates: int, **how: Any) -> Any:
     env = RolloutsVecEnv(env_id, 4, seed=3, num_threads=1)
-    how = {"n_steps": 32, "batch_size": 24, "n_epochs": 3, "seed": 7, "device": "cpu", **how}
-    model = RolloutsPPO("MlpPolicy", env, train_engine=engine, rollout_engine="torch", **how)
+    how = {"n_steps": 32, "seed": 7, "device": "cpu", **how}
+    model = algorithm("MlpPolicy", env, train_engine=engine, rollout_engine="torch", **how)
     logs = Logs()
     model.learn(updates * 4 * model.n_steps, callback=logs)
     assert model.learner_engine == engine, model.why_not_native_learner
@@ -77,8 +88,11 @@ def learn(engine: str, env_id: str = "CartPole-v1", updates: int = 3, **how: Any
 )
 def test_steps_and_logs_are_those_of_torch(env_id: str, how: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    native, ours = learn("native", env_id, **how)
-    plain, theirs = learn("torch", env_id, **how)
+    assert_same_training(learn("native", env_id, **how), learn("torch", env_id, **how))
+
+
+def assert_same_training(one: Any, other: Any) -> None:
+    (native, ours), (plain, theirs) = one, other
     assert native._n_updates == plain._n_updates
     for (name, mine), its in zip(
         native.policy.named_parameters(), plain.policy.parameters(), strict=True
@@ -95,6 +109,25 @@ def test_steps_and_logs_are_those_of_torch(env_id: str, how: dict[str, Any]) -> 
     for place, kept in its["state"].items():
         for name, value in kept.items():
             torch.testing.assert_close(mine["state"][place][name], value, rtol=1e-2, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "how"),
+    [
+        ("CartPole-v1", {}),
+        ("Pendulum-v1", {"ent_coef": 0.01, "max_grad_norm": 0.01}),
+        ("CartPole-v1", {"normalize_advantage": True, "use_rms_prop": False}),
+        ("Taxi-v3", {"learning_rate": lambda left: 1e-3 * left}),
+        ("CartPole-v1", {"policy_kwargs": TF}),
+        ("CartPole-v1", {"policy_kwargs": DECAY}),
+    ],
+    ids=["plain", "gaussian", "adam", "schedule", "tensorflow", "decay"],
+)
+def test_steps_and_logs_of_a2c_are_those_of_torch(env_id: str, how: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    how = {"n_steps": 8, **how}
+    runs = [learnt(RolloutsA2C, engine, env_id, 3, **how) for engine in ("native", "torch")]
+    assert_same_training(*runs)
 
 
 def test_a_training_changes_sides_in_the_middle() -> None:
@@ -120,7 +153,8 @@ def with_hook() -> Any:
 @pytest.mark.parametrize(
     ("how", "match"),
     [
-        ({"policy_kwargs": {"optimizer_class": torch.optim.RMSprop}}, "optimiser is a RMSprop"),
+        ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        ({"policy_kwargs": CENTERED}, "centered=True"),
         ({"policy_kwargs": {"optimizer_kwargs": {"amsgrad": True}}}, "amsgrad"),
         ({"use_sde": True, "env_id": "Pendulum-v1"}, "use_sde"),
     ],

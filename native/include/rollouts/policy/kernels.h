@@ -30,7 +30,8 @@ struct Kernels {
               const ActedColumns& acted, const PpoRule& rule, float* room,
               const HeadGradients& to, float* sums);
   // One step of `size` weights, whose gradients count `scale` times.
-  void (*adam)(const AdamRule& rule, float scale, std::int64_t size, float* weights,
+  // `means` is null but with Adam.
+  void (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,
                const float* gradients, float* means, float* squares);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);

@@ -157,8 +157,10 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
     const Mask inside = (ratio >= low) & (ratio <= high);
     // where both are one number the gradient is that of either, and 0 beyond the limit
     const Mask counts = inside | (plain < bounded);
-    const Floats gain = Select(plain < bounded, plain, bounded);
-    const Density given{Select(counts, -plain, Splat(0.0f)) * weight,
+    const Floats limited = Select(plain < bounded, plain, bounded);
+    const Floats gain = rule.is_plain ? advantage * density.log_prob : limited;
+    const Floats slope = rule.is_plain ? -advantage : Select(counts, -plain, Splat(0.0f));
+    const Density given{slope * weight,
                         Splat(-rule.entropy_weight) * weight};
     GiveDensity(head, in, acted, v, room, given, to);
     const Floats value_loss =

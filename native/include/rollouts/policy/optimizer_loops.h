@@ -10,9 +10,9 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-Floats AdamStep(const AdamRule& rule, Floats weight, Floats gradient, Floats& mean,
+Floats AdamStep(const StepRule& rule, Floats weight, Floats gradient, Floats& mean,
                 Floats& square) {
-  if (rule.decays_apart) {
+  if (rule.kind == OptimizerKind::kAdamW) {
     weight = weight * (1.0f - rule.lr * rule.weight_decay);
   } else {
     gradient = Fma(weight, Splat(rule.weight_decay), gradient);
@@ -24,22 +24,36 @@ Floats AdamStep(const AdamRule& rule, Floats weight, Floats gradient, Floats& me
   return weight - mean / root * rule.step_size;
 }
 
-// As Kernels::adam.
-void Adam(const AdamRule& rule, float scale, std::int64_t size, float* weights,
-          const float* gradients, float* means, float* squares) {
+Floats RmspropStep(const StepRule& rule, Floats weight, Floats gradient, Floats& square) {
+  gradient = Fma(weight, Splat(rule.weight_decay), gradient);
+  square = Fma(gradient * gradient, Splat(1.0f - rule.beta2), square * rule.beta2);
+  const Floats root = rule.kind == OptimizerKind::kRmspropTf ? Sqrt(square + rule.eps)
+                                                             : Sqrt(square) + rule.eps;
+  return weight - gradient / root * rule.lr;
+}
+
+Floats StepOf(const StepRule& rule, Floats weight, Floats gradient, Floats& mean,
+              Floats& square) {
+  const bool is_adam = rule.kind == OptimizerKind::kAdam || rule.kind == OptimizerKind::kAdamW;
+  return is_adam ? AdamStep(rule, weight, gradient, mean, square)
+                 : RmspropStep(rule, weight, gradient, square);
+}
+
+// As Kernels::step.
+void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* weights,
+                 const float* gradients, float* means, float* squares) {
   std::int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
-    Floats mean = Load(means + i), square = Load(squares + i);
-    Store(weights + i,
-          AdamStep(rule, Load(weights + i), Load(gradients + i) * scale, mean, square));
-    Store(means + i, mean);
+    Floats mean = means ? Load(means + i) : Splat(0.0f), square = Load(squares + i);
+    Store(weights + i, StepOf(rule, Load(weights + i), Load(gradients + i) * scale, mean, square));
+    if (means) Store(means + i, mean);
     Store(squares + i, square);
   }
   for (; i < size; ++i) {
     // one lane counts
-    Floats mean = Splat(means[i]), square = Splat(squares[i]);
-    weights[i] = AdamStep(rule, Splat(weights[i]), Splat(gradients[i]) * scale, mean, square)[0];
-    means[i] = mean[0];
+    Floats mean = Splat(means ? means[i] : 0.0f), square = Splat(squares[i]);
+    weights[i] = StepOf(rule, Splat(weights[i]), Splat(gradients[i]) * scale, mean, square)[0];
+    if (means) means[i] = mean[0];
     squares[i] = square[0];
   }
 }

@@ -6,16 +6,19 @@
 
 namespace rollouts::policy {
 
-// torch.optim.Adam and AdamW (Kingma and Ba 2015; Loshchilov and Hutter 2019).
-struct AdamRule {
+// Adam (Kingma and Ba 2015), AdamW (Loshchilov and Hutter 2019) and RMSprop (Hinton 2012) as
+// torch.optim has them; kRmspropTf is RMSprop as TensorFlow has it, with eps under the root.
+enum class OptimizerKind : std::int32_t { kAdam, kAdamW, kRmsprop, kRmspropTf };
+
+struct StepRule {
+  OptimizerKind kind = OptimizerKind::kAdam;
   float lr = 0;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
+  float beta1 = 0.9f;    // Adam's: share of the mean that stays
+  float beta2 = 0.999f;  // share of the mean square that stays
   float eps = 1e-8f;
   float weight_decay = 0;
-  bool decays_apart = false;  // AdamW
-  float step_size = 0;        // lr / (1 - beta1^t)
-  float root_correction = 1;  // sqrt(1 - beta2^t)
+  float step_size = 0;        // Adam's: lr / (1 - beta1^t)
+  float root_correction = 1;  // Adam's: sqrt(1 - beta2^t)
 };
 
 }  // namespace rollouts::policy

@@ -24,12 +24,15 @@ struct ParamView {
   bool is_whole(std::int64_t source_size) const;
 };
 
-// An array of the module, and what the optimiser keeps of it; null where it is not trained.
+// An array of the module, and what the optimiser keeps of it: `squares`, which is null where it is
+// not trained, and with Adam `means`.
 struct Source {
   float* weights = nullptr;
   std::int64_t size = 0;
   float* means = nullptr;
   float* squares = nullptr;
+  StepRule rule;           // step_size and root_correction are computed from `steps`
+  std::int64_t steps = 0;  // made before
 };
 
 // Rows of a batch. One of index and box is null.
@@ -47,8 +50,6 @@ struct ActedRows {
 
 struct PpoSettings {
   PpoRule rule;
-  AdamRule adam;            // step_size and root_correction are computed from `steps`
-  std::int64_t steps = 0;   // made before
   double max_norm = -1;     // limit of the norm of all gradients; below 0: none
   bool normalizes = true;   // advantages, in each minibatch
   double target_kl = -1;    // ends the update where a minibatch is further; below 0: none
@@ -74,7 +75,7 @@ class PpoLearner {
   // parameter is not finite.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
-                                PpoSettings settings);
+                                const PpoSettings& settings);
   // Gradient steps since it was made. An update makes one for each report, but none for the last one
   // where target_kl ended it; what threw has made those before.
   std::int64_t num_steps() const { return num_steps_; }
@@ -88,7 +89,7 @@ class PpoLearner {
   PpoReport AddParts(std::size_t count);
   double FindNorm(std::span<const Source> sources) const;
   void CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const;
-  void Step(std::span<const Source> sources, const PpoSettings& settings, float scale);
+  void Step(std::span<const Source> sources, std::size_t minibatch, float scale);
 
   struct Part {
     std::int64_t first, last;

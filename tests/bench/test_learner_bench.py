@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts bench learner`: both engines make the same steps, and each is a line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rollouts.bench import learner  # noqa: E402
+from rollouts.cli import main as cli  # noqa: E402
+
+FEW = ["--rows", "32", "--layers", "8", "--num-threads", "1", "2", "--repeats", "1"]
+
+
+def test_it_measures_both_engines_with_each_number_of_threads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["bench", "learner", *FEW, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["engine"], each["num_threads"]) for each in found] == [
+        *(("native", 1), ("torch", 1)),
+        *(("native", 2), ("torch", 2)),
+    ]
+    assert all(each["step_us"] > 0 and each["rows"] == 32 for each in found)
+
+
+def test_its_last_line_is_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "learner", *FEW, "--box"]) == 0
+    assert "32 rows, 8: native is" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("is_box", [False, True])
+def test_what_is_measured_are_the_same_steps(is_box: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = learner.LearnerTask(rows=64, layers=(16,), is_box=is_box)
+    rows = learner._rows(task, 640, 1)
+    agents, make_agent = [], learner._agent
+
+    def kept(task: learner.LearnerTask, seed: int) -> object:
+        agents.append(make_agent(task, seed))
+        return agents[-1]
+
+    monkeypatch.setattr(learner, "_agent", kept)
+    assert learner._native(task, rows, 1, 1)() == 10
+    assert learner._torch(task, rows, 1, 1)() == 10
+    (one, _), (other, _) = agents
+    for mine, its in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
