@@ -44,7 +44,7 @@ def make_policy(spec: Any) -> rollouts.TorchPolicy:
 def alone(num_rollouts: int) -> list[rollouts.MultiAgentRollout]:
     """The rollouts of worker 0, collected in this process."""
     config = WorkerConfig(
-        env_id=ENV_ID,
+        id=ENV_ID,
         num_envs=NUM_ENVS,
         rollout_length=LENGTH,
         num_threads=1,

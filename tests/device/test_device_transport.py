@@ -107,7 +107,7 @@ class Alone:
 
     def _make(self, worker_id: int, incarnation: int) -> Collector:
         config = WorkerConfig(
-            env_id=ENV_ID,
+            id=ENV_ID,
             worker_id=worker_id,
             incarnation=incarnation,
             num_envs=NUM_ENVS,
