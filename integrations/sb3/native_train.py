@@ -26,7 +26,7 @@ from .native_rollouts import check_engine
 from .policy_forward import has_hooks
 
 try:
-    from stable_baselines3 import PPO
+    from stable_baselines3 import A2C, PPO
     from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.utils import explained_variance
@@ -62,9 +62,10 @@ class NativeTraining:
 
     def train(self) -> None:
         """Makes the gradient steps of one rollout."""
-        learner = self._trainer.choose(self)
+        theirs = super().train  # type: ignore[misc]
+        learner = self._trainer.choose(self, theirs)
         if learner is None:
-            super().train()  # type: ignore[misc]
+            theirs()
         elif isinstance(self, PPO):
             train_ppo(learner, self)
         else:
@@ -93,14 +94,20 @@ class TrainReader:
         self._learner: NativeLearner | None = None
         self._seen: tuple[Any, ...] = ()
 
-    def choose(self, model: Any) -> NativeLearner | None:
+    def choose(self, model: Any, theirs: Any) -> NativeLearner | None:
         """Returns what trains now; None for the algorithm's own method.
+
+        Args:
+          model: The model.
+          theirs: Its `train` without native code.
 
         Raises:
           SpecError: model.train_engine is none of the three, or "native" and not possible.
         """
         engine = check_engine(model.train_engine, "train_engine")
-        why_not = "train_engine='torch' was asked for" if engine == "torch" else _why_not(model)
+        why_not = (
+            "train_engine='torch' was asked for" if engine == "torch" else _why_not(model, theirs)
+        )
         learner: NativeLearner | None = None
         if not why_not and engine == "auto":
             why_not = why_slow()
@@ -236,9 +243,11 @@ def _log_ppo(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
         record("train/clip_range_vf", loss.value_clip_range)
 
 
-def _why_not(model: Any) -> str:
+def _why_not(model: Any, theirs: Any) -> str:
     """The part of a model that native code does not train; "" for nothing."""
     policy, buffer, space = model.policy, model.rollout_buffer, model.action_space
+    if getattr(theirs, "__func__", None) not in (PPO.train, A2C.train):
+        return f"{getattr(theirs, '__qualname__', theirs)} is not PPO's or A2C's own train"
     if type(buffer) is not RolloutBuffer:
         return (
             f"the rollout buffer is a {type(buffer).__name__}, expected Stable-Baselines3's own "
@@ -256,9 +265,16 @@ def _why_not(model: Any) -> str:
         name
         for name in ("evaluate_actions", "set_training_mode", "extract_features")
         if getattr(type(policy), name) is not getattr(ActorCriticPolicy, name)
+        or name in vars(policy)
     ]
     if own:
         return f"{type(policy).__name__} has its own {own[0]}"
     if any(map(has_hooks, policy.modules())):
         return "a layer has hooks, which native code would not call"
+    held = {id(each) for group in policy.optimizer.param_groups for each in group["params"]}
+    if any(each.requires_grad and id(each) not in held for each in policy.parameters()):
+        return (
+            "the optimiser lacks a parameter of the policy that requires a gradient, which counts "
+            "in max_grad_norm"
+        )
     return ""

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
+from rollouts.checks import one_of
 from rollouts.errors import SpecError
+from rollouts.learner.gradient_check import check_gradients, check_hooks
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
 from rollouts.policies.program import Param
@@ -55,6 +57,10 @@ class PpoLoss:
     entropy_weight: float = 0.0
     normalize_advantage: bool = True
     target_kl: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the names. Raises SpecError."""
+        one_of("value_loss", self.value_loss, ("clipped", "worse"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +118,8 @@ class NativeLearner:
 
         Raises:
           SpecError: The module has memory, no value or another head, parameters on a GPU or of
-            another type; the optimiser has settings that native code does not have.
+            another type; its gradients are not those of the operations that were read, or have
+            hooks; the optimiser has settings that native code does not have.
         """
         if policy.state_shapes:
             raise SpecError("the module has memory, which NativeLearner does not train")
@@ -123,15 +130,19 @@ class NativeLearner:
         if len(policy.program.outputs) != num_outputs:
             raise SpecError("the module gives no value, which PPO trains")
         self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
+        self._program = policy.program
         tensors = policy.sources.tensors()
         self._named = {param.name: tensors[param.name] for param in policy.program.params}
         self._shapes = {name: each.shape for name, each in self._named.items()}
         # a tensor that the module has under several names is one
         self._tensors = list({id(each): each for each in self._named.values()}.values())
         self._places = {id(each): place for place, each in enumerate(self._tensors)}
+        self._num_box = policy.program.sizes[policy.program.outputs[0]]
         self._check_module()
         _rules(optimizer)
-        self._make(self._find_trained())
+        trained = self._find_trained()
+        check_gradients(policy, self._named)
+        self._make(trained)
 
     def update(
         self,
@@ -151,7 +162,8 @@ class NativeLearner:
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer.
           minibatch: Rows of a gradient step.
-          max_grad_norm: Limit of the norm of all gradients together; None: no limit.
+          max_grad_norm: Limit of the norm of all gradients that the optimiser uses, together;
+            None: no limit.
 
         Raises:
           SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
@@ -163,6 +175,7 @@ class NativeLearner:
         self._check_module()
         trained = self._find_trained()
         if [id(each) for each in trained] != [id(each) for each in self._trained]:
+            check_gradients(self._policy, self._named)
             self._make(trained)
         state = {id(each): self._state(each) for each in self._trained}
         rules = _rules(self._optimizer)
@@ -197,8 +210,13 @@ class NativeLearner:
     def _check_module(self) -> None:
         """Native code reads and writes the module's memory by what was read."""
         again = "make another NativePolicy and NativeLearner of it"
+        check_hooks(self._policy.sources.module, self._tensors, self._optimizer)
         if not self._policy.agrees():
-            raise SpecError(f"the module has changed since it was read: {again}")
+            # perhaps what it reads besides its weights is another object now, and nothing else
+            self._policy.refresh()
+            if self._policy.program != self._program:
+                raise SpecError(f"the module has changed since it was read: {again}")
+            check_gradients(self._policy, self._named)
         now = self._policy.sources.tensors()
         for name, tensor in self._named.items():
             if now.get(name) is not tensor or tensor.shape != self._shapes[name]:
@@ -285,6 +303,10 @@ class NativeLearner:
         arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
         if not is_box:
             _check_actions(arrays[name], self._policy.action_space)
+        elif arrays[name].shape[1] != self._num_box:
+            raise SpecError(
+                f"rows have actions of {arrays[name].shape[1]} numbers, expected {self._num_box}"
+            )
         if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
             raise SpecError(
                 f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
@@ -334,12 +356,15 @@ def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
     kind = _kind_of(optimizer)
     rules: dict[int, dict[str, Any]] = {}
     for group in optimizer.param_groups:
-        for name in ("amsgrad", "maximize", "centered", "momentum"):
+        for name in ("amsgrad", "maximize", "centered", "momentum", "differentiable"):
             if group.get(name):
                 raise SpecError(f"the optimiser has {name}={group[name]}, which is not native")
         rule: dict[str, Any] = {name: float(group[name]) for name in ("lr", "eps", "weight_decay")}
         first, second = group.get("betas", (0.0, group.get("alpha")))
         rule |= {"beta1": float(first), "beta2": float(second), "kind": kind}
+        if "decoupled_weight_decay" in group:
+            # torch has it as a setting of Adam's, too; AdamW sets it
+            rule["kind"] = "adamw" if group["decoupled_weight_decay"] else "adam"
         rules |= {id(each): rule for each in group["params"]}
     return rules
 

@@ -128,6 +128,11 @@ class NativePolicy:
         return policy
 
     @property
+    def reading(self) -> Reading | None:
+        """The module and what was read of it; None where the program was given."""
+        return self._reading
+
+    @property
     def action_space(self) -> gymnasium.Space[Any]:
         """The space of one environment's actions."""
         return self._action_space

@@ -19,6 +19,7 @@ class Reading:
 
     Attributes:
       program: What it computes.
+      module, space: What was read, and the space of its observations.
       check: Compares both once in a while.
     """
 
@@ -35,8 +36,8 @@ class Reading:
         Raises:
           SpecError: As `trace`; or its answers were not those of native code before.
         """
-        self.module, self._given, self._space = module, given, as_space(space)
-        self.check = SpotCheck(given, module, self._space)
+        self.module, self._given, self.space = module, given, as_space(space)
+        self.check = SpotCheck(given, module, self.space)
         self.read()
 
     def read(self) -> None:
@@ -47,7 +48,7 @@ class Reading:
         """
         check_not_misread(self._given)
         reads = Reads(self.module, tensors_of(self.module))
-        self.program = trace(self.module, self._space, reads)
+        self.program = trace(self.module, self.space, reads)
         self._reads = reads
 
     def is_as_read(self) -> bool:

@@ -17,6 +17,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
 from rollouts.errors import SpecError
@@ -108,7 +109,10 @@ def assert_same_training(one: Any, other: Any) -> None:
     assert mine["state"].keys() == its["state"].keys()
     for place, kept in its["state"].items():
         for name, value in kept.items():
-            torch.testing.assert_close(mine["state"][place][name], value, rtol=1e-2, atol=2e-5)
+            found = torch.as_tensor(mine["state"][place][name])
+            value = torch.as_tensor(value)
+            most = 1e-3 * value.abs().max().item()
+            torch.testing.assert_close(found, value, rtol=1e-2, atol=most, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,75 @@ def test_a_hook_that_comes_later_stays_with_torch() -> None:
     model.train_engine = "auto"
     model.learn(4 * 32)
     assert model.learner_engine == "torch" and "hooks" in model.why_not_native_learner
+
+
+class Pretrained(BaseFeaturesExtractor):
+    """An encoder that is not trained."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 8)
+        self.encoder = nn.Linear(4, 8)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return self.encoder(obs)
+
+
+def in_place_of_the_policys(model: Any) -> None:
+    evaluate = model.policy.evaluate_actions
+    model.policy.evaluate_actions = lambda obs, actions: evaluate(obs, actions)
+
+
+def held_in_part(model: Any) -> None:
+    model.policy.optimizer = torch.optim.Adam(model.policy.action_net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (in_place_of_the_policys, "has its own evaluate_actions"),
+        (held_in_part, "the optimiser lacks a parameter of the policy"),
+        (
+            lambda model: model.policy.value_net.weight.register_hook(lambda grad: grad),
+            "a parameter has hooks",
+        ),
+    ],
+    ids=["evaluate_actions", "optimiser", "hook"],
+)
+def test_what_is_put_in_place_later_is_called(change: Any, match: str) -> None:
+    model, _ = learn("native", updates=1)
+    change(model)
+    model.train_engine = "auto"
+    model.learn(4 * 32)
+    assert model.learner_engine == "torch" and match in model.why_not_native_learner
+
+
+def test_an_encoder_without_gradients_stays() -> None:
+    env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
+    policy = {"features_extractor_class": Pretrained}
+    model = RolloutsPPO(
+        "MlpPolicy", env, n_steps=8, batch_size=32, device="cpu", policy_kwargs=policy
+    )
+    encoder = model.policy.features_extractor.encoder
+    before = encoder.weight.clone()
+    model.learn(64)
+    assert model.learner_engine == "torch" and torch.equal(before, encoder.weight)
+
+
+def test_another_base_s_train_is_called() -> None:
+    calls = []
+
+    class Mine(PPO):
+        def train(self) -> None:
+            calls.append(self.n_steps)
+            super().train()
+
+    class Both(RolloutsPPO, Mine):
+        pass
+
+    env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
+    model = Both("MlpPolicy", env, n_steps=8, batch_size=32, device="cpu").learn(64)
+    assert calls == [8, 8] and "own train" in model.why_not_native_learner
 
 
 def test_numbers_that_are_not_finite_are_refused_before_a_weight_is_written() -> None:

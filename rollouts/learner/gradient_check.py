@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a module trains as native code would: hooks on gradients, and gradients themselves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.policies.native import NativePolicy
+from rollouts.policies.program import Param, parameters_of
+from rollouts.policies.trace import forward, random_rows
+from rollouts.support.extras import needs
+
+with needs("torch", "NativeLearner"):
+    import torch
+    from torch import Tensor, nn
+
+Array = NDArray[Any]
+
+_ROWS = 6
+# Part of a tensor's largest gradient: float32's rounding is far below, another gradient far above.
+_TOLERANCE = 1e-3
+# Part of all tensors' largest gradient: one whose exact gradient is 0 has nothing but rounding.
+_ROUNDING = 1e-5
+
+
+def check_hooks(
+    module: nn.Module, tensors: Sequence[Tensor], optimizer: torch.optim.Optimizer
+) -> None:
+    """Raises SpecError where gradients or steps have hooks, which native code would not call."""
+    # torch has no public way to ask for these
+    kinds = sys.modules[nn.Module.__module__]
+    optimizers = sys.modules[torch.optim.Optimizer.__module__]
+    found: dict[str, list[Any]] = {
+        "a parameter has hooks on its gradient": [
+            getattr(tensor, name, None)
+            for tensor in tensors
+            for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
+        ],
+        "a layer has backward hooks": [
+            hooks
+            for layer in module.modules()
+            for hooks in (layer._backward_hooks, layer._backward_pre_hooks)
+        ],
+        "all modules have backward hooks": [
+            getattr(kinds, "_global_backward_hooks", None),
+            getattr(kinds, "_global_backward_pre_hooks", None),
+        ],
+        "the optimiser has hooks": [
+            getattr(optimizer, "_optimizer_step_pre_hooks", None),
+            getattr(optimizer, "_optimizer_step_post_hooks", None),
+            getattr(optimizers, "_global_optimizer_pre_hooks", None),
+            getattr(optimizers, "_global_optimizer_post_hooks", None),
+        ],
+        "the optimiser's step was replaced": [_replaced_step(optimizer)],
+    }
+    for what, hooks in found.items():
+        if any(hooks):
+            raise SpecError(f"{what}, which native code would not call")
+
+
+def _replaced_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether somebody put another `step` in its place; a learning-rate schedule only counts."""
+    step = vars(optimizer).get("step")
+    return step is not None and not hasattr(step, "_wrapped_by_lr_sched")
+
+
+def check_gradients(policy: NativePolicy, tensors: Mapping[str, Tensor]) -> None:
+    """Compares gradients of some rows with autograd's.
+
+    What autograd does not see, such as `detach` and `torch.no_grad`, leaves outputs as they are.
+
+    Args:
+      policy: A policy that `NativePolicy.from_torch` made.
+      tensors: The module's parameters by the names in the program; those that require a gradient
+        are compared.
+
+    Raises:
+      SpecError: A parameter's gradient is another one.
+    """
+    reading = policy.reading
+    if reading is None:
+        return
+    rng = np.random.default_rng(0)
+    rows = random_rows(reading.space, _ROWS, rng)
+    with torch.enable_grad():
+        outputs = forward(reading.module, [torch.from_numpy(np.array(rows))])
+        sizes = [policy.program.sizes[i] for i in policy.program.outputs]
+        given = [rng.normal(size=(_ROWS, size)).astype(np.float32) for size in sizes]
+        total = torch.zeros(())
+        for output, weight in zip(outputs, given, strict=True):
+            wide = output.reshape(-1, weight.shape[1]).expand(weight.shape)
+            total = total + (wide * torch.from_numpy(weight)).sum()
+        trained = {id(each): each for each in tensors.values() if each.requires_grad}
+        theirs: dict[int, Tensor | None] = dict.fromkeys(trained)
+        if total.requires_grad and trained:
+            grads = torch.autograd.grad(total, [*trained.values()], allow_unused=True)
+            theirs = dict(zip(trained, grads, strict=True))
+    ours = _native_gradients(policy, tensors, rows.reshape(_ROWS, -1), given)
+    pairs = {}
+    for name, tensor in tensors.items():
+        if id(tensor) in trained:
+            grad = theirs[id(tensor)]
+            expected = np.zeros(tensor.shape) if grad is None else grad.detach().double().numpy()
+            pairs[name] = ours[id(tensor)].reshape(tensor.shape), expected
+    sizes_of = {name: max(map(_largest, pair)) for name, pair in pairs.items()}
+    rounding = _ROUNDING * max(sizes_of.values(), default=0.0)
+    for name, (found, expected) in pairs.items():
+        if not _largest(found - expected) <= max(_TOLERANCE * sizes_of[name], rounding):
+            raise SpecError(
+                f"autograd's gradient of {name} is another than that of the operations which were "
+                "read: does forward use detach, no_grad, an autograd.Function or a hook? Train it "
+                "with torch"
+            )
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array).max(initial=0.0))
+
+
+def _native_gradients(
+    policy: NativePolicy, tensors: Mapping[str, Tensor], rows: Array, given: list[Array]
+) -> dict[int, Array]:
+    """Gradients of the given outputs by the id of the tensor, summed over its parts."""
+    program = policy.program
+    arrays = parameters_of(program, {name: each.detach().numpy() for name, each in tensors.items()})
+    wanted = [tensors[param.name].requires_grad for param in program.params]
+    gradients = _native.Gradients(
+        program.obs_size,
+        [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
+        [(param.name, array.size) for param, array in zip(program.params, arrays, strict=True)],
+        list(program.outputs),
+        list(program.state_sizes),
+        wanted,
+    )
+    found = gradients.run(arrays, np.asarray(rows, np.float32), given)
+    sums = {id(each): np.zeros(each.numel()) for each in tensors.values()}
+    for param, gradient in zip(program.params, found, strict=True):
+        if gradient is not None:
+            places = np.broadcast_to(_places(param), param.shape).ravel()
+            np.add.at(sums[id(tensors[param.name])], places, gradient)
+    return sums
+
+
+def _places(param: Param) -> Array:
+    """The place of each element of a parameter in the module's tensor."""
+    places: Array = np.asarray(param.start)
+    for axis, (count, stride) in enumerate(zip(param.shape, param.strides, strict=True)):
+        shape = [-1 if axis == other else 1 for other in range(len(param.shape))]
+        places = places + np.arange(count).reshape(shape) * stride
+    return places
