@@ -36,7 +36,7 @@ def describe(difference: Difference, model: Any, why: str = "") -> list[str]:
 
 def save(path: Path, id: str, difference: Difference) -> None:
     """Writes the state and both engines' arrays as a .npz file."""
-    arrays: dict[str, Any] = {"env_id": np.array(id), "kind": np.array(difference.kind)}
+    arrays: dict[str, Any] = {"id": np.array(id), "kind": np.array(difference.kind)}
     for name, array in zip(
         ("qpos", "qvel", "act", "qacc_warmstart", "ctrl"), difference.state.arrays(), strict=True
     ):

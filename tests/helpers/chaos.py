@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills workers and nodes of a small cluster while a learner checks every step that it gets.
 
-    python tests/distributed/chaos.py --seconds 180 --seed 1
+    python tests/helpers/chaos.py --seconds 180 --seed 1
 
 4 workers on 3 nodes of one machine, with token authentication. Every few seconds a worker's process
 or a node's raylet is killed with SIGKILL; a lost node is replaced. The learner stalls now and then.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills workers and shards of a replay while a learner checks every item that it gets.
 
-    python tests/distributed/replay_chaos.py --seconds 120 --seed 1
+    python tests/helpers/replay_chaos.py --seconds 120 --seed 1
 
 2 workers fill 2 shards with n-step items and sequences. Now and then a worker's or a shard's
 process is killed with SIGKILL, or a checkpoint is made or loaded, all while both sides are at work.

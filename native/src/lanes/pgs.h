@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuJoCo's dual solver (PGS with momentum): rows are built in lanes, sweeps run lane by lane, for the
-// order of visits depends on how many rows a lane has.
+// MuJoCo's dual solver (PGS with momentum): rows are built in lanes, and sweeps run over all lanes
+// side by side; the order of a lane's visits depends on how many rows it has.
 
 // The rows of constraints in MuJoCo's order, each half-transformed: products of two are entries of
 // J M^-1 J'.
