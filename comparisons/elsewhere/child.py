@@ -103,7 +103,7 @@ class Child:
         """
         self._signal(signal.SIGCONT)
         answer = self._answer(request, timeout_s)
-        self._signal(signal.SIGSTOP)
+        self._stop()
         if "error" in answer:
             raise NotMeasured(str(answer["error"]))
         return answer
@@ -148,6 +148,12 @@ class Child:
     def _last_words(self) -> str:
         lines = self._errors.read_text(errors="replace").strip().splitlines()
         return f": {' / '.join(lines[-_TOLD_LINES:])}" if lines else ""
+
+    def _stop(self) -> None:
+        self._signal(signal.SIGSTOP)
+        # The system wakes and ends what is stopped when this process dies: not what stops after it.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: int) -> None:
         # an ended group raises one or the other, as the system has it
