@@ -4,6 +4,7 @@
 
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <string>
 
 #include "bindings/arrays.h"
@@ -201,18 +202,24 @@ class PyPpoLearner {
 
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
+    // None is no limit; one below 0 is, as in torch
+    const auto limit = [&](const char* name) {
+      return given[name].cast<std::optional<double>>();
+    };
+    const std::optional<double> value_clip = limit("value_clip");
     policy::PpoSettings read;
     // 1 and the limit are added in double, as Python adds them
     read.rule = {.low = static_cast<float>(1.0 - number("clip")),
                  .high = static_cast<float>(1.0 + number("clip")),
                  .is_plain = given["is_plain"].cast<bool>(),
-                 .value_clip = static_cast<float>(number("value_clip")),
+                 .limits_value = value_clip.has_value(),
+                 .value_clip = static_cast<float>(value_clip.value_or(0)),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
                  .entropy_weight = static_cast<float>(number("entropy_weight"))};
-    read.max_norm = number("max_norm");
+    read.max_norm = limit("max_norm");
     read.normalizes = given["normalizes"].cast<bool>();
-    read.target_kl = number("target_kl");
+    read.target_kl = limit("target_kl");
     return read;
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,9 +51,9 @@ struct ActedRows {
 
 struct PpoSettings {
   PpoRule rule;
-  double max_norm = -1;     // limit of the norm of all gradients; below 0: none
-  bool normalizes = true;   // advantages, in each minibatch
-  double target_kl = -1;    // ends the update where a minibatch is further; below 0: none
+  std::optional<double> max_norm;  // limit of the norm of all gradients
+  bool normalizes = true;          // advantages, in each minibatch
+  std::optional<double> target_kl;  // ends the update where a minibatch is further
 };
 
 // Means over one minibatch, and the norm of its gradients before they were clipped.
