@@ -4,21 +4,84 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from ppo_reference import ActorCritic, acted_rows, as_tensors, gradients, torch_step
+from processes import environ_with_path
 
+from rollouts import _native
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
+from rollouts.policies.native_heads import nvec_of
 
 SPACES = {
     "categorical": spaces.Discrete(4),
     "multi_categorical": spaces.MultiDiscrete([3, 2, 5]),
     "gaussian": spaces.Box(-np.inf, np.inf, (3,)),
 }
+ADAM = {"kind": "adam", "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-5, "weight_decay": 0.0}
+SETTINGS = {
+    "clip": 0.2,
+    "is_plain": False,
+    "value_clip": 0.1,
+    "value_worse": True,
+    "value_weight": 0.5,
+    "entropy_weight": 0.01,
+    "max_norm": None,
+    "normalizes": True,
+    "target_kl": None,
+}
+
+
+class Learner:
+    """`_native.PpoLearner` of a module, and rows that fit it."""
+
+    def __init__(self, head: str, count: int, num_threads: int = 1) -> None:
+        torch.manual_seed(5)
+        space = SPACES[head]
+        module = ActorCritic(space, 16)
+        program = NativePolicy.from_torch(module, space).program
+        # each parameter is an array of its own
+        strides = [[int(np.prod(each.shape[i + 1 :])) for i in range(len(each.shape))]
+                   for each in program.params]  # fmt: skip
+        self.native = _native.PpoLearner(
+            program.obs_size,
+            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
+            [(param.name, int(np.prod(param.shape))) for param in program.params],
+            list(program.outputs),
+            [],
+            [(i, 0, list(each.shape), strides[i]) for i, each in enumerate(program.params)],
+            [True] * len(program.params),
+            head,
+            nvec_of(space),
+            num_threads,
+        )
+        random = np.random.default_rng(5)
+        self.weights = [
+            random.normal(scale=0.1, size=param.shape).astype(np.float32)
+            for param in program.params
+        ]
+        self.sources: list[Any] = [
+            (each, (np.zeros_like(each), np.zeros_like(each), 0, ADAM)) for each in self.weights
+        ]
+        self.rows: dict[str, Any] = acted_rows(None, count, 5, space)
+        action = self.rows.pop("action").reshape(count, -1)
+        if head == "gaussian":
+            self.rows["box"] = action
+        else:
+            self.rows["index"] = action.astype(np.int64)
+        self.order = np.arange(count)
+
+    def update(self, minibatch: int = 512, **settings: Any) -> Any:
+        return self.native.update(
+            self.sources, self.rows, self.order, minibatch, SETTINGS | settings
+        )
 
 
 @pytest.mark.parametrize("value_loss", ["clipped", "worse"])
@@ -67,3 +130,63 @@ def test_a_divergence_below_zero_ends_the_update_at_once() -> None:
     learner = NativeLearner(NativePolicy.from_torch(module, SPACES["categorical"]), optimizer)
     found = learner.update(rows, np.arange(100), minibatch=20, loss=PpoLoss(target_kl=-1.0))
     assert found.num_steps == 0 and len(found.approx_kl) == 1
+
+
+FORK = """
+import gc, os, threading, warnings
+import numpy as np
+from test_native_learner_threads import Learner
+from rollouts.errors import ProtocolError
+warnings.simplefilter("ignore", DeprecationWarning)
+{before}
+child = os.fork()
+if child == 0:
+    # what hangs is killed by it
+    import signal
+    signal.alarm(60)
+    try:
+        {inside}
+    except BaseException as error:
+        print(repr(error), flush=True)
+        os._exit(1)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+print("child", os.waitstatus_to_exitcode(status), flush=True)
+{after}
+os._exit(0)
+"""
+TRAINED = "learner, other = Learner('gaussian', 1024, 4), Learner('gaussian', 1024, 4)\n"
+TRAINED += "learner.update(); other.update()"
+SAME = (
+    "learner.update(); other.update(); "
+    "assert all(map(np.array_equal, learner.weights, other.weights))"
+)
+
+
+def forked(before: str, inside: str, after: str = "") -> str:
+    """The output of a process that forks, `before` and `after` being its own."""
+    said = subprocess.run(
+        [sys.executable, "-c", FORK.format(before=before, inside=inside, after=after)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environ_with_path(),
+    )
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def test_a_forked_child_trains_as_its_parent_does() -> None:
+    digest = "sum(float(np.float64(each).sum()) for each in learner.weights)"
+    said = forked(TRAINED, f"{SAME}; print({digest})", f"{SAME}; print({digest})").split()
+    assert said[1:3] == ["child", "0"] and said[0] == said[3]
+
+
+def test_a_forked_child_may_drop_the_learner() -> None:
+    assert forked(TRAINED, "del learner; gc.collect()", SAME) == "child 0\n"
+
+
+def test_a_learner_that_has_not_trained_has_threads_in_a_forked_child() -> None:
+    before = "from processes import plain_threads\nlearner = Learner('gaussian', 4096, 3)"
+    inside = "learner.update(4096); assert len(plain_threads()) == 3; del learner"
+    assert forked(before, inside, "learner.update(4096)") == "child 0\n"
