@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from ppo_reference import ActorCritic, acted_rows, as_tensors, gradients, torch_step
-from processes import environ_with_path
+from processes import environ_with_path, plain_threads, run_in_child
 
 from rollouts import _native
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
@@ -130,6 +130,19 @@ def test_a_divergence_below_zero_ends_the_update_at_once() -> None:
     learner = NativeLearner(NativePolicy.from_torch(module, SPACES["categorical"]), optimizer)
     found = learner.update(rows, np.arange(100), minibatch=20, loss=PpoLoss(target_kl=-1.0))
     assert found.num_steps == 0 and len(found.approx_kl) == 1
+
+
+def count_threads() -> None:
+    learner = Learner("gaussian", 4096, 64)
+    # torch may have started its own
+    before = plain_threads()
+    learner.update(4096)
+    # a minibatch is cut into 8 parts at most, and the caller does one
+    assert len(plain_threads() - before) == 7
+
+
+def test_no_more_threads_start_than_a_minibatch_has_parts() -> None:
+    run_in_child(count_threads)
 
 
 FORK = """

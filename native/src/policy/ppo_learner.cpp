@@ -15,7 +15,7 @@ namespace {
 
 // A minibatch is cut into as many parts whatever the number of threads, and their sums are added in
 // one order.
-constexpr std::int64_t kMostParts = 8;
+constexpr std::int32_t kMostParts = 8;
 
 std::int64_t NumParts(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / (2 * kChunkColumns), 1, kMostParts);
@@ -54,7 +54,7 @@ PpoLearner::PpoLearner(const Program& program, std::vector<ParamView> views,
       views_(std::move(views)),
       head_(head),
       nvec_(std::move(nvec)),
-      threads_(num_threads),
+      threads_(std::min(num_threads, kMostParts)),
       gathered_(views_.size()),
       of_params_(views_.size()),
       parts_(kMostParts) {}
