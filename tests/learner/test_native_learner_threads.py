@@ -16,6 +16,7 @@ from ppo_reference import ActorCritic, acted_rows, as_tensors, gradients, torch_
 from processes import environ_with_path, plain_threads, run_in_child
 
 from rollouts import _native
+from rollouts.errors import SpecError
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
@@ -130,6 +131,68 @@ def test_a_divergence_below_zero_ends_the_update_at_once() -> None:
     learner = NativeLearner(NativePolicy.from_torch(module, SPACES["categorical"]), optimizer)
     found = learner.update(rows, np.arange(100), minibatch=20, loss=PpoLoss(target_kl=-1.0))
     assert found.num_steps == 0 and len(found.approx_kl) == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "shape", "match"),
+    [
+        ("gaussian", "box", (40, 2), r"box has shape \(40, 2\), expected \(40, 3\)"),
+        ("gaussian", "box", (39, 3), r"box has shape \(39, 3\), expected \(40, 3\)"),
+        ("gaussian", "index", (40, 3), "rows have no box"),
+        ("categorical", "index", (40, 2), r"index has shape \(40, 2\), expected \(40, 1\)"),
+        ("categorical", "box", (40, 4), "rows have no index"),
+        ("multi_categorical", "index", (40, 1), r"index has .* \(40, 1\), expected \(40, 3\)"),
+        ("categorical", "obs", (40, 5), r"obs has shape \(40, 5\), expected \(B, 6\)"),
+        ("categorical", "obs", (240,), r"obs has shape \(240,\), expected \(B, 6\)"),
+        ("categorical", "log_prob", (39,), r"log_prob has 39 numbers, expected 40"),
+        ("categorical", "advantage", (39, 1), "advantage has 39 numbers, expected 40"),
+        ("categorical", "target", (41,), "target has 41 numbers, expected 40"),
+        ("categorical", "value", (0,), "value has 0 numbers, expected 40"),
+    ],
+)
+def test_rows_of_another_size_are_refused(
+    head: str, name: str, shape: tuple[int, ...], match: str
+) -> None:
+    learner = Learner(head, 40)
+    if name in ("box", "index"):
+        learner.rows.pop("box", None)
+        learner.rows.pop("index", None)
+    learner.rows[name] = np.zeros(shape, np.int64 if name == "index" else np.float32)
+    with pytest.raises(SpecError, match=match):
+        learner.update()
+
+
+@pytest.mark.parametrize("name", ["obs", "index", "log_prob", "advantage", "target", "value"])
+def test_rows_that_are_missing_are_named(name: str) -> None:
+    learner = Learner("categorical", 40)
+    del learner.rows[name]
+    with pytest.raises(SpecError, match=f"rows have no {name}"):
+        learner.update()
+
+
+@pytest.mark.parametrize("row", [-1, 40])
+def test_an_order_beyond_the_rows_is_refused(row: int) -> None:
+    learner = Learner("categorical", 40)
+    learner.order[7] = row
+    with pytest.raises(SpecError, match=f"order names row {row}, expected 0 to 39"):
+        learner.update()
+
+
+@pytest.mark.parametrize("minibatch", [0, -1])
+def test_a_minibatch_without_rows_is_refused(minibatch: int) -> None:
+    with pytest.raises(SpecError, match=f"minibatch is {minibatch}, expected 1 or more"):
+        Learner("categorical", 40).update(minibatch)
+
+
+def test_weights_of_another_size_are_refused() -> None:
+    learner = Learner("categorical", 40)
+    whole = list(learner.sources)
+    learner.sources[0] = (np.zeros(3, np.float32), None)
+    with pytest.raises(SpecError, match=r"'.*' ends at number 95 of source 0, which has 3 numbers"):
+        learner.update()
+    learner.sources = whole[:1]
+    with pytest.raises(SpecError, match="there are 1 sources, expected one with the number 1"):
+        learner.update()
 
 
 def count_threads() -> None:
