@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,19 @@ def test_weights_of_another_size_are_refused() -> None:
         learner.update()
 
 
+def test_a_call_in_another_thread_waits_for_the_one_before() -> None:
+    """All calls are alike, so their order does not matter."""
+    alone, shared = Learner("gaussian", 1024, 2), Learner("gaussian", 1024, 2)
+    for _ in range(40):
+        alone.update()
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(shared.update) for _ in range(40)]
+        for call in calls:
+            call.result()
+    for one, other in zip(alone.weights, shared.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def count_threads() -> None:
     learner = Learner("gaussian", 4096, 64)
     # torch may have started its own
@@ -266,3 +280,17 @@ def test_a_learner_that_has_not_trained_has_threads_in_a_forked_child() -> None:
     before = "from processes import plain_threads\nlearner = Learner('gaussian', 4096, 3)"
     inside = "learner.update(4096); assert len(plain_threads()) == 3; del learner"
     assert forked(before, inside, "learner.update(4096)") == "child 0\n"
+
+
+def test_a_child_forked_within_an_update_is_told() -> None:
+    before = """
+learner = Learner('gaussian', 64, 2)
+# so long that the process ends before it
+learner.order = np.zeros(4_000_000, np.int64)
+threading.Thread(target=learner.update, args=(64,), daemon=True).start()
+while learner.native.num_steps == 0:
+    pass
+"""
+    said = forked(before, "learner.update()")
+    assert "ProtocolError" in said and "was training when this process was forked" in said
+    assert said.endswith("child 1\n")

@@ -3,8 +3,10 @@
 #include "rollouts/policy/gradients.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -218,9 +220,12 @@ class PyPpoLearner {
     const policy::PpoSettings how = ReadSettings(settings);
     const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule.limits_value);
     CheckOrder(order, minibatch, acted.rows().count);
+    CheckFork();
     std::vector<policy::PpoReport> reports;
     {
+      // the lock within, or two threads would wait for each other
       const ReleaseGil no_gil;
+      const std::lock_guard<std::mutex> lock(mutex_);
       reports = learner_.Update(read, acted.rows(), {order.data(), static_cast<std::size_t>(order.size())},
                                 minibatch, how);
     }
@@ -336,6 +341,20 @@ class PyPpoLearner {
     return read;
   }
 
+  // Refuses a forked child whose mutex is held by a thread of the parent: it would wait for ever.
+  // Needs the GIL, so that no other thread of this process takes the mutex meanwhile.
+  void CheckFork() {
+    if (getpid() == pid_) return;
+    if (!mutex_.try_lock()) {
+      throw ProtocolError(
+          "the learner was training when this process was forked; make another in this process");
+    }
+    mutex_.unlock();
+    pid_ = getpid();
+  }
+
+  std::mutex mutex_;  // held by the thread whose update it is
+  pid_t pid_ = getpid();  // the process whose threads take the mutex; guarded by the GIL
   const policy::Head head_;
   const std::size_t num_elements_;
   const std::vector<policy::ParamView> views_;

@@ -2,6 +2,7 @@
 // Gradient steps of PPO on a batch of rows, in place on the parameters' own memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -78,7 +79,7 @@ class PpoLearner {
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 const PpoSettings& settings);
   // Gradient steps since it was made. An update makes one for each report, but none for the last one
-  // where target_kl ended it; what threw has made those before.
+  // where target_kl ended it; what threw has made those before. Thread-safe.
   std::int64_t num_steps() const { return num_steps_; }
 
  private:
@@ -113,7 +114,7 @@ class PpoLearner {
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<float> advantages_;               // those of the minibatch
   std::vector<Part> parts_;
-  std::int64_t num_steps_ = 0;
+  std::atomic<std::int64_t> num_steps_{0};
 };
 
 }  // namespace rollouts::policy
