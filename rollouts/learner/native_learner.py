@@ -316,15 +316,12 @@ class NativeLearner:
 
 
 def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -> dict[str, Any]:
-    """A loss as native code reads it; -1 is no limit."""
+    """A loss as native code reads it; None is no limit."""
     ppo = loss if isinstance(loss, PpoLoss) else PpoLoss()
-    limits = {
+    return {
         "value_clip": ppo.value_clip_range,
         "target_kl": ppo.target_kl,
         "max_norm": max_grad_norm,
-    }
-    return {
-        **{name: -1.0 if limit is None else limit for name, limit in limits.items()},
         "is_plain": loss is not ppo,
         "clip": ppo.clip_range,
         "value_worse": ppo.value_loss == "worse",

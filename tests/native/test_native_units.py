@@ -37,7 +37,7 @@ OBJECTS = {
             *("replay/chunk", "replay/column", "replay/rate_limiter", "replay/selector"),
             *("replay/sum_tree", "replay/stream", "replay/gather", "replay/worker_threads"),
         ),
-        ("sums", "selectors", "chunks", "streams", "gather"),
+        ("sums", "selectors", "chunks", "streams", "gather", "worker_threads"),
     ),
     "plugin": (("plugin/plugin_batch", "plugin/spec_rules", "engines/shared_library"), ("plugin",)),
     "support": (

@@ -3,8 +3,13 @@
 #include "rollouts/policy/gradients.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "bindings/arrays.h"
 #include "bindings/gil.h"
@@ -102,13 +107,101 @@ float* MutableFloats(const py::handle& array) {
   return held.mutable_data();
 }
 
+policy::Head CheckedHead(const std::string& name) {
+  const policy::Head head{.kind = HeadKindOf(name)};
+  using policy::HeadKind;
+  if (head.kind != HeadKind::kTanhGaussian && head.kind != HeadKind::kEpsilonGreedy) return head;
+  throw SpecError("head is '" + name + "', expected categorical, multi_categorical or gaussian");
+}
+
+// Rows of a batch, which it holds. The learner reads them by pointer, so their sizes are checked.
+class CheckedRows {
+ public:
+  CheckedRows(const policy::Network& network, const policy::Head& head, std::size_t elements,
+              const py::dict& given, bool limits_value)
+      : given_(given) {
+    const auto obs = Given("obs").cast<FloatRows>();
+    if (obs.ndim() != 2 || obs.shape(1) != network.input_size()) {
+      throw SpecError("obs has shape " + ShapeString(obs) + ", expected (B, " +
+                      std::to_string(network.input_size()) + ")");
+    }
+    held_.push_back(obs);
+    rows_ = {.count = obs.shape(0), .obs = obs.data()};
+    if (policy::IsDiscrete(head.kind)) {
+      rows_.index = Columns<std::int64_t>("index", std::max<std::size_t>(elements, 1));
+    } else {
+      rows_.box = Columns<float>("box", static_cast<std::size_t>(network.output_size(0)));
+    }
+    rows_.log_prob = Numbers("log_prob");
+    rows_.advantage = Numbers("advantage");
+    const bool has_value = network.num_outputs() > policy::NumHeadInputs(head.kind);
+    if (has_value) rows_.target = Numbers("target");
+    if (limits_value || given.contains("value")) rows_.value = Numbers("value");
+  }
+
+  const policy::ActedRows& rows() const { return rows_; }
+
+ private:
+  py::object Given(const char* name) const {
+    if (given_.contains(name)) return given_[name];
+    throw SpecError("rows have no " + std::string(name) + ", which this loss and head need");
+  }
+
+  // One number for each row.
+  const float* Numbers(const char* name) {
+    const auto array = Given(name).cast<FloatRows>();
+    if (array.size() != rows_.count) {
+      throw SpecError(std::string(name) + " has " + std::to_string(array.size()) +
+                      " numbers, expected " + std::to_string(rows_.count) +
+                      ": one for each row of obs");
+    }
+    held_.push_back(array);
+    return array.data();
+  }
+
+  // `width` numbers for each row.
+  template <typename T>
+  const T* Columns(const char* name, std::size_t width) {
+    const auto array =
+        Given(name).cast<py::array_t<T, py::array::c_style | py::array::forcecast>>();
+    if (array.ndim() != 2 || array.shape(0) != rows_.count ||
+        array.shape(1) != static_cast<py::ssize_t>(width)) {
+      throw SpecError(std::string(name) + " has shape " + ShapeString(array) + ", expected (" +
+                      std::to_string(rows_.count) + ", " + std::to_string(width) +
+                      "): one row for each of obs");
+    }
+    held_.push_back(array);
+    return array.data();
+  }
+
+  const py::dict given_;
+  std::vector<py::object> held_;
+  policy::ActedRows rows_;
+};
+
+void CheckOrder(const Longs& order, std::int64_t minibatch, std::int64_t count) {
+  if (minibatch < 1) {
+    throw SpecError("minibatch is " + std::to_string(minibatch) + ", expected 1 or more rows");
+  }
+  const std::int64_t* const end = order.data() + order.size();
+  const auto* const found = std::find_if(
+      order.data(), end, [count](std::int64_t row) { return row < 0 || row >= count; });
+  if (found == end) return;
+  throw SpecError("order names row " + std::to_string(*found) + ", expected 0 to " +
+                  std::to_string(count - 1));
+}
+
 class PyPpoLearner {
  public:
   PyPpoLearner(const policy::Program& program, const py::list& views,
                const std::vector<bool>& trained, const policy::Head& head,
-               std::vector<std::int32_t> nvec, std::int32_t num_threads)
-      : learner_(program, ReadViews(views), CheckTrained(program, trained), head, std::move(nvec),
-                 num_threads) {}
+               const std::vector<std::int32_t>& nvec, std::int32_t num_threads)
+      : head_(head),
+        num_elements_(nvec.size()),
+        views_(ReadViews(views, program)),
+        learner_(program, views_, CheckTrained(program, trained), head, nvec, num_threads) {
+    CheckHead(head, nvec, learner_.network());
+  }
 
   // `sources`: (weights, kept) of each array of the module; `kept` is (means, squares, steps made,
   // settings), or None where it is not trained.
@@ -123,29 +216,17 @@ class PyPpoLearner {
       if (!source[1].is_none()) ReadKept(source[1].cast<py::tuple>(), each);
       read.push_back(each);
     }
-    policy::ActedRows acted{.count = rows["obs"].cast<py::array>().shape(0)};
-    std::vector<FloatRows> held;
-    const auto floats = [&](const char* name) -> const float* {
-      if (!rows.contains(name)) return nullptr;
-      held.push_back(rows[name].cast<FloatRows>());
-      return held.back().data();
-    };
-    acted.obs = floats("obs");
-    acted.box = floats("box");
-    acted.log_prob = floats("log_prob");
-    acted.advantage = floats("advantage");
-    acted.target = floats("target");
-    acted.value = floats("value");
-    Longs index;
-    if (rows.contains("index")) {
-      index = rows["index"].cast<Longs>();
-      acted.index = index.data();
-    }
+    CheckSources(read);
     const policy::PpoSettings how = ReadSettings(settings);
+    const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule.limits_value);
+    CheckOrder(order, minibatch, acted.rows().count);
+    CheckFork();
     std::vector<policy::PpoReport> reports;
     {
+      // the lock within, or two threads would wait for each other
       const ReleaseGil no_gil;
-      reports = learner_.Update(read, acted, {order.data(), static_cast<std::size_t>(order.size())},
+      const std::lock_guard<std::mutex> lock(mutex_);
+      reports = learner_.Update(read, acted.rows(), {order.data(), static_cast<std::size_t>(order.size())},
                                 minibatch, how);
     }
     constexpr py::ssize_t kWidth = policy::kNumLossSums + 1;
@@ -161,7 +242,8 @@ class PyPpoLearner {
   std::int64_t num_steps() const { return learner_.num_steps(); }
 
  private:
-  static std::vector<policy::ParamView> ReadViews(const py::list& views) {
+  static std::vector<policy::ParamView> ReadViews(const py::list& views,
+                                                  const policy::Program& program) {
     std::vector<policy::ParamView> read;
     for (const py::handle item : views) {
       const auto view = item.cast<py::tuple>();
@@ -169,7 +251,44 @@ class PyPpoLearner {
                       view[2].cast<std::vector<std::int64_t>>(),
                       view[3].cast<std::vector<std::int64_t>>()});
     }
+    if (read.size() != program.params.size()) {
+      throw SpecError("views are " + std::to_string(read.size()) + ", expected " +
+                      std::to_string(program.params.size()) + ": one for each parameter");
+    }
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      std::int64_t size = 1;
+      for (const std::int64_t length : read[i].shape) size *= length;
+      const bool is_plain = read[i].start >= 0 && read[i].strides.size() == read[i].shape.size() &&
+                            std::ranges::all_of(read[i].shape, IsAtLeastOne) &&
+                            std::ranges::all_of(read[i].strides, IsAtLeastZero);
+      if (is_plain && size == program.params[i].size) continue;
+      throw SpecError("the view of '" + program.params[i].name + "' has " + std::to_string(size) +
+                      " numbers, expected " + std::to_string(program.params[i].size) +
+                      ", with strides of 0 or more");
+    }
     return read;
+  }
+  static bool IsAtLeastOne(std::int64_t length) { return length >= 1; }
+  static bool IsAtLeastZero(std::int64_t stride) { return stride >= 0; }
+
+  // Views are read and written by pointer.
+  void CheckSources(const std::vector<policy::Source>& sources) const {
+    for (std::size_t i = 0; i < views_.size(); ++i) {
+      const policy::ParamView& view = views_[i];
+      if (view.source < 0 || view.source >= std::ssize(sources)) {
+        throw SpecError("there are " + std::to_string(sources.size()) +
+                        " sources, expected one with the number " + std::to_string(view.source));
+      }
+      std::int64_t last = view.start;
+      for (std::size_t k = 0; k < view.shape.size(); ++k) {
+        last += (view.shape[k] - 1) * view.strides[k];
+      }
+      const std::int64_t size = sources[view.source].size;
+      if (last < size) continue;
+      throw SpecError("'" + learner_.network().program().params[i].name + "' ends at number " +
+                      std::to_string(last) + " of source " + std::to_string(view.source) +
+                      ", which has " + std::to_string(size) + " numbers");
+    }
   }
 
   static void ReadKept(const py::tuple& kept, policy::Source& to) {
@@ -201,21 +320,44 @@ class PyPpoLearner {
 
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
+    // None is no limit; one below 0 is, as in torch
+    const auto limit = [&](const char* name) {
+      return given[name].cast<std::optional<double>>();
+    };
+    const std::optional<double> value_clip = limit("value_clip");
     policy::PpoSettings read;
     // 1 and the limit are added in double, as Python adds them
     read.rule = {.low = static_cast<float>(1.0 - number("clip")),
                  .high = static_cast<float>(1.0 + number("clip")),
                  .is_plain = given["is_plain"].cast<bool>(),
-                 .value_clip = static_cast<float>(number("value_clip")),
+                 .limits_value = value_clip.has_value(),
+                 .value_clip = static_cast<float>(value_clip.value_or(0)),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
                  .entropy_weight = static_cast<float>(number("entropy_weight"))};
-    read.max_norm = number("max_norm");
+    read.max_norm = limit("max_norm");
     read.normalizes = given["normalizes"].cast<bool>();
-    read.target_kl = number("target_kl");
+    read.target_kl = limit("target_kl");
     return read;
   }
 
+  // Refuses a forked child whose mutex is held by a thread of the parent: it would wait for ever.
+  // Needs the GIL, so that no other thread of this process takes the mutex meanwhile.
+  void CheckFork() {
+    if (getpid() == pid_) return;
+    if (!mutex_.try_lock()) {
+      throw ProtocolError(
+          "the learner was training when this process was forked; make another in this process");
+    }
+    mutex_.unlock();
+    pid_ = getpid();
+  }
+
+  std::mutex mutex_;  // held by the thread whose update it is
+  pid_t pid_ = getpid();  // the process whose threads take the mutex; guarded by the GIL
+  const policy::Head head_;
+  const std::size_t num_elements_;
+  const std::vector<policy::ParamView> views_;
   policy::PpoLearner learner_;
 };
 
@@ -236,11 +378,11 @@ void BindGradients(py::module_& module) {
       .def(py::init([](std::int32_t obs_size, const py::list& ops, const py::list& params,
                        std::vector<std::int32_t> outputs, std::vector<std::int32_t> states,
                        const py::list& views, const std::vector<bool>& trained,
-                       const std::string& head, std::vector<std::int32_t> nvec,
+                       const std::string& head, const std::vector<std::int32_t>& nvec,
                        std::int32_t num_threads) {
              return std::make_unique<PyPpoLearner>(
                  ReadProgram(obs_size, ops, params, std::move(outputs), std::move(states)), views,
-                 trained, policy::Head{.kind = HeadKindOf(head)}, std::move(nvec), num_threads);
+                 trained, CheckedHead(head), nvec, num_threads);
            }),
            py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
            py::arg("states"), py::arg("views"), py::arg("trained"), py::arg("head"),

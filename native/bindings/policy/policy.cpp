@@ -78,6 +78,21 @@ void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nv
   }
 }
 
+}  // namespace
+
+void CheckHead(const policy::Head& head, const std::vector<std::int32_t>& nvec,
+               const policy::Network& network) {
+  // an output behind the value would be computed for nobody
+  const std::size_t needed = policy::NumHeadInputs(head.kind);
+  if (network.num_outputs() < needed || network.num_outputs() > needed + 1) {
+    throw SpecError("the network has " + std::to_string(network.num_outputs()) +
+                    " outputs, expected " + std::to_string(needed) + ", or one more: the value");
+  }
+  CheckElements(head, nvec, network);
+}
+
+namespace {
+
 // Bounds that a squashed action is scaled to: low and high (2, d), or nothing.
 std::vector<float> ReadBounds(const policy::Head& head, const Floats& bounds,
                               const policy::Network& network) {
@@ -155,13 +170,7 @@ PyPolicy::PyPolicy(std::int32_t obs_size, const py::list& ops, const py::list& p
             .damping = head["damping"].cast<float>(),
             .seed = head["seed"].cast<std::uint64_t>()},
       nvec_(head["nvec"].cast<std::vector<std::int32_t>>()) {
-  // an output behind the value would be computed for nobody
-  const std::size_t needed = policy::NumHeadInputs(head_.kind);
-  if (network_->num_outputs() < needed || network_->num_outputs() > needed + 1) {
-    throw SpecError("the network has " + std::to_string(network_->num_outputs()) +
-                    " outputs, expected " + std::to_string(needed) + ", or one more: the value");
-  }
-  CheckElements(head_, nvec_, *network_);
+  CheckHead(head_, nvec_, *network_);
   bounds_ = ReadBounds(head_, head["bounds"].cast<Floats>(), *network_);
 }
 

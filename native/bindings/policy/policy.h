@@ -21,6 +21,11 @@ policy::Program ReadProgram(std::int32_t obs_size, const pybind11::list& ops,
 
 policy::HeadKind HeadKindOf(const std::string& name);
 
+// Throws SpecError where the network's outputs are not those that the head reads; `nvec`: see
+// Head's kMultiCategorical.
+void CheckHead(const policy::Head& head, const std::vector<std::int32_t>& nvec,
+               const policy::Network& network);
+
 void BindGradients(pybind11::module_& module);
 
 // Methods hold the GIL. New weights make a new NativePolicy: who computes with the old one goes

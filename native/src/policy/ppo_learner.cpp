@@ -15,7 +15,7 @@ namespace {
 
 // A minibatch is cut into as many parts whatever the number of threads, and their sums are added in
 // one order.
-constexpr std::int64_t kMostParts = 8;
+constexpr std::int32_t kMostParts = 8;
 
 std::int64_t NumParts(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / (2 * kChunkColumns), 1, kMostParts);
@@ -54,7 +54,7 @@ PpoLearner::PpoLearner(const Program& program, std::vector<ParamView> views,
       views_(std::move(views)),
       head_(head),
       nvec_(std::move(nvec)),
-      threads_(num_threads),
+      threads_(std::min(num_threads, kMostParts)),
       gathered_(views_.size()),
       of_params_(views_.size()),
       parts_(kMostParts) {}
@@ -256,7 +256,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
       for (; begin < end; ++begin) RunPart(parts_[begin], acted, rows, settings.rule);
     });
     PpoReport report = AddParts(static_cast<std::size_t>(num_parts));
-    if (settings.target_kl >= 0 && report.sums[kApproxKl] > settings.target_kl) {
+    if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;
     }
@@ -264,7 +264,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
     CheckFinite(report, norm, reports.size());
     report.norm = static_cast<float>(norm);
     // as torch.nn.utils.clip_grad_norm_
-    const double scale = settings.max_norm < 0 ? 1 : std::min(1.0, settings.max_norm / (norm + 1e-6));
+    const double scale = settings.max_norm ? std::min(1.0, *settings.max_norm / (norm + 1e-6)) : 1;
     Step(sources, reports.size(), static_cast<float>(scale));
     ++num_steps_;
     reports.push_back(report);

@@ -86,6 +86,8 @@ ReplayStore::ReplayStore(std::vector<ColumnSpec> columns, const std::vector<Tabl
     tables_.push_back(std::make_unique<Table>(spec, allocator_));
   }
   AddStreams(options.num_streams);
+  // here, where their number is said: a sample that fails later would be less clear
+  threads_.Start();
 }
 
 ReplayStore::~ReplayStore() = default;

@@ -1,29 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/replay/worker_threads.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <string>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include "rollouts/support/errors.h"
 
 namespace rollouts::replay {
 
-WorkerThreads::WorkerThreads(std::int32_t num_threads) {
+// The threads beside the caller, and the loop that they share.
+class WorkerThreads::Crew {
+ public:
+  explicit Crew(std::int32_t num_others);
+  ~Crew() { Join(); }
+
+  // Whether the threads are of this process, and not of the one that it was forked from.
+  bool is_here() const { return getpid() == pid_; }
+  void For(std::int64_t count, std::int64_t grain, const Body& body);
+
+ private:
+  void Join();
+  void Run();
+  void TakeRanges();
+
+  const pid_t pid_ = getpid();
+
+  std::mutex mutex_;  // guards the next five, and publishes the loop to the threads
+  std::condition_variable started_;
+  std::condition_variable finished_;
+  std::uint64_t round_ = 0;
+  std::int32_t at_work_ = 0;
+  bool ending_ = false;
+
+  const Body* body_ = nullptr;  // this round's, as the next two; written before it starts
+  std::int64_t count_ = 0;
+  std::int64_t grain_ = 1;
+  std::atomic<std::int64_t> next_{0};
+  std::vector<std::thread> threads_;
+};
+
+WorkerThreads::WorkerThreads(std::int32_t num_threads) : num_threads_(num_threads) {}
+
+WorkerThreads::~WorkerThreads() {
+  // a forked child has nobody to join, and destroying a condition would wait for the parent's
+  // threads: the crew stays in memory
+  if (crew_ && !crew_->is_here()) static_cast<void>(crew_.release());
+}
+
+void WorkerThreads::Start() {
+  const std::lock_guard<std::mutex> lock(callers_);
+  if (num_threads_ > 1 && !crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1);
+}
+
+void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
+  // does not wait for another caller's loop: it copies alone then
+  std::unique_lock<std::mutex> caller(callers_, std::defer_lock);
+  if (num_threads_ > 1 && count > grain && caller.try_lock()) {
+    if (!crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1);
+    if (crew_->is_here()) return crew_->For(count, grain, body);
+  }
+  if (count > 0) body(0, count);
+}
+
+WorkerThreads::Crew::Crew(std::int32_t num_others) {
   try {
-    for (std::int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+    for (std::int32_t i = 0; i < num_others; ++i) threads_.emplace_back([this] { Run(); });
   } catch (const std::system_error& error) {
     const std::size_t started = threads_.size();
     // destroying threads that were not joined would end the process
     Join();
-    throw SpecError("could not start " + std::to_string(num_threads - 1) + " threads, only " +
+    throw SpecError("could not start " + std::to_string(num_others) + " threads, only " +
                     std::to_string(started) + " (" + error.what() + "); ask for less num_threads");
   }
 }
 
-WorkerThreads::~WorkerThreads() { Join(); }
-
-void WorkerThreads::Join() {
+void WorkerThreads::Crew::Join() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     // under the mutex, or a thread that is about to wait would miss it
@@ -33,13 +91,7 @@ void WorkerThreads::Join() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
-  // does not wait for another caller's loop: it copies alone then
-  std::unique_lock<std::mutex> caller(callers_, std::try_to_lock);
-  if (threads_.empty() || count <= grain || !caller) {
-    if (count > 0) body(0, count);
-    return;
-  }
+void WorkerThreads::Crew::For(std::int64_t count, std::int64_t grain, const Body& body) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     body_ = &body;
@@ -57,7 +109,7 @@ void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body
   finished_.wait(lock, [this] { return at_work_ == 0; });
 }
 
-void WorkerThreads::TakeRanges() {
+void WorkerThreads::Crew::TakeRanges() {
   for (;;) {
     // relaxed: mutex_ published the loop, and publishes what was done
     const std::int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
@@ -66,7 +118,7 @@ void WorkerThreads::TakeRanges() {
   }
 }
 
-void WorkerThreads::Run() {
+void WorkerThreads::Crew::Run() {
   // rounds are numbered, so that none is missed or done twice
   std::uint64_t seen = 0;
   for (;;) {

@@ -125,10 +125,11 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
   const Floats now = Load(value + v), target = Load(acted.target + v);
   const Floats error = now - target;
   Floats loss = error * error, slope = 2.0f * error;
-  if (rule.value_clip >= 0.0f) {
+  if (rule.limits_value) {
     const Floats old = Load(acted.value + v);
     const Floats moved = now - old;
     const Floats limit = Splat(rule.value_clip);
+    // as torch.clamp: a limit below 0 is above the lower one, and is the value everywhere
     const Floats bounded = old + AtMost(AtLeast(moved, -limit), limit) - target;
     const Floats other = bounded * bounded;
     const Mask inside = (moved >= -limit) & (moved <= limit);

@@ -24,11 +24,12 @@ struct HeadGradients {
   float* value = nullptr;
 };
 
-// PPO's numbers (Schulman et al. 2017). A limit below 0 is none.
+// PPO's numbers (Schulman et al. 2017).
 struct PpoRule {
   float low = 0.8f, high = 1.2f;  // limits of the ratio of probabilities
   bool is_plain = false;  // no ratio: the log-density times the advantage (Williams 1992)
-  float value_clip = -1;    // limit of the value's distance from what it was
+  bool limits_value = false;
+  float value_clip = 0;     // limit of the value's distance from what it was, if it is limited
   bool value_worse = true;    // the larger of the errors with and without that limit counts
   float value_weight = 0.5f;  // factor of the squared error
   float entropy_weight = 0;

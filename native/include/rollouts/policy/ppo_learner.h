@@ -2,7 +2,9 @@
 // Gradient steps of PPO on a batch of rows, in place on the parameters' own memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,9 +52,9 @@ struct ActedRows {
 
 struct PpoSettings {
   PpoRule rule;
-  double max_norm = -1;     // limit of the norm of all gradients; below 0: none
-  bool normalizes = true;   // advantages, in each minibatch
-  double target_kl = -1;    // ends the update where a minibatch is further; below 0: none
+  std::optional<double> max_norm;  // limit of the norm of all gradients
+  bool normalizes = true;          // advantages, in each minibatch
+  std::optional<double> target_kl;  // ends the update where a minibatch is further
 };
 
 // Means over one minibatch, and the norm of its gradients before they were clipped.
@@ -77,7 +79,7 @@ class PpoLearner {
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 const PpoSettings& settings);
   // Gradient steps since it was made. An update makes one for each report, but none for the last one
-  // where target_kl ended it; what threw has made those before.
+  // where target_kl ended it; what threw has made those before. Thread-safe.
   std::int64_t num_steps() const { return num_steps_; }
 
  private:
@@ -112,7 +114,7 @@ class PpoLearner {
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<float> advantages_;               // those of the minibatch
   std::vector<Part> parts_;
-  std::int64_t num_steps_ = 0;
+  std::atomic<std::int64_t> num_steps_{0};
 };
 
 }  // namespace rollouts::policy
