@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.checks import one_of
+from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_gradients, check_hooks
 from rollouts.policies.native import NativePolicy
@@ -102,7 +102,7 @@ class NativeLearner:
     Parameters and the state of torch's Adam, AdamW or RMSprop are changed in place: all that hold
     the module or the optimiser see each step, and a training may go on with torch at any time.
     Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
-    or the instruction set.
+    or the instruction set. One thread calls it at a time; a forked child trains with one thread.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class NativeLearner:
             raise SpecError("the module gives no value, which PPO trains")
         self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
         self._program = policy.program
+        whole_number("num_threads", num_threads, 1, 4096)
         tensors = policy.sources.tensors()
         self._named = {param.name: tensors[param.name] for param in policy.program.params}
         self._shapes = {name: each.shape for name, each in self._named.items()}
