@@ -30,7 +30,7 @@ from replay_world import (
 )
 
 from rollouts import RolloutCoordinator
-from rollouts.errors import ClosedError, SpecError, WorkerError
+from rollouts.errors import ClosedError, DTypeError, SpecError, WorkerError
 from rollouts.replay import (
     MinSize,
     Queue,
@@ -370,7 +370,7 @@ def test_wrong_arguments_are_refused() -> None:
             make_service(coordinator, num_shards=0, tables=TableConfig(limiter=Queue(10)))
         with pytest.raises(SpecError, match="num_shards is -1"):
             make_service(coordinator, num_shards=-1)
-        with pytest.raises(SpecError, match=r"field of shards: .*strategy='SPREAD'"):
+        with pytest.raises(DTypeError, match=r"ReplayService has no 'placement', expected some of"):
             make_service(coordinator, placement="SPREAD")
         with pytest.raises(SpecError, match="shards is 2, expected a ShardOptions such as"):
             make_service(coordinator, shards=2)
