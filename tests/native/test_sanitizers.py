@@ -19,6 +19,7 @@ SOURCES = [
     *sorted((NATIVE / "src" / "pool").glob("[!c]*.cpp")),
     *sorted((NATIVE / "src" / "pool").glob("cpu_pool*.cpp")),
     *sorted((NATIVE / "src" / "policy").glob("*.cpp")),
+    NATIVE / "src" / "replay" / "worker_threads.cpp",  # a learner's, too
     *sorted((NATIVE / "src" / "support").glob("*.cpp")),
 ]
 SCENARIOS = [
