@@ -79,9 +79,12 @@ def version_of(library: str) -> str:
 
 
 def times(row: Row, rows: Sequence[Row]) -> float | None:
-    """The first row of the same case as a multiple of each; None for that row itself."""
+    """The first row of the same case as a multiple of each; None for that row itself.
+
+    Numbers that are not above 0, such as returns, are no multiples.
+    """
     first = next(one for one in rows if (one.case, one.unit) == (row.case, row.unit))
-    if first is row or 0 in (row.median, first.median):
+    if first is row or min(row.median, first.median) <= 0:
         return None
     ratio = first.median / row.median
     return ratio if row.higher_is_better else 1 / ratio

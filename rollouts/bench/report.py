@@ -178,6 +178,8 @@ def to_json(
 
 def si(value: float) -> str:
     """Three significant digits with k, M or G."""
+    if value < 0:
+        return f"-{si(-value)}"
     # first of all rounded: 999,600 is a million
     value = float(f"{value:.3g}")
     for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):

@@ -74,7 +74,7 @@ def test_a_batch_below_the_whole_is_asynchronous(batch_size: int, is_async: bool
     ("value", "text"),
     [
         (0, "0"),
-        (-1, "0"),
+        (-1, "-1.00"),
         (0.00123456, "0.00123"),
         (0.9996, "1.00"),
         (1, "1.00"),
@@ -89,6 +89,8 @@ def test_a_batch_below_the_whole_is_asynchronous(batch_size: int, is_async: bool
         (1.5e6, "1.50 M"),
         (2e9, "2.00 G"),
         (3e12, "3000 G"),
+        (-1_234.5, "-1.23 k"),
+        (-0.5, "-0.500"),
     ],
 )
 def test_figures_have_three_digits(value: float, text: str) -> None:

@@ -56,6 +56,9 @@ def test_another_unit_is_another_comparison() -> None:
 
 def test_a_figure_of_nothing_has_no_ratio() -> None:
     assert times(row("other", 0.0), [row("rollouts", 1.0), row("other", 0.0)]) is None
+    # a return below 0 is no multiple of another
+    returns = [row("rollouts", -500.0), row("other", -600.0)]
+    assert times(returns[1], returns) is None
 
 
 def test_stepping_is_read_as_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
