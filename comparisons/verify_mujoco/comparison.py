@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def is_explained(self) -> bool:
-        """Whether all is as promised but for next states, any number of which rounding may move."""
+        """True where everything but next states is as promised; rounding may move any of those."""
         wrong = self.unexplained + self.unseen_warnings + self.outputs_beyond + self.overwritten
         most = _most(MOST_ITERATION_DIFFERENCES, self.constrained)
         return not wrong and self.other_iterations <= most

@@ -133,7 +133,7 @@ class OnHost:
         return batches
 
     def _is_as_chosen(self) -> bool:
-        """Whether the engine that was chosen computes what the policies are now."""
+        """Returns True while the chosen engine computes the policies as they are now."""
         if self._native is not None:
             return self._still_computes(self._native)
         # Others may be readable. What torch remembers stays with it, and so does a rollout that

@@ -47,6 +47,6 @@ class Turns:
             )
 
     def _num_calls(self) -> int | None:
-        """How often it was called; None: environments of users do not count."""
+        """Returns the number of calls; None for environments of users, which do not count."""
         found: int | None = getattr(self._env, "num_calls", None)
         return found

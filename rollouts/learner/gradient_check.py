@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a module trains as native code would: hooks on gradients, and gradients themselves."""
+"""Checks that torch trains a module as native code would: hooks, and gradients of some rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_hooks(
 
 
 def _replaced_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether somebody put another `step` in its place; a learning-rate schedule only counts."""
+    """Returns True where `step` is another function than the class's or a schedule's wrapper."""
     step = vars(optimizer).get("step")
     return step is not None and not hasattr(step, "_wrapped_by_lr_sched")
 

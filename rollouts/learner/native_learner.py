@@ -202,7 +202,7 @@ class NativeLearner:
         )
 
     def is_as_read(self) -> bool:
-        """Whether the module is still what was read, in memory that native code can change."""
+        """Returns True while the module is what was read, in memory that native code can change."""
         with suppress(SpecError):
             self._check_module()
             return True

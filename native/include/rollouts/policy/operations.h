@@ -7,8 +7,8 @@
 // EACH(Name, "name in Python", formula, needs x, slope): z of each feature x. The slope is dz/dx; it
 // reads x only where the operation says so, since z may lie where x lay.
 // WITH(Name, "name in Python", numbers, formula, needs x, slope): also of the numbers a and b.
-// PAIR(Name, "name in Python", formula, needs x and y, slope of x, slope of y): of features x and y
-// of two registers.
+// PAIR(Name, "name in Python", formula, needs x and y, slope of x, slope of y): features x and y are
+// those of two registers.
 // LOOP(Name, "name in Python", inputs, numbers, elementwise): a loop of its own. -1 stands for any
 // number; elementwise: feature i of the result needs no other one of the first input.
 #define ROLLOUTS_OPERATIONS(EACH, WITH, PAIR, LOOP)                                                \
