@@ -80,8 +80,8 @@ def torch_gradients(
 def assert_same_gradients(module: nn.Module, size: int, num_rows: int, seed: int = 1) -> None:
     """Compares with autograd in float64: 1e-5 of the largest gradient may be between them.
 
-    Where float32 cannot do better, as in a LayerNorm of two features that are far apart, autograd's
-    own float32 is that far away too. Four times its distance may be between them there.
+    Where float32 cannot do better, as in a LayerNorm of two features that are far apart or a tanh
+    that is nearly 1, autograd's own float32 is far away too: eight times its distance is added.
     """
     program = trace(module, size)
     random = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def assert_same_gradients(module: nn.Module, size: int, num_rows: int, seed: int
     theirs = torch_gradients(module, obs, given)
     largest = max([np.abs(each).max() for each in theirs.values()] + [1.0])
     rounding = max(np.abs(rounded[name] - theirs[name]).max() for name in theirs)
-    limit = max(1e-5 * largest, 4 * rounding)
+    limit = 1e-5 * largest + 8 * rounding
     for name, expected in theirs.items():
         np.testing.assert_allclose(ours[name], expected, rtol=0, atol=limit, err_msg=name)
 
