@@ -80,9 +80,9 @@ class RowLoss(nn.Module):
 class DqnLoss(RowLoss):
     """DQN's loss (Mnih et al. 2015): Huber's of the chosen action's value and its target.
 
-    Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`. The discount is 0 where
-    the episode ended, and for n steps the product of theirs. Outputs are the loss and the
-    difference from the target.
+    Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`, and perhaps `weight`.
+    The discount is 0 where the episode ended, and for n steps the product of theirs. Outputs are
+    the loss and the difference from the target, of which a replay's priority is the size.
     """
 
     def __init__(
@@ -93,26 +93,22 @@ class DqnLoss(RowLoss):
         num_actions: int,
         *,
         double: bool = False,
+        weighted: bool = False,
     ) -> None:
         """Takes networks of obs (B, *obs_shape) to values (B, num_actions).
 
         Args:
           double: Whether `network` chooses the action that `target_network` values (van Hasselt et
             al. 2016).
+          weighted: Whether rows have a `weight` that the loss is multiplied by.
         """
-        shapes = {
-            "obs": obs_shape,
-            "action": (num_actions,),
-            "reward": (1,),
-            "discount": (1,),
-            "next_obs": obs_shape,
-        }
+        shapes = _transition(obs_shape, num_actions) | _weight(weighted)
         super().__init__(shapes, (target_network,))
         self.network, self.target_network, self.double_q = network, target_network, double
 
     def forward(self, rows: Tensor) -> Outputs:
         """Returns the loss and the difference, (B, 1) each."""
-        obs, action, reward, discount, next_obs = self.parts(rows)
+        obs, action, reward, discount, next_obs, *weights = self.parts(rows)
         value = (self.network(obs) * action).sum(1, keepdim=True)
         following = self.target_network(next_obs)
         if self.double_q:
@@ -121,7 +117,7 @@ class DqnLoss(RowLoss):
             best = following.amax(1, keepdim=True)
         off = value - (reward + discount * best)
         near = off.clamp(-1.0, 1.0)
-        return near * off - 0.5 * near.square(), off
+        return _times(near * off - 0.5 * near.square(), weights), off
 
 
 class SacCriticLoss(RowLoss):
@@ -141,6 +137,7 @@ class SacCriticLoss(RowLoss):
         num_actions: int,
         *,
         epsilon: float = 1e-6,
+        weighted: bool = False,
     ) -> None:
         """Takes the networks.
 
@@ -148,11 +145,13 @@ class SacCriticLoss(RowLoss):
           actor: Maps obs to the mean (B, num_actions) and log_std of what tanh is taken of.
           critic, target_critic: Map obs and actions to a value (B, 1) each of several networks.
           epsilon: Added to the slope of tanh in the density.
+          weighted: As of `DqnLoss`.
         """
         shapes = {
             **_transition(obs_shape, num_actions),
             "noise": (num_actions,),
             "temperature": (1,),
+            **_weight(weighted),
         }
         super().__init__(shapes, (actor, target_critic))
         self.actor, self.critic, self.target_critic = actor, critic, target_critic
@@ -160,12 +159,12 @@ class SacCriticLoss(RowLoss):
 
     def forward(self, rows: Tensor) -> Outputs:
         """Returns the loss and the difference, (B, 1) each."""
-        obs, action, reward, discount, next_obs, noise, temperature = self.parts(rows)
+        obs, action, reward, discount, next_obs, noise, temperature, *weights = self.parts(rows)
         next_action, log_prob = squashed(self.actor(next_obs), noise, self.epsilon)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
         target = reward + discount * (following - temperature * log_prob)
         errors, off = _errors(self.critic(obs, action), target)
-        return 0.5 * errors, off
+        return _times(0.5 * errors, weights), off
 
 
 class SacActorLoss(RowLoss):
@@ -227,18 +226,26 @@ class Td3CriticLoss(RowLoss):
         target_critic: nn.Module,
         obs_shape: tuple[int, ...],
         num_actions: int,
+        *,
+        weighted: bool = False,
     ) -> None:
-        """Takes the networks; the actor maps obs to actions (B, num_actions) within -1 and 1."""
-        shapes = {**_transition(obs_shape, num_actions), "noise": (num_actions,)}
+        """Takes the networks; the actor maps obs to actions (B, num_actions) within -1 and 1.
+
+        Args:
+          weighted: As of `DqnLoss`.
+        """
+        shapes = _transition(obs_shape, num_actions) | {"noise": (num_actions,)}
+        shapes |= _weight(weighted)
         super().__init__(shapes, (target_actor, target_critic))
         self.target_actor, self.critic, self.target_critic = target_actor, critic, target_critic
 
     def forward(self, rows: Tensor) -> Outputs:
         """Returns the loss and the difference, (B, 1) each."""
-        obs, action, reward, discount, next_obs, noise = self.parts(rows)
+        obs, action, reward, discount, next_obs, noise, *weights = self.parts(rows)
         next_action = (self.target_actor(next_obs) + noise).clamp(-1.0, 1.0)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
-        return _errors(self.critic(obs, action), reward + discount * following)
+        errors, off = _errors(self.critic(obs, action), reward + discount * following)
+        return _times(errors, weights), off
 
 
 class Td3ActorLoss(RowLoss):
@@ -275,6 +282,14 @@ def _transition(obs_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple
         "discount": (1,),
         "next_obs": obs_shape,
     }
+
+
+def _weight(weighted: bool) -> dict[str, tuple[int, ...]]:
+    return {"weight": (1,)} if weighted else {}
+
+
+def _times(loss: Tensor, weights: list[Tensor]) -> Tensor:
+    return loss * weights[0] if weights else loss
 
 
 def _errors(values: tuple[Tensor, ...], target: Tensor) -> Outputs:

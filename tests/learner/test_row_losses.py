@@ -374,3 +374,31 @@ def test_what_the_optimiser_does_not_hold_may_be_without_gradients() -> None:
     twins = Td3CriticLoss(Direct(), critic, Encoded(), (OBS,), ACTIONS)
     with pytest.raises(SpecError, match=r"autograd's gradient of critic\.encoder"):
         LossLearner(twins, torch.optim.Adam(held))
+
+
+def weighted(kind: str) -> tuple[RowLoss, nn.Module]:
+    torch.manual_seed(3)
+    twins, net = Twins(), values()
+    if kind == "dqn":
+        return DqnLoss(net, values(), (OBS,), ACTIONS, weighted=True), net
+    if kind == "sac":
+        return SacCriticLoss(Actor(), twins, Twins(), (OBS,), ACTIONS, weighted=True), twins
+    return Td3CriticLoss(Direct(), twins, Twins(), (OBS,), ACTIONS, weighted=True), twins
+
+
+@pytest.mark.parametrize("kind", ["dqn", "sac", "td3"])
+def test_a_row_of_weight_two_counts_as_two_rows(kind: str) -> None:
+    ends = []
+    for twice in (False, True):
+        loss, net = weighted(kind)
+        rows = {**batch(loss, 5), "weight": np.ones((ROWS, 1), np.float32)}
+        if twice:
+            rows = {name: np.concatenate([each, each[:9]]) for name, each in rows.items()}
+            rows["weight"] *= (ROWS + 9) / ROWS
+        else:
+            rows["weight"][:9] = 2
+        optimizer = torch.optim.Adam(net.parameters(), betas=(0.5, 0.999))
+        LossLearner(loss, optimizer).update(rows)
+        ends.append([optimizer.state[each]["exp_avg"] for each in net.parameters()])
+    for mine, its in zip(*ends, strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
