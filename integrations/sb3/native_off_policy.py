@@ -310,7 +310,7 @@ def _why_not_sac(model: Any) -> str:
         return f"{type(actor).__name__} has its own action_log_prob"
     if type(actor.action_dist) is not SquashedDiagGaussianDistribution:
         return f"the actor's distribution is a {type(actor.action_dist).__name__}"
-    if vars(actor.action_dist).keys() & {"log_prob_from_params", "log_prob", "sample"}:
+    if any(map(callable, vars(actor.action_dist).values())):
         return "a method of the actor's distribution was replaced"
     return ""
 

@@ -402,3 +402,30 @@ def test_a_row_of_weight_two_counts_as_two_rows(kind: str) -> None:
         ends.append([optimizer.state[each]["exp_avg"] for each in net.parameters()])
     for mine, its in zip(*ends, strict=True):
         torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
+
+
+class Tied(nn.Module):
+    """Values of an observation of two dimensions, by one layer that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(6, 6), nn.Linear(6, ACTIONS)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features = self.layer(obs.flatten(1)).tanh()
+        return self.last(self.layer(features).tanh())
+
+
+def test_layers_used_twice_and_observations_of_two_dimensions_are_trained() -> None:
+    torch.manual_seed(3)
+    net = Tied()
+    loss = DqnLoss(net, Tied(), (2, 3), ACTIONS, double=True)
+    exact = copy.deepcopy(loss).double()
+    rows = batch(loss, 1)
+    optimizer = torch.optim.Adam(net.parameters(), betas=(0.5, 0.999))
+    LossLearner(loss, optimizer).update(rows)
+    dqn_in_torch(exact, as_tensors(rows)).backward()
+    for mine, its in zip(net.parameters(), exact.network.parameters(), strict=True):
+        assert its.grad is not None
+        ours = optimizer.state[mine]["exp_avg"].double() / 0.5
+        torch.testing.assert_close(ours, its.grad, rtol=0, atol=1e-6)

@@ -283,6 +283,34 @@ def test_an_actor_with_a_density_of_its_own_stays_with_torch() -> None:
     assert "its own action_log_prob" in model.why_not_native_learner
 
 
+def test_an_actor_whose_distribution_draws_otherwise_stays_with_torch() -> None:
+    model, _ = updated("sac", "native", 1)
+    dist, calls = model.actor.action_dist, []
+    own = dist.actions_from_params
+    dist.actions_from_params = lambda *given, **how: (calls.append(1), own(*given, **how))[1]
+    model.train_engine = "auto"
+    model.train(1, 8)
+    assert calls and "distribution was replaced" in model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_networks_and_optimisers_put_in_place_later_are_trained(kind: str) -> None:
+    models = []
+    for engine in ("native", "torch"):
+        model, _ = updated(kind, engine, 2)
+        torch.manual_seed(5)
+        holder = model.policy if kind == "dqn" else model.critic
+        net = model.q_net if kind == "dqn" else model.critic
+        first = net.q_net[0] if kind == "dqn" else net.qf0[0]
+        with torch.no_grad():
+            first.weight = nn.Parameter(first.weight + 0.01)
+        holder.optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+        model.train(3, 40)
+        assert model.learner_engine == engine, model.why_not_native_learner
+        models.append(model)
+    assert_same((models[0], []), (models[1], []))
+
+
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_another_base_s_train_is_called(kind: str) -> None:
     calls = []
