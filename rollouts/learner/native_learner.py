@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ _KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
 }
 _SB3 = "stable_baselines3.common.sb2_compat.rmsprop_tf_like"
+# what rows of some losses have
+_OPTIONAL = ("value", "inputs", "counts")
+ClipBy = Literal["all", "each", "element"]
 _HEADS = ("categorical", "multi_categorical", "gaussian")
 
 
@@ -48,6 +51,9 @@ class PpoLoss:
       normalize_advantage: Whether advantages have mean 0 and deviation 1 in each minibatch.
       target_kl: An update ends before the minibatch whose approximate KL divergence is beyond it;
         None: never.
+      value_error_cap: Limit of the value's squared error, as in RLlib; None: no limit.
+      kl_weight: Factor of the KL divergence from the distributions that drew the actions to those
+        of now, which is a part of the loss; None: it is none.
     """
 
     clip_range: float = 0.2
@@ -57,6 +63,8 @@ class PpoLoss:
     entropy_weight: float = 0.0
     normalize_advantage: bool = True
     target_kl: float | None = None
+    value_error_cap: float | None = None
+    kl_weight: float | None = None
 
     def __post_init__(self) -> None:
         """Checks the names. Raises SpecError."""
@@ -83,6 +91,8 @@ class Losses:
 
     Attributes:
       policy_loss, value_loss, entropy, approx_kl, clip_fraction: Means over the minibatch.
+      value_error: Mean of the value's squared error without any limit.
+      kl: Mean of the divergence that `kl_weight` is of; 0 without one.
       grad_norm: Norm of all gradients before they were clipped.
       num_steps: Gradient steps made: K, or K - 1 where `target_kl` ended the update.
     """
@@ -92,6 +102,8 @@ class Losses:
     entropy: NDArray[np.float32]
     approx_kl: NDArray[np.float32]
     clip_fraction: NDArray[np.float32]
+    value_error: NDArray[np.float32]
+    kl: NDArray[np.float32]
     grad_norm: NDArray[np.float32]
     num_steps: int
 
@@ -153,18 +165,22 @@ class NativeLearner:
         minibatch: int,
         loss: PpoLoss | PolicyGradientLoss,
         max_grad_norm: float | None = None,
+        clip_by: ClipBy = "all",
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
 
         Args:
           rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
             `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
-            was, where the loss limits how far it moves.
+            was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
+            they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
+            `counts` (N,) of bool, where some rows do not count in the means.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer.
           minibatch: Rows of a gradient step.
-          max_grad_norm: Limit of the norm of all gradients that the optimiser uses, together;
-            None: no limit.
+          max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
+          clip_by: What has this limit: the norm of "all" gradients together, that of "each"
+            tensor's, or the absolute value of each "element".
 
         Raises:
           SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
@@ -184,7 +200,7 @@ class NativeLearner:
             (each.detach().numpy(), _kept(state.get(id(each)), rules.get(id(each))))
             for each in self._tensors
         ]
-        settings = _settings(loss, max_grad_norm)
+        settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
         made_before = self._native.num_steps
         try:
             found = self._native.update(sources, arrays, order, minibatch, settings)
@@ -196,10 +212,15 @@ class NativeLearner:
                 each["step"] += made
             # as torch's own in-place operations: autograd refuses what it saved before
             torch.autograd.graph.increment_version(self._trained)
-        policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm = found.T
+        policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(
-            policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm, num_steps=made
+            policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm, made
         )
+
+    @property
+    def num_steps(self) -> int:
+        """Gradient steps since the trained tensors were chosen; what raised has made some."""
+        return int(self._native.num_steps)
 
     def is_as_read(self) -> bool:
         """Returns True while the module is what was read, in memory that native code can change."""
@@ -283,8 +304,11 @@ class NativeLearner:
         self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
     ) -> dict[str, Array]:
         wanted = {"obs", "action", "log_prob", "advantage", "target"}
-        if rows.keys() - {"value"} != wanted:
-            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}, perhaps value")
+        if rows.keys() - set(_OPTIONAL) != wanted:
+            perhaps = ", ".join(_OPTIONAL)
+            raise SpecError(
+                f"rows are {sorted(rows)}, expected {sorted(wanted)}, and perhaps {perhaps}"
+            )
         count = len(rows["obs"])
         arrays: dict[str, Array] = {
             name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
@@ -294,8 +318,12 @@ class NativeLearner:
         sizes = {name: array.shape[1] for name, array in arrays.items()}
         expected = {"obs": self._policy.program.obs_size}
         expected |= dict.fromkeys(rows.keys() - {"obs", "action"}, 1)
+        if "inputs" in rows:
+            expected["inputs"] = self._num_box * len(self._policy.program.outputs[:-1])
         if sizes != expected:
             raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
+        if "counts" in rows:
+            arrays["counts"] = (arrays["counts"] != 0).view(np.uint8)
         is_box = self._policy.head.kind == "gaussian"
         action = np.asarray(rows["action"])
         if not is_box:
@@ -322,6 +350,8 @@ def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -
     return {
         "value_clip": ppo.value_clip_range,
         "target_kl": ppo.target_kl,
+        "error_cap": ppo.value_error_cap,
+        "kl_weight": ppo.kl_weight,
         "max_norm": max_grad_norm,
         "is_plain": loss is not ppo,
         "clip": ppo.clip_range,

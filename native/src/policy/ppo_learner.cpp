@@ -36,6 +36,24 @@ void ForEach(const ParamView& view, Use&& use) {
   }
 }
 
+// The weight of each row that counts in the means of a minibatch.
+float WeightOf(const ActedRows& acted, std::span<const std::int64_t> rows) {
+  if (!acted.counts) return 1.0f / static_cast<float>(rows.size());
+  const auto counted =
+      std::ranges::count_if(rows, [&](std::int64_t row) { return acted.counts[row] != 0; });
+  return counted == 0 ? 0.0f : 1.0f / static_cast<float>(counted);
+}
+
+// Sums of squares over lanes, in one order for every machine.
+double SquaresOf(std::span<const float> gradient) {
+  double lanes[kColumns] = {}, squares = 0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    lanes[i % kColumns] += double{gradient[i]} * gradient[i];
+  }
+  for (const double lane : lanes) squares += lane;
+  return squares;
+}
+
 }  // namespace
 
 bool ParamView::is_whole(std::int64_t source_size) const {
@@ -94,6 +112,35 @@ void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& 
   }
 }
 
+// Copies what a batch holds of a chunk's rows into columns.
+void PpoLearner::LoadActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
+                           const ChunkOutputs& chunk, float counted) const {
+  const std::int64_t width = network().output_size(0);
+  const auto elements = static_cast<std::int64_t>(std::max<std::size_t>(nvec_.size(), 1));
+  const std::int64_t all = IsDiscrete(head_.kind) ? width : 2 * width;
+  ActedColumns& columns = part.acted;
+  for (std::int32_t i = 0; i < kColumns; ++i) {
+    // what is beyond the minibatch is the first row once more, and does not count
+    const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
+    const std::int64_t row = rows[place];
+    const bool counts = i < chunk.columns && (!acted.counts || acted.counts[row] != 0);
+    columns.weight[i] = counts ? counted : 0.0f;
+    columns.log_prob[i] = acted.log_prob[row];
+    columns.advantage[i] = advantages_[place];
+    columns.target[i] = acted.target ? acted.target[row] : 0.0f;
+    columns.value[i] = acted.value ? acted.value[row] : 0.0f;
+    for (std::int64_t e = 0; e < elements && acted.index; ++e) {
+      part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
+    }
+    for (std::int64_t d = 0; d < width && acted.box; ++d) {
+      part.box[d * kColumns + i] = acted.box[row * width + d];
+    }
+    for (std::int64_t k = 0; k < all && acted.inputs; ++k) {
+      part.inputs[k * kColumns + i] = acted.inputs[row * all + k];
+    }
+  }
+}
+
 void PpoLearner::RunPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                          const PpoRule& rule) {
   const Network& network = gradients_.network();
@@ -106,6 +153,9 @@ void PpoLearner::RunPart(Part& part, const ActedRows& acted, std::span<const std
   part.box.resize(width * kColumns);
   part.shares.resize(width * kColumns);
   part.index.resize(elements * kColumns);
+  const std::int64_t all = IsDiscrete(head_.kind) ? width : 2 * width;
+  part.inputs.resize(acted.inputs ? all * kColumns : 0);
+  const float counted = WeightOf(acted, rows);
   const auto load = [&](std::int64_t first, std::int32_t columns, float* to) {
     for (std::int32_t i = 0; i < columns; ++i) {
       const float* row = acted.obs + rows[first + i] * size;
@@ -113,25 +163,11 @@ void PpoLearner::RunPart(Part& part, const ActedRows& acted, std::span<const std
     }
   };
   const auto loss = [&](const ChunkOutputs& chunk) {
+    LoadActed(part, acted, rows, chunk, counted);
     ActedColumns& columns = part.acted;
-    for (std::int32_t i = 0; i < kColumns; ++i) {
-      // what is beyond the minibatch is the first row once more, and does not count
-      const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
-      const std::int64_t row = rows[place];
-      columns.weight[i] = i < chunk.columns ? 1.0f / static_cast<float>(rows.size()) : 0.0f;
-      columns.log_prob[i] = acted.log_prob[row];
-      columns.advantage[i] = advantages_[place];
-      columns.target[i] = has_value ? acted.target[row] : 0.0f;
-      columns.value[i] = acted.value ? acted.value[row] : 0.0f;
-      for (std::int64_t e = 0; e < elements && acted.index; ++e) {
-        part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
-      }
-      for (std::int64_t d = 0; d < width && acted.box; ++d) {
-        part.box[d * kColumns + i] = acted.box[row * width + d];
-      }
-    }
     columns.index = part.index.data();
     columns.box = part.box.data();
+    columns.inputs = part.inputs.data();
     HeadInputs inputs{.first = chunk.output(0), .size = network.output_size(0)};
     HeadGradients to{.first = chunk.gradient(0)};
     if (!IsDiscrete(head_.kind)) {
@@ -187,15 +223,28 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
 double PpoLearner::FindNorm(std::span<const Source> sources) const {
   double squares = 0;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].squares) continue;
-    // lanes of sums, in one order for every machine
-    double lanes[kColumns] = {};
-    for (std::size_t i = 0; i < of_sources_[s].size(); ++i) {
-      lanes[i % kColumns] += double{of_sources_[s][i]} * of_sources_[s][i];
-    }
-    for (const double lane : lanes) squares += lane;
+    if (sources[s].squares) squares += SquaresOf(of_sources_[s]);
   }
   return std::sqrt(squares);
+}
+
+// Limits gradients; returns what is left to multiply all of them with.
+double PpoLearner::Clip(std::span<const Source> sources, double norm, const PpoSettings& settings) {
+  if (!settings.max_norm) return 1;
+  const double limit = *settings.max_norm;
+  // as torch.nn.utils.clip_grad_norm_
+  if (settings.clip_by == ClipBy::kAll) return std::min(1.0, limit / (norm + 1e-6));
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    std::vector<float>& gradient = of_sources_[s];
+    if (!sources[s].squares) continue;
+    const double own = settings.clip_by == ClipBy::kEach ? std::sqrt(SquaresOf(gradient)) : 0;
+    const float scale = own > limit ? static_cast<float>(limit / own) : 1.0f;
+    const float most = static_cast<float>(limit);
+    for (float& each : gradient) {
+      each = settings.clip_by == ClipBy::kEach ? each * scale : std::min(std::max(each, -most), most);
+    }
+  }
+  return 1;
 }
 
 void PpoLearner::CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const {
@@ -205,8 +254,8 @@ void PpoLearner::CheckFinite(const PpoReport& report, double norm, std::size_t m
                     "or lower the learning rate");
   };
   // a ratio that is nan counts in the loss alone
-  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy};
-  const char* const names[] = {"a policy loss", "a value loss", "an entropy"};
+  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy, kKl};
+  const char* const names[] = {"a policy loss", "a value loss", "an entropy", "a KL divergence"};
   for (std::size_t i = 0; i < std::size(kinds); ++i) {
     if (!std::isfinite(report.sums[kinds[i]])) refuse(names[i]);
   }
@@ -263,9 +312,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
     const double norm = FindNorm(sources);
     CheckFinite(report, norm, reports.size());
     report.norm = static_cast<float>(norm);
-    // as torch.nn.utils.clip_grad_norm_
-    const double scale = settings.max_norm ? std::min(1.0, *settings.max_norm / (norm + 1e-6)) : 1;
-    Step(sources, reports.size(), static_cast<float>(scale));
+    Step(sources, reports.size(), static_cast<float>(Clip(sources, norm, settings)));
     ++num_steps_;
     reports.push_back(report);
   }

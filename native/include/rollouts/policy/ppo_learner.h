@@ -48,11 +48,21 @@ struct ActedRows {
   const float* advantage = nullptr;
   const float* target = nullptr;
   const float* value = nullptr;
+  const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
+  const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
+};
+
+// Numbers that a limit of gradients is of.
+enum class ClipBy {
+  kAll,      // the norm of all together
+  kEach,     // the norm of each array's
+  kElement,  // the absolute value of each number
 };
 
 struct PpoSettings {
   PpoRule rule;
-  std::optional<double> max_norm;  // limit of the norm of all gradients
+  std::optional<double> max_norm;  // limit of gradients
+  ClipBy clip_by = ClipBy::kAll;
   bool normalizes = true;          // advantages, in each minibatch
   std::optional<double> target_kl;  // ends the update where a minibatch is further
 };
@@ -86,11 +96,14 @@ class PpoLearner {
   struct Part;
   void ReadParams(std::span<const Source> sources);
   void Normalize(std::span<const std::int64_t> rows, const ActedRows& acted, bool normalizes);
+  void LoadActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
+                 const ChunkOutputs& chunk, float counted) const;
   void RunPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                const PpoRule& rule);
   PpoReport AddParts(std::size_t count);
   double FindNorm(std::span<const Source> sources) const;
   void CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const;
+  double Clip(std::span<const Source> sources, double norm, const PpoSettings& settings);
   void Step(std::span<const Source> sources, std::size_t minibatch, float scale);
 
   struct Part {
@@ -98,7 +111,7 @@ class PpoLearner {
     std::vector<float> sums;
     float loss[kNumLossSums * kColumns];
     Gradients::Room room;
-    std::vector<float> box, shares;
+    std::vector<float> box, shares, inputs;
     std::vector<std::int32_t> index;
     ActedColumns acted;
   };
