@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.learner.read_module import ReadModule
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Param, parameters_of
 from rollouts.policies.trace import forward, random_rows
@@ -71,13 +72,13 @@ def _replaced_step(optimizer: torch.optim.Optimizer) -> bool:
     return step is not None and not hasattr(step, "_wrapped_by_lr_sched")
 
 
-def check_gradients(policy: NativePolicy, tensors: Mapping[str, Tensor]) -> None:
+def check_gradients(policy: NativePolicy | ReadModule, tensors: Mapping[str, Tensor]) -> None:
     """Compares gradients of some rows with autograd's.
 
     What autograd does not see, such as `detach` and `torch.no_grad`, leaves outputs as they are.
 
     Args:
-      policy: A policy that `NativePolicy.from_torch` made.
+      policy: What was read of a module.
       tensors: The module's parameters by the names in the program; those that require a gradient
         are compared.
 
@@ -125,7 +126,10 @@ def _largest(array: Array) -> float:
 
 
 def _native_gradients(
-    policy: NativePolicy, tensors: Mapping[str, Tensor], rows: Array, given: list[Array]
+    policy: NativePolicy | ReadModule,
+    tensors: Mapping[str, Tensor],
+    rows: Array,
+    given: list[Array],
 ) -> dict[int, Array]:
     """Gradients of the given outputs by the id of the tensor, summed over its parts."""
     program = policy.program

@@ -75,27 +75,54 @@ def test_a_step_shows_what_mujocos_shows_from_the_same_state(env_id: str) -> Non
         assert lanes.stats().num_steps_in_lanes > 20 * NUM_ENVS
 
 
+def told_by_the_first(env_id: str, shape: tuple[int, int, int], **options: Any) -> np.ndarray:
+    """(120, obs) observations of environment 0 in a pool of (environments, batch, threads)."""
+    num_envs, batch_size, num_threads = shape
+    with rollouts.make_vec(
+        env_id, num_envs, seed=3, batch_size=batch_size, num_threads=num_threads, **options
+    ) as env:
+        actions = actions_of(env, 120)
+        steps = np.zeros(num_envs, int)
+        first: list[np.ndarray] = []
+        env.async_reset()
+        while len(first) < 120:
+            obs, _, _, _, info = env.recv()
+            ids = info["env_id"]
+            first += [row.copy() for row, i in zip(obs, ids, strict=True) if i == 0]
+            chosen = np.stack([actions[steps[i] % 120, i] for i in ids])
+            steps[ids] += 1
+            env.send(chosen, ids)
+        return np.stack(first[:120])
+
+
+SHAPES = [(1, 1, 1), (3, 3, 1), (9, 9, 2), (16, 4, 2)]
+
+
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Ant-v5", "Humanoid-v5", "WalkerRun-v1"])
 def test_steps_depend_on_no_other_environment_of_the_pool(env_id: str) -> None:
-    told = []
-    for num_envs, batch_size, num_threads in ((1, 1, 1), (3, 3, 1), (9, 9, 2), (16, 4, 2)):
+    alone, *others = (told_by_the_first(env_id, shape) for shape in SHAPES)
+    for other in others:
+        np.testing.assert_array_equal(other, alone)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_start_that_comes_to_rest_depends_on_no_other_environment(mode: str) -> None:
+    options = {"autoreset_mode": mode, "max_episode_steps": 17}
+    alone, *others = (told_by_the_first("CheetahRun-v1", shape, **options) for shape in SHAPES)
+    for other in others:
+        np.testing.assert_array_equal(other, alone)
+
+
+def test_the_last_step_of_an_episode_counts_for_its_engine() -> None:
+    for env_id in ("CheetahRun-v1", "HalfCheetah-v5"):
         with rollouts.make_vec(
-            env_id, num_envs, seed=3, batch_size=batch_size, num_threads=num_threads
+            env_id, 5, seed=1, autoreset_mode="same_step", max_episode_steps=4
         ) as env:
-            actions = actions_of(env, 120)
-            steps = np.zeros(num_envs, int)
-            first = []
-            env.async_reset()
-            while len(first) < 120:
-                obs, _, _, _, info = env.recv()
-                ids = info["env_id"]
-                first += [row.copy() for row, i in zip(obs, ids, strict=True) if i == 0]
-                chosen = np.stack([actions[steps[i] % 120, i] for i in ids])
-                steps[ids] += 1
-                env.send(chosen, ids)
-            told.append(np.stack(first[:120]))
-    for other in told[1:]:
-        np.testing.assert_array_equal(other, told[0])
+            env.reset()
+            for action in actions_of(env, 12):
+                env.step(action)
+            stats = env.stats()
+            assert (stats.num_steps_in_lanes, stats.num_steps_by_mujoco) == (60, 0)
 
 
 def test_what_waits_in_an_asynchronous_pool_is_stepped_together() -> None:

@@ -56,6 +56,7 @@ struct Physics::Native {
   lanes::Row row;         // the data's
   bool in_lanes = false;  // this episode's steps may be made by lanes
   bool done = false;      // by lanes, and nobody has asked for it yet
+  bool at_rest = false;   // the same of a SettleUpToDate
   bool by_lanes = false;  // the last step was made by lanes
 };
 

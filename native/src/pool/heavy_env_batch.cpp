@@ -95,11 +95,15 @@ struct HeavyRef {
   HeavyEnv& env;
   const EnvSpec& spec;
   bool stepped = false;
+  bool stepped_ahead = false;
 
   void Reset(Rng& rng, bool forced) { env.Reset(rng, forced); }
   StepResult Step(const Action* action, Rng& rng) {
     stepped = true;
-    return env.Step(action, rng);
+    const StepResult result = env.Step(action, rng);
+    // now: the next episode may begin in the same row
+    stepped_ahead = env.stepped_ahead();
+    return result;
   }
   void Observe(Obs* obs) const { env.Observe(obs); }
   void WriteInfoRow(void* const* columns, std::int64_t row) const {
@@ -165,15 +169,72 @@ void HeavyEnvBatch::RunAhead(std::span<const std::int32_t> envs, const Work& wor
     auto some = envs.first(std::min(envs.size(), HeavyType::kMostAhead));
     envs = envs.subspan(some.size());
     StepAhead(some, work);
+    BeginAhead(some, [&](std::size_t i) {
+      return IsBegin(work.commands[some[i]], clocks_[some[i]].value);
+    });
     while (!some.empty()) {
       const RowSource::Rows rows = source.Take(static_cast<std::int32_t>(some.size()));
-      for (std::int32_t i = 0; i < rows.count; ++i) {
-        RunOne(some[i], work, source, [&] { return RowRef{rows.view, rows.first + i}; });
-      }
+      RunThenBegin(some.first(rows.count), work, source, rows);
       some = some.subspan(rows.count);
       source.Finish(rows);
     }
   }
+}
+
+// Environments with the rows that have been taken for them. In same-step mode those whose episodes end
+// begin the next ones together, after all steps.
+void HeavyEnvBatch::RunThenBegin(std::span<const std::int32_t> envs, const Work& work,
+                                 RowSource& source, const RowSource::Rows& rows) {
+  const bool begins = type_.begin_ahead && work.rules.autoreset == AutoresetMode::kSameStep;
+  Work steps = work;
+  if (begins) steps.rules.autoreset = AutoresetMode::kDisabled;
+  std::uint64_t ended = 0, failed = 0;
+  const auto row_of = [&](std::size_t i) {
+    return RowRef{rows.view, rows.first + static_cast<std::int64_t>(i)};
+  };
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    const bool step = IsStep(work.commands[envs[i]], clocks_[envs[i]].value);
+    if (!RunOne(envs[i], steps, source, [&] { return row_of(i); })) failed |= bit;
+    if (!begins || !step || !clocks_[envs[i]].value.ended) continue;
+    ended |= bit;
+    // what the step has shown is the last observation of its episode
+    if (rows.view.final_obs) {
+      const std::int64_t row = row_of(i).row;
+      std::copy_n(rows.view.ObsRow<std::uint8_t>(row), rows.view.obs_bytes,
+                  rows.view.FinalObsRow<std::uint8_t>(row));
+    }
+  }
+  if (ended == 0) return;
+  BeginAhead(envs, [&](std::size_t i) { return (ended >> i & 1) != 0; });
+  for (std::uint64_t rest = ended; rest != 0; rest &= rest - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(rest));
+    BeginOne(envs[i], source, row_of(i), (failed >> i & 1) != 0);
+  }
+}
+
+// The next episode of an environment in the row of its last one's end.
+void HeavyEnvBatch::BeginOne(std::int32_t env, RowSource& source, const RowRef& row, bool has_failed) {
+  HeavyRef ref{*envs_[env], spec_};
+  EpisodeClock& clock = clocks_[env].value;
+  if (has_failed) return BeginInFailedRow(ref, clock, row);
+  TurnOrFail(
+      env, /*begins_next=*/true, ref, clock, source, [&] { BeginInRow(ref, clock, row); },
+      [&] { return row; }, [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
+}
+
+// Makes what can be made for several of resets. `is_due` says of which.
+template <typename IsDue>
+void HeavyEnvBatch::BeginAhead(std::span<const std::int32_t> envs, IsDue&& is_due) {
+  if (!type_.begin_ahead) return;
+  std::array<HeavyEnv*, HeavyType::kMostAhead> due;
+  std::vector<Rng> streams;
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    if (!is_due(i)) continue;
+    due[streams.size()] = envs_[envs[i]].get();
+    streams.push_back(NextStream(clocks_[envs[i]].value));
+  }
+  if (!streams.empty()) type_.begin_ahead({due.data(), streams.size()}, streams);
 }
 
 void HeavyEnvBatch::StepAhead(std::span<const std::int32_t> envs, const Work& work) {
@@ -189,15 +250,16 @@ void HeavyEnvBatch::StepAhead(std::span<const std::int32_t> envs, const Work& wo
 }
 
 template <typename TakeRow>
-void HeavyEnvBatch::RunOne(std::int32_t env, const Work& work, RowSource& source,
+bool HeavyEnvBatch::RunOne(std::int32_t env, const Work& work, RowSource& source,
                            TakeRow&& take_row) {
   const auto write_info = [&](const RowRef& out) {
     WriteInfo(InfosOf(*envs_[env], spec_).data(), out);
   };
   HeavyRef ref{*envs_[env], spec_};
-  RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
-            [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
-  if (tallies_ && ref.stepped) tallies_->Add(env, ref.env.stepped_ahead());
+  const bool ran = RunOrFail(env, work, ref, clocks_[env].value, source, take_row, write_info,
+                             [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
+  if (tallies_ && ref.stepped) tallies_->Add(env, ref.stepped_ahead);
+  return ran;
 }
 
 void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {

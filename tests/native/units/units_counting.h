@@ -2,7 +2,10 @@
 // Pools of environments that count, so that what a rollout must say can be written down.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -85,6 +88,39 @@ struct PairEnv : CountingEnv {
   StepResult Step(const Action* action, Rng&) {
     return StepResult::Of(action[0] + 10 * action[1], false);
   }
+};
+
+// The same, with starts that are begun for several at once.
+struct StartingEnv : CountingEnv {
+  static inline std::atomic<std::int32_t> most_together = 0;
+  static inline std::atomic<std::int32_t> num_alone = 0;  // starts that were not, or with another stream
+
+  static EnvSpec MakeSpec(const Config& config) {
+    EnvSpec spec = CountingEnv::MakeSpec(config);
+    spec.together = 8;
+    return spec;
+  }
+  using CountingEnv::CountingEnv;
+  static void StepAhead(std::span<StartingEnv* const>, std::span<const Action* const>) {}
+  bool stepped_ahead() const { return true; }
+  static void BeginAhead(std::span<StartingEnv* const> envs, std::span<const Rng> streams) {
+    const auto count = static_cast<std::int32_t>(envs.size());
+    if (count > most_together) most_together = count;
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      Rng rng = streams[i];
+      envs[i]->drawn_ = rng.NextWord();
+      // what is over is over: it must have been shown by now
+      envs[i]->CountingEnv::Reset(rng, false);
+    }
+  }
+  void Reset(Rng& rng, bool forced) {
+    if (drawn_ != rng.NextWord()) ++num_alone;
+    drawn_.reset();
+    CountingEnv::Reset(rng, forced);
+  }
+
+ private:
+  std::optional<std::uint32_t> drawn_;
 };
 
 // Episodes are cut off after five steps. Environment i has the number i.

@@ -163,10 +163,11 @@ void CheckEnv(const Collected& found, std::int32_t number, std::vector<std::int3
   CHECK_EQ(found.last_value[env], ValueOf(number, found.steps % length));
 }
 
+template <typename Env = units::CountingEnv>
 void RolloutIsTheLoop(std::int32_t num_envs, std::int32_t num_threads, std::int32_t step_cost_ns) {
   constexpr std::int32_t kSteps = 13;
   const auto pool =
-      MakeCounting(num_envs, num_threads, {.step_cost_ns = step_cost_ns}, InSameStep());
+      MakeCounting<Env>(num_envs, num_threads, {.step_cost_ns = step_cost_ns}, InSameStep());
   Collected found(*pool, kSteps);
   const std::vector<FinalObs> final_obs = found.Collect(CountingPolicy(), {.keep_final_obs = true, .poll = {}});
   std::vector<std::vector<std::int32_t>> ends(static_cast<std::size_t>(num_envs));
@@ -194,6 +195,16 @@ TEST(Rollout, HeavyEnvironmentsOfEveryChunkAreTheLoop) {
   for (const std::int32_t num_envs : {1, 15, 16, 17, 33, 64, 65}) {
     for (const std::int32_t threads : {1, 3}) RolloutIsTheLoop(num_envs, threads, 5'000);
   }
+}
+
+TEST(Rollout, EpisodesThatEndInAStepBeginTogether) {
+  using units::StartingEnv;
+  StartingEnv::most_together = StartingEnv::num_alone = 0;
+  for (const std::int32_t num_envs : {1, 15, 17, 64, 130}) {
+    for (const std::int32_t threads : {1, 3}) RolloutIsTheLoop<StartingEnv>(num_envs, threads, 5'000);
+  }
+  CHECK_EQ(StartingEnv::num_alone.load(), 0);
+  CHECK(StartingEnv::most_together > 2);
 }
 
 TEST(Rollout, LightEnvironmentsOfEveryChunkAreTheLoop) {
@@ -297,8 +308,9 @@ TEST(Rollout, WhatIsRememberedGoesOnUntilTheEpisodeEnds) {
   StatesAreTheLoops(33, 2, 7);
 }
 
-TEST(Rollout, AnEnvironmentThatFailsIsCutOffWithoutAValue) {
-  const auto pool = MakeCounting(3, 1, {.fails_at = 2}, InSameStep(OnEnvError::kReset));
+template <typename Env>
+void FailuresAreCutOff() {
+  const auto pool = MakeCounting<Env>(3, 1, {.fails_at = 2}, InSameStep(OnEnvError::kReset));
   Collected found(*pool, 4);
   const std::vector<FinalObs> final_obs = found.Collect(CountingPolicy(), {.keep_final_obs = true, .poll = {}});
   for (std::size_t env = 0; env < 3; ++env) {
@@ -316,6 +328,11 @@ TEST(Rollout, AnEnvironmentThatFailsIsCutOffWithoutAValue) {
     CHECK_EQ(found.obs[2 * (i + 6) + 1], 1.0f);
   }
   CHECK_EQ(final_obs.size(), std::size_t{3});
+}
+
+TEST(Rollout, AnEnvironmentThatFailsIsCutOffWithoutAValue) {
+  FailuresAreCutOff<units::CountingEnv>();
+  FailuresAreCutOff<units::StartingEnv>();
 }
 
 TEST(Rollout, AFailureThatRaisesEndsItForAll) {

@@ -62,6 +62,9 @@
 //   static void StepAhead(std::span<Env* const>, std::span<const Action* const>)   optional: makes
 //       what it can of steps that are due, of at most 64, where EnvSpec::together is above 1; does
 //       not throw, and each Step follows in the same thread
+//   static void BeginAhead(std::span<Env* const>, std::span<const Rng>)   optional beside it: makes
+//       what it can of resets that are due, with the streams of their episodes; does not throw, and
+//       each Reset follows in the same thread, with an equal stream
 // Its functions may throw; the pool reports that as this environment's failure.
 //
 // The concepts below have the compiler name the member that is missing.

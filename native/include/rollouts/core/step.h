@@ -67,10 +67,17 @@ struct LightEnv {
   }
 };
 
+// The random stream of the next episode.
+template <typename Clock>
+ROLLOUTS_HD inline Rng NextStream(const Clock& clock) {
+  return Rng(clock.seed, clock.stream_id, clock.next_episode);
+}
+
 // Starts the next episode. `forced`: asked for by the user, not by autoreset.
 template <typename EnvRef, typename Clock>
 ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, Clock& clock, bool forced) {
-  Rng rng(clock.seed, clock.stream_id, clock.next_episode++);
+  Rng rng = NextStream(clock);
+  ++clock.next_episode;
   clock.elapsed_steps = 0;
   clock.episode_return = 0;
   env.Reset(rng, forced);
@@ -186,6 +193,12 @@ ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Clo
 template <typename Clock>
 ROLLOUTS_HD inline bool IsStep(Command command, const Clock& clock) {
   return command == Command::kStep && !clock.ended;
+}
+
+// True when it is a reset of either kind.
+template <typename Clock>
+ROLLOUTS_HD inline bool IsBegin(Command command, const Clock& clock) {
+  return command == Command::kReset || (command == Command::kStep && clock.ended);
 }
 
 // Runs one command on one environment and writes its row. `write_info(row_ref)`

@@ -254,8 +254,16 @@ class Physics {
   // on accelerations, such as touch, is that of the last substep. Throws as Step.
   void StepUpToDate(const float* controls, std::int32_t substeps);
   // As StepUpToDate without controls, by lanes where they step this simulation: for starts that come to
-  // rest in many substeps.
+  // rest in many substeps. What derives from the positions is to be theirs.
   void SettleUpToDate(std::int32_t substeps);
+  // Simulations of which a SettleUpToDate with so many substeps follows.
+  struct DueRest {
+    Physics* physics;
+    std::int32_t substeps;
+  };
+  // As StepTogether: makes these by lanes, those of a model side by side, and SettleUpToDate finds its work
+  // done.
+  static void SettleTogether(std::span<const DueRest> due);
   // As ForwardUnactuated, but says with false what that throws.
   bool TryForwardUnactuated();
   // Computes what derives from positions and velocities, after Load. Throws as Step.

@@ -55,6 +55,12 @@ concept StepsAhead = requires(std::span<Env* const> envs,
   Env::StepAhead(envs, actions);
 };
 
+// One of those whose engine also makes steps that a reset consists of.
+template <typename Env>
+concept BeginsAhead = requires(std::span<Env* const> envs, std::span<const Rng> streams) {
+  Env::BeginAhead(envs, streams);
+};
+
 // A heavy environment that one of several engines steps.
 template <typename Env>
 concept HasEngines = requires(const Env& env) {
@@ -123,6 +129,10 @@ struct HeavyType {
   using StepAhead = void (*)(std::span<HeavyEnv* const> envs,
                              std::span<const HeavyEnv::Action* const> actions);
   StepAhead step_ahead;
+  // The same for resets that are due, whose Reset gets an equal stream. Null where a reset has nothing
+  // to be made for several.
+  using BeginAhead = void (*)(std::span<HeavyEnv* const> envs, std::span<const Rng> streams);
+  BeginAhead begin_ahead;
 };
 
 // The environment that HeavyEnv's virtual calls reach.
@@ -193,6 +203,13 @@ class HeavyEnvOf final : public HeavyEnv {
     Env::StepAhead(std::span<Env* const>(own.data(), envs.size()),
                    std::span<const typename Env::Action* const>(own_actions.data(), envs.size()));
   }
+  static void BeginAhead(std::span<HeavyEnv* const> envs, std::span<const Rng> streams)
+    requires BeginsAhead<Env>
+  {
+    std::array<Env*, HeavyType::kMostAhead> own;
+    for (std::size_t i = 0; i < envs.size(); ++i) own[i] = &static_cast<HeavyEnvOf*>(envs[i])->env_;
+    Env::BeginAhead(std::span<Env* const>(own.data(), envs.size()), streams);
+  }
 
  private:
   Env env_;
@@ -228,6 +245,10 @@ const HeavyType& HeavyTypeOf() {
       }(),
       .step_ahead = []() -> HeavyType::StepAhead {
         if constexpr (StepsAhead<Env>) return &HeavyEnvOf<Env>::StepAhead;
+        return nullptr;
+      }(),
+      .begin_ahead = []() -> HeavyType::BeginAhead {
+        if constexpr (BeginsAhead<Env>) return &HeavyEnvOf<Env>::BeginAhead;
         return nullptr;
       }(),
   };

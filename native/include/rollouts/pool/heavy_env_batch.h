@@ -68,10 +68,15 @@ class HeavyEnvBatch final : public EnvBatch {
   };
 
   template <typename TakeRow>
-  void RunOne(std::int32_t env, const Work& work, RowSource& source, TakeRow&& take_row);
+  bool RunOne(std::int32_t env, const Work& work, RowSource& source, TakeRow&& take_row);
   void RunTurns(std::span<const std::int32_t> envs, const Work& work, RowSource& source);
   void RunAhead(std::span<const std::int32_t> envs, const Work& work, RowSource& source);
+  void RunThenBegin(std::span<const std::int32_t> envs, const Work& work, RowSource& source,
+                    const RowSource::Rows& rows);
   void StepAhead(std::span<const std::int32_t> envs, const Work& work);
+  void BeginOne(std::int32_t env, RowSource& source, const RowRef& row, bool has_failed);
+  template <typename IsDue>
+  void BeginAhead(std::span<const std::int32_t> envs, IsDue&& is_due);
   void PrepareConfig(Change& change, const OptionColumns& given, std::int32_t first_row) const;
   void PrepareModel(Change& change, const ModelColumns& given, std::int32_t first_row) const;
   void WriteInfo(const double* values, const RowRef& out) const;

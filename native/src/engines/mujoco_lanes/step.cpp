@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "engines/mujoco_native.h"
 #include "rollouts/lanes/step.h"
@@ -79,6 +80,57 @@ std::int32_t WidthFor(std::size_t rows) {
   return rows <= 4 && has_four ? 4 : widths.front();
 }
 
+// Steps that are due in several simulations. Nothing is cleared before it is used: a step may take less
+// time than that.
+class DueInLanes {
+ public:
+  // All are borrowed; `done` says then whether the step has been made.
+  void Add(const lanes::Model& model, const lanes::Row& row, const StepKind& kind, bool& done) {
+    due_[count_++] = {&model, &row, &kind, &done};
+  }
+  // Makes those of a model and a kind side by side. As a rule that is all of them.
+  void Step() const {
+    std::uint64_t waiting = count_ == 0 ? 0 : ~std::uint64_t{0} >> (64 - count_);
+    while (waiting != 0) waiting &= ~StepLikeFirst(waiting);
+  }
+
+ private:
+  struct Due {
+    const lanes::Model* model;
+    const lanes::Row* row;
+    const StepKind* kind;
+    bool* done;
+  };
+
+  // Steps the first of those that wait and all that are like it; returns them.
+  std::uint64_t StepLikeFirst(std::uint64_t waiting) const {
+    const Due& first = due_[static_cast<std::size_t>(std::countr_zero(waiting))];
+    alignas(lanes::Row) std::array<std::byte, Physics::kMostDue * sizeof(lanes::Row)> memory;
+    auto* const rows = reinterpret_cast<lanes::Row*>(memory.data());
+    std::array<bool*, Physics::kMostDue> done;
+    std::size_t count = 0;
+    std::uint64_t alike = 0;
+    for (std::uint64_t rest = waiting; rest != 0; rest &= rest - 1) {
+      const int i = std::countr_zero(rest);
+      const Due& one = due_[static_cast<std::size_t>(i)];
+      if (one.model != first.model || *one.kind != *first.kind) continue;
+      std::construct_at(rows + count, *one.row);
+      done[count++] = one.done;
+      alike |= std::uint64_t{1} << i;
+    }
+    const lanes::StepOptions options{
+        .substeps = first.kind->substeps,
+        .ending = first.kind->up_to_date ? lanes::Ending::kUpToDate : lanes::Ending::kAsStep,
+        .width = WidthFor(count)};
+    const std::uint64_t left = lanes::Step(*first.model, {rows, count}, options);
+    for (std::size_t i = 0; i < count; ++i) *done[i] = (left >> i & 1) == 0;
+    return alike;
+  }
+
+  std::array<Due, Physics::kMostDue> due_;
+  std::size_t count_ = 0;
+};
+
 }  // namespace
 
 std::int32_t TogetherInLanes() { return 8; }
@@ -107,6 +159,7 @@ bool Physics::stepped_by_lanes() const { return native_->by_lanes; }
 // Begins an episode: what lanes do not know is looked for once, not at every step.
 void Physics::BeginAnew() {
   native_->done = false;
+  native_->at_rest = false;
   native_->by_lanes = false;
   native_->own_lanes.reset();
   native_->in_lanes = native_->lanes != nullptr;
@@ -125,16 +178,26 @@ bool Physics::FoundDone() {
 }
 
 void Physics::SettleUpToDate(std::int32_t substeps) {
-  // what derives from the positions may be that of others, which MuJoCo's first substep goes on with
-  StepUpToDate(nullptr, 1);
-  if (substeps <= 1) return;
-  if (native_->in_lanes && !HasMujocoCallbacks()) {
-    const lanes::StepOptions options{
-        .substeps = substeps - 1, .ending = lanes::Ending::kUpToDate, .width = WidthFor(1)};
-    native_->by_lanes = lanes::Step(*native_->lanes, {&native_->row, 1}, options) == 0;
-    if (native_->by_lanes) return;
+  const DueRest alone{this, substeps};
+  if (!native_->at_rest) SettleTogether({&alone, 1});
+  native_->by_lanes = std::exchange(native_->at_rest, false);
+  if (!native_->by_lanes) StepUpToDate(nullptr, substeps);
+}
+
+void Physics::SettleTogether(std::span<const DueRest> due) {
+  assert(due.size() <= kMostDue);
+  if (HasMujocoCallbacks()) return;
+  DueInLanes in_lanes;
+  std::array<StepKind, kMostDue> kinds;
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    Native& own = *due[i].physics->native_;
+    if (!own.in_lanes) continue;
+    kinds[i] = own.kind;
+    kinds[i].substeps = due[i].substeps;
+    kinds[i].up_to_date = true;
+    in_lanes.Add(*own.lanes, own.row, kinds[i], own.at_rest);
   }
-  StepUpToDate(nullptr, substeps - 1);
+  in_lanes.Step();
 }
 
 std::vector<double> Physics::NumbersBesideLanes() const {
@@ -149,36 +212,14 @@ void Physics::StepTogether(std::span<const DueStep> due) {
   assert(due.size() <= kMostDue);
   // callbacks of the user's are called in MuJoCo's steps alone
   if (HasMujocoCallbacks()) return;
-  std::uint64_t waiting = 0;
-  for (std::size_t i = 0; i < due.size(); ++i) {
-    Native& own = *due[i].physics->native_;
+  DueInLanes in_lanes;
+  for (const DueStep& one : due) {
+    Native& own = *one.physics->native_;
     if (!own.in_lanes) continue;
-    std::copy_n(due[i].controls, own.num_controls, own.controls);
-    waiting |= std::uint64_t{1} << i;
+    std::copy_n(one.controls, own.num_controls, own.controls);
+    in_lanes.Add(*own.lanes, own.row, own.kind, own.done);
   }
-  // as a rule all are of one model and one kind
-  while (waiting != 0) {
-    const Native& first = *due[static_cast<std::size_t>(std::countr_zero(waiting))].physics->native_;
-    // only those that are used are written: a step may take less time than to clear all
-    alignas(lanes::Row) std::array<std::byte, kMostDue * sizeof(lanes::Row)> memory;
-    auto* const rows = reinterpret_cast<lanes::Row*>(memory.data());
-    std::array<Native*, kMostDue> owners;
-    std::size_t count = 0;
-    for (std::uint64_t rest = waiting; rest != 0; rest &= rest - 1) {
-      const int i = std::countr_zero(rest);
-      Native& own = *due[static_cast<std::size_t>(i)].physics->native_;
-      if (own.lanes != first.lanes || own.kind != first.kind) continue;
-      std::construct_at(rows + count, own.row);
-      owners[count++] = &own;
-      waiting &= ~(std::uint64_t{1} << i);
-    }
-    const lanes::StepOptions options{
-        .substeps = first.kind.substeps,
-        .ending = first.kind.up_to_date ? lanes::Ending::kUpToDate : lanes::Ending::kAsStep,
-        .width = WidthFor(count)};
-    const std::uint64_t left = lanes::Step(*first.lanes, {rows, count}, options);
-    for (std::size_t i = 0; i < count; ++i) owners[i]->done = (left >> i & 1) == 0;
-  }
+  in_lanes.Step();
 }
 
 }  // namespace rollouts

@@ -2,7 +2,9 @@
 #include "rollouts/envs/dm_control/dmc_env.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "rollouts/envs/mujoco/mujoco_env.h"
 #include "rollouts/support/errors.h"
@@ -64,13 +66,47 @@ DmControl::DmControl(const Config& config)
   ChooseEngine(config, {.substeps = substeps_, .up_to_date = true, .reads = task_->Reads()});
 }
 
-void DmControl::Reset(Rng& rng, bool /*forced*/) {
+// A start, but for what it needs to come to rest.
+void DmControl::Draw(Rng& rng) {
   // before anything is computed, so that a start does not depend on the episode before
   changes_.BeginEpisode(physics_, rng);
   // what a task draws in the model comes before positions that depend on it
   task_->DrawModel(rng);
   physics_.ResetData();
   task_->DrawStart(rng);
+  // what derives from the positions is still that of the model's own, and the first substep goes on with it
+  if (task_->SubstepsToRest() > 0) physics_.StepUpToDate(nullptr, 1);
+}
+
+void DmControl::BeginAhead(std::span<DmControl* const> envs, std::span<const Rng> streams) {
+  std::array<Physics::DueRest, Physics::kMostDue> due;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    DmControl& env = *envs[i];
+    const std::int32_t substeps = env.task_->SubstepsToRest();
+    if (substeps <= 1) continue;
+    Rng rng = streams[i];
+    try {
+      env.Draw(rng);
+    } catch (...) {
+      continue;  // as Reset will, whose caller hears of it
+    }
+    env.drawn_ = rng;
+    due[count++] = {&env.physics_, substeps - 1};
+  }
+  Physics::SettleTogether({due.data(), count});
+}
+
+void DmControl::Reset(Rng& rng, bool /*forced*/) {
+  if (const auto drawn = std::exchange(drawn_, {})) {
+    rng = *drawn;
+  } else {
+    Draw(rng);
+  }
+  if (const std::int32_t substeps = task_->SubstepsToRest(); substeps > 0) {
+    if (substeps > 1) physics_.SettleUpToDate(substeps - 1);
+    *physics_.start().time = 0;
+  }
   physics_.ForwardUnactuated();
   ForgetPicture();
   shown_.clear();

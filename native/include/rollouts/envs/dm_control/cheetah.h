@@ -18,10 +18,9 @@ class Cheetah final : public Task {
       if (!physics_.JointLimited(i)) continue;
       start.qpos[i] = rng.Uniform(model_.jnt_range[2 * i], model_.jnt_range[2 * i + 1]);
     }
-    // it falls to the ground and comes to rest
-    physics_.SettleUpToDate(200);
-    *start.time = 0;
   }
+  // it falls to the ground
+  std::int32_t SubstepsToRest() const override { return 200; }
 
   double Reward() const override {
     constexpr double kRunSpeed = 10;  // m/s

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,8 @@ class DmControl : public ModelOwner {
 
   explicit DmControl(const Config& config);
 
+  // Makes what comes to rest by lanes, several side by side.
+  static void BeginAhead(std::span<DmControl* const> envs, std::span<const Rng> streams);
   void Reset(Rng& rng, bool forced);
   StepResult Step(const Action* action, Rng& rng);
   void Observe(Obs* obs) const;
@@ -62,6 +65,7 @@ class DmControl : public ModelOwner {
   void LoadState(std::span<const std::uint8_t> state);
 
  private:
+  void Draw(Rng& rng);
   std::int64_t ObserveState(Obs* obs) const;
   std::int32_t ObservationSize() const;
 
@@ -69,6 +73,7 @@ class DmControl : public ModelOwner {
   const dmc::TaskEntry& entry_;
   const std::unique_ptr<dmc::Task> task_;
   const std::int32_t substeps_;
+  std::optional<Rng> drawn_;   // a stream after Draw, where BeginAhead has called that
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step
 };
 

@@ -68,6 +68,8 @@ class Task {
   virtual void DrawModel(Rng&) {}
   // The rest of initialize_episode, between Physics::ResetData and ForwardUnactuated.
   virtual void DrawStart(Rng& rng) = 0;
+  // Substeps in which a start comes to rest, before its episode's time begins.
+  virtual std::int32_t SubstepsToRest() const { return 0; }
   // Called, as those below, when everything derived from positions and velocities is up to date.
   virtual double Reward() const = 0;
   virtual bool Terminated() const { return false; }
