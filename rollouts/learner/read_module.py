@@ -52,10 +52,13 @@ class ReadModule:
     def agrees(self) -> bool:
         """Whether the module is as it was read, and computes what was read."""
         reading = self.reading
-        if reading.is_as_read() and reading.check.is_due():
-            # `refresh` raises what was found
-            with suppress(SpecError):
-                reading.check.run(self, None)
+        if not reading.is_as_read():
+            return False
+        if not reading.check.is_due():
+            return True
+        # `refresh` raises what was found
+        with suppress(SpecError):
+            reading.check.run(self, None)
         return reading.is_as_read()
 
     def evaluate_rows(self, rows: Array) -> tuple[Array, ...]:

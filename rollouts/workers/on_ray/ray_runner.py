@@ -130,7 +130,7 @@ class RayRunner(Supervisor):
         self._close_ray()
 
     def abandon(self) -> None:
-        """Does what `Supervisor.abandon` does; who starts next gets the CPUs."""
+        """Ends it as `Supervisor.abandon` does; the next coordinator waits for its CPUs."""
         _ending.append(self._thread)  # without a lock, too
         super().abandon()
 
