@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ with needs("torch", "NativeLearner"):
 
 Array = NDArray[Any]
 
+# what rows of some losses have
+_OPTIONAL = ("value", "inputs", "counts")
+ClipBy = Literal["all", "each", "element"]
 _HEADS = ("categorical", "multi_categorical", "gaussian")
 
 
@@ -39,6 +42,9 @@ class PpoLoss:
       normalize_advantage: Whether advantages have mean 0 and deviation 1 in each minibatch.
       target_kl: An update ends before the minibatch whose approximate KL divergence is beyond it;
         None: never.
+      value_error_cap: Limit of the value's squared error, as in RLlib; None: no limit.
+      kl_weight: Factor of the KL divergence from the distributions that drew the actions to those
+        of now, which is a part of the loss; None: it is none.
     """
 
     clip_range: float = 0.2
@@ -48,6 +54,8 @@ class PpoLoss:
     entropy_weight: float = 0.0
     normalize_advantage: bool = True
     target_kl: float | None = None
+    value_error_cap: float | None = None
+    kl_weight: float | None = None
 
     def __post_init__(self) -> None:
         """Checks the names. Raises SpecError."""
@@ -74,6 +82,8 @@ class Losses:
 
     Attributes:
       policy_loss, value_loss, entropy, approx_kl, clip_fraction: Means over the minibatch.
+      value_error: Mean of the value's squared error without any limit.
+      kl: Mean of the divergence that `kl_weight` is of; 0 without one.
       grad_norm: Norm of all gradients before they were clipped.
       num_steps: Gradient steps made: K, or K - 1 where `target_kl` ended the update.
     """
@@ -83,6 +93,8 @@ class Losses:
     entropy: NDArray[np.float32]
     approx_kl: NDArray[np.float32]
     clip_fraction: NDArray[np.float32]
+    value_error: NDArray[np.float32]
+    kl: NDArray[np.float32]
     grad_norm: NDArray[np.float32]
     num_steps: int
 
@@ -131,18 +143,22 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         minibatch: int,
         loss: PpoLoss | PolicyGradientLoss,
         max_grad_norm: float | None = None,
+        clip_by: ClipBy = "all",
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
 
         Args:
           rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
             `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
-            was, where the loss limits how far it moves.
+            was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
+            they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
+            `counts` (N,) of bool, where some rows do not count in the means.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer.
           minibatch: Rows of a gradient step.
-          max_grad_norm: Limit of the norm of all gradients that the optimiser uses, together;
-            None: no limit.
+          max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
+          clip_by: What has this limit: the norm of "all" gradients together, that of "each"
+            tensor's, or the absolute value of each "element".
 
         Raises:
           SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
@@ -151,15 +167,20 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         arrays = self._check_rows(rows, order, minibatch)
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
             raise SpecError("rows have no value, from which value_clip_range is measured")
-        settings = _settings(loss, max_grad_norm)
+        settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
         self._check()
         found, made = self._step(
             lambda sources: self._native.update(sources, arrays, order, minibatch, settings)
         )
-        policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm = found.T
+        policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(
-            policy_loss, value_loss, entropy, approx_kl, clip_fraction, grad_norm, num_steps=made
+            policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm, made
         )
+
+    @property
+    def num_steps(self) -> int:
+        """Gradient steps since the trained tensors were chosen; what raised has made some."""
+        return int(self._native.num_steps)
 
     def _make(self, trained: list[bool], views: list[View]) -> _native.PpoLearner:
         program = self._program
@@ -179,8 +200,11 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
     ) -> dict[str, Array]:
         wanted = {"obs", "action", "log_prob", "advantage", "target"}
-        if rows.keys() - {"value"} != wanted:
-            raise SpecError(f"rows are {sorted(rows)}, expected {sorted(wanted)}, perhaps value")
+        if rows.keys() - set(_OPTIONAL) != wanted:
+            perhaps = ", ".join(_OPTIONAL)
+            raise SpecError(
+                f"rows are {sorted(rows)}, expected {sorted(wanted)}, and perhaps {perhaps}"
+            )
         count = len(rows["obs"])
         arrays: dict[str, Array] = {
             name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
@@ -190,8 +214,13 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         sizes = {name: array.shape[1] for name, array in arrays.items()}
         expected = {"obs": self._program.obs_size}
         expected |= dict.fromkeys(rows.keys() - {"obs", "action"}, 1)
+        num_box = self._program.sizes[self._program.outputs[0]]
+        if "inputs" in rows:
+            expected["inputs"] = num_box * len(self._program.outputs[:-1])
         if sizes != expected:
             raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
+        if "counts" in rows:
+            arrays["counts"] = (arrays["counts"] != 0).view(np.uint8)
         is_box = self._head.kind == "gaussian"
         action = np.asarray(rows["action"])
         if not is_box:
@@ -200,9 +229,9 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
         if not is_box:
             _check_actions(arrays[name], self._space)
-        elif arrays[name].shape[1] != (size := self._program.sizes[self._program.outputs[0]]):
+        elif arrays[name].shape[1] != num_box:
             raise SpecError(
-                f"rows have actions of {arrays[name].shape[1]} numbers, expected {size}"
+                f"rows have actions of {arrays[name].shape[1]} numbers, expected {num_box}"
             )
         if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
             raise SpecError(
@@ -218,6 +247,8 @@ def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -
     return {
         "value_clip": ppo.value_clip_range,
         "target_kl": ppo.target_kl,
+        "error_cap": ppo.value_error_cap,
+        "kl_weight": ppo.kl_weight,
         "max_norm": max_grad_norm,
         "is_plain": loss is not ppo,
         "clip": ppo.clip_range,

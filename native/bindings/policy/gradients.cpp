@@ -105,7 +105,7 @@ policy::Head CheckedHead(const std::string& name) {
 class CheckedRows {
  public:
   CheckedRows(const policy::Network& network, const policy::Head& head, std::size_t elements,
-              const py::dict& given, bool limits_value)
+              const py::dict& given, const policy::PpoRule& rule)
       : given_(given) {
     const auto obs = Given("obs").cast<FloatRows>();
     if (obs.ndim() != 2 || obs.shape(1) != network.input_size()) {
@@ -123,7 +123,12 @@ class CheckedRows {
     rows_.advantage = Numbers("advantage");
     const bool has_value = network.num_outputs() > policy::NumHeadInputs(head.kind);
     if (has_value) rows_.target = Numbers("target");
-    if (limits_value || given.contains("value")) rows_.value = Numbers("value");
+    if (rule.limits_value || given.contains("value")) rows_.value = Numbers("value");
+    if (rule.has_kl || given.contains("inputs")) {
+      const int parts = policy::NumHeadInputs(head.kind);
+      rows_.inputs = Columns<float>("inputs", parts * static_cast<std::size_t>(network.output_size(0)));
+    }
+    if (given.contains("counts")) rows_.counts = Columns<std::uint8_t>("counts", 1);
   }
 
   const policy::ActedRows& rows() const { return rows_; }
@@ -195,7 +200,7 @@ class PyPpoLearner {
                             std::int64_t minibatch, const py::dict& settings) {
     const std::vector<policy::Source> read = sources_.Read(sources);
     const policy::PpoSettings how = ReadSettings(settings);
-    const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule.limits_value);
+    const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule);
     CheckOrder(order, minibatch, acted.rows().count);
     std::vector<policy::PpoReport> reports;
     lock_.Run([&] {
@@ -215,6 +220,13 @@ class PyPpoLearner {
   std::int64_t num_steps() const { return learner_.num_steps(); }
 
  private:
+  static policy::ClipBy ClipByOf(const std::string& name) {
+    if (name == "all") return policy::ClipBy::kAll;
+    if (name == "each") return policy::ClipBy::kEach;
+    if (name == "element") return policy::ClipBy::kElement;
+    throw SpecError("clip_by is '" + name + "', expected all, each or element");
+  }
+
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
     // None is no limit; one below 0 is, as in torch
@@ -222,6 +234,7 @@ class PyPpoLearner {
       return given[name].cast<std::optional<double>>();
     };
     const std::optional<double> value_clip = limit("value_clip");
+    const std::optional<double> error_cap = limit("error_cap"), kl_weight = limit("kl_weight");
     policy::PpoSettings read;
     // 1 and the limit are added in double, as Python adds them
     read.rule = {.low = static_cast<float>(1.0 - number("clip")),
@@ -231,8 +244,13 @@ class PyPpoLearner {
                  .value_clip = static_cast<float>(value_clip.value_or(0)),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
+                 .caps_error = error_cap.has_value(),
+                 .error_cap = static_cast<float>(error_cap.value_or(0)),
+                 .has_kl = kl_weight.has_value(),
+                 .kl_weight = static_cast<float>(kl_weight.value_or(0)),
                  .entropy_weight = static_cast<float>(number("entropy_weight"))};
     read.max_norm = limit("max_norm");
+    read.clip_by = ClipByOf(given["clip_by"].cast<std::string>());
     read.normalizes = given["normalizes"].cast<bool>();
     read.target_kl = limit("target_kl");
     return read;

@@ -30,6 +30,16 @@ void ForEach(const ParamView& view, Use&& use) {
   }
 }
 
+// Sums squares over lanes, in one order for every machine.
+double SquaresOf(std::span<const float> gradient) {
+  double lanes[kColumns] = {}, squares = 0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    lanes[i % kColumns] += double{gradient[i]} * gradient[i];
+  }
+  for (const double lane : lanes) squares += lane;
+  return squares;
+}
+
 }  // namespace
 
 bool ParamView::is_whole(std::int64_t source_size) const {
@@ -135,12 +145,7 @@ double GradientSteps::FindNorm(std::span<const Source> sources) const {
   double squares = 0;
   for (std::size_t s = 0; s < sources.size(); ++s) {
     if (!sources[s].squares) continue;
-    // lanes of sums, in one order for every machine
-    double lanes[kColumns] = {};
-    for (std::size_t i = 0; i < of_sources_[s].size(); ++i) {
-      lanes[i % kColumns] += double{of_sources_[s][i]} * of_sources_[s][i];
-    }
-    for (const double lane : lanes) squares += lane;
+    squares += SquaresOf(of_sources_[s]);
   }
   return std::sqrt(squares);
 }
@@ -163,10 +168,24 @@ void GradientSteps::CheckNorm(double norm, std::size_t minibatch) const {
   Refuse(minibatch, "a norm of all gradients");
 }
 
+// Limits each array's gradients by themselves.
+void GradientSteps::Clip(std::span<const Source> sources, double limit, ClipBy by) {
+  const auto most = static_cast<float>(limit);
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (!sources[s].squares) continue;
+    const double norm = by == ClipBy::kEach ? std::sqrt(SquaresOf(of_sources_[s])) : 0;
+    const float scale = norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+    for (float& each : of_sources_[s]) {
+      each = by == ClipBy::kEach ? each * scale : std::clamp(each, -most, most);
+    }
+  }
+}
+
 void GradientSteps::Step(std::span<const Source> sources, std::size_t before, double norm,
-                         const std::optional<double>& max_norm) {
+                         const std::optional<double>& max_norm, ClipBy by) {
+  if (max_norm && by != ClipBy::kAll) Clip(sources, *max_norm, by);
   // as torch.nn.utils.clip_grad_norm_
-  const auto scale = static_cast<float>(max_norm ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
+  const auto scale = static_cast<float>(max_norm && by == ClipBy::kAll ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
   for (std::size_t s = 0; s < sources.size(); ++s) {
     if (!sources[s].squares) continue;
     StepRule rule = sources[s].rule;

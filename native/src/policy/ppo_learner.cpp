@@ -7,6 +7,17 @@
 #include "rollouts/policy/kernels.h"
 
 namespace rollouts::policy {
+namespace {
+
+// The weight of each row that counts in the means of a minibatch.
+float WeightOf(const ActedRows& acted, std::span<const std::int64_t> rows) {
+  if (!acted.counts) return 1.0f / static_cast<float>(rows.size());
+  const auto counted =
+      std::ranges::count_if(rows, [&](std::int64_t row) { return acted.counts[row] != 0; });
+  return counted == 0 ? 0.0f : 1.0f / static_cast<float>(counted);
+}
+
+}  // namespace
 
 PpoLearner::PpoLearner(const Program& program, std::vector<ParamView> views,
                        const std::vector<bool>& trained, const Head& head,
@@ -32,12 +43,15 @@ void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& 
   }
 }
 
-void PpoLearner::BeginPart(Part& part) const {
+void PpoLearner::BeginPart(Part& part, const ActedRows& acted,
+                           std::span<const std::int64_t> rows) const {
   const std::int32_t width = network().output_size(0);
   std::fill(std::begin(part.loss), std::end(part.loss), 0.0f);
   part.box.resize(static_cast<std::size_t>(width) * kColumns);
   part.shares.resize(static_cast<std::size_t>(width) * kColumns);
   part.index.resize(num_elements() * kColumns);
+  part.inputs.resize(acted.inputs ? num_inputs() * kColumns : 0);
+  part.weight = WeightOf(acted, rows);
 }
 
 void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
@@ -49,7 +63,8 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
     // what is beyond the minibatch is the first row once more, and does not count
     const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
     const std::int64_t row = rows[place];
-    columns.weight[i] = i < chunk.columns ? 1.0f / static_cast<float>(rows.size()) : 0.0f;
+    const bool counts = i < chunk.columns && (!acted.counts || acted.counts[row] != 0);
+    columns.weight[i] = counts ? part.weight : 0.0f;
     columns.log_prob[i] = acted.log_prob[row];
     columns.advantage[i] = advantages_[place];
     columns.target[i] = has_value() ? acted.target[row] : 0.0f;
@@ -60,9 +75,13 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
     for (std::int64_t d = 0; d < width && acted.box; ++d) {
       part.box[d * kColumns + i] = acted.box[row * width + d];
     }
+    for (std::int64_t k = 0; k < num_inputs() && acted.inputs; ++k) {
+      part.inputs[k * kColumns + i] = acted.inputs[row * num_inputs() + k];
+    }
   }
   columns.index = part.index.data();
   columns.box = part.box.data();
+  columns.inputs = part.inputs.data();
 }
 
 void PpoLearner::AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const {
@@ -90,7 +109,7 @@ PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& 
       for (std::int64_t k = 0; k < size; ++k) to[k * kColumns + i] = row[k];
     }
   };
-  const auto begin = [&](std::size_t part) { BeginPart(parts_[part]); };
+  const auto begin = [&](std::size_t part) { BeginPart(parts_[part], acted, rows); };
   const auto loss = [&](std::size_t part, const ChunkOutputs& chunk) {
     GatherActed(parts_[part], acted, rows, chunk);
     AddLoss(parts_[part], rule, chunk);
@@ -117,8 +136,8 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
 
 void PpoLearner::CheckLosses(const PpoReport& report, std::size_t minibatch) {
   // a ratio that is nan counts in the loss alone
-  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy};
-  const char* const names[] = {"a policy loss", "a value loss", "an entropy"};
+  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy, kKl};
+  const char* const names[] = {"a policy loss", "a value loss", "an entropy", "a KL divergence"};
   for (std::size_t i = 0; i < std::size(kinds); ++i) {
     if (!std::isfinite(report.sums[kinds[i]])) GradientSteps::Refuse(minibatch, names[i]);
   }
@@ -141,7 +160,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
     const double norm = steps_.FindNorm(sources);
     steps_.CheckNorm(norm, reports.size());
     report.norm = static_cast<float>(norm);
-    steps_.Step(sources, reports.size(), norm, settings.max_norm);
+    steps_.Step(sources, reports.size(), norm, settings.max_norm, settings.clip_by);
     reports.push_back(report);
   }
   return reports;

@@ -38,6 +38,13 @@ struct Source {
   std::int64_t steps = 0;  // made before
 };
 
+// Numbers that a limit of gradients is of.
+enum class ClipBy {
+  kAll,      // the norm of all together
+  kEach,     // the norm of each array's
+  kElement,  // the absolute value of each number
+};
+
 // One caller at a time; its own threads compute. The bits are the same for any number of them.
 class GradientSteps {
  public:
@@ -63,10 +70,10 @@ class GradientSteps {
   void CheckNorm(double norm, std::size_t minibatch) const;
   // Throws SpecError of a number, `what`, that is not finite.
   [[noreturn]] static void Refuse(std::size_t minibatch, const std::string& what);
-  // Changes the weights by the gradients, whose norm is at most `max_norm`. `before`: steps made
-  // since the sources were read.
+  // Changes the weights by the gradients, which `max_norm` limits. `before`: steps made since the
+  // sources were read.
   void Step(std::span<const Source> sources, std::size_t before, double norm,
-            const std::optional<double>& max_norm);
+            const std::optional<double>& max_norm, ClipBy by = ClipBy::kAll);
   // Steps since it was made. Thread-safe.
   std::int64_t num_steps() const { return num_steps_; }
 
@@ -76,6 +83,7 @@ class GradientSteps {
     std::vector<float> sums;
     Gradients::Room room;
   };
+  void Clip(std::span<const Source> sources, double limit, ClipBy by);
   void ReadParams(std::span<const Source> sources);
   void AddParts(std::size_t count);
   void UnpackParts();

@@ -23,11 +23,14 @@ struct ActedRows {
   const float* advantage = nullptr;
   const float* target = nullptr;
   const float* value = nullptr;
+  const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
+  const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
 };
 
 struct PpoSettings {
   PpoRule rule;
-  std::optional<double> max_norm;  // limit of the norm of all gradients
+  std::optional<double> max_norm;  // limit of gradients
+  ClipBy clip_by = ClipBy::kAll;
   bool normalizes = true;          // advantages, in each minibatch
   std::optional<double> target_kl;  // ends the update where a minibatch is further
 };
@@ -60,20 +63,25 @@ class PpoLearner {
  private:
   struct Part {
     float loss[kNumLossSums * kColumns];
-    std::vector<float> box, shares;
+    std::vector<float> box, shares, inputs;
+    float weight = 0;  // a row's that counts
     std::vector<std::int32_t> index;
     ActedColumns acted;
   };
   void Normalize(std::span<const std::int64_t> rows, const ActedRows& acted, bool normalizes);
   PpoReport Compute(std::span<const Source> sources, const ActedRows& acted,
                     std::span<const std::int64_t> rows, const PpoRule& rule);
-  void BeginPart(Part& part) const;
+  void BeginPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows) const;
   void GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                    const ChunkOutputs& chunk) const;
   void AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const;
   PpoReport AddParts(std::size_t count);
   static void CheckLosses(const PpoReport& report, std::size_t minibatch);
   std::size_t num_elements() const { return nvec_.empty() ? 1 : nvec_.size(); }
+  // Numbers of the head's inputs of a row.
+  std::int64_t num_inputs() const {
+    return NumHeadInputs(head_.kind) * std::int64_t{network().output_size(0)};
+  }
   bool has_value() const { return network().num_outputs() > NumHeadInputs(head_.kind); }
 
   GradientSteps steps_;
