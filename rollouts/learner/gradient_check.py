@@ -14,7 +14,7 @@ from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.learner.read_module import ReadModule
 from rollouts.policies.native import NativePolicy
-from rollouts.policies.program import Param, parameters_of
+from rollouts.policies.program import parameters_of
 from rollouts.policies.trace import forward, random_rows
 from rollouts.support.extras import needs
 
@@ -140,8 +140,7 @@ def _native_gradients(
     arrays = parameters_of(program, {name: each.detach().numpy() for name, each in tensors.items()})
     gradients = _native.Gradients(
         program.obs_size,
-        [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
-        [(param.name, array.size) for param, array in zip(program.params, arrays, strict=True)],
+        *program.described(),
         list(program.outputs),
         list(program.state_sizes),
         wanted,
@@ -150,15 +149,5 @@ def _native_gradients(
     sums = {id(each): np.zeros(each.numel()) for each in tensors.values()}
     for param, gradient in zip(program.params, found, strict=True):
         if gradient is not None:
-            places = np.broadcast_to(_places(param), param.shape).ravel()
-            np.add.at(sums[id(tensors[param.name])], places, gradient)
+            np.add.at(sums[id(tensors[param.name])], param.places(), gradient)
     return sums
-
-
-def _places(param: Param) -> Array:
-    """The place of each element of a parameter in the module's tensor."""
-    places: Array = np.asarray(param.start)
-    for axis, (count, stride) in enumerate(zip(param.shape, param.strides, strict=True)):
-        shape = [-1 if axis == other else 1 for other in range(len(param.shape))]
-        places = places + np.arange(count).reshape(shape) * stride
-    return places

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import SpecError
-from rollouts.learner.module_steps import ModuleSteps, View, describe
+from rollouts.learner.module_steps import ModuleSteps, View
 from rollouts.learner.read_module import ReadModule
 from rollouts.learner.row_losses import RowLoss
 from rollouts.support.extras import needs
@@ -107,7 +107,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         program = self._program
         return _native.RowLossLearner(
             program.obs_size,
-            *describe(program),
+            *program.described(),
             list(program.outputs),
             views,
             trained,

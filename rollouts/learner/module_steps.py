@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.checks import whole_number
@@ -16,7 +15,7 @@ from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_gradients, check_hooks
 from rollouts.learner.read_module import ReadModule
 from rollouts.policies.native import NativePolicy
-from rollouts.policies.program import Param, Program
+from rollouts.policies.program import Param
 from rollouts.support.extras import needs
 
 with needs("torch", "NativeLearner"):
@@ -181,14 +180,6 @@ class ModuleSteps(ABC, Generic[Native]):
         else:
             state["square_avg"] = torch.ones_like(tensor)
         return state
-
-
-def describe(program: Program) -> tuple[list[Any], list[tuple[str, int]]]:
-    """A program's operations and parameters as native code takes them."""
-    return (
-        [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
-        [(param.name, int(np.prod(param.shape))) for param in program.params],
-    )
 
 
 def _kept(state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:

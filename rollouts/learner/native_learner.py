@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.checks import one_of
 from rollouts.errors import SpecError
-from rollouts.learner.module_steps import ModuleSteps, View, describe
+from rollouts.learner.module_steps import ModuleSteps, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
 from rollouts.support.extras import needs
@@ -186,7 +186,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         program = self._program
         return _native.PpoLearner(
             program.obs_size,
-            *describe(program),
+            *program.described(),
             list(program.outputs),
             [],
             views,

@@ -153,8 +153,7 @@ class NativePolicy:
         self._made_head = head
         self._native = _native.NativePolicy(
             program.obs_size,
-            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
-            [(param.name, int(np.prod(param.shape))) for param in program.params],
+            *program.described(),
             list(program.outputs),
             {
                 "kind": head.kind,

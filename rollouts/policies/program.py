@@ -69,6 +69,18 @@ class Param:
     start: int
     strides: tuple[int, ...]
 
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def places(self) -> Array:
+        """The number of each element in the flattened source, (size,)."""
+        places: Array = np.asarray(self.start)
+        for count, stride in zip(self.shape, self.strides, strict=True):
+            places = np.add.outer(places, np.arange(count) * stride)
+        return places.ravel()
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -109,6 +121,13 @@ class Program:
     def sizes(self) -> tuple[int, ...]:
         """Features of each register."""
         return (self.obs_size + sum(self.state_sizes), *(op.size for op in self.ops))
+
+    def described(self) -> tuple[list[tuple[Any, ...]], list[tuple[str, int]]]:
+        """The operations, and the names and sizes of the parameters, as native code takes them."""
+        return (
+            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in self.ops],
+            [(param.name, param.size) for param in self.params],
+        )
 
     def evaluate(
         self, params: Sequence[Array], obs: Array, dtype: DTypeLike = np.float32

@@ -38,6 +38,9 @@ SETTINGS = {
     "max_norm": None,
     "normalizes": True,
     "target_kl": None,
+    "error_cap": None,
+    "kl_weight": None,
+    "clip_by": "all",
 }
 
 
@@ -54,8 +57,7 @@ class Learner:
                    for each in program.params]  # fmt: skip
         self.native = _native.PpoLearner(
             program.obs_size,
-            [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
-            [(param.name, int(np.prod(param.shape))) for param in program.params],
+            *program.described(),
             list(program.outputs),
             [],
             [(i, 0, list(each.shape), strides[i]) for i, each in enumerate(program.params)],

@@ -26,8 +26,7 @@ def gradients_of_params(
     """Native gradients of `program.params`; None for what is not trained."""
     gradients = _native.Gradients(
         program.obs_size,
-        [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
-        [(param.name, array.size) for param, array in zip(program.params, arrays, strict=True)],
+        *program.described(),
         list(program.outputs),
         list(program.state_sizes),
         trained,
@@ -49,11 +48,7 @@ def native_gradients(
     for param, gradient in zip(program.params, found, strict=True):
         if gradient is None:
             continue
-        places = param.start + sum(
-            np.arange(n).reshape([-1 if i == axis else 1 for i in range(len(param.shape))]) * stride
-            for axis, (n, stride) in enumerate(zip(param.shape, param.strides, strict=True))
-        )
-        np.add.at(sums[param.name], np.broadcast_to(places, param.shape).ravel(), gradient)
+        np.add.at(sums[param.name], param.places(), gradient)
     return {name: each.reshape(named[name].shape) for name, each in sums.items()}
 
 
