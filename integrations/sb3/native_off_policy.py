@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train` of DQN and SAC in native code, and when that can be; see native_train.py."""
+"""`train` of DQN, SAC, TD3 and DDPG in native code, and when that can be; see native_train.py."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from torch import Tensor, nn
 
 from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner, TargetNetwork
-from rollouts.learner.row_losses import DqnLoss, SacActorLoss, SacCriticLoss, TemperatureLoss
+from rollouts.learner.row_losses import (
+    DqnLoss,
+    SacActorLoss,
+    SacCriticLoss,
+    Td3ActorLoss,
+    Td3CriticLoss,
+    TemperatureLoss,
+)
 from rollouts.machine.cpu_count import usable_cpus
 
 from ..shared.missing import needs
 
 try:
-    from stable_baselines3 import DQN, SAC
+    from stable_baselines3 import DQN, SAC, TD3
     from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
     from stable_baselines3.sac.policies import Actor
 except ImportError as error:
@@ -152,6 +159,60 @@ class SacTrainer:
         self._logs[name].append(number)
 
 
+class Td3Trainer:
+    """TD3's gradient steps, and DDPG's."""
+
+    def __init__(self, model: Any) -> None:
+        """Reads the networks. Raises SpecError where that is not possible."""
+        threads = usable_cpus()
+        shape, size = model.observation_space.shape, int(np.prod(model.action_space.shape))
+        critic_loss = Td3CriticLoss(
+            model.actor_target, model.critic, model.critic_target, shape, size
+        )
+        actor_loss = Td3ActorLoss(model.actor, _FirstCritic(model.critic), shape)
+        self._critic = LossLearner(critic_loss, model.critic.optimizer, threads)
+        self._actor = LossLearner(actor_loss, model.actor.optimizer, threads)
+        self._targets = [
+            TargetNetwork(model.critic, model.critic_target),
+            TargetNetwork(model.actor, model.actor_target),
+        ]
+
+    def is_as_read(self) -> bool:
+        """As of `OffPolicyTrainer`."""
+        return _are_as_read(self._critic, self._actor)
+
+    def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
+        """As `TD3.train`."""
+        model._update_learning_rate([model.actor.optimizer, model.critic.optimizer])
+        actor_losses, critic_losses = [], []
+        for _ in range(gradient_steps):
+            model._n_updates += 1
+            parts = _sample(model, batch_size)
+            noise = torch.from_numpy(parts["action"]).clone().normal_(0, model.target_policy_noise)
+            noise = noise.clamp(-model.target_noise_clip, model.target_noise_clip)
+            critic_losses.append(self._critic.step({**parts, "noise": noise.numpy()}).loss)
+            if model._n_updates % model.policy_delay == 0:
+                actor_losses.append(self._actor.step({"obs": parts["obs"]}).loss)
+                for target in self._targets:
+                    target.move(model.tau)
+        record = model.logger.record
+        record("train/n_updates", model._n_updates, exclude="tensorboard")
+        if actor_losses:
+            record("train/actor_loss", np.mean(actor_losses))
+        record("train/critic_loss", np.mean(critic_losses))
+
+
+class _FirstCritic(nn.Module):
+    """The critic that the actor is trained by, as it computes it."""
+
+    def __init__(self, critic: Any) -> None:
+        super().__init__()
+        self.critic = critic
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor]:
+        return (self.critic.q1_forward(obs, action),)
+
+
 class _MeanAndScale(nn.Module):
     """Mean and log_std of an action before tanh, as the actor computes them."""
 
@@ -209,6 +270,11 @@ def _sac_parts(model: Any) -> tuple[Any, ...]:
     return (*networks, *optimizers, *others)
 
 
+def _td3_parts(model: Any) -> tuple[Any, ...]:
+    networks = model.actor, model.actor_target, model.critic, model.critic_target
+    return (*networks, model.actor.optimizer, model.critic.optimizer)
+
+
 def _why_not(model: Any) -> str:
     if not isinstance(model.observation_space, spaces.Box):
         return f"observations are of {model.observation_space}, expected Box"
@@ -252,4 +318,5 @@ def _why_not_sac(model: Any) -> str:
 OFF_POLICY_KINDS: dict[Any, TrainerKind] = {
     DQN.train: TrainerKind(_why_not_dqn, _dqn_parts, DqnTrainer),
     SAC.train: TrainerKind(_why_not_sac, _sac_parts, SacTrainer),
+    TD3.train: TrainerKind(_why_not, _td3_parts, Td3Trainer),
 }

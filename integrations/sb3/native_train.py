@@ -39,13 +39,13 @@ Array = NDArray[Any]
 
 
 class NativeTraining:
-    """A mixin before PPO, A2C, DQN or SAC: gradient steps in native code.
+    """A mixin before PPO, A2C, DQN, SAC, TD3 or DDPG: gradient steps in native code.
 
     `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
     optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
     leaves to torch what native code does not have: layers such as convolutions and dropout, another
-    optimiser than Adam, AdamW or RMSprop, gSDE, other rollout buffers, a policy on a GPU; of DQN
-    and SAC also observations other than Box, batch normalisation, and an extractor with weights
+    optimiser than Adam, AdamW or RMSprop, gSDE, other rollout buffers, a policy on a GPU; off
+    policy also observations other than Box, batch normalisation, and an extractor with weights
     that actor and critic share. `learner_engine` says who made the last steps, and
     `why_not_native_learner` why not native code.
     """

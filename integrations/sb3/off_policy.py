@@ -300,9 +300,9 @@ class RolloutsSAC(NativeTraining, OffPolicyRollouts, SAC):
     """Stable-Baselines3's SAC with the steps of `OffPolicyRollouts` and `NativeTraining`."""
 
 
-class RolloutsTD3(OffPolicyRollouts, TD3):
-    """Stable-Baselines3's TD3 with the steps of `OffPolicyRollouts`."""
+class RolloutsTD3(NativeTraining, OffPolicyRollouts, TD3):
+    """Stable-Baselines3's TD3 with the steps of `OffPolicyRollouts` and `NativeTraining`."""
 
 
-class RolloutsDDPG(OffPolicyRollouts, DDPG):
-    """Stable-Baselines3's DDPG with the steps of `OffPolicyRollouts`."""
+class RolloutsDDPG(NativeTraining, OffPolicyRollouts, DDPG):
+    """Stable-Baselines3's DDPG with the steps of `OffPolicyRollouts` and `NativeTraining`."""

@@ -72,15 +72,17 @@ def _replaced_step(optimizer: torch.optim.Optimizer) -> bool:
     return step is not None and not hasattr(step, "_wrapped_by_lr_sched")
 
 
-def check_gradients(policy: NativePolicy | ReadModule, tensors: Mapping[str, Tensor]) -> None:
+def check_gradients(
+    policy: NativePolicy | ReadModule, tensors: Mapping[str, Tensor], compared: Sequence[Tensor]
+) -> None:
     """Compares gradients of some rows with autograd's.
 
     What autograd does not see, such as `detach` and `torch.no_grad`, leaves outputs as they are.
 
     Args:
       policy: What was read of a module.
-      tensors: The module's parameters by the names in the program; those that require a gradient
-        are compared.
+      tensors: The module's parameters by the names in the program.
+      compared: Those whose gradients are compared; each requires one.
 
     Raises:
       SpecError: A parameter's gradient is another one.
@@ -98,12 +100,13 @@ def check_gradients(policy: NativePolicy | ReadModule, tensors: Mapping[str, Ten
         for output, weight in zip(outputs, given, strict=True):
             wide = output.reshape(-1, weight.shape[1]).expand(weight.shape)
             total = total + (wide * torch.from_numpy(weight)).sum()
-        trained = {id(each): each for each in tensors.values() if each.requires_grad}
+        trained = {id(each): each for each in compared}
         theirs: dict[int, Tensor | None] = dict.fromkeys(trained)
         if total.requires_grad and trained:
             grads = torch.autograd.grad(total, [*trained.values()], allow_unused=True)
             theirs = dict(zip(trained, grads, strict=True))
-    ours = _native_gradients(policy, tensors, rows.reshape(_ROWS, -1), given)
+    wanted = [id(tensors[param.name]) in trained for param in policy.program.params]
+    ours = _native_gradients(policy, tensors, wanted, rows.reshape(_ROWS, -1), given)
     pairs = {}
     for name, tensor in tensors.items():
         if id(tensor) in trained:
@@ -128,13 +131,13 @@ def _largest(array: Array) -> float:
 def _native_gradients(
     policy: NativePolicy | ReadModule,
     tensors: Mapping[str, Tensor],
+    wanted: list[bool],
     rows: Array,
     given: list[Array],
 ) -> dict[int, Array]:
     """Gradients of the given outputs by the id of the tensor, summed over its parts."""
     program = policy.program
     arrays = parameters_of(program, {name: each.detach().numpy() for name, each in tensors.items()})
-    wanted = [tensors[param.name].requires_grad for param in program.params]
     gradients = _native.Gradients(
         program.obs_size,
         [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],

@@ -76,7 +76,7 @@ class ModuleSteps(ABC, Generic[Native]):
         self._check_module()
         _rules(optimizer)
         trained = self._find_trained()
-        check_gradients(policy, self._named)
+        check_gradients(policy, self._named, trained)
         self._remake(trained)
 
     @abstractmethod
@@ -88,7 +88,7 @@ class ModuleSteps(ABC, Generic[Native]):
         self._check_module()
         trained = self._find_trained()
         if [id(each) for each in trained] != [id(each) for each in self._trained]:
-            check_gradients(self._policy, self._named)
+            check_gradients(self._policy, self._named, trained)
             self._remake(trained)
 
     def _step(self, update: Callable[[list[Source]], Found]) -> tuple[Found, int]:
@@ -128,7 +128,7 @@ class ModuleSteps(ABC, Generic[Native]):
             self._policy.refresh()
             if self._policy.program != self._program:
                 raise SpecError(f"the module has changed since it was read: {again}")
-            check_gradients(self._policy, self._named)
+            check_gradients(self._policy, self._named, self._find_trained())
         now = self._policy.sources.tensors()
         for name, tensor in self._named.items():
             if now.get(name) is not tensor or tensor.shape != self._shapes[name]:

@@ -342,3 +342,35 @@ def test_arrays_of_another_size_are_refused_by_native_code() -> None:
         _native.move_towards([two], [three], 0.5)
     with pytest.raises(SpecError, match="one target for each"):
         _native.move_towards([two], [], 0.5)
+
+
+class Encoded(Twins):
+    """Critics of an encoding that gets no gradient from them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(OBS, OBS)
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            obs = self.encoder(obs)
+        return super().forward(obs, action)
+
+
+def test_what_the_optimiser_does_not_hold_may_be_without_gradients() -> None:
+    torch.manual_seed(3)
+    actor, critic = Direct(), Encoded()
+    loss = Td3ActorLoss(actor, critic, (OBS,))
+    exact = copy.deepcopy(loss).double()
+    rows = batch(loss, 1)
+    optimizer = torch.optim.Adam(actor.parameters(), betas=(0.5, 0.999))
+    LossLearner(loss, optimizer).update(rows)
+    td3_actor_in_torch(exact, as_tensors(rows)).backward()
+    for mine, its in zip(actor.parameters(), exact.actor.parameters(), strict=True):
+        assert its.grad is not None
+        ours = optimizer.state[mine]["exp_avg"].double() / 0.5
+        torch.testing.assert_close(ours, its.grad, rtol=0, atol=1e-6)
+    held = [*critic.parameters()]
+    twins = Td3CriticLoss(Direct(), critic, Encoded(), (OBS,), ACTIONS)
+    with pytest.raises(SpecError, match=r"autograd's gradient of critic\.encoder"):
+        LossLearner(twins, torch.optim.Adam(held))

@@ -57,7 +57,12 @@ TorchPPO = partial(RolloutsPPO, rollout_engine="torch", train_engine="torch")
 ON_POLICY = {PPO: TorchPPO, A2C: partial(RolloutsA2C, rollout_engine="torch", train_engine="torch")}
 TorchDQN = partial(RolloutsDQN, train_engine="torch")
 TorchSAC = partial(RolloutsSAC, train_engine="torch")
-OFF_POLICY = {DQN: TorchDQN, SAC: TorchSAC, TD3: RolloutsTD3, DDPG: RolloutsDDPG}
+OFF_POLICY = {
+    DQN: TorchDQN,
+    SAC: TorchSAC,
+    TD3: partial(RolloutsTD3, train_engine="torch"),
+    DDPG: partial(RolloutsDDPG, train_engine="torch"),
+}
 ENVS = {
     "CartPole-v1": {"max_episode_steps": 30},
     "Pendulum-v1": {"max_episode_steps": 20},

@@ -11,16 +11,27 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
 
 import torch
-from rollouts.integrations.sb3 import RolloutsDQN, RolloutsSAC, RolloutsVecEnv
-from stable_baselines3 import DQN, SAC
+from rollouts.integrations.sb3 import (
+    RolloutsDDPG,
+    RolloutsDQN,
+    RolloutsSAC,
+    RolloutsTD3,
+    RolloutsVecEnv,
+)
+from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
 from rollouts.errors import SpecError
 
-ALGORITHMS: dict[str, Any] = {"dqn": (RolloutsDQN, DQN), "sac": (RolloutsSAC, SAC)}
-ENVS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}
+ALGORITHMS: dict[str, Any] = {
+    "dqn": (RolloutsDQN, DQN),
+    "sac": (RolloutsSAC, SAC),
+    "td3": (RolloutsTD3, TD3),
+    "ddpg": (RolloutsDDPG, DDPG),
+}
+ENVS = dict.fromkeys(ALGORITHMS, "Pendulum-v1") | {"dqn": "CartPole-v1"}
 
 
 @pytest.fixture(autouse=True)
@@ -112,8 +123,16 @@ SAC_CASES: dict[str, dict[str, Any]] = {
     "shared": {"policy_kwargs": {"share_features_extractor": True, "net_arch": [16]}},
     "schedule": {"learning_rate": lambda left: 1e-3 * left},
 }
+TD3_CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "several": {"per_update": 5, "policy_delay": 3, "tau": 0.05},
+    "noise": {"target_policy_noise": 0.6, "target_noise_clip": 0.2, "n_steps": 3},
+    "critics": {"policy_kwargs": {"n_critics": 1, "net_arch": {"pi": [16], "qf": [20, 20]}}},
+    "shared": {"policy_kwargs": {"share_features_extractor": True, "net_arch": [16]}},
+}
 CASES = [("dqn", name, how) for name, how in DQN_CASES.items()]
 CASES += [("sac", name, how) for name, how in SAC_CASES.items()]
+CASES += [("td3", name, how) for name, how in TD3_CASES.items()] + [("ddpg", "plain", {})]
 
 
 @pytest.mark.parametrize(("kind", "name", "how"), CASES, ids=[f"{k}-{n}" for k, n, _ in CASES])
@@ -208,11 +227,14 @@ def extractor(kind: Any, **how: Any) -> dict[str, Any]:
         ("dqn", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
         ("sac", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
         ("sac", {"use_sde": True}, "use_sde"),
+        ("td3", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        ("td3", extractor(Blocked), "autograd's gradient"),
         ("dqn", {"env_id": "Taxi-v3"}, "expected Box"),
         ("dqn", extractor(Blocked), "autograd's gradient"),
         ("sac", extractor(Blocked), "autograd's gradient"),
+        ("td3", extractor(Encoder, share_features_extractor=True), "autograd's gradient"),
         ("dqn", extractor(Normalizing), "normalises batches"),
-        ("sac", extractor(Encoder, share_features_extractor=True), "autograd's gradient"),
+        ("sac", extractor(Encoder, share_features_extractor=True), "takes as given"),
     ],
 )
 def test_what_native_code_does_not_train_stays_with_torch(
