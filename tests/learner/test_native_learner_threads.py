@@ -34,8 +34,11 @@ SETTINGS = {
     "value_clip": 0.1,
     "value_worse": True,
     "value_weight": 0.5,
+    "error_cap": None,
+    "kl_weight": None,
     "entropy_weight": 0.01,
     "max_norm": None,
+    "clip_by": "all",
     "normalizes": True,
     "target_kl": None,
     "error_cap": None,
@@ -151,6 +154,9 @@ def test_a_divergence_below_zero_ends_the_update_at_once() -> None:
         ("categorical", "advantage", (39, 1), "advantage has 39 numbers, expected 40"),
         ("categorical", "target", (41,), "target has 41 numbers, expected 40"),
         ("categorical", "value", (0,), "value has 0 numbers, expected 40"),
+        ("categorical", "inputs", (40, 3), r"inputs has shape \(40, 3\), expected \(40, 4\)"),
+        ("gaussian", "inputs", (40, 3), r"inputs has shape \(40, 3\), expected \(40, 6\)"),
+        ("categorical", "counts", (39, 1), r"counts has shape \(39, 1\), expected \(40, 1\)"),
     ],
 )
 def test_rows_of_another_size_are_refused(

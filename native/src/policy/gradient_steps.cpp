@@ -176,7 +176,8 @@ void GradientSteps::Clip(std::span<const Source> sources, double limit, ClipBy b
     const double norm = by == ClipBy::kEach ? std::sqrt(SquaresOf(of_sources_[s])) : 0;
     const float scale = norm > limit ? static_cast<float>(limit / norm) : 1.0f;
     for (float& each : of_sources_[s]) {
-      each = by == ClipBy::kEach ? each * scale : std::clamp(each, -most, most);
+      // as torch.clip: a limit below 0 is what all become
+      each = by == ClipBy::kEach ? each * scale : std::min(std::max(each, -most), most);
     }
   }
 }
