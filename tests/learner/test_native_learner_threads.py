@@ -41,9 +41,6 @@ SETTINGS = {
     "clip_by": "all",
     "normalizes": True,
     "target_kl": None,
-    "error_cap": None,
-    "kl_weight": None,
-    "clip_by": "all",
 }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import functools
 import os
 import types
@@ -303,3 +304,17 @@ def test_a_native_policy_of_another_answer_raises(monkeypatch: pytest.MonkeyPatc
             policy.value(OBS)
     with pytest.raises(SpecError, match="Make it a buffer"):
         policy.value(OBS)
+
+
+def test_a_policy_is_read_within_a_profile() -> None:
+    profile = cProfile.Profile()
+    module = Net()
+    profile.enable()
+    try:
+        NativePolicy.from_torch(module, ACTIONS)
+        # the profile goes on
+        np.cumsum([1])
+    finally:
+        profile.disable()
+    names = {entry.code for entry in profile.getstats() if isinstance(entry.code, str)}
+    assert any("cumsum" in name for name in names)
