@@ -509,6 +509,27 @@ class PpoLearner:
     @property
     def num_steps(self) -> int: ...
 
+class RowLossLearner:
+    def __init__(
+        self,
+        obs_size: int,
+        ops: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[float], int]],
+        params: Sequence[tuple[str, int]],
+        outputs: Sequence[int],
+        views: Sequence[tuple[int, int, Sequence[int], Sequence[int]]],
+        trained: Sequence[bool],
+        num_threads: int,
+    ) -> None: ...
+    def update(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        rows: Array,
+        max_norm: float | None,
+    ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
+    @property
+    def num_steps(self) -> int: ...
+
+def move_towards(arrays: Sequence[Array], targets: Sequence[Array], share: float) -> None: ...
 def policy_kernels() -> list[str]: ...
 def policy_kernels_in_use() -> str: ...
 

@@ -40,19 +40,29 @@ settings.register_profile("random", deadline=None, suppress_health_check=[Health
 settings.load_profile("random" if os.environ.get("ROLLOUTS_RANDOM_TESTS") else "repeatable")
 
 
+class FirstInternalError:
+    """Shows the end of pytest's first internal error last, below those that follow from it."""
+
+    def __init__(self) -> None:
+        self._first = ""
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        self._first = self._first or str(excrepr)
+
+    def pytest_unconfigure(self) -> None:
+        if self._first:
+            print(f"\npytest's first internal error ends with:\n{self._first[-1500:]}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    from time_limit import TimeLimits
+
+    config.pluginmanager.register(TimeLimits())
     # the processes of a run send their reports to the first one, which adds them up
-    if not hasattr(config, "workerinput") and (adds := durations.plugin()) is not None:
-        config.pluginmanager.register(adds)
-
-
-@pytest.fixture(autouse=True)
-def time_limit() -> Iterator[None]:
-    """Ends a test that waits for what never comes, such as a fragment of workers that are dead."""
-    from time_limit import LIMIT_S, ends_within
-
-    with ends_within(LIMIT_S):
-        yield
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FirstInternalError())
+        if (adds := durations.plugin()) is not None:
+            config.pluginmanager.register(adds)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of RLlib: `train` until enough env-steps are made, with the default network.
 
-"rollouts" has our runner, "rllib" RLlib's own; both sample in the algorithm's process, as its
-default configuration has it, and learn with RLlib's learner.
+"rollouts" has our runner and our learner, "rollouts-torch" our runner and RLlib's learner, "rllib"
+RLlib's own of both. All sample and learn in the algorithm's process, as its default configuration
+has it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from typing import Any
 
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
-from rollouts.integrations.rllib import RolloutsEnvRunner
+from rollouts.integrations.rllib import RolloutsEnvRunner, RolloutsPPOLearner
 
 from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
 
 
-def _trainer(**runners: Any) -> Trainer:
+def _trainer(learner_class: Any = None, **runners: Any) -> Trainer:
     def train(task: Task) -> TrainingResult:
         config = PPOConfig().environment(task.id)
         config.env_runners(num_env_runners=0, num_envs_per_env_runner=task.num_envs, **runners)
+        if learner_class:
+            config.learners(learner_class=learner_class)
         config.debugging(seed=task.seed, log_level="ERROR")
         is_ours = not ray.is_initialized()
         algorithm = config.build_algo()
@@ -42,5 +45,9 @@ def _trainer(**runners: Any) -> Trainer:
 
 
 TRAINERS: dict[str, dict[str, Trainer]] = {
-    "ppo": {"rollouts": _trainer(env_runner_cls=RolloutsEnvRunner), "rllib": _trainer()}
+    "ppo": {
+        "rollouts": _trainer(RolloutsPPOLearner, env_runner_cls=RolloutsEnvRunner),
+        "rollouts-torch": _trainer(env_runner_cls=RolloutsEnvRunner),
+        "rllib": _trainer(),
+    }
 }

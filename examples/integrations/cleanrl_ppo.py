@@ -3,15 +3,17 @@
 
     python examples/integrations/cleanrl_ppo.py --num-envs 8
 
-The difference to a script on Gymnasium 0.29's SyncVectorEnv is one line:
+Agent, loss, optimiser and hyper-parameters are as in CleanRL's ppo.py. Three loops of it are calls
+of native code here, each of which may stay as it was:
+
+    loop over steps          `Collector`: the pool's threads compute the agent between steps
+    loop back over rewards   `batch_gae`
+    loop over minibatches    `NativeLearner.update`, on the agent's parameters and the optimiser
+
+A script that keeps its loop over steps changes one line, and gets the environments alone:
 
     -envs = gym.vector.SyncVectorEnv([make_env(args.env_id) for _ in range(args.num_envs)])
-    +envs = make_vec(args.env_id, args.num_envs, seed=args.seed)
-
-CleanRL's own ppo.py takes the same change.
-
-The gradient steps are one more line: `NativeLearner.update` in place of the loop over minibatches,
-with the same loss and the same optimiser, in native code.
+    +envs = rollouts.integrations.cleanrl.make_vec(args.env_id, args.num_envs, seed=args.seed)
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from rollouts import NativePolicy
+import rollouts
 from rollouts.support.extras import needs
 
 with needs("torch", "this example"):
     import torch
-    from rollouts.integrations.cleanrl import make_vec
     from torch import Tensor, nn
     from torch.distributions import Categorical
 
     from rollouts.learner.native_learner import NativeLearner, PpoLoss
+    from rollouts.returns import batch_gae
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -98,10 +100,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    envs = make_vec(args.env_id, args.num_envs, seed=args.seed)
+    envs = rollouts.make_vec(args.env_id, args.num_envs, seed=args.seed, autoreset_mode="same_step")
     agent = Agent(int(np.prod(envs.single_observation_space.shape)), envs.single_action_space.n)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
-    policy = NativePolicy.from_torch(agent, envs.single_action_space, envs.single_observation_space)
+    policy = rollouts.NativePolicy.from_torch(
+        agent, envs.single_action_space, envs.single_observation_space, seed=args.seed
+    )
+    collector = rollouts.Collector(envs, policy, rollout_length=args.num_steps)
     learner = NativeLearner(policy, optimizer)
     loss = PpoLoss(
         clip_range=args.clip_coef,
@@ -109,53 +114,20 @@ def main(argv: list[str] | None = None) -> int:
         entropy_weight=args.ent_coef,
     )
 
-    shape = (args.num_steps, args.num_envs)
-    obs = torch.zeros((*shape, *envs.single_observation_space.shape))
-    actions = torch.zeros(shape, dtype=torch.int64)
-    log_probs, rewards, dones, values, cut = (torch.zeros(shape) for _ in range(5))
-
     start_s, returns = time.time(), deque[float](maxlen=50)
-    next_obs = torch.as_tensor(envs.reset(seed=args.seed)[0])
-    next_done = torch.zeros(args.num_envs)
     num_updates = args.total_timesteps // (args.num_steps * args.num_envs)
-    for update in range(num_updates):
+    for update, batch in zip(range(num_updates), collector, strict=False):
         optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - update / num_updates)
+        returns.extend(batch.episodes().returns)
 
-        # collect num_steps of every environment
-        for t in range(args.num_steps):
-            obs[t], dones[t] = next_obs, next_done
-            with torch.no_grad():
-                actions[t], log_probs[t], _, value = agent.get_action_and_value(next_obs)
-            values[t] = value.flatten()
-            step_obs, reward, terminated, truncated, infos = envs.step(actions[t].numpy())
-            rewards[t], cut[t] = torch.as_tensor(reward), 0.0
-            next_obs = torch.as_tensor(step_obs)
-            next_done = torch.as_tensor(terminated | truncated).float()
-            if "final_info" in infos:
-                for info in infos["final_info"]:
-                    if info and "episode" in info:
-                        returns.append(info["episode"]["r"].item())
-                # an episode that a time limit cut would have gone on from its last observation
-                for row in np.flatnonzero(truncated & ~terminated):
-                    last = torch.as_tensor(infos["final_observation"][row])[None]
-                    with torch.no_grad():
-                        cut[t, row] = agent.get_value(last).item()
-
-        # advantages, from the last step to the first
-        with torch.no_grad():
-            following = agent.get_value(next_obs).flatten()
-        advantages, ahead, goes_on = torch.zeros(shape), torch.zeros(args.num_envs), 1 - next_done
-        for t in reversed(range(args.num_steps)):
-            delta = rewards[t] + args.gamma * (following * goes_on + cut[t]) - values[t]
-            ahead = delta + args.gamma * args.gae_lambda * goes_on * ahead
-            advantages[t], following, goes_on = ahead, values[t], 1 - dones[t]
-        targets = advantages + values
+        # an episode that a time limit cut would have gone on from its last observation
+        advantages, targets = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
 
         # learn from it
         names = ("obs", "action", "log_prob", "value", "advantage", "target")
-        parts = (obs, actions, log_probs, values, advantages, targets)
-        rows = {name: x.flatten(0, 1).numpy() for name, x in zip(names, parts, strict=True)}
+        parts = (batch.obs, batch.action, batch.log_prob, batch.value, advantages, targets)
         size = args.num_steps * args.num_envs
+        rows = {name: x.reshape(size, -1) for name, x in zip(names, parts, strict=True)}
         for _ in range(args.update_epochs):
             learner.update(
                 rows,

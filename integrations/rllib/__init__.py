@@ -23,6 +23,9 @@ What to change, the weakest and the strongest:
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"
 
+    # PPO's gradient steps in native code, where they can be (learner.why_not_native_learner)
+    config.learners(learner_class=rllib.RolloutsPPOLearner)
+
     # what it samples is written, as RLlib's own runner does it
     config.env_runners(env_runner_cls=rllib.RolloutsOfflineEnvRunner)
     config.offline_data(output="/tmp/cartpole", output_write_episodes=False)
@@ -82,12 +85,14 @@ from .agents_runner import RolloutsMultiAgentEnvRunner
 from .env import EnvCreator, RolloutsVectorEnv, register
 from .env_runner import RolloutsEnvRunner
 from .images import image_module
+from .ppo_learner import RolloutsPPOLearner
 
 __all__ = [
     "EnvCreator",
     "RolloutsEnvRunner",
     "RolloutsMultiAgentEnvRunner",
     "RolloutsOfflineEnvRunner",
+    "RolloutsPPOLearner",
     "RolloutsVectorEnv",
     "image_module",
     "register",

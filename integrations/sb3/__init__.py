@@ -23,7 +23,7 @@ PPO and A2C let the pool's threads compute policies that can be read, which `mod
 they do to environments or weights holds from the next one on. `rollout_engine="torch"` makes the
 library's own rollouts, bit for bit.
 
-Their gradient steps are made in native code, too, where policy and optimiser can be read:
+Gradient steps of all six are made in native code, too, where policy and optimiser can be read:
 `model.learner_engine` and `model.why_not_native_learner` say so. `train_engine="torch"` leaves them
 to the library.
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train` of PPO and A2C in native code, and when that can be."""
+"""`train` in native code, and when that can be; PPO's and A2C's."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
 from ..shared.missing import needs
+from .native_off_policy import OFF_POLICY_KINDS, ModelTrainer, TrainerKind
 from .native_rollouts import check_engine
 from .policy_forward import has_hooks
 
@@ -37,13 +39,15 @@ Array = NDArray[Any]
 
 
 class NativeTraining:
-    """A mixin before PPO or A2C: gradient steps in native code.
+    """A mixin before PPO, A2C, DQN, SAC, TD3 or DDPG: gradient steps in native code.
 
     `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
     optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
     leaves to torch what native code does not have: layers such as convolutions and dropout, another
-    optimiser than Adam, AdamW or RMSprop, gSDE, other buffers, a policy on a GPU. `learner_engine`
-    says who made the last steps, and `why_not_native_learner` why not native code.
+    optimiser than Adam, AdamW or RMSprop, gSDE, other rollout buffers, a policy on a GPU; off
+    policy also observations other than Box, batch normalisation, and an extractor with weights
+    that actor and critic share. `learner_engine` says who made the last steps, and
+    `why_not_native_learner` why not native code.
     """
 
     def __init__(self, *args: Any, train_engine: Engine = "auto", **kwargs: Any) -> None:
@@ -60,16 +64,16 @@ class NativeTraining:
         self._trainer = TrainReader()
         super().__init__(*args, **kwargs)
 
-    def train(self) -> None:
-        """Makes the gradient steps of one rollout."""
+    def train(self, *args: Any, **kwargs: Any) -> None:
+        """Makes the gradient steps of one call; takes what the algorithm's own `train` takes."""
         theirs = super().train  # type: ignore[misc]
-        learner = self._trainer.choose(self, theirs)
-        if learner is None:
-            theirs()
-        elif isinstance(self, PPO):
-            train_ppo(learner, self)
-        else:
-            train_a2c(learner, self)
+        trainer = self._trainer.choose(self, theirs)
+        if trainer is None:
+            theirs(*args, **kwargs)
+            return
+        given = inspect.signature(theirs).bind(*args, **kwargs)
+        given.apply_defaults()
+        trainer.train(self, **given.arguments)
 
     @property
     def learner_engine(self) -> str:
@@ -86,15 +90,15 @@ class NativeTraining:
 
 
 class TrainReader:
-    """A model's policy and optimiser for native code, read again when they are other ones."""
+    """A model's networks and optimisers for native code, read again when they are other ones."""
 
     def __init__(self) -> None:
         # what the last `train` was made with: "native" or "torch", and why not native
         self.engine, self.why_not = "", ""
-        self._learner: NativeLearner | None = None
+        self._made: ModelTrainer | None = None
         self._seen: tuple[Any, ...] = ()
 
-    def choose(self, model: Any, theirs: Any) -> NativeLearner | None:
+    def choose(self, model: Any, theirs: Any) -> ModelTrainer | None:
         """Returns what trains now; None for the algorithm's own method.
 
         Args:
@@ -105,34 +109,52 @@ class TrainReader:
           SpecError: model.train_engine is none of the three, or "native" and not possible.
         """
         engine = check_engine(model.train_engine, "train_engine")
-        why_not = (
-            "train_engine='torch' was asked for" if engine == "torch" else _why_not(model, theirs)
-        )
-        learner: NativeLearner | None = None
+        kind = _KINDS.get(getattr(theirs, "__func__", None))
+        if engine == "torch":
+            why_not = "train_engine='torch' was asked for"
+        elif kind is None:
+            why_not = f"{getattr(theirs, '__qualname__', theirs)} is not the library's own train"
+        else:
+            why_not = kind.find_reason(model)
+        made: ModelTrainer | None = None
         if not why_not and engine == "auto":
             why_not = why_slow()
-        if not why_not:
-            learner, why_not = self._read(model)
+        if not why_not and kind is not None:
+            made, why_not = self._read(model, kind)
         if why_not and engine == "native":
             raise SpecError(f"train_engine='native' is not possible: {why_not}")
         self.engine, self.why_not = "torch" if why_not else "native", why_not
-        return learner
+        return made
 
-    def _read(self, model: Any) -> tuple[NativeLearner | None, str]:
+    def _read(self, model: Any, kind: TrainerKind) -> tuple[ModelTrainer | None, str]:
         # what it does in training alone, such as dropout, is read
         model.policy.set_training_mode(True)
-        seen = (model.policy, model.policy.optimizer, *model.policy.modules())
+        seen = (model.policy, *model.policy.modules(), *kind.parts_of(model))
         try:
-            if self._seen == seen and self._learner and self._learner.is_as_read():
-                return self._learner, ""
-            self._seen, self._learner = seen, None
-            policy = NativePolicy.from_torch(
-                model.policy, model.action_space, model.observation_space
-            )
-            self._learner = NativeLearner(policy, model.policy.optimizer, usable_cpus())
+            if self._seen == seen and self._made and self._made.is_as_read():
+                return self._made, ""
+            self._seen, self._made = seen, None
+            self._made = kind.make(model)
         except SpecError as error:
             return None, str(error)
-        return self._learner, ""
+        return self._made, ""
+
+
+class _OnPolicyTrainer:
+    """PPO's and A2C's gradient steps."""
+
+    def __init__(self, model: Any) -> None:
+        policy = NativePolicy.from_torch(model.policy, model.action_space, model.observation_space)
+        self._learner = NativeLearner(policy, model.policy.optimizer, usable_cpus())
+        self._train = train_ppo if isinstance(model, PPO) else train_a2c
+
+    def is_as_read(self) -> bool:
+        """As of `ModelTrainer`."""
+        return self._learner.is_as_read()
+
+    def train(self, model: Any) -> None:
+        """As the algorithm's own."""
+        self._train(self._learner, model)
 
 
 def train_ppo(learner: NativeLearner, model: Any) -> None:
@@ -243,11 +265,9 @@ def _log_ppo(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
         record("train/clip_range_vf", loss.value_clip_range)
 
 
-def _why_not(model: Any, theirs: Any) -> str:
+def _why_not(model: Any) -> str:
     """The part of a model that native code does not train; "" for nothing."""
     policy, buffer, space = model.policy, model.rollout_buffer, model.action_space
-    if getattr(theirs, "__func__", None) not in (PPO.train, A2C.train):
-        return f"{getattr(theirs, '__qualname__', theirs)} is not PPO's or A2C's own train"
     if type(buffer) is not RolloutBuffer:
         return (
             f"the rollout buffer is a {type(buffer).__name__}, expected Stable-Baselines3's own "
@@ -278,3 +298,9 @@ def _why_not(model: Any, theirs: Any) -> str:
             "in max_grad_norm"
         )
     return ""
+
+
+_ON_POLICY = TrainerKind(
+    _why_not, parts_of=lambda model: (model.policy.optimizer,), make=_OnPolicyTrainer
+)
+_KINDS = {PPO.train: _ON_POLICY, A2C.train: _ON_POLICY, **OFF_POLICY_KINDS}

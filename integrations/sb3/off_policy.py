@@ -14,6 +14,7 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
+from .native_train import NativeTraining
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .random_actions import can_sample_rows, sample_rows
 from .remote import WorkerOptions, closed_by_errors
@@ -291,17 +292,17 @@ def is_plain_dqn(model: Any) -> bool:
     return isinstance(model, DQN) and type(model).predict is DQN.predict
 
 
-class RolloutsDQN(OffPolicyRollouts, DQN):
-    """Stable-Baselines3's DQN with the steps of `OffPolicyRollouts`."""
+class RolloutsDQN(NativeTraining, OffPolicyRollouts, DQN):
+    """Stable-Baselines3's DQN with the steps of `OffPolicyRollouts` and `NativeTraining`."""
 
 
-class RolloutsSAC(OffPolicyRollouts, SAC):
-    """Stable-Baselines3's SAC with the steps of `OffPolicyRollouts`."""
+class RolloutsSAC(NativeTraining, OffPolicyRollouts, SAC):
+    """Stable-Baselines3's SAC with the steps of `OffPolicyRollouts` and `NativeTraining`."""
 
 
-class RolloutsTD3(OffPolicyRollouts, TD3):
-    """Stable-Baselines3's TD3 with the steps of `OffPolicyRollouts`."""
+class RolloutsTD3(NativeTraining, OffPolicyRollouts, TD3):
+    """Stable-Baselines3's TD3 with the steps of `OffPolicyRollouts` and `NativeTraining`."""
 
 
-class RolloutsDDPG(OffPolicyRollouts, DDPG):
-    """Stable-Baselines3's DDPG with the steps of `OffPolicyRollouts`."""
+class RolloutsDDPG(NativeTraining, OffPolicyRollouts, DDPG):
+    """Stable-Baselines3's DDPG with the steps of `OffPolicyRollouts` and `NativeTraining`."""

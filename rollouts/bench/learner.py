@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark behind `rollouts bench learner`: gradient steps of PPO, native code beside torch.
+"""The benchmark behind `rollouts bench learner`: gradient steps, native code beside torch.
 
 Both take turns in one process, repeat by repeat, with the same rows, loss and Adam. A step begins
-with the rows of its minibatch and ends with new weights.
+with the rows of its minibatch and ends with new weights. PPO's are here; see learner_off_policy.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rollouts.bench import learner_off_policy
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
 from rollouts.support.extras import needs
@@ -36,7 +37,8 @@ class LearnerTask:
 
     Attributes:
       layers: Sizes of the hidden layers, of the actor and of the critic each.
-      is_box: Whether actions are `num_actions` numbers, and not one of as many.
+      is_box: Whether actions are `num_actions` numbers, and not one of as many; of PPO.
+      loss: "ppo", "dqn" or "sac".
     """
 
     rows: int
@@ -44,6 +46,7 @@ class LearnerTask:
     obs_size: int = 17
     num_actions: int = 6
     is_box: bool = False
+    loss: str = "ppo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class LearnerMeasurement:
     rows: int
     layers: tuple[int, ...]
     step_us: float
+    loss: str
 
 
 class _Agent(nn.Module):
@@ -88,12 +92,10 @@ def measure(
       repeats: Repeats, of which the median counts.
       seed: Seed of weights and rows.
     """
-    num_steps = min(200, max(5, 40_000 // task.rows))
-    rows = _rows(task, num_steps * task.rows, seed)
     contestants = [
-        (engine, threads, make(task, rows, threads, seed))
+        (engine, threads, run)
         for threads in num_threads
-        for engine, make in (("native", _native), ("torch", _torch))
+        for engine, run in _contestants(task, threads, seed)
     ]
     taken: list[list[float]] = [[] for _ in contestants]
     before = torch.get_num_threads()
@@ -108,32 +110,53 @@ def measure(
     finally:
         torch.set_num_threads(before)
     return [
-        LearnerMeasurement(engine, threads, task.rows, task.layers, statistics.median(times))
+        LearnerMeasurement(
+            engine, threads, task.rows, task.layers, statistics.median(times), task.loss
+        )
         for (engine, threads, _), times in zip(contestants, taken, strict=True)
     ]
 
 
 def to_text(found: Sequence[LearnerMeasurement]) -> str:
     """A line for each measurement, and the ratio of the best of both for each task."""
-    lines = ["rows    layers        engine  threads  us/step"]
+    lines = ["loss  rows    layers        engine  threads  us/step"]
     lines += [
-        f"{each.rows:<7} {'x'.join(map(str, each.layers)):<13} {each.engine:<7} "
+        f"{each.loss:<5} {each.rows:<7} {'x'.join(map(str, each.layers)):<13} {each.engine:<7} "
         f"{each.num_threads:<8} {each.step_us:,.1f}"
         for each in found
     ]
-    for rows, layers in dict.fromkeys((each.rows, each.layers) for each in found):
+    for task in dict.fromkeys((each.loss, each.rows, each.layers) for each in found):
         best = [
-            min(e.step_us for e in found if (e.engine, e.rows, e.layers) == (engine, rows, layers))
+            min(e.step_us for e in found if (e.engine, e.loss, e.rows, e.layers) == (engine, *task))
             for engine in ("torch", "native")
         ]
+        loss, rows, layers = task
         name = "x".join(map(str, layers))
-        lines.append(f"{rows} rows, {name}: native is {best[0] / best[1]:.1f}x torch")
+        lines.append(f"{loss}, {rows} rows, {name}: native is {best[0] / best[1]:.1f}x torch")
     return "\n".join(lines)
 
 
 def to_json(found: Sequence[LearnerMeasurement]) -> list[dict[str, Any]]:
     """The measurements as JSON has them."""
     return [asdict(each) for each in found]
+
+
+def _contestants(task: LearnerTask, threads: int, seed: int) -> list[tuple[str, Callable[[], int]]]:
+    if task.loss == "ppo":
+        num_steps = min(200, max(5, 40_000 // task.rows))
+        rows = _rows(task, num_steps * task.rows, seed)
+        return [
+            ("native", _native(task, rows, threads, seed)),
+            ("torch", _torch(task, rows, threads, seed)),
+        ]
+    sizes = learner_off_policy.Sizes(task.rows, task.layers, task.obs_size, task.num_actions)
+    return [
+        (
+            engine,
+            learner_off_policy.contestant(task.loss, engine, sizes, threads, seed, _MOST_S),
+        )
+        for engine in ("native", "torch")
+    ]
 
 
 def _rows(task: LearnerTask, count: int, seed: int) -> dict[str, Any]:

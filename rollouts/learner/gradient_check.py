@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.learner.read_module import ReadModule
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Param, parameters_of
 from rollouts.policies.trace import forward, random_rows
@@ -71,15 +72,17 @@ def _replaced_step(optimizer: torch.optim.Optimizer) -> bool:
     return step is not None and not hasattr(step, "_wrapped_by_lr_sched")
 
 
-def check_gradients(policy: NativePolicy, tensors: Mapping[str, Tensor]) -> None:
+def check_gradients(
+    policy: NativePolicy | ReadModule, tensors: Mapping[str, Tensor], compared: Sequence[Tensor]
+) -> None:
     """Compares gradients of some rows with autograd's.
 
     What autograd does not see, such as `detach` and `torch.no_grad`, leaves outputs as they are.
 
     Args:
-      policy: A policy that `NativePolicy.from_torch` made.
-      tensors: The module's parameters by the names in the program; those that require a gradient
-        are compared.
+      policy: What was read of a module.
+      tensors: The module's parameters by the names in the program.
+      compared: Those whose gradients are compared; each requires one.
 
     Raises:
       SpecError: A parameter's gradient is another one.
@@ -97,12 +100,13 @@ def check_gradients(policy: NativePolicy, tensors: Mapping[str, Tensor]) -> None
         for output, weight in zip(outputs, given, strict=True):
             wide = output.reshape(-1, weight.shape[1]).expand(weight.shape)
             total = total + (wide * torch.from_numpy(weight)).sum()
-        trained = {id(each): each for each in tensors.values() if each.requires_grad}
+        trained = {id(each): each for each in compared}
         theirs: dict[int, Tensor | None] = dict.fromkeys(trained)
         if total.requires_grad and trained:
             grads = torch.autograd.grad(total, [*trained.values()], allow_unused=True)
             theirs = dict(zip(trained, grads, strict=True))
-    ours = _native_gradients(policy, tensors, rows.reshape(_ROWS, -1), given)
+    wanted = [id(tensors[param.name]) in trained for param in policy.program.params]
+    ours = _native_gradients(policy, tensors, wanted, rows.reshape(_ROWS, -1), given)
     pairs = {}
     for name, tensor in tensors.items():
         if id(tensor) in trained:
@@ -125,12 +129,15 @@ def _largest(array: Array) -> float:
 
 
 def _native_gradients(
-    policy: NativePolicy, tensors: Mapping[str, Tensor], rows: Array, given: list[Array]
+    policy: NativePolicy | ReadModule,
+    tensors: Mapping[str, Tensor],
+    wanted: list[bool],
+    rows: Array,
+    given: list[Array],
 ) -> dict[int, Array]:
     """Gradients of the given outputs by the id of the tensor, summed over its parts."""
     program = policy.program
     arrays = parameters_of(program, {name: each.detach().numpy() for name, each in tensors.items()})
-    wanted = [tensors[param.name].requires_grad for param in program.params]
     gradients = _native.Gradients(
         program.obs_size,
         [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],

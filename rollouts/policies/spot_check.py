@@ -7,7 +7,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -20,7 +20,8 @@ from rollouts.policies.program import parameters_of
 from rollouts.policies.trace import compare, forward, random_rows
 
 if TYPE_CHECKING:
-    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.program import Program
+    from rollouts.policies.sources import Sources
 
 Array = NDArray[Any]
 
@@ -31,6 +32,16 @@ _TOLERANCE = 1e-5
 _MOST_ROWS = 16
 # modules that were misread, and how that was found: they are not read again
 _MISREAD: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+
+
+class Computed(Protocol):
+    """A program with weights, which computes in place of a module."""
+
+    program: Program
+    sources: Sources
+
+    def evaluate_rows(self, rows: Array) -> tuple[Array, ...]: ...
+    def has_weights_of_module(self) -> bool: ...
 
 
 def check_not_misread(module: nn.Module) -> None:
@@ -63,7 +74,7 @@ class SpotCheck:
         """Whether enough time has passed since the last one."""
         return time.perf_counter() >= self._due_s
 
-    def run(self, policy: NativePolicy, obs: Array | None) -> None:
+    def run(self, policy: Computed, obs: Array | None) -> None:
         """Compares.
 
         Args:
@@ -80,7 +91,7 @@ class SpotCheck:
             now = time.perf_counter()
             self._due_s = now + (now - start) / _SHARE
 
-    def _compare(self, policy: NativePolicy, obs: Array | None) -> None:
+    def _compare(self, policy: Computed, obs: Array | None) -> None:
         if obs is None or not len(obs):
             obs = random_rows(self._space, 1, self._rng)
         states = policy.sources.initial_state()
@@ -102,7 +113,7 @@ class SpotCheck:
         raise SpecError(_MISREAD[self._given])
 
     def _differs(
-        self, policy: NativePolicy, obs: Array, states: Sequence[Array], *, closely: bool = False
+        self, policy: Computed, obs: Array, states: Sequence[Array], *, closely: bool = False
     ) -> str | None:
         """Describes the first difference; None where answers agree."""
         many = [obs, *(np.broadcast_to(each, (len(obs), *each.shape)) for each in states)]

@@ -32,6 +32,10 @@ _TICK_S = 0.5
 # `get` ends in `close`
 _JOIN_TIMEOUT_S = 2.0
 
+# seconds that an exit waits for a merge thread which ends what nobody closed: it may be shutting
+# Ray down
+ABANDONED_TIMEOUT_S = 30.0
+
 # between two looks at the clock; a longer gap means that this process was stopped
 _MAX_GAP_S = 10 * _TICK_S
 
@@ -78,6 +82,7 @@ class Supervisor:
         self._check = check
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._is_abandoned = False
         self._lock = threading.Lock()
         self._fleet = Fleet(
             config,
@@ -156,11 +161,22 @@ class Supervisor:
         """
         self._close(_JOIN_TIMEOUT_S)
 
+    def abandon(self) -> None:
+        """Makes the merge thread end everything, and waits for nothing.
+
+        It takes no lock: the garbage collector calls it, wherever a thread may be.
+        """
+        self._is_abandoned = True
+        self._inbox.put(None)
+
+    def release(self) -> None:
+        """Ends what the workers needed. Called by the merge thread of what was abandoned."""
+
     def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()
         self._inbox.put(None)
         self.queue.close()
-        self._thread.join(timeout_s)
+        self._thread.join(ABANDONED_TIMEOUT_S if self._is_abandoned else timeout_s)
         if self._lock.acquire(timeout=timeout_s):
             try:
                 self._fleet.stop()
@@ -187,6 +203,9 @@ class Supervisor:
                 except queue.Empty:
                     self._check()
                     event = None
+                if self._is_abandoned:
+                    self._stopping.set()
+                    break
                 with self._lock:
                     if event is not None:
                         self._fleet.handle(*event)
@@ -205,3 +224,6 @@ class Supervisor:
             if self._stopping.is_set():
                 with self._lock:
                     self._fleet.stop()
+            if self._is_abandoned:
+                self.queue.close()
+                self.release()

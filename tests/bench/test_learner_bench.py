@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rollouts.bench import learner  # noqa: E402
+from rollouts.bench import learner, learner_off_policy  # noqa: E402
 from rollouts.cli import main as cli  # noqa: E402
 
 FEW = ["--rows", "32", "--layers", "8", "--num-threads", "1", "2", "--repeats", "1"]
@@ -29,7 +29,7 @@ def test_it_measures_both_engines_with_each_number_of_threads(
 
 def test_its_last_line_is_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "learner", *FEW, "--box"]) == 0
-    assert "32 rows, 8: native is" in capsys.readouterr().out.splitlines()[-1]
+    assert "ppo, 32 rows, 8: native is" in capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("is_box", [False, True])
@@ -48,3 +48,31 @@ def test_what_is_measured_are_the_same_steps(is_box: bool, monkeypatch: pytest.M
     (one, _), (other, _) = agents
     for mine, its in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
+
+
+def test_each_loss_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "learner", "--loss", "dqn", "sac", *FEW]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] for line in lines[1:]] == [
+        *["dqn"] * 4,
+        *["sac"] * 4,
+        *("dqn,", "sac,"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["dqn", "sac"])
+def test_what_is_measured_off_policy_are_the_same_steps(kind: str) -> None:
+    sizes = learner_off_policy.Sizes(64, (16,), 5, 3)
+    rows = learner_off_policy.make_rows(kind, sizes, 1)
+    given = {name: each for name, each in rows.items() if name != "index"}
+    one, other = (learner_off_policy.KINDS[kind](sizes, 1) for _ in range(2))
+    step = one.native(sizes, 1)
+    torch.manual_seed(2)
+    for _ in range(5):
+        step(given)
+    torch.manual_seed(2)
+    for _ in range(5):
+        other.torch_step({name: torch.from_numpy(each) for name, each in rows.items()})
+    for mine, its in zip(one.modules(), other.modules(), strict=True):
+        for a, b in zip(mine.parameters(), its.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)

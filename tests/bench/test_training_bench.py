@@ -73,12 +73,13 @@ def test_a_training_of_stable_baselines3_is_measured(capsys: pytest.CaptureFixtu
         ("sb4", "ppo", [], "library is 'sb4', expected one of sb3, rllib"),
         ("sb3", "trpo", [], "algorithm is 'trpo', expected one of sb3's: ppo, a2c, dqn, sac, td3"),
         ("sb3", "ppo", ["sb3"], "no peer 'sb3': there are .*sb3-dummy, sb3-subproc"),
+        ("rllib", "ppo", ["torch"], "no peer 'torch': there are rollouts-torch, rllib"),
     ],
 )
 def test_wrong_names_are_answered_with_those_there_are(
     library: str, algorithm: str, peers: list[str], message: str
 ) -> None:
-    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("ray.rllib" if library == "rllib" else "stable_baselines3")
     task = Task(algorithm=algorithm, id="CartPole-v1", num_envs=2, total_steps=100)
     with pytest.raises(SpecError, match=message):
         whole_trainings.measure_training(library, task, peers=peers, repeats=1)

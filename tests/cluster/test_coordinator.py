@@ -3,18 +3,28 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
-from counter_world import assert_balanced, assert_exactly_once, wait_until, weights
+from counter_world import (
+    CounterCollector,
+    assert_balanced,
+    assert_exactly_once,
+    make_policy,
+    wait_until,
+    weights,
+)
 
-from rollouts import RolloutCoordinator
+from rollouts import RolloutBatch, RolloutCoordinator
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.workers import CollectOptions, FaultPolicy, Fragment, QueueLimits
 
@@ -229,3 +239,35 @@ def test_timeout_says_what_the_workers_do(counters: Counters, tmp_path: Path) ->
     wait_until((tmp_path / "x").exists)
     with pytest.raises(TimeoutError, match="workers: 0 running"):
         coordinator.get(timeout_s=0.05)
+
+
+def all_run(stats: Callable[[], dict[str, Any]]) -> bool:
+    return all(worker["state"] == "running" for worker in stats()["workers"])
+
+
+def test_workers_of_a_dropped_coordinator_end_while_its_fragments_stay(ray_session: Any) -> None:
+    coordinator = RolloutCoordinator(
+        "Counter",
+        make_policy,
+        collect=CollectOptions(make_collector=CounterCollector),
+        num_workers=2,
+        num_envs_per_worker=3,
+        rollout_length=8,
+        env_options=LARGE,
+    )
+    coordinator.publish_weights(weights())
+    (handle,) = coordinator.get_pending(1, TIMEOUT_S)
+    stats = coordinator.stats
+    wait_until(partial(all_run, stats))
+    processes = [psutil.Process(w["pid"]) for w in stats()["workers"]]
+    del coordinator
+    gc.collect()
+    # a bound method is a reference
+    assert stats()["workers"]
+    del stats
+    gc.collect()
+    _, alive = psutil.wait_procs(processes, timeout=TIMEOUT_S)
+    assert not alive
+    batch = handle.fetch(TIMEOUT_S)
+    assert isinstance(batch, RolloutBatch)
+    assert (batch.obs[..., 0] == batch.env_id).all()

@@ -152,6 +152,26 @@ assert seen[0] is False and len(seen) == 2, seen
 print("both are done")
 """
 
+DROPPED = """
+def train():
+    coordinator = RolloutCoordinator(
+        "Counter",
+        make_policy,
+        num_workers=1,
+        num_envs_per_worker=2,
+        rollout_length=4,
+        collect=CollectOptions(make_collector=CounterCollector),
+    )
+    coordinator.publish_weights(weights())
+    coordinator.get(1, 300)
+
+train()
+print("trained")
+# a second one needs the CPUs that the first one had
+train()
+print("twice")
+"""
+
 INTERRUPTED = """
 import os, pathlib, signal, threading
 
@@ -222,3 +242,8 @@ def test_shutdown_of_ray_waits_for_a_worker_that_is_being_asked_for(tmp_path: Pa
 def test_ctrl_c_ends_a_waiting_learner(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert "interrupted" in run_script(INTERRUPTED, tmp_path)
+
+
+def test_a_coordinator_that_was_dropped_gives_its_cpus_back(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert run_script(DROPPED, tmp_path).split() == ["trained", "twice"]

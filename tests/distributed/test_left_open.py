@@ -14,6 +14,7 @@ from acted_worker import ActedWorker, worker_config
 from counter_world import weights
 from processes import environ_with_path
 
+from rollouts.errors import ClosedError
 from rollouts.workers import WeightStore, WorkerConfig
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.supervisor import Supervisor
@@ -179,3 +180,22 @@ def test_close_returns_while_the_merge_thread_is_in_a_call_that_does_not() -> No
     # what was launched meanwhile is not left running
     supervisor._thread.join(TIMEOUT_S)
     assert [worker.is_killed for worker in workers] == [True, True]
+
+
+def test_what_is_abandoned_ends_its_workers_and_wakes_those_who_wait() -> None:
+    workers: list[ActedWorker] = []
+
+    def launch(config: WorkerConfig) -> ActedWorker:
+        workers.append(ActedWorker(config))
+        return workers[-1]
+
+    supervisor = Supervisor(worker_config(), 2, launch, weights=WeightStore(), rules=FleetRules())
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(supervisor.get, 1, TIMEOUT_S)
+        supervisor.abandon()
+        with pytest.raises(ClosedError):
+            waiting.result(TIMEOUT_S)
+    supervisor._thread.join(TIMEOUT_S)
+    assert [worker.is_killed for worker in workers] == [True, True]
+    # as the interpreter's exit does, or an owner that comes late
+    supervisor.close()

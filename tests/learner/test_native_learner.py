@@ -182,8 +182,15 @@ for head, space in SPACES.items():
         module = ActorCritic(space, hidden, normal=True)
         rows = acted_rows(None, 300, 3, space=space)
         learner, _ = learner_of(module, space)
-        loss = PpoLoss(entropy_weight=0.01, value_clip_range=0.1)
-        found = learner.update(rows, np.arange(300), minibatch=77, loss=loss, max_grad_norm=0.5)
+        size = sum(each.shape[1] for each in module(torch.zeros(1, 6))[:-1])
+        random = np.random.default_rng(4)
+        rows |= {"inputs": random.normal(size=(300, size)), "counts": random.random(300) < 0.9}
+        loss = PpoLoss(entropy_weight=0.01, value_clip_range=0.1, kl_weight=0.5)
+        for clip_by in ("all", "each", "element"):
+            found = learner.update(
+                rows, np.arange(300), minibatch=77, loss=loss, max_grad_norm=0.5, clip_by=clip_by
+            )
+        digest.update(found.kl.tobytes())
         for each in module.parameters():
             digest.update(each.detach().numpy().tobytes())
         digest.update(found.approx_kl.tobytes() + found.grad_norm.tobytes())
@@ -204,6 +211,9 @@ def test_every_instruction_set_makes_the_same_steps() -> None:
         )
         found.add(said.stdout)
     assert len(found) == 1
+
+
+PLAIN = PpoLoss(normalize_advantage=False)
 
 
 def small(head: str = "categorical", count: int = 40) -> Any:
@@ -441,3 +451,32 @@ def test_a_limit_of_the_value_needs_the_value() -> None:
     with pytest.raises(SpecError, match="rows have no value"):
         loss = PpoLoss(value_clip_range=0.1)
         learner.update(rows, np.arange(40), minibatch=20, loss=loss)
+
+
+def test_a_divergence_needs_the_distributions_that_drew_the_actions() -> None:
+    _, rows, learner, _ = small()
+    with pytest.raises(SpecError, match="rows have no inputs"):
+        learner.update(rows, np.arange(40), minibatch=20, loss=PpoLoss(kl_weight=0.2))
+    rows["inputs"] = np.zeros((40, 3), np.float32)
+    with pytest.raises(SpecError, match="'inputs': 4"):
+        learner.update(rows, np.arange(40), minibatch=20, loss=PpoLoss(kl_weight=0.2))
+
+
+def test_another_way_to_limit_gradients_is_refused() -> None:
+    _, rows, learner, _ = small()
+    with pytest.raises(SpecError, match="clip_by is 'norm', expected all, each or element"):
+        learner.update(rows, np.arange(40), minibatch=20, loss=PpoLoss(), clip_by="norm")
+
+
+def test_rows_that_do_not_count_change_nothing() -> None:
+    """The mean of a minibatch is over the rows that count."""
+    module, rows, learner, _ = small()
+    other = copy.deepcopy(module)
+    counts = np.arange(40) % 3 > 0
+    # one without them: the same rows in another place of the sums
+    learner.update(rows | {"counts": counts}, np.arange(40), minibatch=40, loss=PLAIN)
+    kept = {name: array[counts] for name, array in rows.items()}
+    learner_of(other, SPACES["categorical"])[0].update(
+        kept, np.arange(counts.sum()), minibatch=40, loss=PLAIN
+    )
+    assert largest_difference(module, other) < 1e-6

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from time_limit import LIMIT_S, ends_within
@@ -23,6 +25,31 @@ def ask_on() -> None:
 def test_what_never_comes_ends_the_test(wait: Callable[[], object]) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"not ended after 0\.05 s"), ends_within(0.05):
         wait()
+
+
+def test_what_catches_the_interrupt_fails_still() -> None:
+    late = pytest.raises(pytest.fail.Exception, match="not ended")
+    with late, ends_within(0.05), contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def test_a_call_of_ray_that_never_returns_ends_the_test(ray_session: Any) -> None:
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Busy:
+        def wait(self) -> None:
+            threading.Event().wait()
+
+    busy = Busy.remote()
+    with pytest.raises(pytest.fail.Exception, match="not ended"), ends_within(1.0):
+        ray.get(busy.wait.remote())
+    ray.kill(busy)
+
+
+def test_a_test_that_fails_in_time_fails_for_its_own_reason() -> None:
+    with pytest.raises(ValueError, match="own"), ends_within(LIMIT_S):
+        raise ValueError("own")
 
 
 def test_each_test_has_a_limit_and_an_own_one_gives_it_back() -> None:

@@ -3,10 +3,8 @@
 #include "rollouts/policy/gradients.h"
 
 #include <pybind11/stl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/gil.h"
 #include "bindings/policy/policy.h"
+#include "bindings/policy/trained_sources.h"
 #include "policy/columns.h"
 #include "rollouts/policy/ppo_learner.h"
 #include "rollouts/support/errors.h"
@@ -24,12 +23,6 @@ namespace rollouts {
 namespace {
 
 using FloatRows = py::array_t<float, py::array::c_style | py::array::forcecast>;
-
-std::vector<bool> CheckTrained(const policy::Program& program, const std::vector<bool>& trained) {
-  if (trained.size() == program.params.size()) return trained;
-  throw SpecError("trained has " + std::to_string(trained.size()) + " entries, expected " +
-                  std::to_string(program.params.size()) + ": one for each parameter");
-}
 
 class PyGradients {
  public:
@@ -101,12 +94,6 @@ class PyGradients {
 
 using Longs = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
-float* MutableFloats(const py::handle& array) {
-  auto held = py::cast<py::array_t<float, py::array::c_style>>(array);
-  if (held.ptr() != array.ptr()) throw SpecError("weights are C-contiguous arrays of float32");
-  return held.mutable_data();
-}
-
 policy::Head CheckedHead(const std::string& name) {
   const policy::Head head{.kind = HeadKindOf(name)};
   using policy::HeadKind;
@@ -118,7 +105,7 @@ policy::Head CheckedHead(const std::string& name) {
 class CheckedRows {
  public:
   CheckedRows(const policy::Network& network, const policy::Head& head, std::size_t elements,
-              const py::dict& given, bool limits_value)
+              const py::dict& given, const policy::PpoRule& rule)
       : given_(given) {
     const auto obs = Given("obs").cast<FloatRows>();
     if (obs.ndim() != 2 || obs.shape(1) != network.input_size()) {
@@ -136,7 +123,12 @@ class CheckedRows {
     rows_.advantage = Numbers("advantage");
     const bool has_value = network.num_outputs() > policy::NumHeadInputs(head.kind);
     if (has_value) rows_.target = Numbers("target");
-    if (limits_value || given.contains("value")) rows_.value = Numbers("value");
+    if (rule.limits_value || given.contains("value")) rows_.value = Numbers("value");
+    if (rule.has_kl || given.contains("inputs")) {
+      const int parts = policy::NumHeadInputs(head.kind);
+      rows_.inputs = Columns<float>("inputs", parts * static_cast<std::size_t>(network.output_size(0)));
+    }
+    if (given.contains("counts")) rows_.counts = Columns<std::uint8_t>("counts", 1);
   }
 
   const policy::ActedRows& rows() const { return rows_; }
@@ -198,37 +190,23 @@ class PyPpoLearner {
                const std::vector<std::int32_t>& nvec, std::int32_t num_threads)
       : head_(head),
         num_elements_(nvec.size()),
-        views_(ReadViews(views, program)),
-        learner_(program, views_, CheckTrained(program, trained), head, nvec, num_threads) {
+        sources_(views, program),
+        learner_(program, sources_.views(), CheckTrained(program, trained), head, nvec, num_threads) {
     CheckHead(head, nvec, learner_.network());
   }
 
-  // `sources`: (weights, kept) of each array of the module; `kept` is (means, squares, steps made,
-  // settings), or None where it is not trained.
   // Reports (minibatches, kNumLossSums + 1).
   py::array_t<float> Update(const py::list& sources, const py::dict& rows, const Longs& order,
                             std::int64_t minibatch, const py::dict& settings) {
-    std::vector<policy::Source> read;
-    for (const py::handle item : sources) {
-      const auto source = item.cast<py::tuple>();
-      policy::Source each{.weights = MutableFloats(source[0]),
-                          .size = source[0].cast<py::array>().size()};
-      if (!source[1].is_none()) ReadKept(source[1].cast<py::tuple>(), each);
-      read.push_back(each);
-    }
-    CheckSources(read);
+    const std::vector<policy::Source> read = sources_.Read(sources);
     const policy::PpoSettings how = ReadSettings(settings);
-    const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule.limits_value);
+    const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule);
     CheckOrder(order, minibatch, acted.rows().count);
-    CheckFork();
     std::vector<policy::PpoReport> reports;
-    {
-      // the lock within, or two threads would wait for each other
-      const ReleaseGil no_gil;
-      const std::lock_guard<std::mutex> lock(mutex_);
-      reports = learner_.Update(read, acted.rows(), {order.data(), static_cast<std::size_t>(order.size())},
-                                minibatch, how);
-    }
+    lock_.Run([&] {
+      reports = learner_.Update(
+          read, acted.rows(), {order.data(), static_cast<std::size_t>(order.size())}, minibatch, how);
+    });
     constexpr py::ssize_t kWidth = policy::kNumLossSums + 1;
     py::array_t<float> found({static_cast<py::ssize_t>(reports.size()), kWidth});
     float* to = found.mutable_data();
@@ -242,80 +220,11 @@ class PyPpoLearner {
   std::int64_t num_steps() const { return learner_.num_steps(); }
 
  private:
-  static std::vector<policy::ParamView> ReadViews(const py::list& views,
-                                                  const policy::Program& program) {
-    std::vector<policy::ParamView> read;
-    for (const py::handle item : views) {
-      const auto view = item.cast<py::tuple>();
-      read.push_back({view[0].cast<std::int32_t>(), view[1].cast<std::int64_t>(),
-                      view[2].cast<std::vector<std::int64_t>>(),
-                      view[3].cast<std::vector<std::int64_t>>()});
-    }
-    if (read.size() != program.params.size()) {
-      throw SpecError("views are " + std::to_string(read.size()) + ", expected " +
-                      std::to_string(program.params.size()) + ": one for each parameter");
-    }
-    for (std::size_t i = 0; i < read.size(); ++i) {
-      std::int64_t size = 1;
-      for (const std::int64_t length : read[i].shape) size *= length;
-      const bool is_plain = read[i].start >= 0 && read[i].strides.size() == read[i].shape.size() &&
-                            std::ranges::all_of(read[i].shape, IsAtLeastOne) &&
-                            std::ranges::all_of(read[i].strides, IsAtLeastZero);
-      if (is_plain && size == program.params[i].size) continue;
-      throw SpecError("the view of '" + program.params[i].name + "' has " + std::to_string(size) +
-                      " numbers, expected " + std::to_string(program.params[i].size) +
-                      ", with strides of 0 or more");
-    }
-    return read;
-  }
-  static bool IsAtLeastOne(std::int64_t length) { return length >= 1; }
-  static bool IsAtLeastZero(std::int64_t stride) { return stride >= 0; }
-
-  // Views are read and written by pointer.
-  void CheckSources(const std::vector<policy::Source>& sources) const {
-    for (std::size_t i = 0; i < views_.size(); ++i) {
-      const policy::ParamView& view = views_[i];
-      if (view.source < 0 || view.source >= std::ssize(sources)) {
-        throw SpecError("there are " + std::to_string(sources.size()) +
-                        " sources, expected one with the number " + std::to_string(view.source));
-      }
-      std::int64_t last = view.start;
-      for (std::size_t k = 0; k < view.shape.size(); ++k) {
-        last += (view.shape[k] - 1) * view.strides[k];
-      }
-      const std::int64_t size = sources[view.source].size;
-      if (last < size) continue;
-      throw SpecError("'" + learner_.network().program().params[i].name + "' ends at number " +
-                      std::to_string(last) + " of source " + std::to_string(view.source) +
-                      ", which has " + std::to_string(size) + " numbers");
-    }
-  }
-
-  static void ReadKept(const py::tuple& kept, policy::Source& to) {
-    to.squares = MutableFloats(kept[1]);
-    if (!kept[0].is_none()) to.means = MutableFloats(kept[0]);
-    for (const int i : {0, 1}) {
-      if (kept[i].is_none() || kept[i].cast<py::array>().size() == to.size) continue;
-      throw SpecError("the optimiser's state is of another size than the weights");
-    }
-    to.steps = kept[2].cast<std::int64_t>();
-    const auto given = kept[3].cast<py::dict>();
-    const auto number = [&](const char* name) { return given[name].cast<float>(); };
-    to.rule = {.kind = KindOf(given["kind"].cast<std::string>(), to.means != nullptr),
-               .lr = number("lr"),
-               .beta1 = number("beta1"),
-               .beta2 = number("beta2"),
-               .eps = number("eps"),
-               .weight_decay = number("weight_decay")};
-  }
-
-  static policy::OptimizerKind KindOf(const std::string& name, bool has_means) {
-    using policy::OptimizerKind;
-    if (name == "adam" && has_means) return OptimizerKind::kAdam;
-    if (name == "adamw" && has_means) return OptimizerKind::kAdamW;
-    if (name == "rmsprop") return OptimizerKind::kRmsprop;
-    if (name == "rmsprop_tf") return OptimizerKind::kRmspropTf;
-    throw SpecError("'" + name + "' is no optimiser, or lacks its means");
+  static policy::ClipBy ClipByOf(const std::string& name) {
+    if (name == "all") return policy::ClipBy::kAll;
+    if (name == "each") return policy::ClipBy::kEach;
+    if (name == "element") return policy::ClipBy::kElement;
+    throw SpecError("clip_by is '" + name + "', expected all, each or element");
   }
 
   static policy::PpoSettings ReadSettings(const py::dict& given) {
@@ -325,6 +234,7 @@ class PyPpoLearner {
       return given[name].cast<std::optional<double>>();
     };
     const std::optional<double> value_clip = limit("value_clip");
+    const std::optional<double> error_cap = limit("error_cap"), kl_weight = limit("kl_weight");
     policy::PpoSettings read;
     // 1 and the limit are added in double, as Python adds them
     read.rule = {.low = static_cast<float>(1.0 - number("clip")),
@@ -334,30 +244,22 @@ class PyPpoLearner {
                  .value_clip = static_cast<float>(value_clip.value_or(0)),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
+                 .caps_error = error_cap.has_value(),
+                 .error_cap = static_cast<float>(error_cap.value_or(0)),
+                 .has_kl = kl_weight.has_value(),
+                 .kl_weight = static_cast<float>(kl_weight.value_or(0)),
                  .entropy_weight = static_cast<float>(number("entropy_weight"))};
     read.max_norm = limit("max_norm");
+    read.clip_by = ClipByOf(given["clip_by"].cast<std::string>());
     read.normalizes = given["normalizes"].cast<bool>();
     read.target_kl = limit("target_kl");
     return read;
   }
 
-  // Refuses a forked child whose mutex is held by a thread of the parent: it would wait for ever.
-  // Needs the GIL, so that no other thread of this process takes the mutex meanwhile.
-  void CheckFork() {
-    if (getpid() == pid_) return;
-    if (!mutex_.try_lock()) {
-      throw ProtocolError(
-          "the learner was training when this process was forked; make another in this process");
-    }
-    mutex_.unlock();
-    pid_ = getpid();
-  }
-
-  std::mutex mutex_;  // held by the thread whose update it is
-  pid_t pid_ = getpid();  // the process whose threads take the mutex; guarded by the GIL
+  LearnerLock lock_;
   const policy::Head head_;
   const std::size_t num_elements_;
-  const std::vector<policy::ParamView> views_;
+  const TrainedSources sources_;
   policy::PpoLearner learner_;
 };
 
@@ -390,6 +292,7 @@ void BindGradients(py::module_& module) {
       .def("update", &PyPpoLearner::Update, py::arg("sources"), py::arg("rows"), py::arg("order"),
            py::arg("minibatch"), py::arg("settings"))
       .def_property_readonly("num_steps", &PyPpoLearner::num_steps);
+  BindRowLosses(module);
 }
 
 }  // namespace rollouts

@@ -23,7 +23,7 @@
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, StepWeights, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
   return &kKernels;
 }
 

@@ -12,9 +12,9 @@ namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, StepWeights, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, StepWeights, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
 #endif
   return &kKernels;
 }

@@ -3,80 +3,29 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <string>
 
-#include "policy/columns.h"
 #include "rollouts/policy/kernels.h"
-#include "rollouts/support/errors.h"
 
 namespace rollouts::policy {
 namespace {
 
-// A minibatch is cut into as many parts whatever the number of threads, and their sums are added in
-// one order.
-constexpr std::int32_t kMostParts = 8;
-
-std::int64_t NumParts(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / (2 * kChunkColumns), 1, kMostParts);
-}
-
-// Calls `use(i, place)` for each element of a view, in its own order.
-template <typename Use>
-void ForEach(const ParamView& view, Use&& use) {
-  const std::int64_t count = std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1},
-                                             std::multiplies<>());
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t left = i, place = view.start;
-    for (std::size_t axis = view.shape.size(); axis-- > 0;) {
-      place += left % view.shape[axis] * view.strides[axis];
-      left /= view.shape[axis];
-    }
-    use(i, place);
-  }
+// The weight of each row that counts in the means of a minibatch.
+float WeightOf(const ActedRows& acted, std::span<const std::int64_t> rows) {
+  if (!acted.counts) return 1.0f / static_cast<float>(rows.size());
+  const auto counted =
+      std::ranges::count_if(rows, [&](std::int64_t row) { return acted.counts[row] != 0; });
+  return counted == 0 ? 0.0f : 1.0f / static_cast<float>(counted);
 }
 
 }  // namespace
 
-bool ParamView::is_whole(std::int64_t source_size) const {
-  std::int64_t stride = 1;
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    if (shape[axis] != 1 && strides[axis] != stride) return false;
-    stride *= shape[axis];
-  }
-  return start == 0 && stride == source_size;
-}
-
 PpoLearner::PpoLearner(const Program& program, std::vector<ParamView> views,
                        const std::vector<bool>& trained, const Head& head,
                        std::vector<std::int32_t> nvec, std::int32_t num_threads)
-    : gradients_(program, trained),
-      views_(std::move(views)),
+    : steps_(program, std::move(views), trained, num_threads),
       head_(head),
       nvec_(std::move(nvec)),
-      threads_(std::min(num_threads, kMostParts)),
-      gathered_(views_.size()),
-      of_params_(views_.size()),
-      parts_(kMostParts) {}
-
-// The parameters as both passes read them, after each step.
-void PpoLearner::ReadParams(std::span<const Source> sources) {
-  std::vector<std::span<const float>> params;
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    const Source& source = sources[views_[i].source];
-    if (views_[i].is_whole(source.size)) {
-      params.emplace_back(source.weights, static_cast<std::size_t>(source.size));
-      continue;
-    }
-    std::vector<float>& gathered = gathered_[i];
-    gathered.resize(network().program().params[i].size);
-    ForEach(views_[i], [&](std::int64_t element, std::int64_t place) {
-      gathered[element] = source.weights[place];
-    });
-    params.emplace_back(gathered);
-  }
-  gradients_.Pack(params, weights_);
-}
+      parts_(GradientSteps::kMostParts) {}
 
 void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& acted,
                            bool normalizes) {
@@ -94,88 +43,89 @@ void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& 
   }
 }
 
-void PpoLearner::RunPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
-                         const PpoRule& rule) {
-  const Network& network = gradients_.network();
-  const std::int64_t size = network.input_size(), width = network.output_size(0);
-  const auto elements = static_cast<std::int64_t>(std::max<std::size_t>(nvec_.size(), 1));
-  const std::size_t value_at = NumHeadInputs(head_.kind);
-  const bool has_value = network.num_outputs() > value_at;
-  part.sums.assign(static_cast<std::size_t>(gradients_.num_sums()), 0.0f);
+void PpoLearner::BeginPart(Part& part, const ActedRows& acted,
+                           std::span<const std::int64_t> rows) const {
+  const std::int32_t width = network().output_size(0);
   std::fill(std::begin(part.loss), std::end(part.loss), 0.0f);
-  part.box.resize(width * kColumns);
-  part.shares.resize(width * kColumns);
-  part.index.resize(elements * kColumns);
+  part.box.resize(static_cast<std::size_t>(width) * kColumns);
+  part.shares.resize(static_cast<std::size_t>(width) * kColumns);
+  part.index.resize(num_elements() * kColumns);
+  part.inputs.resize(acted.inputs ? num_inputs() * kColumns : 0);
+  part.weight = WeightOf(acted, rows);
+}
+
+void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
+                             const ChunkOutputs& chunk) const {
+  const std::int64_t width = network().output_size(0);
+  const auto elements = static_cast<std::int64_t>(num_elements());
+  ActedColumns& columns = part.acted;
+  for (std::int32_t i = 0; i < kColumns; ++i) {
+    // what is beyond the minibatch is the first row once more, and does not count
+    const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
+    const std::int64_t row = rows[place];
+    const bool counts = i < chunk.columns && (!acted.counts || acted.counts[row] != 0);
+    columns.weight[i] = counts ? part.weight : 0.0f;
+    columns.log_prob[i] = acted.log_prob[row];
+    columns.advantage[i] = advantages_[place];
+    columns.target[i] = has_value() ? acted.target[row] : 0.0f;
+    columns.value[i] = acted.value ? acted.value[row] : 0.0f;
+    for (std::int64_t e = 0; e < elements && acted.index; ++e) {
+      part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
+    }
+    for (std::int64_t d = 0; d < width && acted.box; ++d) {
+      part.box[d * kColumns + i] = acted.box[row * width + d];
+    }
+    for (std::int64_t k = 0; k < num_inputs() && acted.inputs; ++k) {
+      part.inputs[k * kColumns + i] = acted.inputs[row * num_inputs() + k];
+    }
+  }
+  columns.index = part.index.data();
+  columns.box = part.box.data();
+  columns.inputs = part.inputs.data();
+}
+
+void PpoLearner::AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const {
+  const std::size_t value_at = NumHeadInputs(head_.kind);
+  HeadInputs inputs{.first = chunk.output(0), .size = network().output_size(0)};
+  HeadGradients to{.first = chunk.gradient(0)};
+  if (!IsDiscrete(head_.kind)) {
+    inputs.second = chunk.output(1);
+    inputs.second_size = network().output_size(1);
+    to.second = chunk.gradient(1);
+  }
+  inputs.nvec = nvec_.data();
+  inputs.num_elements = static_cast<std::int32_t>(nvec_.size());
+  if (has_value()) to.value = chunk.gradient(value_at);
+  BestKernels().ppo(head_, inputs, has_value() ? chunk.output(value_at) : nullptr, part.acted, rule,
+                    part.shares.data(), to, part.loss);
+}
+
+PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& acted,
+                              std::span<const std::int64_t> rows, const PpoRule& rule) {
+  const std::int64_t size = network().input_size();
   const auto load = [&](std::int64_t first, std::int32_t columns, float* to) {
     for (std::int32_t i = 0; i < columns; ++i) {
       const float* row = acted.obs + rows[first + i] * size;
       for (std::int64_t k = 0; k < size; ++k) to[k * kColumns + i] = row[k];
     }
   };
-  const auto loss = [&](const ChunkOutputs& chunk) {
-    ActedColumns& columns = part.acted;
-    for (std::int32_t i = 0; i < kColumns; ++i) {
-      // what is beyond the minibatch is the first row once more, and does not count
-      const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
-      const std::int64_t row = rows[place];
-      columns.weight[i] = i < chunk.columns ? 1.0f / static_cast<float>(rows.size()) : 0.0f;
-      columns.log_prob[i] = acted.log_prob[row];
-      columns.advantage[i] = advantages_[place];
-      columns.target[i] = has_value ? acted.target[row] : 0.0f;
-      columns.value[i] = acted.value ? acted.value[row] : 0.0f;
-      for (std::int64_t e = 0; e < elements && acted.index; ++e) {
-        part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
-      }
-      for (std::int64_t d = 0; d < width && acted.box; ++d) {
-        part.box[d * kColumns + i] = acted.box[row * width + d];
-      }
-    }
-    columns.index = part.index.data();
-    columns.box = part.box.data();
-    HeadInputs inputs{.first = chunk.output(0), .size = network.output_size(0)};
-    HeadGradients to{.first = chunk.gradient(0)};
-    if (!IsDiscrete(head_.kind)) {
-      inputs.second = chunk.output(1);
-      inputs.second_size = network.output_size(1);
-      to.second = chunk.gradient(1);
-    }
-    inputs.nvec = nvec_.data();
-    inputs.num_elements = static_cast<std::int32_t>(nvec_.size());
-    if (has_value) to.value = chunk.gradient(value_at);
-    BestKernels().ppo(head_, inputs, has_value ? chunk.output(value_at) : nullptr, columns, rule,
-                      part.shares.data(), to, part.loss);
+  const auto begin = [&](std::size_t part) { BeginPart(parts_[part], acted, rows); };
+  const auto loss = [&](std::size_t part, const ChunkOutputs& chunk) {
+    GatherActed(parts_[part], acted, rows, chunk);
+    AddLoss(parts_[part], rule, chunk);
   };
-  gradients_.Run(weights_, part.first, part.last, load, loss, part.room, part.sums.data());
+  const auto count = static_cast<std::int64_t>(rows.size());
+  return AddParts(steps_.Compute(sources, count, load, begin, loss));
 }
 
-// Adds the parts up in a fixed tree, into the gradients of the module's arrays.
+// Adds the parts up in a fixed tree.
 PpoReport PpoLearner::AddParts(std::size_t count) {
   for (std::size_t step = 1; step < count; step *= 2) {
     for (std::size_t i = 0; i + step < count; i += 2 * step) {
       Part& to = parts_[i];
       const Part& from = parts_[i + step];
-      for (std::size_t k = 0; k < to.sums.size(); ++k) to.sums[k] += from.sums[k];
       for (std::size_t k = 0; k < std::size(to.loss); ++k) to.loss[k] += from.loss[k];
     }
-  }
-  std::vector<float*> to;
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    std::vector<float>& whole = of_sources_[views_[i].source];
-    if (views_[i].is_whole(static_cast<std::int64_t>(whole.size()))) {
-      to.push_back(whole.data());
-    } else {
-      of_params_[i].assign(network().program().params[i].size, 0.0f);
-      to.push_back(of_params_[i].data());
-    }
-  }
-  for (auto& each : of_sources_) std::fill(each.begin(), each.end(), 0.0f);
-  gradients_.Unpack(parts_[0].sums.data(), to);
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    std::vector<float>& whole = of_sources_[views_[i].source];
-    if (to[i] == whole.data()) continue;
-    ForEach(views_[i], [&](std::int64_t element, std::int64_t place) {
-      whole[place] += of_params_[i][element];
-    });
   }
   PpoReport report;
   for (int i = 0; i < kNumLossSums; ++i) {
@@ -184,52 +134,12 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
   return report;
 }
 
-double PpoLearner::FindNorm(std::span<const Source> sources) const {
-  double squares = 0;
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].squares) continue;
-    // lanes of sums, in one order for every machine
-    double lanes[kColumns] = {};
-    for (std::size_t i = 0; i < of_sources_[s].size(); ++i) {
-      lanes[i % kColumns] += double{of_sources_[s][i]} * of_sources_[s][i];
-    }
-    for (const double lane : lanes) squares += lane;
-  }
-  return std::sqrt(squares);
-}
-
-void PpoLearner::CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const {
-  const auto refuse = [minibatch](const std::string& what) {
-    throw SpecError("minibatch " + std::to_string(minibatch) + " gives " + what +
-                    " that is nan or infinite: look at its rewards, advantages and observations, "
-                    "or lower the learning rate");
-  };
+void PpoLearner::CheckLosses(const PpoReport& report, std::size_t minibatch) {
   // a ratio that is nan counts in the loss alone
-  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy};
-  const char* const names[] = {"a policy loss", "a value loss", "an entropy"};
+  const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy, kKl};
+  const char* const names[] = {"a policy loss", "a value loss", "an entropy", "a KL divergence"};
   for (std::size_t i = 0; i < std::size(kinds); ++i) {
-    if (!std::isfinite(report.sums[kinds[i]])) refuse(names[i]);
-  }
-  if (std::isfinite(norm)) return;
-  const auto is_finite = [](float value) { return std::isfinite(value); };
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    const std::vector<float>& found = of_sources_[views_[i].source];
-    if (!std::all_of(found.begin(), found.end(), is_finite)) {
-      refuse("a gradient of " + network().program().params[i].name);
-    }
-  }
-  refuse("a norm of all gradients");
-}
-
-void PpoLearner::Step(std::span<const Source> sources, std::size_t minibatch, float scale) {
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].squares) continue;
-    StepRule rule = sources[s].rule;
-    const double steps = static_cast<double>(sources[s].steps) + static_cast<double>(minibatch) + 1;
-    rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
-    rule.root_correction = static_cast<float>(std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
-    BestKernels().step(rule, scale, sources[s].size, sources[s].weights, of_sources_[s].data(),
-                       sources[s].means, sources[s].squares);
+    if (!std::isfinite(report.sums[kinds[i]])) GradientSteps::Refuse(minibatch, names[i]);
   }
 }
 
@@ -237,36 +147,20 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
                                           std::span<const std::int64_t> order,
                                           std::int64_t minibatch,
                                           const PpoSettings& settings) {
-  of_sources_.resize(sources.size());
-  for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
   std::vector<PpoReport> reports;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
-    const auto count = static_cast<std::int64_t>(rows.size());
-    ReadParams(sources);
     Normalize(rows, acted, settings.normalizes);
-    const std::int64_t num_parts = NumParts(count);
-    // whole groups of columns, so that the cut is that of one thread
-    const std::int64_t groups = (count + kColumns - 1) / kColumns;
-    for (std::int64_t p = 0; p < num_parts; ++p) {
-      parts_[p].first = groups * p / num_parts * kColumns;
-      parts_[p].last = std::min(count, groups * (p + 1) / num_parts * kColumns);
-    }
-    threads_.For(num_parts, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (; begin < end; ++begin) RunPart(parts_[begin], acted, rows, settings.rule);
-    });
-    PpoReport report = AddParts(static_cast<std::size_t>(num_parts));
+    PpoReport report = Compute(sources, acted, rows, settings.rule);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;
     }
-    const double norm = FindNorm(sources);
-    CheckFinite(report, norm, reports.size());
+    CheckLosses(report, reports.size());
+    const double norm = steps_.FindNorm(sources);
+    steps_.CheckNorm(norm, reports.size());
     report.norm = static_cast<float>(norm);
-    // as torch.nn.utils.clip_grad_norm_
-    const double scale = settings.max_norm ? std::min(1.0, *settings.max_norm / (norm + 1e-6)) : 1;
-    Step(sources, reports.size(), static_cast<float>(scale));
-    ++num_steps_;
+    steps_.Step(sources, reports.size(), norm, settings.max_norm, settings.clip_by);
     reports.push_back(report);
   }
   return reports;

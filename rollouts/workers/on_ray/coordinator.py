@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, Self, cast
@@ -48,8 +49,8 @@ class RolloutCoordinator(Generic[Rollout]):
     exactly once. A worker that dies is started again with new episodes and fresh seeds, and what it
     had not completed is dropped whole and counted.
 
-    `close` or the end of a `with` block ends the workers. One that is dropped without goes on: its
-    thread keeps the workers, and their CPUs, until this process ends, which ends them too.
+    `close` or the end of a `with` block ends the workers and waits for their end. One that nobody
+    refers to any more ends them too, soon after Python has collected it.
 
     All methods may be called from different threads; with `num_workers=0` only `close` and `stats`
     may run beside a `get`.
@@ -182,7 +183,7 @@ class RolloutCoordinator(Generic[Rollout]):
         needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
         if collect.make_collector is None and collect.make_env is None and not needs_gpu:
             self._weights.shapes = try_policy(make_policy, config)
-        return RayRunner(
+        runner = RayRunner(
             config,
             self.num_workers,
             make_policy,
@@ -193,6 +194,8 @@ class RolloutCoordinator(Generic[Rollout]):
             rules=rules,
             weight_transport=options.weights,
         )
+        weakref.finalize(self, runner.abandon).atexit = False
+        return runner
 
     def publish_weights(self, weights: Mapping[str, Any]) -> int:
         """Offers new weights, which workers take over before their next fragment.

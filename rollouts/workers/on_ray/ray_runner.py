@@ -6,6 +6,7 @@ Imported only when there are workers to start, so that `num_workers=0` needs no 
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -20,11 +21,14 @@ from rollouts.workers.on_ray.inference import InferenceServer
 from rollouts.workers.on_ray.learner_weights import LearnerWeights, read_learners
 from rollouts.workers.on_ray.ray_session import RaySession, check_connected
 from rollouts.workers.options import Inference
-from rollouts.workers.supervisor import Supervisor
+from rollouts.workers.supervisor import ABANDONED_TIMEOUT_S, Supervisor
 from rollouts.workers.tensor_transport import lends_memory
 from rollouts.workers.weight_transport import WeightTransport
 from rollouts.workers.weights import TakeSnapshots, WeightStore
 from rollouts.workers.worker_config import MakePolicy, PolicySpec, WorkerConfig
+
+# merge threads that are ending what nobody closed
+_ending: list[threading.Thread] = []
 
 
 class RayRunner(Supervisor):
@@ -65,6 +69,7 @@ class RayRunner(Supervisor):
             way = self._tensor_transport
         self._learner_weights = LearnerWeights(weight_transport, way, weights)
         self._server: InferenceServer | None = None
+        _wait_for_ending()
         self._session = RaySession(
             ray_address,
             bundles,
@@ -124,10 +129,25 @@ class RayRunner(Supervisor):
         super().close()
         self._close_ray()
 
+    def abandon(self) -> None:
+        """Ends it as `Supervisor.abandon` does; the next coordinator waits for its CPUs."""
+        _ending.append(self._thread)  # without a lock, too
+        super().abandon()
+
+    def release(self) -> None:
+        """Ends the inference server, and Ray if it was started here."""
+        self._learner_weights.close()
+        self._close_ray()
+
     def _close_ray(self) -> None:
         if self._server is not None:
             self._server.close()
         self._session.close()
+
+
+def _wait_for_ending() -> None:
+    while _ending:
+        _ending.pop().join(ABANDONED_TIMEOUT_S)
 
 
 def _shared_spec(config: WorkerConfig, max_workers: int) -> PolicySpec:

@@ -55,7 +55,14 @@ REPLAY = ("observations", "actions", "rewards", "dones", "timeouts")
 # the next rollout is the library's own where the gradient steps before it are, too
 TorchPPO = partial(RolloutsPPO, rollout_engine="torch", train_engine="torch")
 ON_POLICY = {PPO: TorchPPO, A2C: partial(RolloutsA2C, rollout_engine="torch", train_engine="torch")}
-OFF_POLICY = {DQN: RolloutsDQN, SAC: RolloutsSAC, TD3: RolloutsTD3, DDPG: RolloutsDDPG}
+TorchDQN = partial(RolloutsDQN, train_engine="torch")
+TorchSAC = partial(RolloutsSAC, train_engine="torch")
+OFF_POLICY = {
+    DQN: TorchDQN,
+    SAC: TorchSAC,
+    TD3: partial(RolloutsTD3, train_engine="torch"),
+    DDPG: partial(RolloutsDDPG, train_engine="torch"),
+}
 ENVS = {
     "CartPole-v1": {"max_episode_steps": 30},
     "Pendulum-v1": {"max_episode_steps": 20},
@@ -211,14 +218,14 @@ class TestOffPolicy:
                 replay_buffer_kwargs=kwargs,
             )
 
-        assert_same(run(DQN), run(RolloutsDQN), "replay_buffer", REPLAY)
+        assert_same(run(DQN), run(TorchDQN), "replay_buffer", REPLAY)
 
     def test_n_step_replays_are_filled_by_the_library(self) -> None:
         def run(algorithm: Any) -> Any:
             env = RolloutsVecEnv("CartPole-v1", 4, seed=3, max_episode_steps=15)
             return learnt(algorithm, env, 300, buffer_size=400, n_steps=3)
 
-        assert_same(run(DQN), run(RolloutsDQN), "replay_buffer", REPLAY)
+        assert_same(run(DQN), run(TorchDQN), "replay_buffer", REPLAY)
 
     @pytest.mark.parametrize(
         "space",
@@ -275,7 +282,7 @@ class TestCallbacks:
     @pytest.mark.parametrize("stop_after", [None, 20])
     @pytest.mark.parametrize(
         ("stock", "ours", "settings"),
-        [(PPO, TorchPPO, {"n_steps": 32}), (DQN, RolloutsDQN, {"buffer_size": 500})],
+        [(PPO, TorchPPO, {"n_steps": 32}), (DQN, TorchDQN, {"buffer_size": 500})],
         ids=["ppo", "dqn"],
     )
     def test_callbacks_see_what_the_library_shows(

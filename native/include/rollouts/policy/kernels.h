@@ -33,6 +33,8 @@ struct Kernels {
   // `means` is null but with Adam.
   void (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,
                const float* gradients, float* means, float* squares);
+  // Moves `to` towards `from`: 1 - share of it stays.
+  void (*move)(std::int64_t size, const float* from, float share, float* to);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };

@@ -3,6 +3,7 @@
 // chosen one.
 #pragma once
 
+#include "rollouts/policy/divergence_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/losses.h"
 
@@ -121,10 +122,11 @@ void GiveDensity(const Head& head, const HeadInputs& in, const ActedColumns& act
 
 // The value's loss, and its gradient.
 Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* value, int v,
-                 Floats weight, float* to) {
+                 Floats weight, Floats& plain, float* to) {
   const Floats now = Load(value + v), target = Load(acted.target + v);
   const Floats error = now - target;
-  Floats loss = error * error, slope = 2.0f * error;
+  plain = error * error;
+  Floats loss = plain, slope = 2.0f * error;
   if (rule.limits_value) {
     const Floats old = Load(acted.value + v);
     const Floats moved = now - old;
@@ -138,6 +140,11 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
     const Mask equal = rule.value_worse ? other == loss : Mask{};
     slope = Select(takes, other_slope, Select(equal, 0.5f * (slope + other_slope), slope));
     loss = Select(takes, other, loss);
+  }
+  if (rule.caps_error) {
+    const Floats cap = Splat(rule.error_cap);
+    slope = Select(loss > cap, Splat(0.0f), slope);
+    loss = Select(loss > cap, cap, loss);
   }
   Give(to + v, weight * rule.value_weight * slope, true);
   return loss;
@@ -164,10 +171,13 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
     const Density given{slope * weight,
                         Splat(-rule.entropy_weight) * weight};
     GiveDensity(head, in, acted, v, room, given, to);
+    Floats error = Splat(0.0f);
     const Floats value_loss =
-        value ? ValueLoss(rule, acted, value, v, weight, to.value) : Splat(0.0f);
+        value ? ValueLoss(rule, acted, value, v, weight, error, to.value) : Splat(0.0f);
+    const Floats kl =
+        rule.has_kl ? Diverge(head, in, acted.inputs + v, v, weight * rule.kl_weight, to) : Splat(0.0f);
     const Floats found[kNumLossSums] = {-gain, value_loss, density.entropy, (ratio - 1.0f) - moved,
-                                        Select(inside, Splat(0.0f), Splat(1.0f))};
+                                        Select(inside, Splat(0.0f), Splat(1.0f)), error, kl};
     for (int i = 0; i < kNumLossSums; ++i) {
       float* sum = sums + i * kColumns + v;
       Store(sum, Fma(found[i], weight, Load(sum)));

@@ -10,6 +10,7 @@ namespace rollouts::policy {
 struct ActedColumns {
   const std::int32_t* index = nullptr;  // (elements, kColumns): of a discrete action
   const float* box = nullptr;           // (size, kColumns): of a continuous one
+  const float* inputs = nullptr;        // (all, kColumns): of the head, when the action was drawn
   float log_prob[kSpan] = {};           // as it was drawn
   float advantage[kSpan] = {};
   float target[kSpan] = {};  // the value's
@@ -32,6 +33,10 @@ struct PpoRule {
   float value_clip = 0;     // limit of the value's distance from what it was, if it is limited
   bool value_worse = true;    // the larger of the errors with and without that limit counts
   float value_weight = 0.5f;  // factor of the squared error
+  bool caps_error = false;
+  float error_cap = 0;     // limit of the squared error, if it is capped
+  bool has_kl = false;
+  float kl_weight = 0;     // factor of the KL divergence from what drew the action to what is now
   float entropy_weight = 0;
 };
 
@@ -42,6 +47,8 @@ enum LossSum {
   kEntropy,
   kApproxKl,     // (ratio - 1) - log ratio (Schulman 2020)
   kClipped,      // share of ratios beyond the limit
+  kError,        // the value's squared error without any limit
+  kKl,           // the divergence that kl_weight is of
   kNumLossSums,
 };
 

@@ -58,6 +58,18 @@ void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* we
   }
 }
 
+// As Kernels::move.
+void MoveWeights(std::int64_t size, const float* from, float share, float* to) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    Store(to + i, Fma(Load(from + i), Splat(share), Load(to + i) * (1.0f - share)));
+  }
+  for (; i < size; ++i) {
+    // one lane counts
+    to[i] = Fma(Splat(from[i]), Splat(share), Splat(to[i]) * (1.0f - share))[0];
+  }
+}
+
 }  // namespace
 }  // namespace ROLLOUTS_POLICY_TARGET
 }  // namespace rollouts::policy

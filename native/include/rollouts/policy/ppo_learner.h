@@ -2,40 +2,15 @@
 // Gradient steps of PPO on a batch of rows, in place on the parameters' own memory.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "rollouts/policy/gradients.h"
+#include "rollouts/policy/gradient_steps.h"
 #include "rollouts/policy/losses.h"
-#include "rollouts/policy/optimizers.h"
-#include "rollouts/replay/worker_threads.h"
 
 namespace rollouts::policy {
-
-// The layout of an operation's parameter in an array of the module: element (i, j) is number
-// start + i * strides[0] + j * strides[1].
-struct ParamView {
-  std::int32_t source = 0;
-  std::int64_t start = 0;
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;
-
-  bool is_whole(std::int64_t source_size) const;
-};
-
-// An array of the module, and what the optimiser keeps of it: `squares`, which is null where it is
-// not trained, and with Adam `means`.
-struct Source {
-  float* weights = nullptr;
-  std::int64_t size = 0;
-  float* means = nullptr;
-  float* squares = nullptr;
-  StepRule rule;           // step_size and root_correction are computed from `steps`
-  std::int64_t steps = 0;  // made before
-};
 
 // Rows of a batch. One of index and box is null.
 struct ActedRows {
@@ -48,11 +23,14 @@ struct ActedRows {
   const float* advantage = nullptr;
   const float* target = nullptr;
   const float* value = nullptr;
+  const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
+  const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
 };
 
 struct PpoSettings {
   PpoRule rule;
-  std::optional<double> max_norm;  // limit of the norm of all gradients
+  std::optional<double> max_norm;  // limit of gradients
+  ClipBy clip_by = ClipBy::kAll;
   bool normalizes = true;          // advantages, in each minibatch
   std::optional<double> target_kl;  // ends the update where a minibatch is further
 };
@@ -70,7 +48,7 @@ class PpoLearner {
              const std::vector<bool>& trained, const Head& head, std::vector<std::int32_t> nvec,
              std::int32_t num_threads);
 
-  const Network& network() const { return gradients_.network(); }
+  const Network& network() const { return steps_.network(); }
 
   // One gradient step for each minibatch of `order`, which names rows. Returns a report of each that
   // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
@@ -80,41 +58,37 @@ class PpoLearner {
                                 const PpoSettings& settings);
   // Gradient steps since it was made. An update makes one for each report, but none for the last one
   // where target_kl ended it; what threw has made those before. Thread-safe.
-  std::int64_t num_steps() const { return num_steps_; }
+  std::int64_t num_steps() const { return steps_.num_steps(); }
 
  private:
-  struct Part;
-  void ReadParams(std::span<const Source> sources);
-  void Normalize(std::span<const std::int64_t> rows, const ActedRows& acted, bool normalizes);
-  void RunPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
-               const PpoRule& rule);
-  PpoReport AddParts(std::size_t count);
-  double FindNorm(std::span<const Source> sources) const;
-  void CheckFinite(const PpoReport& report, double norm, std::size_t minibatch) const;
-  void Step(std::span<const Source> sources, std::size_t minibatch, float scale);
-
   struct Part {
-    std::int64_t first, last;
-    std::vector<float> sums;
     float loss[kNumLossSums * kColumns];
-    Gradients::Room room;
-    std::vector<float> box, shares;
+    std::vector<float> box, shares, inputs;
+    float weight = 0;  // a row's that counts
     std::vector<std::int32_t> index;
     ActedColumns acted;
   };
+  void Normalize(std::span<const std::int64_t> rows, const ActedRows& acted, bool normalizes);
+  PpoReport Compute(std::span<const Source> sources, const ActedRows& acted,
+                    std::span<const std::int64_t> rows, const PpoRule& rule);
+  void BeginPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows) const;
+  void GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
+                   const ChunkOutputs& chunk) const;
+  void AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const;
+  PpoReport AddParts(std::size_t count);
+  static void CheckLosses(const PpoReport& report, std::size_t minibatch);
+  std::size_t num_elements() const { return nvec_.empty() ? 1 : nvec_.size(); }
+  // Numbers of the head's inputs of a row.
+  std::int64_t num_inputs() const {
+    return NumHeadInputs(head_.kind) * std::int64_t{network().output_size(0)};
+  }
+  bool has_value() const { return network().num_outputs() > NumHeadInputs(head_.kind); }
 
-  const Gradients gradients_;
-  const std::vector<ParamView> views_;
+  GradientSteps steps_;
   const Head head_;
   const std::vector<std::int32_t> nvec_;
-  replay::WorkerThreads threads_;
-  Gradients::Weights weights_;
-  std::vector<std::vector<float>> gathered_;  // params that are no whole array
-  std::vector<std::vector<float>> of_sources_;  // gradients
-  std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
-  std::vector<float> advantages_;               // those of the minibatch
+  std::vector<float> advantages_;  // those of the minibatch
   std::vector<Part> parts_;
-  std::atomic<std::int64_t> num_steps_{0};
 };
 
 }  // namespace rollouts::policy

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arrays of a module as learners change them in place, and who may at a time.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rollouts/policy/gradient_steps.h"
+
+namespace rollouts {
+
+// Throws SpecError where there is not one entry for each parameter.
+std::vector<bool> CheckTrained(const policy::Program& program, const std::vector<bool>& trained);
+
+// The memory of a C-contiguous float32 array; throws SpecError of another one.
+float* MutableFloats(const pybind11::handle& array);
+
+// Views are read and written by pointer, so their sizes are checked.
+class TrainedSources {
+ public:
+  // `views`: (source, start, shape, strides) of each parameter of the program.
+  TrainedSources(const pybind11::list& views, const policy::Program& program);
+
+  const std::vector<policy::ParamView>& views() const { return views_; }
+
+  // `sources`: (weights, kept) of each array of the module; `kept` is (means, squares, steps made,
+  // settings), or None where it is not trained. Needs the GIL; the caller keeps the arrays.
+  std::vector<policy::Source> Read(const pybind11::list& sources) const;
+
+ private:
+  void Check(const std::vector<policy::Source>& sources) const;
+
+  const std::vector<policy::ParamView> views_;
+  std::vector<std::string> names_;
+};
+
+// One update at a time, without the GIL.
+class LearnerLock {
+ public:
+  // Throws ProtocolError in a forked child whose parent was in an update. Needs the GIL.
+  void Run(const std::function<void()>& update);
+
+ private:
+  void CheckFork();
+
+  std::mutex mutex_;  // held by the thread whose update it is
+  pid_t pid_ = getpid();  // the process whose threads take the mutex; guarded by the GIL
+};
+
+void BindRowLosses(pybind11::module_& module);
+
+}  // namespace rollouts

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// One gradient step of a minibatch, whatever its loss, in place on the parameters' own memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rollouts/policy/gradients.h"
+#include "rollouts/policy/optimizers.h"
+#include "rollouts/replay/worker_threads.h"
+
+namespace rollouts::policy {
+
+// The layout of an operation's parameter in an array of the module: element (i, j) is number
+// start + i * strides[0] + j * strides[1].
+struct ParamView {
+  std::int32_t source = 0;
+  std::int64_t start = 0;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;
+
+  bool is_whole(std::int64_t source_size) const;
+};
+
+// An array of the module, and what the optimiser keeps of it: `squares`, which is null where it is
+// not trained, and with Adam `means`.
+struct Source {
+  float* weights = nullptr;
+  std::int64_t size = 0;
+  float* means = nullptr;
+  float* squares = nullptr;
+  StepRule rule;           // step_size and root_correction are computed from `steps`
+  std::int64_t steps = 0;  // made before
+};
+
+// Numbers that a limit of gradients is of.
+enum class ClipBy {
+  kAll,      // the norm of all together
+  kEach,     // the norm of each array's
+  kElement,  // the absolute value of each number
+};
+
+// One caller at a time; its own threads compute. The bits are the same for any number of them.
+class GradientSteps {
+ public:
+  // A minibatch is cut into as many parts whatever the number of threads, and their sums are added
+  // in one order.
+  static constexpr std::int32_t kMostParts = 8;
+
+  GradientSteps(const Program& program, std::vector<ParamView> views,
+                const std::vector<bool>& trained, std::int32_t num_threads);
+
+  const Network& network() const { return gradients_.network(); }
+
+  // Computes the gradients of rows [0, count) with the weights of `sources`. `loss` writes those of
+  // the outputs; each part is one thread's, and Begin is called before its first rows. Returns the
+  // number of parts. Throws SpecError where a parameter is not finite.
+  using Begin = std::function<void(std::size_t part)>;
+  using PartLoss = std::function<void(std::size_t part, const ChunkOutputs& outputs)>;
+  std::size_t Compute(std::span<const Source> sources, std::int64_t count,
+                      const Gradients::Load& load, const Begin& begin, const PartLoss& loss);
+  // The norm of the gradients of all sources that are trained.
+  double FindNorm(std::span<const Source> sources) const;
+  // Throws SpecError where the norm is not finite.
+  void CheckNorm(double norm, std::size_t minibatch) const;
+  // Throws SpecError of a number, `what`, that is not finite.
+  [[noreturn]] static void Refuse(std::size_t minibatch, const std::string& what);
+  // Changes the weights by the gradients, which `max_norm` limits. `before`: steps made since the
+  // sources were read.
+  void Step(std::span<const Source> sources, std::size_t before, double norm,
+            const std::optional<double>& max_norm, ClipBy by = ClipBy::kAll);
+  // Steps since it was made. Thread-safe.
+  std::int64_t num_steps() const { return num_steps_; }
+
+ private:
+  struct Part {
+    std::int64_t first, last;
+    std::vector<float> sums;
+    Gradients::Room room;
+  };
+  void Clip(std::span<const Source> sources, double limit, ClipBy by);
+  void ReadParams(std::span<const Source> sources);
+  void AddParts(std::size_t count);
+  void UnpackParts();
+
+  const Gradients gradients_;
+  const std::vector<ParamView> views_;
+  replay::WorkerThreads threads_;
+  Gradients::Weights weights_;
+  std::vector<std::vector<float>> gathered_;  // params that are no whole array
+  std::vector<std::vector<float>> of_sources_;  // gradients
+  std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
+  std::vector<Part> parts_;
+  std::atomic<std::int64_t> num_steps_{0};
+};
+
+}  // namespace rollouts::policy

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient steps of a loss in the program itself: the mean of its first output over rows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rollouts/policy/gradient_steps.h"
+
+namespace rollouts::policy {
+
+struct RowLossReport {
+  float loss = 0;  // mean over rows
+  float norm = 0;  // all gradients together, before they were clipped
+};
+
+// As GradientSteps.
+class RowLossLearner {
+ public:
+  // Throws SpecError where the first output is not one number for each row.
+  RowLossLearner(const Program& program, std::vector<ParamView> views,
+                 const std::vector<bool>& trained, std::int32_t num_threads);
+
+  const Network& network() const { return steps_.network(); }
+  // Numbers of all outputs of a row.
+  std::int64_t num_outputs() const { return num_outputs_; }
+
+  // One gradient step of rows (count, input_size). `outputs` (count, num_outputs) gets those of the
+  // weights before. Throws SpecError, with the weights as before, where the loss, a gradient or a
+  // parameter is not finite.
+  RowLossReport Update(std::span<const Source> sources, const float* rows, std::int64_t count,
+                       const std::optional<double>& max_norm, float* outputs);
+  std::int64_t num_steps() const { return steps_.num_steps(); }
+
+ private:
+  void WriteOutputs(const ChunkOutputs& chunk, float* outputs) const;
+
+  GradientSteps steps_;
+  std::int64_t num_outputs_ = 0;
+};
+
+// Moves `to` towards `from`: (1 - share) of it stays (Polyak and Juditsky 1992).
+void MoveTowards(std::int64_t size, const float* from, float share, float* to);
+
+}  // namespace rollouts::policy

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/policy/gradient_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "rollouts/policy/kernels.h"
+#include "rollouts/support/errors.h"
+
+namespace rollouts::policy {
+namespace {
+
+std::int64_t NumParts(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / (2 * kChunkColumns), 1, GradientSteps::kMostParts);
+}
+
+// Calls `use(i, place)` for each element of a view, in its own order.
+template <typename Use>
+void ForEach(const ParamView& view, Use&& use) {
+  const std::int64_t count = std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1},
+                                             std::multiplies<>());
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t left = i, place = view.start;
+    for (std::size_t axis = view.shape.size(); axis-- > 0;) {
+      place += left % view.shape[axis] * view.strides[axis];
+      left /= view.shape[axis];
+    }
+    use(i, place);
+  }
+}
+
+// Sums squares over lanes, in one order for every machine.
+double SquaresOf(std::span<const float> gradient) {
+  double lanes[kColumns] = {}, squares = 0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    lanes[i % kColumns] += double{gradient[i]} * gradient[i];
+  }
+  for (const double lane : lanes) squares += lane;
+  return squares;
+}
+
+}  // namespace
+
+bool ParamView::is_whole(std::int64_t source_size) const {
+  std::int64_t stride = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    if (shape[axis] != 1 && strides[axis] != stride) return false;
+    stride *= shape[axis];
+  }
+  return start == 0 && stride == source_size;
+}
+
+GradientSteps::GradientSteps(const Program& program, std::vector<ParamView> views,
+                             const std::vector<bool>& trained, std::int32_t num_threads)
+    : gradients_(program, trained),
+      views_(std::move(views)),
+      threads_(std::min(num_threads, kMostParts)),
+      gathered_(views_.size()),
+      of_params_(views_.size()),
+      parts_(kMostParts) {}
+
+// The parameters as both passes read them, after each step.
+void GradientSteps::ReadParams(std::span<const Source> sources) {
+  std::vector<std::span<const float>> params;
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const Source& source = sources[views_[i].source];
+    if (views_[i].is_whole(source.size)) {
+      params.emplace_back(source.weights, static_cast<std::size_t>(source.size));
+      continue;
+    }
+    std::vector<float>& gathered = gathered_[i];
+    gathered.resize(network().program().params[i].size);
+    ForEach(views_[i], [&](std::int64_t element, std::int64_t place) {
+      gathered[element] = source.weights[place];
+    });
+    params.emplace_back(gathered);
+  }
+  gradients_.Pack(params, weights_);
+}
+
+std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t count,
+                                   const Gradients::Load& load, const Begin& begin,
+                                   const PartLoss& loss) {
+  of_sources_.resize(sources.size());
+  for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
+  ReadParams(sources);
+  const std::int64_t num_parts = NumParts(count);
+  // whole groups of columns, so that the cut is that of one thread
+  const std::int64_t groups = (count + kColumns - 1) / kColumns;
+  for (std::int64_t p = 0; p < num_parts; ++p) {
+    parts_[p].first = groups * p / num_parts * kColumns;
+    parts_[p].last = std::min(count, groups * (p + 1) / num_parts * kColumns);
+  }
+  threads_.For(num_parts, 1, [&](std::int64_t at, std::int64_t end) {
+    for (; at < end; ++at) {
+      const auto index = static_cast<std::size_t>(at);
+      Part& part = parts_[index];
+      part.sums.assign(static_cast<std::size_t>(gradients_.num_sums()), 0.0f);
+      begin(index);
+      const auto of_part = [&](const ChunkOutputs& chunk) { loss(index, chunk); };
+      gradients_.Run(weights_, part.first, part.last, load, of_part, part.room, part.sums.data());
+    }
+  });
+  AddParts(static_cast<std::size_t>(num_parts));
+  UnpackParts();
+  return static_cast<std::size_t>(num_parts);
+}
+
+// Adds the parts up in a fixed tree.
+void GradientSteps::AddParts(std::size_t count) {
+  for (std::size_t step = 1; step < count; step *= 2) {
+    for (std::size_t i = 0; i + step < count; i += 2 * step) {
+      std::vector<float>& to = parts_[i].sums;
+      const std::vector<float>& from = parts_[i + step].sums;
+      for (std::size_t k = 0; k < to.size(); ++k) to[k] += from[k];
+    }
+  }
+}
+
+// The sums into the gradients of the module's arrays.
+void GradientSteps::UnpackParts() {
+  std::vector<float*> to;
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    std::vector<float>& whole = of_sources_[views_[i].source];
+    if (views_[i].is_whole(static_cast<std::int64_t>(whole.size()))) {
+      to.push_back(whole.data());
+    } else {
+      of_params_[i].assign(network().program().params[i].size, 0.0f);
+      to.push_back(of_params_[i].data());
+    }
+  }
+  for (auto& each : of_sources_) std::fill(each.begin(), each.end(), 0.0f);
+  gradients_.Unpack(parts_[0].sums.data(), to);
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    std::vector<float>& whole = of_sources_[views_[i].source];
+    if (to[i] == whole.data()) continue;
+    ForEach(views_[i], [&](std::int64_t element, std::int64_t place) {
+      whole[place] += of_params_[i][element];
+    });
+  }
+}
+
+double GradientSteps::FindNorm(std::span<const Source> sources) const {
+  double squares = 0;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (!sources[s].squares) continue;
+    squares += SquaresOf(of_sources_[s]);
+  }
+  return std::sqrt(squares);
+}
+
+void GradientSteps::Refuse(std::size_t minibatch, const std::string& what) {
+  throw SpecError("minibatch " + std::to_string(minibatch) + " gives " + what +
+                  " that is nan or infinite: look at its rewards, advantages and observations, "
+                  "or lower the learning rate");
+}
+
+void GradientSteps::CheckNorm(double norm, std::size_t minibatch) const {
+  if (std::isfinite(norm)) return;
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const std::vector<float>& found = of_sources_[views_[i].source];
+    if (!std::all_of(found.begin(), found.end(), is_finite)) {
+      Refuse(minibatch, "a gradient of " + network().program().params[i].name);
+    }
+  }
+  Refuse(minibatch, "a norm of all gradients");
+}
+
+// Limits each array's gradients by themselves.
+void GradientSteps::Clip(std::span<const Source> sources, double limit, ClipBy by) {
+  const auto most = static_cast<float>(limit);
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (!sources[s].squares) continue;
+    const double norm = by == ClipBy::kEach ? std::sqrt(SquaresOf(of_sources_[s])) : 0;
+    const float scale = norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+    for (float& each : of_sources_[s]) {
+      each = by == ClipBy::kEach ? each * scale : std::clamp(each, -most, most);
+    }
+  }
+}
+
+void GradientSteps::Step(std::span<const Source> sources, std::size_t before, double norm,
+                         const std::optional<double>& max_norm, ClipBy by) {
+  if (max_norm && by != ClipBy::kAll) Clip(sources, *max_norm, by);
+  // as torch.nn.utils.clip_grad_norm_
+  const auto scale = static_cast<float>(max_norm && by == ClipBy::kAll ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (!sources[s].squares) continue;
+    StepRule rule = sources[s].rule;
+    const double steps = static_cast<double>(sources[s].steps) + static_cast<double>(before) + 1;
+    rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
+    rule.root_correction = static_cast<float>(std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
+    BestKernels().step(rule, scale, sources[s].size, sources[s].weights, of_sources_[s].data(),
+                       sources[s].means, sources[s].squares);
+  }
+  ++num_steps_;
+}
+
+}  // namespace rollouts::policy

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ModuleSteps`: a module's parameters and an optimiser's state, as native code changes them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.checks import whole_number
+from rollouts.errors import SpecError
+from rollouts.learner.gradient_check import check_gradients, check_hooks
+from rollouts.learner.read_module import ReadModule
+from rollouts.policies.native import NativePolicy
+from rollouts.policies.program import Param, Program
+from rollouts.support.extras import needs
+
+with needs("torch", "NativeLearner"):
+    import torch
+    from torch import Tensor
+
+Array = NDArray[Any]
+View = tuple[int, int, list[int], list[int]]
+Kept = tuple[Array | None, Array, int, dict[str, Any]]
+Source = tuple[Array, Kept | None]
+
+_KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+_SB3 = "stable_baselines3.common.sb2_compat.rmsprop_tf_like"
+
+
+class _Counting(Protocol):
+    @property
+    def num_steps(self) -> int: ...
+
+
+Native = TypeVar("Native", bound=_Counting)
+Found = TypeVar("Found")
+
+
+class ModuleSteps(ABC, Generic[Native]):
+    """Gradient steps of a module that was read, in place.
+
+    Parameters and the state of torch's Adam, AdamW or RMSprop are changed where they lie.
+    """
+
+    def __init__(
+        self, policy: NativePolicy | ReadModule, optimizer: torch.optim.Optimizer, num_threads: int
+    ) -> None:
+        """Checks what was read.
+
+        Args:
+          policy: What was read of the module.
+          optimizer: As of `NativeLearner`.
+          num_threads: Threads that share a large minibatch.
+
+        Raises:
+          SpecError: As `NativeLearner`.
+        """
+        self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
+        self._program = policy.program
+        whole_number("num_threads", num_threads, 1, 4096)
+        tensors = policy.sources.tensors()
+        self._named = {param.name: tensors[param.name] for param in policy.program.params}
+        self._shapes = {name: each.shape for name, each in self._named.items()}
+        # a tensor that the module has under several names is one
+        self._tensors = list({id(each): each for each in self._named.values()}.values())
+        self._places = {id(each): place for place, each in enumerate(self._tensors)}
+        self._check_module()
+        _rules(optimizer)
+        trained = self._find_trained()
+        check_gradients(policy, self._named, trained)
+        self._remake(trained)
+
+    @abstractmethod
+    def _make(self, trained: list[bool], views: list[View]) -> Native:
+        """Makes what trains these parameters of the program."""
+
+    def _check(self) -> None:
+        """Raises SpecError where the module is no longer the one that was read."""
+        self._check_module()
+        trained = self._find_trained()
+        if [id(each) for each in trained] != [id(each) for each in self._trained]:
+            check_gradients(self._policy, self._named, trained)
+            self._remake(trained)
+
+    def _step(self, update: Callable[[list[Source]], Found]) -> tuple[Found, int]:
+        """Returns what `update` returns, and the number of gradient steps that it made."""
+        state = {id(each): self._state(each) for each in self._trained}
+        rules = _rules(self._optimizer)
+        sources = [
+            (each.detach().numpy(), _kept(state.get(id(each)), rules.get(id(each))))
+            for each in self._tensors
+        ]
+        made_before = self._native.num_steps
+        try:
+            found = update(sources)
+        finally:
+            # also those before a minibatch that was refused
+            made = self._native.num_steps - made_before
+            for each in state.values():
+                # a tensor changes in place
+                each["step"] += made
+            # as torch's own in-place operations: autograd refuses what it saved before
+            torch.autograd.graph.increment_version(self._trained)
+        return found, made
+
+    def is_as_read(self) -> bool:
+        """Returns True while the module is what was read, in memory that native code can change."""
+        with suppress(SpecError):
+            self._check_module()
+            return True
+        return False
+
+    def _check_module(self) -> None:
+        """Native code reads and writes the module's memory by what was read."""
+        again = "make another NativePolicy and NativeLearner of it"
+        check_hooks(self._policy.sources.module, self._tensors, self._optimizer)
+        if not self._policy.agrees():
+            # perhaps what it reads besides its weights is another object now, and nothing else
+            self._policy.refresh()
+            if self._policy.program != self._program:
+                raise SpecError(f"the module has changed since it was read: {again}")
+            check_gradients(self._policy, self._named, self._find_trained())
+        now = self._policy.sources.tensors()
+        for name, tensor in self._named.items():
+            if now.get(name) is not tensor or tensor.shape != self._shapes[name]:
+                raise SpecError(f"{name} is another tensor than the one that was read: {again}")
+            if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+                raise SpecError(
+                    f"{name} is {tensor.dtype} on {tensor.device}, expected float32 on the CPU"
+                )
+            if not tensor.is_contiguous():
+                raise SpecError(
+                    f"{name} has strides {tensor.stride()}, expected a tensor that is contiguous"
+                )
+
+    def _find_trained(self) -> list[Tensor]:
+        """The tensors that the optimiser changes; those that are frozen stay."""
+        held = {id(each) for group in self._optimizer.param_groups for each in group["params"]}
+        trained = [each for each in self._tensors if id(each) in held and each.requires_grad]
+        if not trained:
+            raise SpecError(
+                "the optimiser has no parameter of the module that requires a gradient, expected "
+                "one or more"
+            )
+        return trained
+
+    def _remake(self, trained: list[Tensor]) -> None:
+        self._trained = trained
+        ids = {id(each) for each in trained}
+        params = self._program.params
+        self._native = self._make(
+            [id(self._named[param.name]) in ids for param in params],
+            [self._view(param) for param in params],
+        )
+
+    def _view(self, param: Param) -> View:
+        place = self._places[id(self._named[param.name])]
+        return place, param.start, list(param.shape), list(param.strides)
+
+    def _state(self, tensor: Tensor) -> dict[str, Any]:
+        """The optimiser's state of a parameter; made as torch makes it before the first step."""
+        state: dict[str, Any] = self._optimizer.state[tensor]
+        if state:
+            return state
+        kind = _kind_of(self._optimizer)
+        state["step"] = 0 if kind == "rmsprop_tf" else torch.tensor(0.0)
+        if kind.startswith("adam"):
+            state["exp_avg"] = torch.zeros_like(tensor)
+            state["exp_avg_sq"] = torch.zeros_like(tensor)
+        elif kind == "rmsprop":
+            state["square_avg"] = torch.zeros_like(tensor)
+        else:
+            state["square_avg"] = torch.ones_like(tensor)
+        return state
+
+
+def describe(program: Program) -> tuple[list[Any], list[tuple[str, int]]]:
+    """A program's operations and parameters as native code takes them."""
+    return (
+        [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in program.ops],
+        [(param.name, int(np.prod(param.shape))) for param in program.params],
+    )
+
+
+def _kept(state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:
+    """The part of an optimiser's state that native code changes, and its rule; None: none."""
+    if state is None or rule is None:
+        return None
+    if "exp_avg" in state:
+        arrays = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
+    else:
+        arrays = None, state["square_avg"].numpy()
+    return *arrays, int(state["step"]), rule
+
+
+def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
+    """The settings of each tensor's group, by the tensor's id.
+
+    Raises:
+      SpecError: It is another optimiser, or has settings that native code does not have.
+    """
+    kind = _kind_of(optimizer)
+    rules: dict[int, dict[str, Any]] = {}
+    for group in optimizer.param_groups:
+        for name in ("amsgrad", "maximize", "centered", "momentum", "differentiable"):
+            if group.get(name):
+                raise SpecError(f"the optimiser has {name}={group[name]}, which is not native")
+        rule: dict[str, Any] = {name: float(group[name]) for name in ("lr", "eps", "weight_decay")}
+        first, second = group.get("betas", (0.0, group.get("alpha")))
+        rule |= {"beta1": float(first), "beta2": float(second), "kind": kind}
+        if "decoupled_weight_decay" in group:
+            # torch has it as a setting of Adam's, too; AdamW sets it
+            rule["kind"] = "adamw" if group["decoupled_weight_decay"] else "adam"
+        rules |= {id(each): rule for each in group["params"]}
+    return rules
+
+
+def _kind_of(optimizer: torch.optim.Optimizer) -> str:
+    for name, kind in _KINDS.items():
+        if type(optimizer) is kind:
+            return name
+    # Stable-Baselines3's, which may not be installed
+    if type(optimizer).__qualname__ == "RMSpropTFLike" and type(optimizer).__module__ == _SB3:
+        return "rmsprop_tf"
+    raise SpecError(
+        f"the optimiser is a {type(optimizer).__name__}, expected torch.optim.Adam, AdamW or "
+        "RMSprop, or Stable-Baselines3's RMSpropTFLike"
+    )

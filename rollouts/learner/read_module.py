@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ReadModule`: a torch module and the program that computes the same for rows of numbers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+from rollouts.policies.program import parameters_of
+from rollouts.support.extras import needs
+
+with needs("torch", "NativeLearner"):
+    from torch import nn
+
+    from rollouts.policies.reading import Reading
+    from rollouts.policies.sources import Sources
+
+Array = NDArray[Any]
+
+
+class ReadModule:
+    """A module that was read, looked at again as `NativePolicy` looks at a policy's.
+
+    Attributes:
+      reading: The module and what was read of it.
+      program: What it computes.
+      sources: Its weights.
+    """
+
+    def __init__(self, module: nn.Module, row_size: int) -> None:
+        """Reads a module of rows (B, row_size).
+
+        Raises:
+          SpecError: A layer is not known to native code.
+        """
+        self.reading = Reading(module, module, row_size)
+        self.program, self.sources = self.reading.program, Sources(module)
+
+    def refresh(self) -> None:
+        """Reads the module again where what it reads has changed.
+
+        Raises:
+          SpecError: It cannot be read any more, or computes something else.
+        """
+        if not self.reading.is_as_read():
+            self.reading.read()
+            self.program, self.sources = self.reading.program, Sources(self.reading.module)
+
+    def agrees(self) -> bool:
+        """Whether the module is as it was read, and computes what was read."""
+        reading = self.reading
+        if not reading.is_as_read():
+            return False
+        if not reading.check.is_due():
+            return True
+        # `refresh` raises what was found
+        with suppress(SpecError):
+            reading.check.run(self, None)
+        return reading.is_as_read()
+
+    def evaluate_rows(self, rows: Array) -> tuple[Array, ...]:
+        """Each output (B, size) for rows (B, row_size)."""
+        arrays = parameters_of(self.program, self.sources.arrays())
+        return self.program.evaluate(arrays, rows)
+
+    def has_weights_of_module(self) -> bool:
+        """True: it has none of its own."""
+        return True

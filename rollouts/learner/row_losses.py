@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses of DQN, SAC and TD3 as modules that compute one number for each row.
+
+A module reads a row in which all that its loss needs lies one after the other, and holds the
+networks as layers. So the network, the loss and the target are one program, and its reverse pass
+gives the gradient through a critic's action, too. None has `no_grad`: what the optimiser holds is
+changed, and all else stays. `fixed` names the networks that must not be among it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+from rollouts.support.extras import needs
+
+with needs("torch", "rollouts.learner.row_losses"):
+    import torch
+    from torch import Tensor, nn
+
+Array = NDArray[Any]
+Outputs = tuple[Tensor, ...]
+
+
+class RowLoss(nn.Module):
+    """A loss of rows: `forward` returns it (B, 1), and what else is of interest of a row.
+
+    Attributes:
+      shapes: The shape of each part of a row.
+      fixed: Networks that this loss does not train.
+    """
+
+    def __init__(
+        self, shapes: Mapping[str, tuple[int, ...]], fixed: tuple[nn.Module, ...] = ()
+    ) -> None:
+        super().__init__()
+        self.shapes = dict(shapes)
+        self.fixed = fixed
+
+    @property
+    def row_size(self) -> int:
+        """The numbers of a row."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def rows(self, parts: Mapping[str, Array]) -> NDArray[np.float32]:
+        """Returns parts (B, ...) as rows (B, row_size).
+
+        Raises:
+          SpecError: A part is missing or has another size.
+        """
+        if parts.keys() != self.shapes.keys():
+            raise SpecError(f"rows have {sorted(parts)}, expected {sorted(self.shapes)}")
+        count = len(next(iter(parts.values())))
+        for name, shape in self.shapes.items():
+            if np.size(parts[name]) != count * math.prod(shape):
+                raise SpecError(
+                    f"{name} has shape {np.shape(parts[name])}, expected {(count, *shape)}"
+                )
+        flat = [
+            np.reshape(parts[name], (count, math.prod(shape)))
+            for name, shape in self.shapes.items()
+        ]
+        return np.concatenate(flat, 1, dtype=np.float32, casting="unsafe")
+
+    def parts(self, rows: Tensor) -> list[Tensor]:
+        """The parts (B, *shape) of rows, in their order."""
+        found, start = [], 0
+        for shape in self.shapes.values():
+            stop = start + math.prod(shape)
+            found.append(rows[:, start:stop].reshape(-1, *shape))
+            start = stop
+        return found
+
+
+class DqnLoss(RowLoss):
+    """DQN's loss (Mnih et al. 2015): Huber's of the chosen action's value and its target.
+
+    Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`. The discount is 0 where
+    the episode ended, and for n steps the product of theirs. Outputs are the loss and the
+    difference from the target.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        target_network: nn.Module,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        *,
+        double: bool = False,
+    ) -> None:
+        """Takes networks of obs (B, *obs_shape) to values (B, num_actions).
+
+        Args:
+          double: Whether `network` chooses the action that `target_network` values (van Hasselt et
+            al. 2016).
+        """
+        shapes = {
+            "obs": obs_shape,
+            "action": (num_actions,),
+            "reward": (1,),
+            "discount": (1,),
+            "next_obs": obs_shape,
+        }
+        super().__init__(shapes, (target_network,))
+        self.network, self.target_network, self.double_q = network, target_network, double
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss and the difference, (B, 1) each."""
+        obs, action, reward, discount, next_obs = self.parts(rows)
+        value = (self.network(obs) * action).sum(1, keepdim=True)
+        following = self.target_network(next_obs)
+        if self.double_q:
+            best = _of_first_maximum(self.network(next_obs), following)
+        else:
+            best = following.amax(1, keepdim=True)
+        off = value - (reward + discount * best)
+        near = off.clamp(-1.0, 1.0)
+        return near * off - 0.5 * near.square(), off
+
+
+class SacCriticLoss(RowLoss):
+    """SAC's loss of the critics (Haarnoja et al. 2018): half the squared errors of all of them.
+
+    Rows are `obs`, `action`, `reward`, `discount`, `next_obs`, `noise` of the next action (standard
+    normal) and `temperature`. The output beside the loss is the mean of the critics' differences
+    from the target.
+    """
+
+    def __init__(
+        self,
+        actor: nn.Module,
+        critic: nn.Module,
+        target_critic: nn.Module,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        *,
+        epsilon: float = 1e-6,
+    ) -> None:
+        """Takes the networks.
+
+        Args:
+          actor: Maps obs to the mean (B, num_actions) and log_std of what tanh is taken of.
+          critic, target_critic: Map obs and actions to a value (B, 1) each of several networks.
+          epsilon: Added to the slope of tanh in the density.
+        """
+        shapes = {
+            **_transition(obs_shape, num_actions),
+            "noise": (num_actions,),
+            "temperature": (1,),
+        }
+        super().__init__(shapes, (actor, target_critic))
+        self.actor, self.critic, self.target_critic = actor, critic, target_critic
+        self.epsilon = epsilon
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss and the difference, (B, 1) each."""
+        obs, action, reward, discount, next_obs, noise, temperature = self.parts(rows)
+        next_action, log_prob = squashed(self.actor(next_obs), noise, self.epsilon)
+        following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
+        target = reward + discount * (following - temperature * log_prob)
+        errors, off = _errors(self.critic(obs, action), target)
+        return 0.5 * errors, off
+
+
+class SacActorLoss(RowLoss):
+    """SAC's loss of the actor: the temperature times the log-density, minus the least value.
+
+    Rows are `obs`, `noise` (standard normal) and `temperature`. The output beside the loss is the
+    log-density of the action.
+    """
+
+    def __init__(
+        self,
+        actor: nn.Module,
+        critic: nn.Module,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        *,
+        epsilon: float = 1e-6,
+    ) -> None:
+        """Takes the networks as `SacCriticLoss` does."""
+        shapes = {"obs": obs_shape, "noise": (num_actions,), "temperature": (1,)}
+        super().__init__(shapes, (critic,))
+        self.actor, self.critic, self.epsilon = actor, critic, epsilon
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss and the log-density, (B, 1) each."""
+        obs, noise, temperature = self.parts(rows)
+        action, log_prob = squashed(self.actor(obs), noise, self.epsilon)
+        value = torch.cat(self.critic(obs, action), 1).amin(1, keepdim=True)
+        return temperature * log_prob - value, log_prob
+
+
+class TemperatureLoss(RowLoss):
+    """SAC's loss of the temperature's logarithm. A row is `excess`: the mean log-density of a
+    minibatch's actions plus the entropy that is aimed at."""
+
+    log_temperature: Tensor
+
+    def __init__(self, log_temperature: Tensor) -> None:
+        """Takes the logarithm, a tensor (1,) that an optimiser holds."""
+        super().__init__({"excess": (1,)})
+        self.register_buffer("log_temperature", log_temperature)
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss (B, 1)."""
+        return (rows * self.log_temperature * -1.0,)
+
+
+class Td3CriticLoss(RowLoss):
+    """TD3's loss of the critics (Fujimoto et al. 2018): the squared errors of all of them.
+
+    Rows are `obs`, `action`, `reward`, `discount`, `next_obs` and the `noise` that the next action
+    is smoothed by. Outputs are those of `SacCriticLoss`.
+    """
+
+    def __init__(
+        self,
+        target_actor: nn.Module,
+        critic: nn.Module,
+        target_critic: nn.Module,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+    ) -> None:
+        """Takes the networks; the actor maps obs to actions (B, num_actions) within -1 and 1."""
+        shapes = {**_transition(obs_shape, num_actions), "noise": (num_actions,)}
+        super().__init__(shapes, (target_actor, target_critic))
+        self.target_actor, self.critic, self.target_critic = target_actor, critic, target_critic
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss and the difference, (B, 1) each."""
+        obs, action, reward, discount, next_obs, noise = self.parts(rows)
+        next_action = (self.target_actor(next_obs) + noise).clamp(-1.0, 1.0)
+        following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
+        return _errors(self.critic(obs, action), reward + discount * following)
+
+
+class Td3ActorLoss(RowLoss):
+    """TD3's loss of the actor: minus the first critic's value of its action. A row is `obs`."""
+
+    def __init__(self, actor: nn.Module, critic: nn.Module, obs_shape: tuple[int, ...]) -> None:
+        """Takes the networks; of the critic's values the first counts."""
+        super().__init__({"obs": obs_shape}, (critic,))
+        self.actor, self.critic = actor, critic
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss (B, 1)."""
+        (obs,) = self.parts(rows)
+        return (self.critic(obs, self.actor(obs))[0] * -1.0,)
+
+
+def squashed(normal: Outputs, noise: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Returns tanh of mean + std * noise and its log-density (B, 1), of a mean and a log_std."""
+    mean, log_std = normal
+    number = mean + log_std.exp() * noise
+    # the slope of tanh, exact also where 1 - tanh(x)**2 would be rounding
+    small = (number.abs() * -2.0).exp()
+    slope = 4.0 * small / (1.0 + small).square()
+    density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+    log_prob = (density - (slope + epsilon).log()).sum(1, keepdim=True)
+    return number.tanh(), log_prob
+
+
+def _transition(obs_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "obs": obs_shape,
+        "action": (num_actions,),
+        "reward": (1,),
+        "discount": (1,),
+        "next_obs": obs_shape,
+    }
+
+
+def _errors(values: tuple[Tensor, ...], target: Tensor) -> Outputs:
+    """The sum of the squared differences from the target, and their mean."""
+    offs = torch.cat(values, 1) - target
+    return offs.square().sum(1, keepdim=True), offs.mean(1, keepdim=True)
+
+
+def _of_first_maximum(keys: Tensor, values: Tensor) -> Tensor:
+    """The value at the place of the first largest key of each row."""
+    best, found = keys[:, :1], values[:, :1]
+    for place in range(1, keys.shape[1]):
+        key = keys[:, place : place + 1]
+        found = torch.where(key > best, values[:, place : place + 1], found)
+        best = torch.maximum(best, key)
+    return found

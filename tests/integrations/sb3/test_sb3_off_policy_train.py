@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train` of off-policy algorithms in native code: Stable-Baselines3's steps, to rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
+
+import torch
+from rollouts.integrations.sb3 import (
+    RolloutsDDPG,
+    RolloutsDQN,
+    RolloutsSAC,
+    RolloutsTD3,
+    RolloutsVecEnv,
+)
+from stable_baselines3 import DDPG, DQN, SAC, TD3
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import nn
+
+from rollouts.errors import SpecError
+
+ALGORITHMS: dict[str, Any] = {
+    "dqn": (RolloutsDQN, DQN),
+    "sac": (RolloutsSAC, SAC),
+    "td3": (RolloutsTD3, TD3),
+    "ddpg": (RolloutsDDPG, DDPG),
+}
+ENVS = dict.fromkeys(ALGORITHMS, "Pendulum-v1") | {"dqn": "CartPole-v1"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    """Small products are fastest on one thread, whatever else the machine does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def model_of(kind: str, engine: str = "auto", **how: Any) -> Any:
+    env = RolloutsVecEnv(how.pop("env_id", ENVS[kind]), 4, seed=3, num_threads=1)
+    how = {"learning_starts": 32, "batch_size": 40, "buffer_size": 1000, **how}
+    how.setdefault("policy_kwargs", {"net_arch": [24, 24]})
+    algorithm = ALGORITHMS[kind][0]
+    return algorithm("MlpPolicy", env, train_engine=engine, seed=7, device="cpu", **how)
+
+
+def close(*models: Any) -> None:
+    for model in models:
+        model.get_env().close()
+
+
+class Logs(BaseCallback):
+    """Keeps what each update logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def _on_step(self) -> bool:
+        values = self.model.logger.name_to_value
+        self.rows.append({name: v for name, v in values.items() if name.startswith("train/")})
+        return True
+
+
+def updated(kind: str, engine: str, num_updates: int = 8, **how: Any) -> tuple[Any, Any]:
+    """A model and its logs after updates on a replay of random actions, the same for each engine:
+    actions that rounding decides would make other rows."""
+    per_update = how.pop("per_update", 1)
+    model = model_of(kind, "torch", **how)
+    model.learning_starts = 10**6
+    model.learn(200)
+    model.train_engine = engine
+    rows = []
+    for _ in range(num_updates):
+        model.train(per_update, model.batch_size)
+        found = model.logger.name_to_value.items()
+        rows.append({name: value for name, value in found if name.startswith("train/")})
+        model.logger.name_to_value.clear()
+        if kind == "dqn":
+            model._on_step()
+    assert model.learner_engine == engine, model.why_not_native_learner
+    close(model)
+    return model, rows
+
+
+def assert_same(one: Any, other: Any, most: float = 1e-5) -> None:
+    (native, ours), (plain, theirs) = one, other
+    assert native._n_updates == plain._n_updates
+    for (name, mine), its in zip(
+        native.policy.named_parameters(), plain.policy.parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine, its, rtol=0, atol=most, msg=name)
+    for mine, its in zip(ours, theirs, strict=True):
+        assert mine.keys() == its.keys()
+        for name, value in its.items():
+            assert mine[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+    if getattr(plain, "log_ent_coef", None) is not None:
+        torch.testing.assert_close(native.log_ent_coef, plain.log_ent_coef, rtol=0, atol=most)
+
+
+DQN_CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "norm": {"max_grad_norm": 0.05, "policy_kwargs": {"activation_fn": nn.Tanh}},
+    "several": {"per_update": 3, "learning_rate": lambda left: 1e-3 * left},
+    "steps": {"n_steps": 3},
+    "target": {"target_update_interval": 8, "tau": 0.3},
+    "optimiser": {"policy_kwargs": {"optimizer_class": torch.optim.RMSprop}},
+}
+SAC_CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "several": {"per_update": 4, "target_update_interval": 2, "tau": 0.05},
+    "fixed": {"ent_coef": 0.1},
+    "begun": {"ent_coef": "auto_0.3", "target_entropy": -2.0},
+    "steps": {"n_steps": 3},
+    "critics": {"policy_kwargs": {"n_critics": 3, "net_arch": {"pi": [16], "qf": [20, 20]}}},
+    "shared": {"policy_kwargs": {"share_features_extractor": True, "net_arch": [16]}},
+    "schedule": {"learning_rate": lambda left: 1e-3 * left},
+}
+TD3_CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "several": {"per_update": 5, "policy_delay": 3, "tau": 0.05},
+    "noise": {"target_policy_noise": 0.6, "target_noise_clip": 0.2, "n_steps": 3},
+    "critics": {"policy_kwargs": {"n_critics": 1, "net_arch": {"pi": [16], "qf": [20, 20]}}},
+    "shared": {"policy_kwargs": {"share_features_extractor": True, "net_arch": [16]}},
+}
+CASES = [("dqn", name, how) for name, how in DQN_CASES.items()]
+CASES += [("sac", name, how) for name, how in SAC_CASES.items()]
+CASES += [("td3", name, how) for name, how in TD3_CASES.items()] + [("ddpg", "plain", {})]
+
+
+@pytest.mark.parametrize(("kind", "name", "how"), CASES, ids=[f"{k}-{n}" for k, n, _ in CASES])
+def test_steps_and_logs_are_those_of_torch(kind: str, name: str, how: dict[str, Any]) -> None:
+    assert_same(*(updated(kind, engine, **how) for engine in ("native", "torch")))
+
+
+def test_learn_trains_natively_and_draws_as_often_as_torch() -> None:
+    for kind in ALGORITHMS:
+        states = []
+        for engine in ("auto", "torch"):
+            model = model_of(kind, engine)
+            model.learn(80, callback=Logs())
+            states.append((torch.get_rng_state(), np.random.get_state()[1]))  # noqa: NPY002
+            wanted = "native" if engine == "auto" else "torch"
+            assert model.learner_engine == wanted, model.why_not_native_learner
+            assert model._n_updates > 0
+            close(model)
+        assert torch.equal(states[0][0], states[1][0])
+        assert np.array_equal(states[0][1], states[1][1])
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_training_changes_sides_in_the_middle(kind: str) -> None:
+    models = []
+    for engine in ("native", "torch"):
+        model, _ = updated(kind, engine, 3)
+        for then in ("torch", "native"):
+            model.train_engine = then
+            model.train(2, 40)
+        models.append(model)
+    for mine, its in zip(models[0].policy.parameters(), models[1].policy.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_saved_training_goes_on_in_native_code(kind: str, tmp_path: Any) -> None:
+    model, _ = updated(kind, "native", 3)
+    model.save(tmp_path / "model.zip")
+    ours, stock = ALGORITHMS[kind]
+    loaded = [each.load(tmp_path / "model.zip", device="cpu") for each in (ours, stock)]
+    for each in loaded:
+        each.replay_buffer = model.replay_buffer
+        each._logger = model.logger
+        np.random.seed(1)  # noqa: NPY002 the replay's own draw
+        torch.manual_seed(1)
+        each.train(3, 40)
+    assert loaded[0].learner_engine == "native"
+    assert_same((loaded[0], []), (loaded[1], []))
+
+
+class Encoder(BaseFeaturesExtractor):
+    """Layers before the networks."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 8)
+        self.layer = nn.Linear(space.shape[0], 8)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.layer(obs).relu()
+
+
+class Blocked(Encoder):
+    """An encoder that is not trained."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return super().forward(obs)
+
+
+class Normalizing(Encoder):
+    """An encoder that counts what it sees."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.layer = nn.Sequential(self.layer, nn.BatchNorm1d(8))
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_an_encoder_of_each_network_is_trained(kind: str) -> None:
+    how = {"policy_kwargs": {"features_extractor_class": Encoder, "net_arch": [16]}}
+    assert_same(*(updated(kind, engine, 4, **how) for engine in ("native", "torch")))
+
+
+def extractor(kind: Any, **how: Any) -> dict[str, Any]:
+    return {"policy_kwargs": {"features_extractor_class": kind, "net_arch": [16], **how}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "match"),
+    [
+        ("dqn", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        ("sac", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        ("sac", {"use_sde": True}, "use_sde"),
+        ("td3", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        ("td3", extractor(Blocked), "autograd's gradient"),
+        ("dqn", {"env_id": "Taxi-v3"}, "expected Box"),
+        ("dqn", extractor(Blocked), "autograd's gradient"),
+        ("sac", extractor(Blocked), "autograd's gradient"),
+        ("td3", extractor(Encoder, share_features_extractor=True), "autograd's gradient"),
+        ("dqn", extractor(Normalizing), "normalises batches"),
+        ("sac", extractor(Encoder, share_features_extractor=True), "takes as given"),
+    ],
+)
+def test_what_native_code_does_not_train_stays_with_torch(
+    kind: str, how: dict[str, Any], match: str
+) -> None:
+    model = model_of(kind, **how)
+    model.learn(48)
+    assert model.learner_engine == "torch" and match in model.why_not_native_learner
+    model.train_engine = "native"
+    with pytest.raises(SpecError, match=f"train_engine='native' is not possible: .*{match}"):
+        model.train(1, 8)
+    close(model)
+
+
+def with_hook(model: Any) -> None:
+    layer = model.q_net if isinstance(model, DQN) else model.critic
+    layer.register_full_backward_hook(lambda *given: None)
+
+
+def with_gradient_hook(model: Any) -> None:
+    layer = model.q_net if isinstance(model, DQN) else model.actor
+    next(layer.parameters()).register_hook(lambda grad: grad)
+
+
+def with_forward_hook(model: Any) -> None:
+    layer = model.q_net if isinstance(model, DQN) else model.critic_target
+    layer.register_forward_hook(lambda *given: None)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("change", [with_hook, with_gradient_hook, with_forward_hook])
+def test_a_hook_that_comes_later_stays_with_torch(kind: str, change: Any) -> None:
+    model, _ = updated(kind, "native", 1)
+    change(model)
+    model.train_engine = "auto"
+    model.train(1, 8)
+    assert model.learner_engine == "torch" and "hooks" in model.why_not_native_learner
+
+
+def test_an_actor_with_a_density_of_its_own_stays_with_torch() -> None:
+    model, _ = updated("sac", "native", 1)
+    own = model.actor.action_log_prob
+    model.actor.action_log_prob = lambda obs: own(obs)
+    model.train_engine = "auto"
+    model.train(1, 8)
+    assert "its own action_log_prob" in model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_another_base_s_train_is_called(kind: str) -> None:
+    calls = []
+    ours, stock = ALGORITHMS[kind]
+
+    class Mine(stock):  # type: ignore[misc, valid-type]
+        def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+            calls.append(gradient_steps)
+            super().train(gradient_steps, batch_size)
+
+    class Both(ours, Mine):  # type: ignore[misc, valid-type]
+        pass
+
+    env = RolloutsVecEnv(ENVS[kind], 4, seed=3)
+    model = Both("MlpPolicy", env, learning_starts=8, batch_size=8, device="cpu").learn(24)
+    assert calls and "own train" in model.why_not_native_learner
+    close(model)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_parameters_that_are_frozen_stay(kind: str) -> None:
+    model, _ = updated(kind, "native", 1)
+    net = model.q_net if kind == "dqn" else model.critic
+    frozen = next(net.parameters())
+    frozen.requires_grad_(False)
+    before = frozen.clone()
+    model.train(2, 40)
+    assert model.learner_engine == "native" and torch.equal(frozen, before)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_rewards_that_are_not_finite_are_refused_before_a_weight_is_written(kind: str) -> None:
+    model, _ = updated(kind, "native", 1)
+    before = [each.detach().clone() for each in model.policy.parameters()]
+    model.replay_buffer.rewards[:] = np.nan
+    with pytest.raises(SpecError, match="gives a loss that is nan"):
+        model.train(1, 40)
+    assert all(map(torch.equal, before, model.policy.parameters()))
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_the_default_batch_is_the_algorithm_s_own(kind: str) -> None:
+    model, _ = updated(kind, "native", 1)
+    sizes, sample = [], model.replay_buffer.sample
+
+    def noted(batch_size: int, env: Any = None) -> Any:
+        sizes.append(batch_size)
+        return sample(batch_size, env=env)
+
+    model.replay_buffer.sample = noted
+    for engine in ("native", "torch"):
+        model.train_engine = engine
+        model.train(1)
+    assert sizes[0] == sizes[1]

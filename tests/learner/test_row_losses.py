@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DQN's, SAC's and TD3's gradient steps in native code, beside the same ones in torch."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rollouts import _native
+from rollouts.errors import SpecError
+from rollouts.learner.loss_learner import LossLearner, TargetNetwork
+from rollouts.learner.row_losses import (
+    DqnLoss,
+    RowLoss,
+    SacActorLoss,
+    SacCriticLoss,
+    Td3ActorLoss,
+    Td3CriticLoss,
+    TemperatureLoss,
+)
+
+OBS, ACTIONS, ROWS = 5, 3, 37
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    """Small products are fastest on one thread, whatever else the machine does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def layers(*sizes: int) -> nn.Sequential:
+    pairs = list(itertools.pairwise(sizes))
+    parts = [part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*parts[:-1])
+
+
+class Actor(nn.Module):
+    """Mean and log_std of each action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.mean = layers(OBS, 24, 24), nn.Linear(24, ACTIONS)
+        self.log_std = nn.Linear(24, ACTIONS)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.trunk(obs).relu()
+        return self.mean(features), self.log_std(features).clamp(-20, 2)
+
+
+class Direct(nn.Module):
+    """An action within -1 and 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = layers(OBS, 24, ACTIONS)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.layers(obs).tanh()
+
+
+class Twins(nn.Module):
+    """Two critics of an observation and an action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = layers(OBS + ACTIONS, 24, 1), layers(OBS + ACTIONS, 24, 1)
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        both = torch.cat([obs, action], 1)
+        return self.one(both), self.two(both)
+
+
+def values() -> nn.Sequential:
+    return layers(OBS, 24, ACTIONS)
+
+
+def batch(loss: RowLoss, seed: int, rows: int = ROWS) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    found = {
+        name: random.normal(size=(rows, *shape)).astype(np.float32)
+        for name, shape in loss.shapes.items()
+    }
+    if "discount" in found:
+        found["discount"] = (0.97 * (random.random((rows, 1)) < 0.8)).astype(np.float32)
+    if "temperature" in found:
+        found["temperature"] = np.full((rows, 1), 0.2, np.float32)
+    if isinstance(loss, DqnLoss):
+        found["action"] = np.eye(ACTIONS, dtype=np.float32)[random.integers(ACTIONS, size=rows)]
+        found["reward"] *= 2
+    return found
+
+
+def as_tensors(parts: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(each).double() for name, each in parts.items()}
+
+
+def dqn_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        following = loss.target_network(rows["next_obs"])
+        chooser = loss.network(rows["next_obs"]) if loss.double_q else following
+        best = following.gather(1, chooser.argmax(1, keepdim=True))
+        target = rows["reward"] + rows["discount"] * best
+    index = rows["action"].argmax(1, keepdim=True)
+    return nn.functional.smooth_l1_loss(loss.network(rows["obs"]).gather(1, index), target)
+
+
+def drawn(actor: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    mean, log_std = actor(obs)
+    normal: Any = torch.distributions.Normal(mean, log_std.exp())
+    number = mean + log_std.exp() * noise
+    density = normal.log_prob(number) - (1 - number.tanh() ** 2 + 1e-6).log()
+    return number.tanh(), density.sum(1, keepdim=True)
+
+
+def sac_critic_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        action, log_prob = drawn(loss.actor, rows["next_obs"], rows["noise"])
+        following = torch.cat(loss.target_critic(rows["next_obs"], action), 1).min(1, True)[0]
+        following = following - rows["temperature"] * log_prob
+        target = rows["reward"] + rows["discount"] * following
+    found = loss.critic(rows["obs"], rows["action"])
+    return 0.5 * sum(nn.functional.mse_loss(each, target) for each in found)  # type: ignore[return-value]
+
+
+def sac_actor_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    action, log_prob = drawn(loss.actor, rows["obs"], rows["noise"])
+    least = torch.cat(loss.critic(rows["obs"], action), 1).min(1, True)[0]
+    return (rows["temperature"] * log_prob - least).mean()
+
+
+def td3_critic_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        action = (loss.target_actor(rows["next_obs"]) + rows["noise"]).clamp(-1, 1)
+        following = torch.cat(loss.target_critic(rows["next_obs"], action), 1).min(1, True)[0]
+        target = rows["reward"] + rows["discount"] * following
+    found = loss.critic(rows["obs"], rows["action"])
+    return sum(nn.functional.mse_loss(each, target) for each in found)  # type: ignore[return-value]
+
+
+def td3_actor_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    return -loss.critic(rows["obs"], loss.actor(rows["obs"]))[0].mean()
+
+
+def make(kind: str) -> tuple[RowLoss, nn.Module, Any]:
+    """A loss, the network that it trains, and the same loss in torch."""
+    torch.manual_seed(3)
+    if kind.startswith("dqn"):
+        net = values()
+        return (
+            DqnLoss(net, values(), (OBS,), ACTIONS, double=kind == "dqn-double"),
+            net,
+            dqn_in_torch,
+        )
+    twins = Twins()
+    if kind == "sac-critic":
+        loss: RowLoss = SacCriticLoss(Actor(), twins, Twins(), (OBS,), ACTIONS)
+        return loss, twins, sac_critic_in_torch
+    if kind == "sac-actor":
+        actor: nn.Module = Actor()
+        return SacActorLoss(actor, twins, (OBS,), ACTIONS), actor, sac_actor_in_torch
+    if kind == "td3-critic":
+        return Td3CriticLoss(Direct(), twins, Twins(), (OBS,), ACTIONS), twins, td3_critic_in_torch
+    actor = Direct()
+    return Td3ActorLoss(actor, twins, (OBS,)), actor, td3_actor_in_torch
+
+
+KINDS = ["dqn", "dqn-double", "sac-critic", "sac-actor", "td3-critic", "td3-actor"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_autograd_in_float64(kind: str) -> None:
+    """Adam's mean after its first step is the gradient times 1 - beta1."""
+    loss, net, in_torch = make(kind)
+    rows = batch(loss, 5)
+    exact = copy.deepcopy(loss).double()
+    held = [
+        name for name, each in loss.named_parameters() if any(each is p for p in net.parameters())
+    ]
+    total = in_torch(exact, as_tensors(rows))
+    grads = torch.autograd.grad(total, [exact.get_parameter(name) for name in held])
+    optimizer = torch.optim.Adam(net.parameters(), betas=(0.5, 0.999))
+    found = LossLearner(loss, optimizer).update(rows)
+    assert found.loss == pytest.approx(total.item(), rel=1e-5)
+    largest = max(each.abs().max().item() for each in grads)
+    norm = torch.cat([each.flatten() for each in grads]).norm().item()
+    assert found.grad_norm == pytest.approx(norm, rel=1e-5)
+    for name, expected in zip(held, grads, strict=True):
+        ours = optimizer.state[loss.get_parameter(name)]["exp_avg"].double() / 0.5
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5 * largest, msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_steps_with_a_limit_end_where_those_of_torch_end(kind: str) -> None:
+    loss, net, in_torch = make(kind)
+    exact = copy.deepcopy(loss).double()
+    names = {id(each): name for name, each in loss.named_parameters()}
+    theirs = [exact.get_parameter(names[id(each)]) for each in net.parameters()]
+    before = {n: each.clone() for n, each in loss.named_parameters()}
+    learner = LossLearner(loss, torch.optim.Adam(net.parameters(), lr=1e-3))
+    optimizer = torch.optim.Adam(theirs, lr=1e-3)
+    for seed in range(40):
+        rows = batch(loss, seed)
+        learner.update(rows, max_grad_norm=0.5)
+        optimizer.zero_grad()
+        in_torch(exact, as_tensors(rows)).backward()
+        nn.utils.clip_grad_norm_(theirs, 0.5)
+        optimizer.step()
+    for mine, its in zip(net.parameters(), theirs, strict=True):
+        torch.testing.assert_close(mine.double(), its, rtol=0, atol=2e-5)
+    trained = {id(each) for each in net.parameters()}
+    for name, each in loss.named_parameters():
+        assert torch.equal(each, before[name]) != (id(each) in trained), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bits_do_not_depend_on_the_number_of_threads(kind: str) -> None:
+    ends = []
+    for num_threads in (1, 2, 4):
+        loss, net, _ = make(kind)
+        learner = LossLearner(loss, torch.optim.Adam(net.parameters()), num_threads)
+        for seed in range(3):
+            learner.update(batch(loss, seed, rows=1000))
+        ends.append([each.detach().clone() for each in net.parameters()])
+    for end in ends[1:]:
+        assert all(map(torch.equal, ends[0], end))
+
+
+def test_of_equal_values_double_dqn_takes_the_first() -> None:
+    loss, net, in_torch = make("dqn-double")
+    for each in net.parameters():
+        each.data.zero_()
+    rows = batch(loss, 1)
+    expected = in_torch(copy.deepcopy(loss).double(), as_tensors(rows)).item()
+    assert LossLearner(loss, torch.optim.Adam(net.parameters())).update(rows).loss == pytest.approx(
+        expected, rel=1e-6
+    )
+
+
+def test_outputs_are_the_differences_from_the_target() -> None:
+    loss, net, _ = make("dqn")
+    rows = batch(loss, 1)
+    with torch.no_grad():
+        _, off = loss(torch.from_numpy(loss.rows(rows)))
+    found = LossLearner(loss, torch.optim.Adam(net.parameters())).update(rows)
+    np.testing.assert_allclose(found.outputs[:, 1:], off.numpy(), rtol=1e-5, atol=1e-6)
+    assert found.loss == pytest.approx(found.outputs[:, 0].mean(), rel=1e-6)
+
+
+def test_an_optimiser_of_a_target_is_refused() -> None:
+    loss, net, _ = make("sac-critic")
+    held = [*net.parameters(), *loss.actor.parameters()]  # type: ignore[union-attr]
+    with pytest.raises(SpecError, match="a network that this loss takes as given"):
+        LossLearner(loss, torch.optim.Adam(held))
+
+
+class Detached(Twins):
+    """Critics whose gradient ends before the action."""
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(obs, action.detach())
+
+
+def test_a_critic_that_detaches_the_action_is_refused() -> None:
+    actor = Actor()
+    loss = SacActorLoss(actor, Detached(), (OBS,), ACTIONS)
+    with pytest.raises(SpecError, match=r"autograd's gradient of .* is another"):
+        LossLearner(loss, torch.optim.Adam(actor.parameters()))
+
+
+def test_a_step_that_is_not_finite_changes_nothing() -> None:
+    loss, net, _ = make("sac-critic")
+    optimizer = torch.optim.Adam(net.parameters())
+    learner = LossLearner(loss, optimizer)
+    learner.update(batch(loss, 1))
+    before = [each.detach().clone() for each in net.parameters()]
+    rows = batch(loss, 2)
+    rows["reward"][4] = np.nan
+    with pytest.raises(SpecError, match="gives a loss that is nan"):
+        learner.update(rows)
+    assert all(map(torch.equal, before, net.parameters()))
+    assert all(optimizer.state[each]["step"] == 1 for each in net.parameters())
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    loss, net, _ = make("dqn")
+    learner = LossLearner(loss, torch.optim.Adam(net.parameters()))
+    rows = batch(loss, 1)
+    with pytest.raises(SpecError, match=r"reward has shape \(3, 1\), expected \(37, 1\)"):
+        learner.update({**rows, "reward": rows["reward"][:3]})
+    with pytest.raises(SpecError, match=r"rows have .* expected .*reward"):
+        learner.update({name: each for name, each in rows.items() if name != "reward"})
+    with pytest.raises(SpecError, match="at least 1"):
+        learner.update({name: each[:0] for name, each in rows.items()})
+
+
+def test_the_temperature_moves_as_in_torch() -> None:
+    log_temperature = torch.zeros(1).requires_grad_(True)
+    plain = torch.zeros(1).requires_grad_(True)
+    optimizer = torch.optim.Adam([log_temperature], lr=3e-2)
+    other = torch.optim.Adam([plain], lr=3e-2)
+    learner = LossLearner(TemperatureLoss(log_temperature), optimizer)
+    for excess in (1.5, 0.3, -2.0):
+        found = learner.update({"excess": np.array([[excess]])})
+        other.zero_grad()
+        loss = -(plain * torch.tensor([excess])).mean()
+        assert found.loss == pytest.approx(loss.item(), abs=1e-6)
+        loss.backward()
+        other.step()
+    torch.testing.assert_close(log_temperature, plain, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.005, 1.0])
+def test_a_target_moves_as_in_torch(share: float) -> None:
+    net, target = Twins(), Twins()
+    expected = [
+        each.detach() * (1 - share) + share * new.detach()
+        for each, new in zip(target.parameters(), net.parameters(), strict=True)
+    ]
+    TargetNetwork(net, target).move(share)
+    for mine, its in zip(target.parameters(), expected, strict=True):
+        torch.testing.assert_close(mine.detach(), its, rtol=0, atol=1e-7)
+        assert mine._version > 0
+
+
+def test_a_target_of_other_layers_is_refused() -> None:
+    with pytest.raises(SpecError, match="other parameters"):
+        TargetNetwork(Twins(), Direct())
+
+
+def test_arrays_of_another_size_are_refused_by_native_code() -> None:
+    two, three = np.zeros(2, np.float32), np.zeros(3, np.float32)
+    with pytest.raises(SpecError, match="another size"):
+        _native.move_towards([two], [three], 0.5)
+    with pytest.raises(SpecError, match="one target for each"):
+        _native.move_towards([two], [], 0.5)
+
+
+class Encoded(Twins):
+    """Critics of an encoding that gets no gradient from them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(OBS, OBS)
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            obs = self.encoder(obs)
+        return super().forward(obs, action)
+
+
+def test_what_the_optimiser_does_not_hold_may_be_without_gradients() -> None:
+    torch.manual_seed(3)
+    actor, critic = Direct(), Encoded()
+    loss = Td3ActorLoss(actor, critic, (OBS,))
+    exact = copy.deepcopy(loss).double()
+    rows = batch(loss, 1)
+    optimizer = torch.optim.Adam(actor.parameters(), betas=(0.5, 0.999))
+    LossLearner(loss, optimizer).update(rows)
+    td3_actor_in_torch(exact, as_tensors(rows)).backward()
+    for mine, its in zip(actor.parameters(), exact.actor.parameters(), strict=True):
+        assert its.grad is not None
+        ours = optimizer.state[mine]["exp_avg"].double() / 0.5
+        torch.testing.assert_close(ours, its.grad, rtol=0, atol=1e-6)
+    held = [*critic.parameters()]
+    twins = Td3CriticLoss(Direct(), critic, Encoded(), (OBS,), ACTIONS)
+    with pytest.raises(SpecError, match=r"autograd's gradient of critic\.encoder"):
+        LossLearner(twins, torch.optim.Adam(held))

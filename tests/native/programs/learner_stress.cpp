@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient steps of random networks by several threads under a sanitizer. Their weights are those of
+// one thread, bit for bit.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rollouts/policy/ppo_learner.h"
+
+namespace rollouts::policy {
+namespace {
+
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      std::fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition);    \
+      std::exit(1);                                                                 \
+    }                                                                               \
+  } while (false)
+
+using Random = std::mt19937;
+
+std::int32_t Between(Random& random, std::int32_t low, std::int32_t high) {
+  return std::uniform_int_distribution<std::int32_t>(low, high)(random);
+}
+
+std::vector<float> Normals(Random& random, std::size_t count, float scale = 1) {
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> found(count);
+  for (float& each : found) each = normal(random);
+  return found;
+}
+
+// Parameters of a module, as an optimiser has them.
+struct Module {
+  Program program;
+  std::vector<ParamView> views;
+  std::vector<std::vector<float>> weights, means, squares;
+
+  std::int32_t AddParam(Random& random, std::int32_t rows, std::int32_t columns) {
+    const auto size = static_cast<std::size_t>(rows) * columns;
+    weights.push_back(Normals(random, size, 0.3f));
+    means.emplace_back(size);
+    squares.emplace_back(size);
+    program.params.push_back({"param" + std::to_string(views.size()), std::int64_t(size)});
+    views.push_back({.source = static_cast<std::int32_t>(views.size()),
+                     .start = 0,
+                     .shape = {rows, columns},
+                     .strides = {columns, 1}});
+    return static_cast<std::int32_t>(views.size()) - 1;
+  }
+
+  // Register of a layer on `input`.
+  std::int32_t AddLinear(Random& random, std::int32_t input, std::int32_t inputs,
+                         std::int32_t size) {
+    const std::int32_t matrix = AddParam(random, size, inputs), bias = AddParam(random, size, 1);
+    return AddOp(OpKind::kLinear, {input}, size, {matrix, bias});
+  }
+
+  std::int32_t AddOp(OpKind kind, std::vector<std::int32_t> inputs, std::int32_t size,
+                     std::vector<std::int32_t> params = {}, std::vector<float> numbers = {}) {
+    program.ops.push_back({kind, std::move(inputs), std::move(params), std::move(numbers), size});
+    return static_cast<std::int32_t>(program.ops.size());
+  }
+
+  std::vector<Source> Sources(std::int64_t steps, OptimizerKind kind) {
+    std::vector<Source> found;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      found.push_back({.weights = weights[i].data(),
+                       .size = static_cast<std::int64_t>(weights[i].size()),
+                       .means = means[i].data(),
+                       .squares = squares[i].data(),
+                       .rule = {.kind = kind, .lr = 1e-3f},
+                       .steps = steps});
+    }
+    return found;
+  }
+};
+
+// A trunk that policy and value share; a head of `actions` logits, or of means and deviations.
+Module MakeModule(Random& random, std::int32_t obs_size, std::int32_t actions, bool is_box) {
+  Module module;
+  module.program.obs_size = obs_size;
+  std::int32_t features = 0, size = obs_size;
+  const OpKind activations[] = {OpKind::kTanh, OpKind::kRelu, OpKind::kSilu, OpKind::kGelu};
+  for (std::int32_t layer = Between(random, 0, 3); layer > 0; --layer) {
+    const std::int32_t next = Between(random, 1, 70);
+    features = module.AddLinear(random, features, size, next);
+    if (Between(random, 0, 2) == 0) {
+      const std::int32_t gamma = module.AddParam(random, next, 1);
+      const std::int32_t beta = module.AddParam(random, next, 1);
+      features = module.AddOp(OpKind::kLayerNorm, {features}, next, {gamma, beta}, {1e-5f});
+    }
+    features = module.AddOp(activations[Between(random, 0, 3)], {features}, next);
+    size = next;
+  }
+  module.program.outputs.push_back(module.AddLinear(random, features, size, actions));
+  if (is_box) {
+    const std::int32_t deviation = module.AddParam(random, actions, 1);
+    module.program.outputs.push_back(module.AddOp(OpKind::kConstant, {}, actions, {deviation}));
+  }
+  module.program.outputs.push_back(module.AddLinear(random, features, size, 1));
+  return module;
+}
+
+struct Batch {
+  std::vector<float> obs, box, log_prob, advantage, target, value;
+  std::vector<std::int64_t> index, order;
+
+  Batch(Random& random, std::int64_t count, std::int32_t obs_size, std::int32_t actions)
+      : obs(Normals(random, count * obs_size)),
+        box(Normals(random, count * actions)),
+        log_prob(count, -1.0f),
+        advantage(Normals(random, count)),
+        target(Normals(random, count)),
+        value(Normals(random, count)) {
+    for (std::int64_t i = 0; i < count; ++i) index.push_back(Between(random, 0, actions - 1));
+    // two epochs
+    order.resize(2 * count);
+    std::iota(order.begin(), order.begin() + count, 0);
+    std::iota(order.begin() + count, order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+  }
+
+  ActedRows Rows(bool is_box) const {
+    return {.count = static_cast<std::int64_t>(log_prob.size()),
+            .obs = obs.data(),
+            .index = is_box ? nullptr : index.data(),
+            .box = is_box ? box.data() : nullptr,
+            .log_prob = log_prob.data(),
+            .advantage = advantage.data(),
+            .target = target.data(),
+            .value = value.data()};
+  }
+};
+
+// Weights after updates of one network, by so many threads.
+std::vector<std::vector<float>> Train(unsigned seed, std::int32_t num_threads) {
+  Random random(seed);
+  const std::int32_t obs_size = Between(random, 1, 30), actions = Between(random, 2, 20);
+  const bool is_box = Between(random, 0, 1) == 1;
+  Module module = MakeModule(random, obs_size, actions, is_box);
+  const Head head{.kind = is_box ? HeadKind::kGaussian : HeadKind::kCategorical};
+  const std::vector<bool> trained(module.views.size(), true);
+  PpoLearner learner(module.program, module.views, trained, head, {}, num_threads);
+  const auto kind = static_cast<OptimizerKind>(Between(random, 0, 3));
+  for (std::int64_t steps = 0; steps < 40;) {
+    const std::int64_t count = Between(random, 1, 600);
+    const Batch batch(random, count, obs_size, actions);
+    const std::vector<Source> sources = module.Sources(steps, kind);
+    PpoSettings settings;
+    settings.rule.entropy_weight = 0.01f;
+    settings.max_norm = 0.5;
+    steps += static_cast<std::int64_t>(
+        learner
+            .Update(sources, batch.Rows(is_box), batch.order, Between(random, 1, 512), settings)
+            .size());
+  }
+  return module.weights;
+}
+
+void ThreadsGiveTheBitsOfOne() {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    const auto expected = Train(seed, 1);
+    for (const std::int32_t num_threads : {2, 4, 8}) CHECK(Train(seed, num_threads) == expected);
+  }
+}
+
+void LearnersWorkBesideEachOther() {
+  std::vector<std::vector<float>> found[4];
+  {
+    std::vector<std::jthread> threads;
+    for (auto& each : found) threads.emplace_back([&each] { each = Train(9, 3); });
+  }
+  for (const auto& each : found) CHECK(each == found[0]);
+}
+
+void ManyAreMadeAndForgotten() {
+  for (unsigned seed = 100; seed < 160; ++seed) {
+    Random random(seed);
+    Module module = MakeModule(random, 4, 2, seed % 2 == 0);
+    const Head head{.kind = seed % 2 == 0 ? HeadKind::kGaussian : HeadKind::kCategorical};
+    const std::vector<bool> trained(module.views.size(), true);
+    const PpoLearner learner(module.program, module.views, trained, head, {}, 4);
+    CHECK(learner.num_steps() == 0);
+  }
+}
+
+struct Scenario {
+  const char* name;
+  void (*run)();
+};
+
+constexpr Scenario kScenarios[] = {
+    {"learners_beside_each_other", LearnersWorkBesideEachOther},
+    {"many_are_made", ManyAreMadeAndForgotten},
+    {"threads_give_the_bits_of_one", ThreadsGiveTheBitsOfOne},
+};
+
+}  // namespace
+}  // namespace rollouts::policy
+
+int main(int argc, char** argv) {
+  for (const auto& [name, run] : rollouts::policy::kScenarios) {
+    if (argc < 2) std::printf("%s\n", name);
+    if (argc == 2 && std::strcmp(argv[1], name) == 0) return run(), 0;
+  }
+  return argc < 2 ? 0 : 2;
+}

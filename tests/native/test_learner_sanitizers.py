@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient steps under ThreadSanitizer and AddressSanitizer: see learner_stress.cpp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
+
+SOURCES = [
+    HERE / "programs" / "learner_stress.cpp",
+    # all but what acts in a pool
+    *sorted((NATIVE / "src" / "policy").glob("[!nr]*.cpp")),
+    NATIVE / "src" / "policy" / "network.cpp",
+    NATIVE / "src" / "replay" / "worker_threads.cpp",
+    *sorted((NATIVE / "src" / "support").glob("*.cpp")),
+]
+SCENARIOS = ["learners_beside_each_other", "many_are_made", "threads_give_the_bits_of_one"]
+
+pytestmark = [needs_compiler, pytest.mark.system]
+
+
+@pytest.fixture(scope="session")
+def learner_programs() -> dict[str, Path]:
+    """learner_stress built with each sanitizer."""
+    return build("learner_stress", SOURCES)
+
+
+def test_every_scenario_of_the_learner_program_is_run(learner_programs: dict[str, Path]) -> None:
+    assert scenarios(learner_programs["asan"]) == SCENARIOS
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_learners_are_free_of_races_and_memory_errors(
+    learner_programs: dict[str, Path], scenario: str, sanitizer: str
+) -> None:
+    run(learner_programs[sanitizer], scenario)
