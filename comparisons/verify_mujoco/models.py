@@ -22,7 +22,7 @@ _SUITE_FRAME_SKIP = 5  # where frame_skip is 0; the tasks' own numbers do not ma
 # the domains of DeepMind Control that lanes are to step
 _SUITE = (
     "cheetah", "walker", "hopper", "humanoid", "cartpole", "pendulum", "acrobot", "reacher",
-    "point_mass", "swimmer",
+    "point_mass", "swimmer", "lqr", "ball_in_cup",
 )  # fmt: skip
 
 

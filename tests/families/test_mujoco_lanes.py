@@ -24,6 +24,7 @@ NUM_ENVS = 8
 SUITE = [
     *("AcrobotSwingup-v1", "CartpoleTwoPoles-v1", "CheetahRun-v1", "HopperHop-v1"),
     *("HumanoidRun-v1", "PendulumSwingup-v1", "PointMassEasy-v1", "WalkerRun-v1"),
+    *("BallInCupCatch-v1", "LqrLqr62-v1"),
 ]
 GYMNASIUM = [
     entry["id"]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from mujoco_scenes import FLOOR, actuated, arm, falling, scene, two, walker
+from mujoco_scenes import FLOOR, actuated, arm, falling, scene, two, walker, with_site
 
 COVERED: dict[str, str] = {
     "springs": scene(arm('stiffness="20" springref=".5"', 'stiffness="3" springref="-.4"')),
@@ -228,6 +228,46 @@ COVERED: dict[str, str] = {
         '<position tendon="t" kp="20"/>',
         extra='<tendon><fixed name="t"><joint joint="shoulder" coef=".7"/><joint '
         'joint="elbow" coef="-1.3"/></fixed></tendon>',
+    ),
+    "a tendon along sites": scene(
+        '<site name="w" pos="0 0 1.5"/><site name="v" pos=".2 .1 1.2"/>' + arm(),
+        '<tendon><spatial><site site="w"/><site site="v"/><site site="tip"/></spatial></tendon>',
+    ),
+    "a string to the world": scene(
+        '<site name="w" pos="0 0 1.5"/>' + arm(),
+        '<tendon><spatial limited="true" range=".3 .6"><site site="w"/><site site="tip"/></spatial>'
+        "</tendon>",
+    ),
+    "a string between trees": scene(
+        FLOOR
+        + with_site("p", falling(name="p"))
+        + with_site("q", falling(name="q", pos=".3 0 .2")),
+        '<tendon><spatial limited="true" range="0 .35"><site site="p"/><site site="q"/></spatial>'
+        "</tendon>",
+    ),
+    "a soft string between limbs": scene(
+        walker(),
+        '<tendon><spatial limited="true" range=".3 .5" margin=".05" solreflimit=".05 .8" '
+        'solimplimit=".7 .95 .05 .4 2"><site site="left_shin"/><site site="right_shin"/></spatial>'
+        "</tendon>",
+    ),
+    "a string by RK4": scene(
+        '<site name="w" pos="0 0 1.5"/>' + arm(),
+        '<tendon><spatial limited="true" range="0 .6"><site site="w"/><site site="tip"/></spatial>'
+        "</tendon>",
+        option='integrator="RK4"',
+    ),
+    "a string by PGS": scene(
+        walker(),
+        '<tendon><spatial limited="true" range=".3 .5"><site site="left_shin"/>'
+        '<site site="right_shin"/></spatial></tendon>',
+        option='solver="PGS"',
+    ),
+    "a string of which nothing may come": scene(
+        '<site name="w" pos="0 0 1.5"/>' + arm(),
+        '<tendon><spatial limited="true" range="0 .6"><site site="w"/><site site="tip"/></spatial>'
+        "</tendon>",
+        flags='limit="disable"',
     ),
     "an energy that is told": scene(walker(), flags='energy="enable"'),
     "a coarse step": scene(walker(), option='timestep=".02"'),

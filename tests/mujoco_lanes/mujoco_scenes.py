@@ -42,6 +42,11 @@ def falling(geom: str = SPHERE, name: str = "b", pos: str = "0 0 .2") -> str:
     return f'<body name="{name}" pos="{pos}"><freejoint name="{name}"/><geom {geom}/></body>'
 
 
+def with_site(name: str, body: str) -> str:
+    """A body with a site off its origin."""
+    return body.replace("<geom", f'<site name="{name}" pos=".05 .02 .1"/><geom', 1)
+
+
 def walker(extra: str = "", floor: str = FLOOR) -> str:
     """A trunk with two legs, on a floor."""
     joint = 'range="-1 1" limited="true"'

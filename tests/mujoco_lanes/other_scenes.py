@@ -82,9 +82,26 @@ OTHERS: dict[str, str] = {
         '<site name="w" pos="0 0 1.5"/>' + arm(),
         '<tendon><spatial stiffness="30"><site site="w"/><site site="tip"/></spatial></tendon>',
     ),
-    "a spatial tendon that does nothing": scene(
+    "a limited tendon of three sites": scene(
+        '<site name="w" pos="0 0 1.5"/><site name="v" pos=".2 0 1.5"/>' + arm(),
+        '<tendon><spatial limited="true" range="0 .6"><site site="w"/><site site="v"/>'
+        '<site site="tip"/></spatial></tendon>',
+    ),
+    "a tendon around a geom": scene(
+        '<site name="w" pos="0 0 1.5"/><geom name="g" pos="0 .1 1.2" size=".1" contype="0"/>'
+        + arm(),
+        '<tendon><spatial limited="true" range="0 .6"><site site="w"/><geom geom="g"/>'
+        '<site site="tip"/></spatial></tendon>',
+    ),
+    "a tendon over a pulley": scene(
         '<site name="w" pos="0 0 1.5"/>' + arm(),
-        '<tendon><spatial><site site="w"/><site site="tip"/></spatial></tendon>',
+        '<tendon><spatial><site site="w"/><site site="tip"/><pulley divisor="2"/><site site="w"/>'
+        '<site site="tip"/></spatial></tendon>',
+    ),
+    "a motor on a spatial tendon": actuated(
+        '<motor tendon="t" gear="2"/>',
+        '<site name="w" pos="0 0 1.5"/>' + arm(),
+        extra='<tendon><spatial name="t"><site site="w"/><site site="tip"/></spatial></tendon>',
     ),
     "a tendon's range of forces": actuated(
         '<motor tendon="t" gear="2"/>',

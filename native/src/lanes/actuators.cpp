@@ -37,17 +37,58 @@ FrameKind KindOfFrame(std::int32_t object) {
   }
 }
 
+std::uint64_t DofsThatMove(const Model& model, const FieldReader& read, std::int32_t body) {
+  while (body > 0 && model.body_dofnum[body] == 0) body = model.body_parentid[body];
+  std::uint64_t dofs = 0;
+  const auto* const parent = Array<std::int32_t>(read, "dof_parentid");
+  const std::int32_t last = body > 0 ? model.body_dofadr[body] + model.body_dofnum[body] - 1 : -1;
+  for (std::int32_t i = last; i >= 0; i = parent[i]) dofs |= std::uint64_t{1} << i;
+  return dofs;
+}
+
+// Adds the dofs that move a point of the tendon and not the next one.
+void AddDofs(Model& model, const TendonPoint* points, Tendon& tendon) {
+  std::uint64_t dofs = 0;
+  for (std::int32_t i = tendon.adr; i + 1 < tendon.adr + tendon.num; ++i) {
+    dofs |= points[i].dofs ^ points[i + 1].dofs;
+  }
+  auto* const list = model.Keep<std::int32_t>(static_cast<std::size_t>(model.n.nv));
+  for (std::int32_t i = model.n.nv - 1; i >= 0; --i) {
+    if (dofs >> i & 1) list[tendon.num_dofs++] = i;
+  }
+  tendon.dofs = list;
+  tendon.moments = model.num_tendon_moments;
+  model.num_tendon_moments += tendon.num_dofs;
+}
+
 }  // namespace
 
 void ReadTendons(Model& model, const FieldReader& read) {
-  const auto ntendon = static_cast<std::size_t>(model.n.ntendon);
   const auto nwrap = static_cast<std::size_t>(model.n.nwrap);
-  model.tendon_adr = Copy<std::int32_t>(model, read, "tendon_adr", ntendon);
-  model.tendon_num = Copy<std::int32_t>(model, read, "tendon_num", ntendon);
-  const std::int32_t* const joints = Array<std::int32_t>(read, "wrap_objid");
-  auto* const out = model.Keep<TendonJoint>(nwrap);
-  for (std::size_t i = 0; i < nwrap; ++i) out[i] = {model.jnt_dofadr[joints[i]], model.jnt_qposadr[joints[i]]};
-  model.tendon_joints = out;
+  const auto* const objects = Array<std::int32_t>(read, "wrap_objid");
+  const auto* const kinds = Array<std::int32_t>(read, "wrap_type");
+  auto* const joints = model.Keep<TendonJoint>(nwrap);
+  auto* const points = model.Keep<TendonPoint>(nwrap);
+  for (std::size_t i = 0; i < nwrap; ++i) {
+    const std::int32_t id = objects[i];
+    if (kinds[i] == kWrapJoint) {
+      joints[i] = {model.jnt_dofadr[id], model.jnt_qposadr[id]};
+    } else {
+      const std::int32_t body = model.site_bodyid[id];
+      points[i] = {id, body, model.body_rootid[body], DofsThatMove(model, read, body)};
+    }
+  }
+  auto* const tendons = model.Keep<Tendon>(static_cast<std::size_t>(model.n.ntendon));
+  for (std::int32_t t = 0; t < model.n.ntendon; ++t) {
+    Tendon& one = tendons[t];
+    one.adr = Array<std::int32_t>(read, "tendon_adr")[t];
+    one.num = Array<std::int32_t>(read, "tendon_num")[t];
+    one.spatial = kinds[one.adr] != kWrapJoint;
+    if (one.spatial) AddDofs(model, points, one);
+  }
+  model.tendon_joints = joints;
+  model.tendon_points = points;
+  model.tendons = tendons;
 }
 
 void ReadActuators(Model& model, const FieldReader& read) {

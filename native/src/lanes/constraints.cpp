@@ -242,6 +242,47 @@ class PairReader {
   const FieldReader& read_;
 };
 
+// Both ends of the ranges of tendons, which MuJoCo looks at before contacts.
+void AddTendonLimits(const Model& model, const FieldReader& read, std::vector<Pair>& pairs) {
+  const auto* const limited = Array<std::uint8_t>(read, "tendon_limited");
+  const auto* const parent = Array<std::int32_t>(read, "dof_parentid");
+  for (std::int32_t t = 0; t < model.n.ntendon; ++t) {
+    const Tendon& tendon = model.tendons[t];
+    if (!limited[t] || tendon.num_dofs == 0) continue;
+    Pair pair{};
+    pair.kind = PairKind::kTendon;
+    pair.dim = 1;
+    pair.body[0] = pair.body[1] = -1;
+    pair.tendon = t;
+    pair.dofs = tendon.dofs;
+    pair.num_dofs = tendon.num_dofs;
+    pair.tree[0] = model.dof_tree[tendon.dofs[0]];
+    pair.tree[1] = model.dof_tree[tendon.dofs[tendon.num_dofs - 1]];
+    pair.curve = CurveOf(Array<double>(read, "tendon_solimp_lim") + 5 * t);
+    for (std::int32_t q = 0; q + 1 < tendon.num_dofs; ++q) {
+      std::int32_t i = tendon.dofs[q];
+      while (i > tendon.dofs[q + 1]) i = parent[i];
+      pair.branches |= i != tendon.dofs[q + 1];
+    }
+    for (const std::int32_t upper : {0, 1}) {
+      pair.upper = upper;
+      pairs.push_back(pair);
+    }
+  }
+}
+
+PairNumbers<double> NumbersOfTendon(const Model& model, const FieldReader& read, const Pair& pair) {
+  PairNumbers<double> out{};
+  const std::int32_t t = pair.tendon;
+  out.range = Array<double>(read, "tendon_range")[2 * t + pair.upper];
+  out.margin = Array<double>(read, "tendon_margin")[t];
+  out.r_scale = 1;
+  out.impedance = MakeImpedance(model, Array<double>(read, "tendon_solref_lim") + 2 * t,
+                                Array<double>(read, "tendon_solimp_lim") + 5 * t, out.margin,
+                                Array<double>(read, "tendon_invweight0")[t]);
+  return out;
+}
+
 // The largest distance of the centres, without the margin.
 double Reach(const FieldReader& read, const Pair& pair) {
   const auto* const type = Array<std::int32_t>(read, "geom_type");
@@ -298,7 +339,10 @@ std::int32_t MostContacts(PairKind kind) {
 void ReadConstraints(Model& model, const FieldReader& read) {
   ReadDofRows(model, read);
   std::vector<Pair> pairs;
-  if ((model.disabled & (kNoConstraint | kNoContact)) == 0) pairs = PairReader(model, read).ReadAll();
+  if ((model.disabled & (kNoConstraint | kNoLimit)) == 0) AddTendonLimits(model, read, pairs);
+  if ((model.disabled & (kNoConstraint | kNoContact)) == 0) {
+    for (const Pair& pair : PairReader(model, read).ReadAll()) pairs.push_back(pair);
+  }
   Pair* const out = model.Keep<Pair>(pairs.size());
   std::copy(pairs.begin(), pairs.end(), out);
   model.pairs = out;
@@ -307,8 +351,10 @@ void ReadConstraints(Model& model, const FieldReader& read) {
   model.max_contacts = 0;
   model.max_pair_dofs = 0;
   for (const Pair& pair : pairs) {
-    touches[pair.geom[1]] = 1;
-    if (!pair.plane) touches[pair.geom[0]] = 1;
+    if (pair.kind != PairKind::kTendon) {
+      touches[pair.geom[1]] = 1;
+      if (!pair.plane) touches[pair.geom[0]] = 1;
+    }
     model.max_contacts += MostContacts(pair.kind);
     model.max_pair_dofs = std::max(model.max_pair_dofs, pair.num_dofs);
   }
@@ -319,7 +365,9 @@ void ReadConstraints(Model& model, const FieldReader& read) {
 void ReadConstraintNumbers(Model& model, const FieldReader& read) {
   ReadDofRowNumbers(model, read);
   for (std::int32_t i = 0; i < model.num_pairs; ++i) {
-    model.pair_numbers[i] = NumbersOf(model, read, model.pairs[i]);
+    const Pair& pair = model.pairs[i];
+    model.pair_numbers[i] = pair.kind == PairKind::kTendon ? NumbersOfTendon(model, read, pair)
+                                                           : NumbersOf(model, read, pair);
   }
 }
 

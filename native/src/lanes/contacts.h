@@ -275,10 +275,49 @@ void PlaneBox(const M& m, Work<D>& w, int index) {
   }
 }
 
+// An end of a tendon's range, as a contact of one row.
+template <typename M, typename D>
+void TendonLimit(const M& m, Work<D>& w, int index) {
+  const Pair& pair = m.pairs[index];
+  const auto& k = m.pair_numbers[index];
+  const double sign = pair.upper ? -1.0 : 1.0;
+  const D length = w.tendon_length[pair.tendon], dist = (length - k.range) * sign;
+  const auto active = (dist < k.margin) & ~w.escaped;
+  if (!Any(active)) return;
+  // a way of hardly any length has no direction
+  w.escaped = w.escaped | (active & (length < 1e-10));
+  if (w.num_contacts == m.max_contacts) {
+    w.escaped = w.escaped | active;
+    return;
+  }
+  const int at = w.num_contacts++;
+  Contact<D>& c = w.contacts[at];
+  c.pair = &pair;
+  c.active = active;
+  c.flat = true;
+  c.friction = D(0.0);
+  c.f[0] = 0.0;
+  c.dist = dist;
+  c.pos = c.frame[0] = {D(0.0), D(0.0), D(0.0)};
+  c.along = w.jacobians + 3 * at * m.max_pair_dofs;
+  const D* const moments = w.tendon_moments + m.tendons[pair.tendon].moments;
+  D velocity = 0.0;
+  for (int q = 0; q < pair.num_dofs; ++q) {
+    c.along[q] = Keep(active, moments[q] * sign);
+    velocity += c.along[q] * w.qvel[pair.dofs[q]];
+  }
+  const auto& p = k.impedance;
+  const D impedance = ImpedanceAt(p, pair.curve, dist);
+  SetStiffness(p, impedance, k.r_scale, active, c.R, c.stiffness);
+  c.aref[0] = -impedance * p.K * (dist - k.margin) - velocity * p.B;
+  w.constrained = w.constrained | active;
+}
+
 template <typename M, typename D>
 void TouchPair(const M& m, Work<D>& w, int index) {
   const Pair& pair = m.pairs[index];
   const auto& k = m.pair_numbers[index];
+  if (pair.kind == PairKind::kTendon) return TendonLimit(m, w, index);
   const int g1 = pair.geom[0], g2 = pair.geom[1];
   if (pair.plane) {
     const Vec3<D> normal = Fixed<D>(k.normal);

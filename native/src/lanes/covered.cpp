@@ -80,7 +80,6 @@ std::string WhyNotJoints(const ModelSizes& n, const FieldReader& read) {
 }
 
 std::string WhyNotTendons(const ModelSizes& n, const FieldReader& read) {
-  if (Any<std::uint8_t>(read, "tendon_limited", n.ntendon)) return "it has limited tendons";
   if (Any<std::uint8_t>(read, "tendon_actfrclimited", n.ntendon)) return "it limits forces on tendons";
   for (const char* const name : {"tendon_stiffness", "tendon_damping", "tendon_armature",
                                  "tendon_frictionloss"}) {
@@ -88,7 +87,16 @@ std::string WhyNotTendons(const ModelSizes& n, const FieldReader& read) {
   }
   const auto* const kind = Array<std::int32_t>(read, "wrap_type");
   for (std::int32_t i = 0; i < n.nwrap; ++i) {
-    if (kind[i] != 1) return "it has spatial tendons";  // mjWRAP_JOINT
+    if (kind[i] == kWrapPulley) return "it has tendons over pulleys";
+    if (kind[i] != kWrapJoint && kind[i] != kWrapSite) return "it has tendons that wrap around geoms";
+  }
+  const auto* const limited = Array<std::uint8_t>(read, "tendon_limited");
+  for (std::int32_t t = 0; t < n.ntendon; ++t) {
+    const bool spatial = kind[Array<std::int32_t>(read, "tendon_adr")[t]] != kWrapJoint;
+    if (limited[t] && !spatial) return "it has limited tendons that are sums of joints";
+    if (limited[t] && Array<std::int32_t>(read, "tendon_num")[t] > 2) {
+      return "it has limited tendons over more than two sites";
+    }
   }
   return "";
 }
@@ -99,9 +107,13 @@ std::string WhyNotActuators(const ModelSizes& n, const FieldReader& read) {
   const auto* const kind = Array<std::int32_t>(read, "actuator_trntype");
   const auto* const target = Array<std::int32_t>(read, "actuator_trnid");
   const auto* const joints = Array<std::int32_t>(read, "jnt_type");
+  const auto* const wraps = Array<std::int32_t>(read, "wrap_type");
   for (std::int32_t i = 0; i < n.nu; ++i) {
     const bool on_joint = kind[i] == 0 || kind[i] == 1;
     if (!on_joint && kind[i] != 3) return "it has actuators on neither joints nor tendons";
+    if (!on_joint && wraps[Array<std::int32_t>(read, "tendon_adr")[target[2 * i]]] != kWrapJoint) {
+      return "it has actuators on spatial tendons";
+    }
     if (on_joint && joints[target[2 * i]] != kSlide && joints[target[2 * i]] != kHinge) {
       return "it has actuators on a free or ball joint";
     }

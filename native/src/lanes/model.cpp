@@ -269,7 +269,8 @@ std::string Describe(const Model& model) {
   for (std::int32_t i = 0; i < model.num_pairs; ++i) {
     const Pair& pair = model.pairs[i];
     for (const std::int32_t one : {static_cast<std::int32_t>(pair.kind), static_cast<std::int32_t>(pair.curve),
-                                   pair.geom[0], pair.geom[1], pair.dim, pair.plane}) {
+                                   pair.geom[0], pair.geom[1], pair.dim, pair.plane, pair.tendon,
+                                   pair.upper}) {
       add(&one, 1);
     }
   }

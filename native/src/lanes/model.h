@@ -14,12 +14,13 @@
 
 namespace rollouts::lanes {
 
-// mjtJoint, mjtGeom, mjtIntegrator, mjtSolver, mjtDisableBit: the numbers of MuJoCo.
+// mjtJoint, mjtGeom, mjtIntegrator, mjtWrap, mjtSolver, mjtDisableBit: the numbers of MuJoCo.
 enum JointKind : std::int32_t { kFree, kBall, kSlide, kHinge };
 enum GeomKind : std::int32_t {
   kPlane = 0, kHeightField = 1, kSphere = 2, kCapsule = 3, kEllipsoid = 4, kCylinder = 5, kBox = 6
 };
 enum IntegratorKind : std::int32_t { kEuler, kRungeKutta4 };
+enum WrapKind : std::int32_t { kWrapJoint = 1, kWrapPulley = 2, kWrapSite = 3 };
 enum SolverKind : std::int32_t { kPgs = 0, kNewton = 2 };
 enum Disabled : std::int32_t {
   kNoConstraint = 1 << 0, kNoEquality = 1 << 1, kNoFrictionLoss = 1 << 2, kNoLimit = 1 << 3,
@@ -53,6 +54,7 @@ struct PairNumbers {
   C radius[2], half[2];
   C margin;
   C reach;     // between the centres, or from the plane to the second one
+  C range;     // a tendon's length at its end
   C friction;
   C r_scale;   // a pyramid edge's
   Impedance<C> impedance;
@@ -79,13 +81,15 @@ struct OptionNumbers {
 enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
 
 enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kPlaneEllipsoid, kPlaneBox,
-                                     kSphereSphere, kSphereCapsule, kCapsuleCapsule, kUncovered };
+                                     kSphereSphere, kSphereCapsule, kCapsuleCapsule, kTendon, kUncovered };
 
-// Two geoms that may touch, in the order in which MuJoCo looks at them.
+// Two geoms that may touch, in the order in which MuJoCo looks at them; or (kTendon) an end of a tendon's
+// range, which is a row as that of a contact without friction.
 struct Pair {
   PairKind kind;
   Curve curve;
-  std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world
+  std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world; body -1: a tendon's
+  std::int32_t tendon, upper;
   std::int32_t plane;       // the first geom is a plane of the world
   std::int32_t dim;
   std::int32_t num_dofs;    // dofs that move one of the geoms against the other, highest first
@@ -122,6 +126,20 @@ struct TendonJoint {
   std::int32_t dof, qpos;
 };
 
+// A point of a tendon that goes from site to site.
+struct TendonPoint {
+  std::int32_t site, body, root;
+  std::uint64_t dofs;  // those that move it, as bits
+};
+
+// A tendon: a sum of joints, or a way along points.
+struct Tendon {
+  std::int32_t adr, num;  // its joints or points
+  std::int32_t spatial;
+  std::int32_t num_dofs, moments;  // dofs that change a way's length, highest first; where their moments begin
+  const std::int32_t* dofs;
+};
+
 enum class SensorKind { kSubtreeVelocity, kSubtreeCom, kVelocimeter, kGyro, kAccelerometer, kForce,
                         kTorque, kTouch, kFramePosition, kFrameAxis, kJointPosition, kJointVelocity,
                         kUncovered };
@@ -154,7 +172,9 @@ struct Structure {
   const std::int32_t *site_bodyid, *site_type;
   const Actuator* actuators;
   const TendonJoint* tendon_joints;
-  const std::int32_t *tendon_adr, *tendon_num;
+  const TendonPoint* tendon_points;
+  const Tendon* tendons;
+  std::int32_t num_tendon_moments;
   const Sensor* sensors;
   bool accelerations_sensed;
   const Pair* pairs;

@@ -23,12 +23,33 @@ Vec3<D> ContactForce(const Contact<D>& c) {
   return c.frame[0] * (c.f[0] + c.f[1] + c.f[2] + c.f[3]) + c.frame[1] * s + c.frame[2] * t;
 }
 
-// cfrc_ext of mj_rnePostConstraint: forces of contacts on bodies, about their trees' centres of mass.
+// Adds what an end of a tendon's range does to the bodies of its two sites.
+template <typename M, typename D>
+void AddTendonForce(const M& m, const Work<D>& w, const Contact<D>& c, Spatial<D>* out) {
+  const TendonPoint* const points = m.tendon_points + m.tendons[c.pair->tendon].adr;
+  const Vec3<D> at[2] = {PlaceOf(m, w, points[0]), PlaceOf(m, w, points[1])};
+  const Vec3<D> way = at[1] - at[0];
+  const D pull = c.pair->upper ? -c.f[0] : c.f[0];
+  const Vec3<D> none{D(0.0), D(0.0), D(0.0)};
+  const Vec3<D> force = Select(c.active, way * (pull / Sqrt(Dot(way, way))), none);
+  for (int side = 0; side < 2; ++side) {
+    const int b = points[side].body;
+    if (b == 0) continue;
+    const Spatial<D> one{Cross(at[side] - w.com[points[side].root], force), force};
+    out[b] = side == 0 ? out[b] - one : out[b] + one;
+  }
+}
+
+// cfrc_ext of mj_rnePostConstraint: forces of contacts and tendons on bodies, about their trees' centres of mass.
 template <typename M, typename D>
 void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
   for (int b = 0; b < m.n.nbody; ++b) out[b] = {{0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}};
   for (int i = 0; i < w.num_contacts; ++i) {
     const Contact<D>& c = w.contacts[i];
+    if (c.pair->kind == PairKind::kTendon) {
+      AddTendonForce(m, w, c, out);
+      continue;
+    }
     Vec3<D> force = ContactForce(c);
     force = Select(c.active, force, Vec3<D>{0.0, 0.0, 0.0});
     for (int side = 0; side < 2; ++side) {

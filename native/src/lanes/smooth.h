@@ -295,12 +295,54 @@ void Passive(const M& m, Work<D>& w) {
   if (m.viscous || m.dense_fluid) AddFluid(m, w);
 }
 
-// Lengths of tendons that are sums of joints.
+// The place of a point of a tendon.
+template <typename M, typename D>
+Vec3<D> PlaceOf(const M& m, const Work<D>& w, const TendonPoint& point) {
+  return w.xpos[point.body] + Rotate(w.xmat[point.body], m.site_pos + 3 * point.site);
+}
+
+// The length of a tendon from site to site, and what each dof adds to it.
+template <typename M, typename D>
+void WayAlong(const M& m, Work<D>& w, int t) {
+  const Tendon& tendon = m.tendons[t];
+  const TendonPoint* const points = m.tendon_points + tendon.adr;
+  D* const moments = w.tendon_moments + tendon.moments;
+  for (int q = 0; q < tendon.num_dofs; ++q) moments[q] = 0.0;
+  D length = 0.0;
+  Vec3<D> from = PlaceOf(m, w, points[0]);
+  for (int i = 1; i < tendon.num; ++i) {
+    const TendonPoint &last = points[i - 1], &next = points[i];
+    const Vec3<D> to = PlaceOf(m, w, next), way = to - from;
+    const D part = Sqrt(Dot(way, way));
+    length += part;
+    // a way of no length is normalised to (1, 0, 0)
+    const auto some = part >= kTiny;
+    const Vec3<D> scaled = way * (1.0 / Select(some, part, D(1.0)));
+    const Vec3<D> along{Select(some, scaled.x, D(1.0)), Keep(some, scaled.y), Keep(some, scaled.z)};
+    const Vec3<D> from_centre = from - w.com[last.root], to_centre = to - w.com[next.root];
+    for (int q = 0; q < tendon.num_dofs; ++q) {
+      const int dof = tendon.dofs[q];
+      const std::uint64_t bit = std::uint64_t{1} << dof;
+      const Spatial<D>& axis = w.cdof[dof];
+      // what moves both changes nothing
+      if (next.dofs & ~last.dofs & bit) moments[q] += Dot(along, axis.l + Cross(axis.a, to_centre));
+      if (last.dofs & ~next.dofs & bit) moments[q] -= Dot(along, axis.l + Cross(axis.a, from_centre));
+    }
+    from = to;
+  }
+  w.tendon_length[t] = length;
+}
+
 template <typename M, typename D>
 void TendonLengths(const M& m, Work<D>& w) {
   for (int t = 0; t < m.n.ntendon; ++t) {
+    const Tendon& tendon = m.tendons[t];
+    if (tendon.spatial) {
+      WayAlong(m, w, t);
+      continue;
+    }
     D length = 0.0;
-    for (int i = m.tendon_adr[t]; i < m.tendon_adr[t] + m.tendon_num[t]; ++i) {
+    for (int i = tendon.adr; i < tendon.adr + tendon.num; ++i) {
       length += w.qpos[m.tendon_joints[i].qpos] * m.tendon_coefficient[i];
     }
     w.tendon_length[t] = length;
@@ -309,8 +351,12 @@ void TendonLengths(const M& m, Work<D>& w) {
 template <typename M, typename D>
 void TendonVelocities(const M& m, Work<D>& w) {
   for (int t = 0; t < m.n.ntendon; ++t) {
+    const Tendon& tendon = m.tendons[t];
     D velocity = 0.0;
-    for (int i = m.tendon_adr[t]; i < m.tendon_adr[t] + m.tendon_num[t]; ++i) {
+    for (int q = 0; q < tendon.num_dofs; ++q) {
+      velocity += w.tendon_moments[tendon.moments + q] * w.qvel[tendon.dofs[q]];
+    }
+    for (int i = tendon.adr; !tendon.spatial && i < tendon.adr + tendon.num; ++i) {
       velocity += w.qvel[m.tendon_joints[i].dof] * m.tendon_coefficient[i];
     }
     w.tendon_velocity[t] = velocity;
@@ -343,7 +389,8 @@ void Actuation(const M& m, Work<D>& w) {
       w.actuation[a.dof] += force;
       continue;
     }
-    for (int j = m.tendon_adr[a.tendon]; j < m.tendon_adr[a.tendon] + m.tendon_num[a.tendon]; ++j) {
+    const Tendon& tendon = m.tendons[a.tendon];
+    for (int j = tendon.adr; j < tendon.adr + tendon.num; ++j) {
       w.actuation[m.tendon_joints[j].dof] += force * m.tendon_coefficient[j];
     }
   }

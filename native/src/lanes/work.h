@@ -2,7 +2,7 @@
 // A thread's memory while it steps some simulations of a model: an array of each of MuJoCo's
 // names, one vector for each number. Laid out in memory that the caller owns.
 
-// A contact of a pair of geoms, in the lanes where they touch.
+// A contact of a pair of geoms, in the lanes where they touch, or the end of a tendon's range.
 template <typename D>
 struct Contact {
   const Pair* pair;
@@ -79,7 +79,7 @@ struct Work {
   Inertia<D> *cinert, *crb;
   Spatial<D> *cdof, *cdof_dot, *cvel, *cacc, *cfrc;
   Vec3<D> *joint_axis, *joint_anchor, *geom_pos, *geom_axis;
-  D *tendon_length, *tendon_velocity;
+  D *tendon_length, *tendon_velocity, *tendon_moments;
   D *M, *L, *inverse, *H, *H_inverse;
   D *Ma, *grad, *Mgrad, *search, *Mv;
   D *start_qpos, *start_qvel, *sum_qvel, *sum_qacc, *stage_qvel, *stage_qacc, *rate;
@@ -126,6 +126,7 @@ struct Work {
     geom_axis = memory.Take<Vec3<D>>(ng);
     tendon_length = memory.Take<D>(nt);
     tendon_velocity = memory.Take<D>(nt);
+    tendon_moments = memory.Take<D>(static_cast<std::size_t>(m.num_tendon_moments));
     M = memory.Take<D>(static_cast<std::size_t>(m.tree.size));
     L = memory.Take<D>(static_cast<std::size_t>(m.tree.size));
     H = memory.Take<D>(static_cast<std::size_t>(m.dense.size));

@@ -50,6 +50,15 @@ const void* ReadEntry(const mjModel* model, std::string_view name) {
   return &Place<std::uint8_t>{found->second->offset}.In(model);
 }
 
+// Whether MuJoCo leaves what limits of tendons do to bodies otherwise than lanes: its later releases count
+// it into cfrc_ext, and 4.0 is the first that lanes were compared with.
+bool LimitsTendonsOtherwise(const mjModel* model) {
+  constexpr int kFirstCompared = 4'000'000;
+  const auto* const limited = static_cast<const std::uint8_t*>(ReadEntry(model, "tendon_limited"));
+  return MujocoVersion() < kFirstCompared && limited &&
+         std::any_of(limited, limited + Release().model.ntendon.In(model), [](auto one) { return one != 0; });
+}
+
 }  // namespace
 
 lanes::ModelOrReason ReadByLanes(const mjModel* model) {
@@ -59,6 +68,7 @@ lanes::ModelOrReason ReadByLanes(const mjModel* model) {
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
   // they would have a part in the steps that are compared
   if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read"};
+  if (LimitsTendonsOtherwise(model)) return {nullptr, "it has limited tendons, which lanes step as MuJoCo 4.0"};
   lanes::ModelOrReason read = ReadByLanes(model);
   if (!read.model) return {nullptr, std::move(read.why_not)};
   const LanesComparison compared = CompareLanes(*read.model, model);
