@@ -98,6 +98,10 @@ class TrainReader:
         self._made: ModelTrainer | None = None
         self._seen: tuple[Any, ...] = ()
 
+    def __reduce__(self) -> Any:
+        """A new one: a copy of the model has networks of its own, which are read for it."""
+        return TrainReader, ()
+
     def choose(self, model: Any, theirs: Any) -> ModelTrainer | None:
         """Returns what trains now; None for the algorithm's own method.
 

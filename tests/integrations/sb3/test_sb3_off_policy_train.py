@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -20,6 +23,7 @@ from rollouts.integrations.sb3 import (
 )
 from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
@@ -291,6 +295,22 @@ def test_an_actor_whose_distribution_draws_otherwise_stays_with_torch() -> None:
     model.train_engine = "auto"
     model.train(1, 8)
     assert calls and "distribution was replaced" in model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(cloudpickle.dumps(it))])
+def test_a_model_that_was_trained_is_copied_with_networks_of_its_own(
+    kind: str, copied: Any
+) -> None:
+    model, _ = updated(kind, "native", 2)
+    model.env = model._logger = None
+    other = copied(model)
+    other.set_logger(configure(None, []))
+    before = [each.detach().clone() for each in model.policy.parameters()]
+    other.train(4, 40)
+    assert other.learner_engine == "native", other.why_not_native_learner
+    assert all(map(torch.equal, before, model.policy.parameters()))
+    assert not all(map(torch.equal, before, other.policy.parameters()))
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)

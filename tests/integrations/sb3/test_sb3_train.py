@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ import torch
 from rollouts.integrations.sb3 import RolloutsA2C, RolloutsPPO, RolloutsVecEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -349,3 +352,19 @@ def test_dropout_stays_with_torch() -> None:
     model = RolloutsPPO(DropoutPolicy, env, n_steps=8, batch_size=32, device="cpu").learn(32)
     assert model.learner_engine == "torch" and "ropout" in model.why_not_native_learner
     env.close()
+
+
+def test_a_model_that_was_trained_is_copied_with_a_policy_of_its_own() -> None:
+    model, _ = learn("native", updates=1)
+    # a rollout in native code, too
+    model.rollout_engine = "native"
+    model.learn(4 * 32)
+    model.get_env().close()
+    model.env = model._logger = None
+    for other in (copy.deepcopy(model), pickle.loads(cloudpickle.dumps(model))):
+        before = [each.detach().clone() for each in model.policy.parameters()]
+        other.set_logger(configure(None, []))
+        other.train()
+        assert other.learner_engine == "native", other.why_not_native_learner
+        assert all(map(torch.equal, before, model.policy.parameters()))
+        assert not all(map(torch.equal, before, other.policy.parameters()))
