@@ -182,6 +182,11 @@ class ModuleSteps(ABC, Generic[Native]):
         return state
 
 
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises SpecError of another optimiser, or of settings, that native code does not have."""
+    _rules(optimizer)
+
+
 def _kept(state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:
     """The part of an optimiser's state that native code changes, and its rule; None: none."""
     if state is None or rule is None:

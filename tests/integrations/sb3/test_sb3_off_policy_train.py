@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -251,6 +251,49 @@ def test_what_native_code_does_not_train_stays_with_torch(
     with pytest.raises(SpecError, match=f"train_engine='native' is not possible: .*{match}"):
         model.train(1, 8)
     close(model)
+
+
+class Seen(Blocked):
+    """An encoder that notes of how many rows each batch is."""
+
+    rows: ClassVar[list[int]] = []
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        self.rows.append(len(obs))
+        return super().forward(obs)
+
+
+def reads_of(model: Any, num_calls: int) -> list[int]:
+    """Those calls of `train` in which other rows than a batch's were computed, from 1 on."""
+    found = []
+    for call in range(1, num_calls + 1):
+        Seen.rows.clear()
+        model.train(1, 40)
+        if any(rows != 40 for rows in Seen.rows):
+            found.append(call)
+    assert model.learner_engine == "torch"
+    return found
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_model_that_is_refused_is_read_ever_more_seldom(kind: str) -> None:
+    model, _ = updated(kind, "torch", 1, **extractor(Seen))
+    model.train_engine = "auto"
+    assert reads_of(model, 20) == [1, 2, 4, 8, 16]
+    # another setting is asked about at once
+    for name, each in model.policy.named_parameters():
+        if "features_extractor" in name:
+            each.requires_grad_(False)
+    model.train(1, 40)
+    assert model.learner_engine == "native", model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_no_model_of_another_optimiser_is_read(kind: str) -> None:
+    how = extractor(Seen, optimizer_class=torch.optim.SGD)
+    model, _ = updated(kind, "torch", 1, **how)
+    model.train_engine = "auto"
+    assert reads_of(model, 3) == []
 
 
 def with_hook(model: Any) -> None:

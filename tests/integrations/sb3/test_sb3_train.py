@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -368,3 +368,45 @@ def test_a_model_that_was_trained_is_copied_with_a_policy_of_its_own() -> None:
         assert other.learner_engine == "native", other.why_not_native_learner
         assert all(map(torch.equal, before, model.policy.parameters()))
         assert not all(map(torch.equal, before, other.policy.parameters()))
+
+
+class Seen(BaseFeaturesExtractor):
+    """An encoder without gradients, which notes of how many rows each batch is."""
+
+    rows: ClassVar[list[int]] = []
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 8)
+        self.layer = nn.Linear(space.shape[0], 8)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        self.rows.append(len(obs))
+        with torch.no_grad():
+            return self.layer(obs)
+
+
+@pytest.mark.parametrize("algorithm", [RolloutsPPO, RolloutsA2C])
+def test_a_policy_that_is_refused_is_read_ever_more_seldom(algorithm: Any) -> None:
+    how = {"batch_size": 32, "n_epochs": 1} if algorithm is RolloutsPPO else {}
+    kept = {"policy_kwargs": {"features_extractor_class": Seen}}
+    model, _ = learnt(algorithm, "torch", "CartPole-v1", 1, **how, **kept)
+    model.get_env().close()
+    model.train_engine = "auto"
+    found = []
+    for call in range(1, 13):
+        Seen.rows.clear()
+        model.train()
+        if any(rows not in (32, 128) for rows in Seen.rows):
+            found.append(call)
+    assert model.learner_engine == "torch"
+    assert found == [1, 2, 4, 8]
+    # a torch optimiser that native code does not have
+    model.policy.optimizer = torch.optim.SGD(model.policy.parameters(), lr=1e-3)
+    Seen.rows.clear()
+    model.train()
+    assert {*Seen.rows} <= {32, 128} and "SGD" in model.why_not_native_learner
+    # an encoder that is not to be trained is read at once
+    model.policy.optimizer = torch.optim.Adam(model.policy.parameters(), lr=1e-3)
+    model.policy.features_extractor.requires_grad_(False)
+    model.train()
+    assert model.learner_engine == "native", model.why_not_native_learner
