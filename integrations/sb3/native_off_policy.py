@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner, TargetNetwork
@@ -278,9 +279,9 @@ def _td3_parts(model: Any) -> tuple[Any, ...]:
 def _why_not(model: Any) -> str:
     if not isinstance(model.observation_space, spaces.Box):
         return f"observations are of {model.observation_space}, expected Box"
-    # reading would change what it counts
-    if any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in model.policy.modules()):
-        return "a layer normalises batches"
+    norms = [each for each in model.policy.modules() if isinstance(each, _NormBase)]
+    if any(each.track_running_stats for each in norms):
+        return "a layer normalises by running means"
     return ""
 
 

@@ -21,6 +21,7 @@ from rollouts.learner.native_learner import (
     PolicyGradientLoss,
     PpoLoss,
 )
+from rollouts.learner.side_effects import put_back_if_refused
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
@@ -155,7 +156,8 @@ class TrainReader:
             return None, refusal.why_not
         self._seen, self._made = seen, None
         try:
-            self._made = kind.make(model)
+            with put_back_if_refused(model.policy):
+                self._made = kind.make(model)
         except SpecError as error:
             refusal.why_not = str(error)
             return None, refusal.why_not
@@ -187,7 +189,7 @@ class _Refusal:
 
 
 def _settings_of(model: Any, optimizers: list[torch.optim.Optimizer]) -> tuple[Any, ...]:
-    """What often decides whether native code trains a model, and takes microseconds to ask."""
+    """Settings that often decide whether native code trains a model; asked in microseconds."""
     layers = [(each.training, has_hooks(each)) for each in model.policy.modules()]
     tensors = [(id(each), each.requires_grad) for each in model.policy.parameters()]
     groups = [

@@ -237,7 +237,7 @@ def extractor(kind: Any, **how: Any) -> dict[str, Any]:
         ("dqn", extractor(Blocked), "autograd's gradient"),
         ("sac", extractor(Blocked), "autograd's gradient"),
         ("td3", extractor(Encoder, share_features_extractor=True), "autograd's gradient"),
-        ("dqn", extractor(Normalizing), "normalises batches"),
+        ("dqn", extractor(Normalizing), "normalises by running means"),
         ("sac", extractor(Encoder, share_features_extractor=True), "takes as given"),
     ],
 )
@@ -294,6 +294,86 @@ def test_no_model_of_another_optimiser_is_read(kind: str) -> None:
     model, _ = updated(kind, "torch", 1, **how)
     model.train_engine = "auto"
     assert reads_of(model, 3) == []
+
+
+class Running(Encoder):
+    """An encoder with a running mean that is another tensor after each batch."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        y = super().forward(obs)
+        if self.training:
+            self.count = self.count + len(y)
+            self.mean = self.mean + (y.detach() - self.mean).sum(0) / self.count
+        return y - self.mean
+
+
+class Written(Running):
+    """The same in place."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        y = Encoder.forward(self, obs)
+        if self.training:
+            with torch.no_grad():
+                self.count += len(y)
+                self.mean += (y.detach() - self.mean).sum(0) / self.count
+        return y - self.mean
+
+
+class Counting(Running):
+    """An encoder whose output has nothing of what it counts."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.count = self.count + len(obs)
+        return Encoder.forward(self, obs)
+
+
+class Annealed(Running):
+    """An encoder by a schedule of its own."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.num_calls = 0
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.num_calls += 1
+        return Encoder.forward(self, obs) * (1 - 0.001 * self.num_calls)
+
+
+class Instances(Encoder):
+    """An encoder that normalises each row alone, and keeps running means."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.norm = nn.InstanceNorm1d(1, track_running_stats=True)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.norm(super().forward(obs)[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("encoder", [Running, Written, Counting, Annealed, Instances])
+def test_what_forward_changes_is_that_of_torch(kind: str, encoder: Any) -> None:
+    stock, _ = updated(kind, "torch", 6, **extractor(encoder))
+    model, _ = updated(kind, "torch", 1, **extractor(encoder))
+    model.train_engine = "auto"
+    for _ in range(5):
+        model.train(1, model.batch_size)
+        if kind == "dqn":
+            model._on_step()
+    assert model.learner_engine == "torch"
+    for (name, ours), theirs in zip(
+        model.policy.state_dict().items(), stock.policy.state_dict().values(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name
+    calls = [getattr(each, "num_calls", 0) for each in model.policy.modules()]
+    assert calls == [getattr(each, "num_calls", 0) for each in stock.policy.modules()]
 
 
 def with_hook(model: Any) -> None:

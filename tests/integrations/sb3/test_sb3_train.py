@@ -410,3 +410,48 @@ def test_a_policy_that_is_refused_is_read_ever_more_seldom(algorithm: Any) -> No
     model.policy.features_extractor.requires_grad_(False)
     model.train()
     assert model.learner_engine == "native", model.why_not_native_learner
+
+
+class Running(Seen):
+    """An encoder with a running mean that is another tensor after each batch."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.register_buffer("mean", torch.zeros(8))
+        self.norm = nn.BatchNorm1d(8)
+        self.num_calls = 0
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        y = self.layer(obs)
+        if self.training:
+            self.num_calls += 1
+            self.mean = self.mean + 0.1 * (y.detach().mean(0) - self.mean)
+        return self.norm(y - self.mean)
+
+
+class Counting(Running):
+    """An encoder whose output has nothing of what it counts."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        self.num_calls += self.training
+        return self.layer(obs)
+
+
+@pytest.mark.parametrize("encoder", [Running, Counting])
+@pytest.mark.parametrize("algorithm", [RolloutsPPO, RolloutsA2C])
+def test_what_forward_changes_is_that_of_torch(algorithm: Any, encoder: Any) -> None:
+    found = []
+    for engine in ("auto", "torch"):
+        how = {"batch_size": 32, "n_epochs": 1} if algorithm is RolloutsPPO else {}
+        kept = {"policy_kwargs": {"features_extractor_class": encoder}}
+        model, _ = learnt(algorithm, "torch", "CartPole-v1", 1, **how, **kept)
+        model.get_env().close()
+        model.train_engine = engine
+        for _ in range(3):
+            model.train()
+        assert model.learner_engine == "torch"
+        found.append(model.policy)
+    one, other = found
+    for ours, theirs in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert one.features_extractor.num_calls == other.features_extractor.num_calls > 0
