@@ -26,7 +26,7 @@ from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
 from ..shared.missing import needs
-from .native_off_policy import OFF_POLICY_KINDS, ModelTrainer, TrainerKind
+from .native_off_policy import OFF_POLICY_KINDS, ModelTrainer, TrainerKind, lacking_in
 from .native_rollouts import check_engine
 from .policy_forward import has_hooks
 
@@ -51,6 +51,10 @@ class NativeTraining:
     policy also observations other than Box, batch normalisation, and an extractor with weights
     that actor and critic share. `learner_engine` says who made the last steps, and
     `why_not_native_learner` why not native code.
+
+    Native steps set no `.grad`. NaN rewards raise SpecError, where Stable-Baselines3 goes on.
+    Densities of a saturated or very narrow SAC actor are exact where Stable-Baselines3's float32
+    rounds, so that results differ visibly there.
     """
 
     def __init__(self, *args: Any, train_engine: Engine = "auto", **kwargs: Any) -> None:
@@ -351,13 +355,7 @@ def _why_not(model: Any) -> str:
         return f"{type(policy).__name__} has its own {own[0]}"
     if any(map(has_hooks, policy.modules())):
         return "a layer has hooks, which native code would not call"
-    held = {id(each) for group in policy.optimizer.param_groups for each in group["params"]}
-    if any(each.requires_grad and id(each) not in held for each in policy.parameters()):
-        return (
-            "the optimiser lacks a parameter of the policy that requires a gradient, which counts "
-            "in max_grad_norm"
-        )
-    return ""
+    return lacking_in(policy.optimizer, policy)
 
 
 _ON_POLICY = TrainerKind(

@@ -401,6 +401,33 @@ def test_a_hook_that_comes_later_stays_with_torch(kind: str, change: Any) -> Non
     assert model.learner_engine == "torch" and "hooks" in model.why_not_native_learner
 
 
+def test_a_gradient_left_on_the_target_counts_in_the_norm() -> None:
+    model, _ = updated("dqn", "native", 1)
+    weight = next(model.q_net_target.parameters())
+    weight.grad = torch.ones_like(weight)
+    model.train_engine = "auto"
+    model.train(1, 8)
+    assert "lacks has a gradient" in model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_noise_does_not_depend_on_the_default_dtype(kind: str) -> None:
+    found = []
+    for engine in ("native", "torch"):
+        model, _ = updated(kind, engine, 1)
+        torch.set_default_dtype(torch.float64)
+        try:
+            model.train(4, 40)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert model.learner_engine == engine
+        found.append((torch.get_rng_state(), [*model.policy.parameters()]))
+    (one, ours), (other, theirs) = found
+    assert torch.equal(one, other)
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
+
+
 def test_an_actor_with_a_density_of_its_own_stays_with_torch() -> None:
     model, _ = updated("sac", "native", 1)
     own = model.actor.action_log_prob

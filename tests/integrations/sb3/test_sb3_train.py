@@ -231,6 +231,20 @@ def test_what_is_put_in_place_later_is_called(change: Any, match: str) -> None:
     assert model.learner_engine == "torch" and match in model.why_not_native_learner
 
 
+def test_a_gradient_left_on_a_frozen_parameter_counts_in_the_norm() -> None:
+    model, _ = learn("native", updates=1)
+    weight, *others = model.policy.parameters()
+    model.policy.optimizer = torch.optim.Adam(others)
+    weight.requires_grad_(False)
+    model.train_engine = "auto"
+    model.train()
+    assert model.learner_engine == "native", model.why_not_native_learner
+    weight.grad = torch.ones_like(weight)
+    model.train()
+    assert "lacks has a gradient" in model.why_not_native_learner
+    model.get_env().close()
+
+
 def test_an_encoder_without_gradients_stays() -> None:
     env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
     policy = {"features_extractor_class": Pretrained}
