@@ -49,6 +49,10 @@ def check_hooks(
             for layer in module.modules()
             for hooks in (layer._backward_hooks, layer._backward_pre_hooks)
         ],
+        "all modules have forward hooks": [
+            getattr(kinds, "_global_forward_hooks", None),
+            getattr(kinds, "_global_forward_pre_hooks", None),
+        ],
         "all modules have backward hooks": [
             getattr(kinds, "_global_backward_hooks", None),
             getattr(kinds, "_global_backward_pre_hooks", None),
@@ -103,7 +107,10 @@ def check_gradients(
         trained = {id(each): each for each in compared}
         theirs: dict[int, Tensor | None] = dict.fromkeys(trained)
         if total.requires_grad and trained:
-            grads = torch.autograd.grad(total, [*trained.values()], allow_unused=True)
+            try:
+                grads = torch.autograd.grad(total, [*trained.values()], allow_unused=True)
+            except RuntimeError as error:
+                raise SpecError(f"autograd gives no gradients of the module: {error}") from error
             theirs = dict(zip(trained, grads, strict=True))
     wanted = [id(tensors[param.name]) in trained for param in policy.program.params]
     ours = _native_gradients(policy, tensors, wanted, rows.reshape(_ROWS, -1), given)

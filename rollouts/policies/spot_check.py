@@ -119,7 +119,7 @@ class SpotCheck:
         many = [obs, *(np.broadcast_to(each, (len(obs), *each.shape)) for each in states)]
         device = next((each.device for each in self._module.parameters()), torch.device("cpu"))
         inputs = [torch.from_numpy(np.array(each)).to(device) for each in many]
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
             outputs = forward(self._module, inputs)
         rows = np.concatenate([each.reshape(len(obs), -1) for each in many], 1)
         if not closely:

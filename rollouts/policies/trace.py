@@ -67,7 +67,8 @@ def trace(
     space = as_space(observation_space)
     device = next((each.device for each in module.parameters()), torch.device("cpu"))
     rng = np.random.default_rng(0)
-    with torch.inference_mode():
+    # tensors that forward keeps may be used in training later, unlike those of inference_mode
+    with torch.no_grad():
         remembered = [_space_of(each) for each in state_of(module)]
         inputs = _inputs([space, *remembered], ROWS, rng, device)
         state = _state(module)

@@ -137,6 +137,55 @@ def test_hooks_on_gradients_and_steps_are_not_passed_over(how: str) -> None:
         NativeLearner(policy, optimizer)
 
 
+@pytest.mark.parametrize(
+    "register",
+    [nn.modules.module.register_module_forward_hook,
+     nn.modules.module.register_module_forward_pre_hook],
+)  # fmt: skip
+def test_hooks_of_all_modules_are_not_passed_over(register: Callable[[Any], Any]) -> None:
+    module = ActorCritic(SPACE, 8)
+    learner = learner_of(module)
+    handle = register(do_nothing)
+    try:
+        with pytest.raises(SpecError, match="all modules have forward hooks"):
+            update(learner, acted_rows(module, 16, 0))
+    finally:
+        handle.remove()
+    update(learner, acted_rows(module, 16, 0))
+
+
+def keep_a_scale(layer: nn.Module, x: Tensor) -> Tensor:
+    # as modules do that make what they need at their first call
+    if not hasattr(layer, "kept"):
+        layer.kept = torch.full((8,), 0.5)
+    return layer(x) * layer.kept
+
+
+def test_what_a_forward_makes_at_its_first_call_may_be_trained_with() -> None:
+    torch.manual_seed(0)
+    module = Cut(keep_a_scale, value_alone=False)
+    update(learner_of(module), rows := acted_rows(module, 32, 0))
+    # by torch, too
+    optimizer = torch.optim.Adam(module.parameters())
+    torch_step(module, optimizer, as_tensors(rows, torch.float32), np.arange(32), LOSS, 1e9)
+
+
+@pytest.mark.parametrize("bounded", [nn.ReLU6(), nn.Hardtanh(0.0, 1.0)])
+def test_at_a_bound_of_an_activation_the_slope_is_that_of_torch(bounded: nn.Module) -> None:
+    """Biases begin at 0 and observations may be 0, so that a feature is at the bound itself."""
+    torch.manual_seed(0)
+    module = Cut(lambda layer, x: bounded(layer(x)), value_alone=False)
+    nn.init.zeros_(module.encoder.bias)
+    rows = acted_rows(module, 32, 0)
+    rows["obs"][:16] = 0
+    other = copy.deepcopy(module)
+    update(learner_of(module), rows)
+    optimizer = torch.optim.Adam(other.parameters())
+    torch_step(other, optimizer, as_tensors(rows, torch.float32), np.arange(32), LOSS, 1e9)
+    for mine, its in zip(module.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-6)
+
+
 def test_a_schedule_of_the_learning_rate_is_no_hook() -> None:
     module = ActorCritic(SPACE, 8)
     optimizer = torch.optim.Adam(module.parameters())

@@ -145,8 +145,18 @@ def _clamp(low: tuple[int, str], high: tuple[int, str]) -> Callable[[Call], Tags
 
 
 def _hardtanh(call: Call) -> Tags:
-    bounds = call.value(1, "min_val", -1.0), call.value(2, "max_val", 1.0)
-    return call.unary("clamp", call.first, *bounds)
+    return _within(call, call.value(1, "min_val", -1.0), call.value(2, "max_val", 1.0))
+
+
+def _within(call: Call, low: float, high: float) -> Tags:
+    """As a clamp, but at a bound itself the slope is 0."""
+    x = call.first
+    least = ops.where(
+        call.registers, call.binary("greater_equal", call.number(low), x), call.number(low), x
+    )
+    return ops.where(
+        call.registers, call.binary("greater_equal", least, high), call.number(high), least
+    )
 
 
 def _hardsigmoid(call: Call, x: Tags) -> Tags:
@@ -304,7 +314,7 @@ ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, ...]]] = {
     "selu": _selu,
     "prelu": _prelu,
     "hardtanh": _hardtanh,
-    "relu6": lambda call: call.unary("clamp", call.first, 0.0, 6.0),
+    "relu6": lambda call: _within(call, 0.0, 6.0),
     "hardsigmoid": lambda call: _hardsigmoid(call, call.first),
     "hardswish": lambda call: call.binary("mul", call.first, _hardsigmoid(call, call.first)),
     "softsign": _softsign,
