@@ -2,8 +2,8 @@
 // Exercises MuJoCo's environments from several threads. test_mujoco_sanitizers.py builds it with
 // ThreadSanitizer and with AddressSanitizer + UndefinedBehaviorSanitizer; each scenario is an
 // argument. The environment variables MUJOCO_LIBRARY, MUJOCO_ASSETS, UNSTABLE_MODEL (a cheetah
-// that diverges), SMALL_MODEL (an ant without memory for contacts) and SUITE_MODEL name files;
-// SUITE_TASK is the task of the latter.
+// that diverges) and SMALL_MODEL (an ant without memory for contacts) name files; SUITE_MODELS names a
+// folder of the suite's models, each a file by its task's id.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -19,9 +19,12 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engines/mujoco_library.h"
+#include "rollouts/envs/dm_control/ball_in_cup.h"
+#include "rollouts/envs/dm_control/cheetah.h"
 #include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/stacker.h"
 #include "rollouts/envs/mujoco/ant.h"
@@ -44,8 +47,8 @@ namespace rollouts {
 
 // The registry's, which is no part of this program: the tasks that it plays.
 const dmc::TaskEntry& dmc::FindTask(const std::string& id) {
-  for (const TaskEntry& task : kStackerTasks) {
-    if (id == task.id) return task;
+  for (const TaskEntry* const task : {&kStackerTasks[0], &kCheetahTasks[0], &kBallInCupTasks[0]}) {
+    if (id == task->id) return *task;
   }
   throw SpecError("the program has no task '" + id + "'");
 }
@@ -60,21 +63,26 @@ std::string Variable(const char* name) {
   return value;
 }
 
-// Fields that Python fills in.
+// Fields that Python fills in; `task` is one of the suite's.
 template <typename Env>
-OptionColumns FilledIn() {
+OptionColumns FilledIn(const std::string& task = "StackerStack2-v1") {
   if constexpr (std::is_same_v<Env, DmControl>) {
-    return {{"suite_model", {Variable("SUITE_MODEL")}}, {"suite_task", {Variable("SUITE_TASK")}}};
+    return {{"suite_model", {Variable("SUITE_MODELS") + "/" + task + ".mjb"}}, {"suite_task", {task}}};
   } else {
     return {{"assets", {Variable("MUJOCO_ASSETS")}}};
   }
 }
 
 template <typename Env>
-std::unique_ptr<Env> MakeEnv(const std::string& xml_file = "") {
-  OptionColumns options = FilledIn<Env>();
-  if (!xml_file.empty()) options["xml_file"] = {xml_file};
+std::unique_ptr<Env> MakeEnv(OptionColumns options = FilledIn<Env>()) {
   return std::make_unique<Env>(ReadConfig<Env>(options, 0));
+}
+
+template <typename Env>
+std::unique_ptr<Env> MakeOf(const std::string& xml_file) {
+  OptionColumns options = FilledIn<Env>();
+  options["xml_file"] = {xml_file};
+  return MakeEnv<Env>(std::move(options));
 }
 
 // Steps an environment through several episodes, with a save and a load on the way; returns
@@ -192,7 +200,7 @@ void DivergenceStaysApart() {
       CHECK(Play<HalfCheetah>(3) == alone);
       return;
     }
-    const auto env = MakeEnv<HalfCheetah>(Variable("UNSTABLE_MODEL"));
+    const auto env = MakeOf<HalfCheetah>(Variable("UNSTABLE_MODEL"));
     const float action[6] = {1, 1, 1, 1, 1, 1};
     int failures = 0;
     for (std::uint32_t episode = 0; episode < 10; ++episode) {
@@ -215,7 +223,7 @@ void FatalErrorsStayApart() {
       CHECK(Play<Ant>(3) == alone);
       return;
     }
-    const auto env = MakeEnv<Ant>(Variable("SMALL_MODEL"));
+    const auto env = MakeOf<Ant>(Variable("SMALL_MODEL"));
     const float action[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     int failures = 0;
     for (std::uint32_t episode = 0; episode < 5; ++episode) {
@@ -276,47 +284,62 @@ void OwnFieldsStayApart() {
   });
 }
 
-// Steps environments in groups of changing sizes, as a pool does, and one row at a time with
-// actions that are no numbers; returns the sum of the rewards of each. With models of their own, every
-// third has another gravity, every third other masses, which change many numbers, and the others the
-// file's.
+// Environments of which, with models of their own, every third has another gravity, every third other
+// masses, which change many numbers, and the others the file's.
 template <typename Env>
-std::vector<double> PlayTogether(bool with_nan, bool own_models = false) {
-  constexpr std::size_t kEnvs = 13;
+std::vector<std::unique_ptr<Env>> MakeSeveral(std::size_t count, const OptionColumns& options, bool own_models) {
   std::vector<std::unique_ptr<Env>> envs;
+  for (std::size_t i = 0; i < count; ++i) {
+    envs.push_back(MakeEnv<Env>(options));
+    CHECK(envs[i]->engine().name == "lanes");
+    if (!own_models || i % 3 == 0) continue;
+    const std::string field = i % 3 == 1 ? "opt.gravity" : "body_mass";
+    std::vector<double> values = envs[i]->ReadModel(field, true).values;
+    for (double& value : values) value *= 1 + 0.01 * static_cast<double>(i);
+    envs[i]->SetModel({{field, values, {}}});
+  }
+  return envs;
+}
+
+// Begins episodes as a pool does: starts that come to rest do so side by side.
+template <typename Env>
+void ResetTogether(std::span<Env* const> envs, std::span<Rng> rngs) {
+  if constexpr (std::is_same_v<Env, DmControl>) Env::BeginAhead(envs, rngs);
+  for (std::size_t i = 0; i < envs.size(); ++i) envs[i]->Reset(rngs[i], false);
+}
+
+// Steps and begins environments in groups of changing sizes, as a pool does, and one row at a time with
+// actions that are no numbers; returns the sum of the rewards of each, and the last observations.
+template <typename Env>
+std::vector<double> PlayTogether(bool with_nan, bool own_models = false,
+                                 const OptionColumns& options = FilledIn<Env>()) {
+  constexpr std::size_t kEnvs = 13;
+  const auto owned = MakeSeveral<Env>(kEnvs, options, own_models);
+  std::vector<Env*> envs;
   std::vector<Rng> rngs;
   for (std::size_t i = 0; i < kEnvs; ++i) {
-    envs.push_back(MakeEnv<Env>());
+    envs.push_back(owned[i].get());
     rngs.emplace_back(std::uint64_t{5}, i, 0U);
-    if (own_models && i % 3 != 0) {
-      const std::string field = i % 3 == 1 ? "opt.gravity" : "body_mass";
-      std::vector<double> values = envs[i]->ReadModel(field, true).values;
-      for (double& value : values) value *= 1 + 0.01 * static_cast<double>(i);
-      envs[i]->SetModel({{field, values, {}}});
-    }
-    envs[i]->Reset(rngs[i], false);
-    CHECK(envs[i]->engine().name == "lanes");
   }
-  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(FilledIn<Env>(), 0));
-  std::vector<std::vector<float>> actions(kEnvs, std::vector<float>(static_cast<std::size_t>(spec.action.shape[0])));
+  const EnvSpec spec = Env::MakeSpec(ReadConfig<Env>(options, 0));
+  const auto size = static_cast<std::size_t>(spec.action.shape[0]);
+  std::vector<std::vector<float>> actions(kEnvs, std::vector<float>(size));
+  std::vector<const float*> chosen(kEnvs);
   std::vector<double> rewards(kEnvs);
   std::size_t in_lanes = 0;
   for (std::size_t step = 0; step < 40; ++step) {
     for (std::size_t i = 0; i < kEnvs; ++i) {
       for (float& value : actions[i]) value = static_cast<float>(rngs[i].Uniform(-0.4, 0.4));
+      chosen[i] = actions[i].data();
     }
     if (with_nan && step % 10 == 9) actions[0][0] = std::numeric_limits<float>::quiet_NaN();
-    const std::size_t group = 1 + step % kEnvs;
+    const std::size_t group = 1 + (step + (with_nan ? 4 : 11)) % kEnvs;
     for (std::size_t first = 0; first < kEnvs; first += group) {
-      const std::size_t end = std::min(first + group, kEnvs);
-      std::vector<Env*> due;
-      std::vector<const float*> chosen;
-      for (std::size_t i = first; i < end; ++i) {
-        due.push_back(envs[i].get());
-        chosen.push_back(actions[i].data());
-      }
-      Env::StepAhead(std::span<Env* const>(due), std::span<const float* const>(chosen));
-      for (std::size_t i = first; i < end; ++i) {
+      const std::size_t count = std::min(group, kEnvs - first);
+      const auto due = std::span(envs).subspan(first, count);
+      if (step % 20 == 0) ResetTogether<Env>(due, std::span(rngs).subspan(first, count));
+      Env::StepAhead(std::span<Env* const>(due), std::span<const float* const>(chosen).subspan(first, count));
+      for (std::size_t i = first; i < first + count; ++i) {
         try {
           rewards[i] += envs[i]->Step(actions[i].data(), rngs[i]).reward;
           in_lanes += envs[i]->stepped_ahead();
@@ -328,8 +351,13 @@ std::vector<double> PlayTogether(bool with_nan, bool own_models = false) {
     }
   }
   CHECK(in_lanes > 30 * kEnvs);
-  rewards.erase(rewards.begin());
-  return rewards;
+  std::vector<double> shown(rewards.begin() + 1, rewards.end());
+  std::vector<std::uint8_t> row(static_cast<std::size_t>(spec.observation.bytes()));
+  for (std::size_t i = 1; i < kEnvs; ++i) {
+    envs[i]->Observe(row.data());
+    shown.insert(shown.end(), row.begin(), row.end());
+  }
+  return shown;
 }
 
 void GroupsStepInLanes() {
@@ -340,6 +368,21 @@ void GroupsStepInLanes() {
     CHECK(PlayTogether<HalfCheetah>(thread == 0) == cheetahs);
     CHECK(PlayTogether<Ant>(thread == 0) == ants);
     CHECK(PlayTogether<Humanoid>(thread == 0) == humanoids);
+  });
+}
+
+// Starts that come to rest, and a string that becomes taut.
+void SuiteTasksBeginInGroups() {
+  const OptionColumns cheetah = FilledIn<DmControl>("CheetahRun-v1");
+  const OptionColumns cup = FilledIn<DmControl>("BallInCupCatch-v1");
+  const auto cheetahs = PlayTogether<DmControl>(false, false, cheetah);
+  const auto own_cheetahs = PlayTogether<DmControl>(false, true, cheetah);
+  const auto cups = PlayTogether<DmControl>(false, true, cup);
+  CHECK(cheetahs != own_cheetahs);
+  InThreads([&](int thread) {
+    CHECK(PlayTogether<DmControl>(thread == 0, false, cheetah) == cheetahs);
+    CHECK(PlayTogether<DmControl>(thread == 1, true, cup) == cups);
+    CHECK(PlayTogether<DmControl>(thread == 2, true, cheetah) == own_cheetahs);
   });
 }
 
@@ -365,6 +408,7 @@ int main(int argc, char** argv) {
       {"groups_step_in_lanes", rollouts::GroupsStepInLanes},
       {"own_models_stand_in_lanes", rollouts::OwnModelsStandInLanes},
       {"own_fields_stay_apart", rollouts::OwnFieldsStayApart},
+      {"suite_tasks_begin_in_groups", rollouts::SuiteTasksBeginInGroups},
       {"suite_tasks_share_models", rollouts::SuiteTasksShareModels},
       {"parts_by_name", rollouts::PartsByName},
       {"threads_share_models", rollouts::ThreadsShareModels},

@@ -40,9 +40,16 @@ SCENARIOS = [
     "own_fields_stay_apart",
     "own_models_stand_in_lanes",
     "parts_by_name",
+    "suite_tasks_begin_in_groups",
     "suite_tasks_share_models",
     "threads_share_models",
 ]
+# the tasks of the suite that the program plays, each by its header
+SUITE = {
+    "BallInCupCatch-v1": "envs/dm_control/ball_in_cup.h",
+    "CheetahRun-v1": "envs/dm_control/cheetah.h",
+    "StackerStack2-v1": "envs/dm_control/stacker.h",
+}
 
 pytestmark = [needs_compiler, pytest.mark.system]
 
@@ -66,9 +73,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_ASSETS", str(assets_dir()))
     monkeypatch.setenv("UNSTABLE_MODEL", str(unstable))
     monkeypatch.setenv("SMALL_MODEL", str(small))
-    suite_model = dm_control.model_file("StackerStack2-v1", "envs/dm_control/stacker.h")
-    monkeypatch.setenv("SUITE_MODEL", str(suite_model))
-    monkeypatch.setenv("SUITE_TASK", "StackerStack2-v1")
+    for task, header in SUITE.items():
+        (tmp_path / f"{task}.mjb").symlink_to(dm_control.model_file(task, header))
+    monkeypatch.setenv("SUITE_MODELS", str(tmp_path))
 
 
 def test_every_scenario_of_the_mujoco_program_is_run(mujoco_programs: dict[str, Path]) -> None:

@@ -80,6 +80,12 @@ def test_episodes_equal_dm_control_with_the_second_release() -> None:
     run_tests(SECOND, "test_dm_control.py", "-k", f"test_episodes_equal_dm_control and ({tasks})")
 
 
+@pytest.mark.system
+def test_steps_of_any_engine_are_mujocos_with_the_second_release() -> None:
+    names = "shows_what_mujocos_shows or models_that_differ"
+    run_tests(SECOND, "../families/test_mujoco_lanes.py", "-k", names)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [*OTHERS, SECOND])
 def test_all_oracles_hold_with_other_releases(version: str) -> None:

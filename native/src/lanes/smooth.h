@@ -324,7 +324,8 @@ void WayAlong(const M& m, Work<D>& w, int t) {
       const int dof = tendon.dofs[q];
       const std::uint64_t bit = std::uint64_t{1} << dof;
       const Spatial<D>& axis = w.cdof[dof];
-      // what moves both changes nothing
+      // A dof that moves both adds nothing. Each condition is a comparison with zero: in a branch on whether
+      // two such bits are equal, GCC 12.2 for x86-64 loses one of them.
       if (next.dofs & ~last.dofs & bit) moments[q] += Dot(along, axis.l + Cross(axis.a, to_centre));
       if (last.dofs & ~next.dofs & bit) moments[q] -= Dot(along, axis.l + Cross(axis.a, from_centre));
     }
