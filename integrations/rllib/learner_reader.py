@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
-from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
@@ -25,7 +24,7 @@ from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import NativePolicy
 
-# what a loss or a step is made of
+# what a loss or a step is made of, and what each minibatch goes through
 _LEARNER = (
     "apply_gradients",
     "compute_gradients",
@@ -33,7 +32,13 @@ _LEARNER = (
     "compute_losses",
     "postprocess_gradients",
     "postprocess_gradients_for_module",
+    "_compute_off_policyness",
+    "_create_iterator_if_necessary",
+    "_log_metrics",
+    "_log_steps_trained_metrics",
+    "_set_slicing_by_batch_id",
     "_uncompiled_update",
+    "_update",
 )
 _MODULE = (
     "compute_values",
@@ -57,12 +62,16 @@ _COLUMNS = (
 class LearnerReader:
     """A learner's module and optimiser for native code, read again when they are other ones."""
 
-    def __init__(self, wanted: Engine) -> None:
-        """Raises SpecError where `wanted` is no engine."""
+    def __init__(self, wanted: Engine, base: type) -> None:
+        """Takes the engine and the class whose methods native code stands for.
+
+        Raises:
+          SpecError: `wanted` is no engine.
+        """
         one_of("train_engine", wanted, ("auto", "native", "torch"))
         # what the last update was made with: "native" or "torch", and why not native
         self.engine, self.why_not = "", ""
-        self._wanted = wanted
+        self._wanted, self._base = wanted, base
         self._native: NativeLearner | None = None
         self._seen: tuple[Any, ...] = ()
 
@@ -76,7 +85,9 @@ class LearnerReader:
         if self._wanted == "torch":
             why_not = "train_engine='torch' was asked for"
         else:
-            why_not = _why_not(learner, batch)
+            own = _own(learner, self._base, _LEARNER)
+            why_not = f"{type(learner).__name__} has its own {own}" if own else ""
+            why_not = why_not or _why_not(learner, batch)
         if not why_not and self._wanted == "auto":
             why_not = why_slow()
         if not why_not:
@@ -144,8 +155,6 @@ def _why_not(learner: Any, batch: Any) -> str:
 
 def _why_not_learner(learner: Any, module_id: str) -> str:
     config = learner.config.get_config_for_module(module_id)
-    if own := _own(learner, PPOTorchLearner, _LEARNER):
-        return f"{type(learner).__name__} has its own {own}"
     if config.num_learners > 1:
         return f"num_learners={config.num_learners}, whose gradients torch averages"
     if learner.device != torch.device("cpu"):

@@ -68,7 +68,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
     def __init__(self, **kwargs: Any) -> None:
         """Takes PPOTorchLearner's arguments."""
         super().__init__(**kwargs)
-        self._reader = LearnerReader(self.train_engine)
+        self._reader = LearnerReader(self.train_engine, RolloutsPPOLearner)
         self._all: MultiAgentBatch | None = None
         self._native: NativeLearner | None = None
         self._order = np.empty((0, 0), np.int64)
@@ -102,6 +102,9 @@ class RolloutsPPOLearner(PPOTorchLearner):
 
     def _update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
         if self._native is None:
+            if not self.learner_engine:
+                # a subclass makes the minibatches itself, and did not ask
+                self._reader.choose(self, None)
             return super()._update(batch)  # type: ignore[no-any-return]
         assert self._all is not None
         ((module_id, rows),) = self._all.policy_batches.items()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`RolloutsPPOLearner` where native code has to leave steps to torch, beside PPOTorchLearner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from rollouts.integrations import rllib
+from test_rllib_ppo_learner import (
+    DISCRETE,
+    MODULE,
+    OnlyNative,
+    assert_equal_metrics,
+    assert_equal_weights,
+    built,
+    config_of,
+    episodes_of,
+    metrics,
+    update,
+)
+from test_rllib_ppo_learner import one_thread as one_thread
+
+from rollouts.errors import SpecError
+
+
+class Nothing:
+    """Adds no method."""
+
+
+def pair_of(added: type = Nothing, space: Any = DISCRETE, **how: Any) -> tuple[Any, Any]:
+    """RLlib's learner and ours, both with the methods of `added`, of one state."""
+    how = {"lr": 1e-3, **how}
+    bases = (PPOTorchLearner, rllib.RolloutsPPOLearner)
+    classes = [type("Changed", (added, base), {}) for base in bases]
+    theirs, ours = (built(config_of(each, space, **how)) for each in classes)
+    ours.set_state(theirs.get_state())
+    return theirs, ours
+
+
+def assert_torch_made(ours: Any, theirs: Any, why: str) -> None:
+    assert_equal_weights(ours, theirs)
+    assert ours.learner_engine == "torch"
+    assert why in ours.why_not_native_learner
+
+
+def acted(learner: Any, count: int = 64) -> dict[str, Any]:
+    """A train batch: rows whose actions were drawn by the module itself."""
+    module, random = learner.module[MODULE], np.random.default_rng(0)
+    obs = random.normal(size=(count, 5)).astype(np.float32)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        inputs = module.forward_exploration({"obs": torch.from_numpy(obs)})["action_dist_inputs"]
+        dist = module.get_exploration_action_dist_cls().from_logits(inputs)
+        action = dist.sample()
+        log_prob = dist.logp(action)
+    return {
+        "obs": obs,
+        "actions": action.numpy(),
+        "action_logp": log_prob.numpy(),
+        "action_dist_inputs": inputs.numpy(),
+        "advantages": random.normal(size=count).astype(np.float32),
+        "value_targets": random.normal(size=count).astype(np.float32),
+    }
+
+
+def update_on(learner: Any, rows: dict[str, Any], **how: Any) -> dict[Any, Any]:
+    """One `update` on copies of these rows; its metrics by their places."""
+    np.random.seed(1)  # noqa: NPY002
+    copied = SampleBatch({name: np.array(array) for name, array in rows.items()})
+    batch = MultiAgentBatch({MODULE: copied}, len(rows["obs"]))
+    how = {"num_epochs": 1, "minibatch_size": 16, **how}
+    return dict(metrics(learner.update(batch=batch, **how)))
+
+
+class Counting:
+    """Counts calls, and makes the step itself."""
+
+    calls = 0
+
+    def _update(self, batch: Any, **_: Any) -> Any:
+        self.calls += 1
+        return self._uncompiled_update(batch)  # type: ignore[attr-defined]
+
+
+class Stopping:
+    """Ends after three minibatches."""
+
+    calls = 0
+
+    def _create_iterator_if_necessary(self, **given: Any) -> Any:
+        for self.calls, each in enumerate(super()._create_iterator_if_necessary(**given)):  # type: ignore[misc]
+            if self.calls == 3:
+                return
+            yield each
+
+
+class OwnBatches:
+    """Makes minibatches without RLlib."""
+
+    calls = 0
+
+    def _create_iterator_if_necessary(self, *, training_data: Any, **_: Any) -> Any:
+        batch = self._make_batch_if_necessary(training_data=training_data)  # type: ignore[attr-defined]
+        self.calls += 1
+        return [batch, batch]
+
+
+class Slicing:
+    """Counts minibatches by the call that follows each."""
+
+    calls = 0
+
+    def _set_slicing_by_batch_id(self, batch: Any, *, value: bool) -> Any:
+        self.calls += 1
+        return super()._set_slicing_by_batch_id(batch, value=value)  # type: ignore[misc]
+
+
+class Logging:
+    """Counts minibatches by what is logged of them."""
+
+    calls = 0
+
+    def _compute_off_policyness(self, batch: Any) -> None:
+        self.calls += 1
+
+    def _log_steps_trained_metrics(self, batch: Any) -> None:
+        self.calls += 1
+        super()._log_steps_trained_metrics(batch)  # type: ignore[misc]
+
+    def _log_metrics(self, batch: Any) -> None:
+        self.calls += 1
+        super()._log_metrics(batch)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("added", "why"),
+    [
+        (Counting, "_update"),
+        (Stopping, "_create_iterator_if_necessary"),
+        (OwnBatches, "_create_iterator_if_necessary"),
+        (Slicing, "_set_slicing_by_batch_id"),
+        (Logging, "_compute_off_policyness"),
+    ],
+)
+def test_a_subclass_that_sees_each_minibatch_sees_them_all(added: type, why: str) -> None:
+    theirs, ours = pair_of(added)
+    episodes = episodes_of(theirs, 0)
+    assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
+    assert_torch_made(ours, theirs, f"Changed has its own {why}")
+    assert ours.calls == theirs.calls > 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_log_steps_trained_metrics", "_log_metrics"],
+)
+def test_a_method_given_to_one_learner_is_seen(name: str) -> None:
+    _, ours = pair_of()
+    setattr(ours, name, getattr(ours, name))
+    update(ours, episodes_of(ours, 0))
+    assert ours.why_not_native_learner.endswith(f"has its own {name}")
+
+
+@pytest.mark.parametrize("added", [Counting, OwnBatches])
+def test_a_subclass_with_its_own_steps_is_refused_where_native_code_is_asked_for(
+    added: type,
+) -> None:
+    learner = built(config_of(type("Changed", (added, OnlyNative), {}), DISCRETE))
+    with pytest.raises(SpecError, match="Changed has its own _"):
+        update(learner, episodes_of(learner, 0))
