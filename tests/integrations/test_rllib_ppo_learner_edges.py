@@ -157,7 +157,7 @@ def test_a_subclass_that_sees_each_minibatch_sees_them_all(added: type, why: str
 
 @pytest.mark.parametrize(
     "name",
-    ["_log_steps_trained_metrics", "_log_metrics"],
+    ["_log_steps_trained_metrics", "_log_metrics", "filter_param_dict_for_optimizer"],
 )
 def test_a_method_given_to_one_learner_is_seen(name: str) -> None:
     _, ours = pair_of()
@@ -173,3 +173,47 @@ def test_a_subclass_with_its_own_steps_is_refused_where_native_code_is_asked_for
     learner = built(config_of(type("Changed", (added, OnlyNative), {}), DISCRETE))
     with pytest.raises(SpecError, match="Changed has its own _"):
         update(learner, episodes_of(learner, 0))
+
+
+class Signs:
+    """Makes signs of gradients."""
+
+    @staticmethod
+    def _get_clip_function() -> Any:
+        def clip(gradients: Any, *, grad_clip: float, grad_clip_by: str) -> Any:
+            for each in gradients.values():
+                each.sign_().mul_(grad_clip)
+            return torch.tensor(1.0)
+
+        return clip
+
+
+class OwnNorm:
+    """Gives a function of its own for the norm."""
+
+    @staticmethod
+    def _get_global_norm_function() -> Any:
+        return lambda gradients: torch.tensor(1.0)
+
+
+class Filtering:
+    """Keeps the gradients of weights, not of biases."""
+
+    def filter_param_dict_for_optimizer(self, param_dict: Any, optimizer: Any) -> Any:
+        found = super().filter_param_dict_for_optimizer(param_dict, optimizer)  # type: ignore[misc]
+        return {name: each for name, each in found.items() if each.dim() > 1}
+
+
+@pytest.mark.parametrize(
+    ("added", "why"),
+    [
+        (Signs, "_get_clip_function"),
+        (OwnNorm, "_get_global_norm_function"),
+        (Filtering, "filter_param_dict_for_optimizer"),
+    ],
+)
+def test_what_clips_gradients_may_be_the_subclasss(added: type, why: str) -> None:
+    theirs, ours = pair_of(added, grad_clip=0.1)
+    episodes = episodes_of(theirs, 0)
+    assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
+    assert_torch_made(ours, theirs, f"Changed has its own {why}")
