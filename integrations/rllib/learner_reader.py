@@ -10,6 +10,8 @@ import torch
 from gymnasium import spaces
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.distribution import Distribution
+from ray.rllib.core.distribution.torch.torch_distribution import TorchMultiCategorical
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.evaluation.postprocessing import Postprocessing
@@ -23,6 +25,9 @@ from rollouts.learner.native_learner import NativeLearner
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import NativePolicy
+from rollouts.policies.native_heads import head_of, nvec_of
+
+from .native import HEADS
 
 # what a loss or a step is made of, and what each minibatch goes through
 _LEARNER = (
@@ -191,7 +196,21 @@ def _why_not_module(modules: Any, module: Any) -> str:
         return f"actions are of {module.action_space}, expected Discrete, MultiDiscrete or Box"
     if np.any(getattr(module.action_space, "start", 0)):
         return f"actions are of {module.action_space}, expected numbers from 0 on"
+    expected = head_of(module.action_space).kind
+    for dist in (module.get_train_action_dist_cls(), module.get_exploration_action_dist_cls()):
+        if _head_of(dist, module.action_space) != expected:
+            return f"actions are drawn from {dist.__name__}, expected RLlib's {expected}"
     return ""
+
+
+def _head_of(dist: Any, space: Any) -> str | None:
+    """The name of a distribution of RLlib's in native code; None: it has none."""
+    # RLlib makes a class for each space
+    is_made = dist.__module__ == Distribution.__module__
+    if is_made and dist.__bases__ == (TorchMultiCategorical,):
+        sizes = np.ravel(dist._merge_kwargs().get("input_lens", ()))
+        return "multi_categorical" if list(sizes) == nvec_of(space) else None
+    return HEADS.get(dist)
 
 
 def _why_not_batch(rows: Any) -> str:

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core.distribution.torch.torch_distribution import (
+    TorchCategorical,
+    TorchDiagGaussian,
+    TorchMultiCategorical,
+)
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from rollouts.integrations import rllib
 from test_rllib_ppo_learner import (
     DISCRETE,
     MODULE,
+    SPACES,
     OnlyNative,
     assert_equal_metrics,
     assert_equal_weights,
@@ -217,3 +223,47 @@ def test_what_clips_gradients_may_be_the_subclasss(added: type, why: str) -> Non
     episodes = episodes_of(theirs, 0)
     assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
     assert_torch_made(ours, theirs, f"Changed has its own {why}")
+
+
+class Tempered(TorchCategorical):
+    """Draws from flatter probabilities."""
+
+    @classmethod
+    def from_logits(cls, logits: Any, **_: Any) -> Any:
+        return TorchCategorical(logits=logits / 2)
+
+
+class Wide(TorchDiagGaussian):
+    """Draws with deviations that are no exponentials."""
+
+    @classmethod
+    def from_logits(cls, logits: Any, **_: Any) -> Any:
+        mean, scale = logits.chunk(2, -1)
+        return TorchDiagGaussian(loc=mean, scale=torch.nn.functional.softplus(scale) + 1e-3)
+
+
+class TemperedAll(TorchMultiCategorical):
+    """Draws each element from flatter probabilities."""
+
+    @classmethod
+    def from_logits(cls, logits: Any, **given: Any) -> Any:
+        return super().from_logits(logits / 2, **given)
+
+
+DISTRIBUTIONS = {
+    "discrete": Tempered,
+    "box": Wide,
+    "several discrete": TemperedAll.get_partial_dist_cls(
+        space=SPACES["several discrete"], input_lens=[2, 3]
+    ),
+}
+
+
+@pytest.mark.parametrize("space", DISTRIBUTIONS)
+def test_a_distribution_of_the_users_is_trained_by_torch(space: str) -> None:
+    theirs, ours = pair_of(space=SPACES[space])
+    for each in (theirs, ours):
+        each.module[MODULE].action_dist_cls = DISTRIBUTIONS[space]
+    episodes = episodes_of(theirs, 0)
+    assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
+    assert_torch_made(ours, theirs, "actions are drawn from")
