@@ -162,7 +162,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
 
         Raises:
           SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
-            gradient is NaN or infinite: the weights are those before its minibatch.
+            gradient is NaN or infinite, or no row of a minibatch counts: the weights are those
+            before that minibatch.
         """
         arrays = self._check_rows(rows, order, minibatch)
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:

@@ -267,3 +267,12 @@ def test_a_distribution_of_the_users_is_trained_by_torch(space: str) -> None:
     episodes = episodes_of(theirs, 0)
     assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
     assert_torch_made(ours, theirs, "actions are drawn from")
+
+
+def test_a_minibatch_without_a_row_that_counts_is_left_to_torch() -> None:
+    theirs, ours = pair_of()
+    rows = acted(theirs) | {"loss_mask": np.arange(64) < 48}
+    expected, found = update_on(theirs, rows), update_on(ours, rows)
+    assert np.isnan(expected[MODULE, "mean_kl_loss"])
+    assert_equal_metrics(found, expected)
+    assert_torch_made(ours, theirs, "has no row that counts, expected one or more")

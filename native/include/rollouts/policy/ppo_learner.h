@@ -52,7 +52,7 @@ class PpoLearner {
 
   // One gradient step for each minibatch of `order`, which names rows. Returns a report of each that
   // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
-  // parameter is not finite.
+  // parameter is not finite, or no row counts.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 const PpoSettings& settings);
