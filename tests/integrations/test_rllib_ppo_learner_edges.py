@@ -276,3 +276,34 @@ def test_a_minibatch_without_a_row_that_counts_is_left_to_torch() -> None:
     assert np.isnan(expected[MODULE, "mean_kl_loss"])
     assert_equal_metrics(found, expected)
     assert_torch_made(ours, theirs, "has no row that counts, expected one or more")
+
+
+def sure_of(learner: Any, logits: list[float]) -> None:
+    """Lets the policy choose by these logits, nearly whatever it observes."""
+    with torch.no_grad():
+        for name, each in learner.module[MODULE].named_parameters():
+            if name.startswith("pi"):
+                each.mul_(0.01) if "bias" not in name else each.copy_(torch.tensor(logits))
+
+
+def test_a_divergence_that_is_infinite_in_torch_is_left_to_torch() -> None:
+    theirs, ours = pair_of()
+    for each in (theirs, ours):
+        sure_of(each, [110.0, 0.0, 109.0])
+    rows = acted(theirs)
+    rows["action_dist_inputs"] = rows["action_dist_inputs"] - np.float32([10, 0, 10])
+    expected, found = update_on(theirs, rows), update_on(ours, rows)
+    assert np.isinf(expected[MODULE, "mean_kl_loss"])
+    assert_equal_metrics(found, expected)
+    assert_torch_made(ours, theirs, "a KL divergence")
+
+
+def test_a_divergence_of_rows_that_do_not_count_may_be_infinite() -> None:
+    theirs, ours = pair_of()
+    for each in (theirs, ours):
+        sure_of(each, [110.0, 0.0, 109.0])
+    rows = acted(theirs) | {"loss_mask": np.arange(64) % 4 > 0}
+    rows["action_dist_inputs"][::4] = 0
+    assert_equal_metrics(update_on(ours, rows), update_on(theirs, rows))
+    assert_equal_weights(ours, theirs)
+    assert ours.learner_engine == "native"
