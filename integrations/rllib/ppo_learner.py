@@ -135,6 +135,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
             kl_weight=float(self.curr_kl_coeffs_per_module[module_id])
             if config.use_kl_loss
             else None,
+            refuses_overflow=True,
         )
         rows = rows_of(batch, has_kl=config.use_kl_loss)
 

@@ -307,3 +307,14 @@ def test_a_divergence_of_rows_that_do_not_count_may_be_infinite() -> None:
     assert_equal_metrics(update_on(ours, rows), update_on(theirs, rows))
     assert_equal_weights(ours, theirs)
     assert ours.learner_engine == "native"
+
+
+@pytest.mark.parametrize("use_kl_loss", [True, False])
+def test_a_ratio_that_overflows_is_left_to_torch(use_kl_loss: bool) -> None:
+    theirs, ours = pair_of(use_kl_loss=use_kl_loss)
+    rows = acted(theirs)
+    rows["advantages"] = np.abs(rows["advantages"])
+    rows["action_logp"][5] = -100
+    expected, found = update_on(theirs, rows), update_on(ours, rows)
+    assert_equal_metrics(found, expected)
+    assert_torch_made(ours, theirs, "a ratio of probabilities")

@@ -141,12 +141,16 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
   return report;
 }
 
-void PpoLearner::CheckLosses(const PpoReport& report, std::size_t minibatch) {
-  // a ratio that is nan counts in the loss alone
+void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& settings,
+                             std::size_t minibatch) {
+  // a ratio that is nan counts in the loss
   const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy, kKl};
   const char* const names[] = {"a policy loss", "a value loss", "an entropy", "a KL divergence"};
   for (std::size_t i = 0; i < std::size(kinds); ++i) {
     if (!std::isfinite(report.sums[kinds[i]])) GradientSteps::Refuse(minibatch, names[i]);
+  }
+  if (settings.refuses_overflow && !std::isfinite(report.sums[kApproxKl])) {
+    GradientSteps::Refuse(minibatch, "a ratio of probabilities");
   }
 }
 
@@ -164,7 +168,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
       reports.push_back(report);
       break;
     }
-    CheckLosses(report, reports.size());
+    CheckLosses(report, settings, reports.size());
     const double norm = steps_.FindNorm(sources);
     steps_.CheckNorm(norm, reports.size());
     report.norm = static_cast<float>(norm);
