@@ -181,11 +181,6 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm, made
         )
 
-    @property
-    def num_steps(self) -> int:
-        """Gradient steps since the trained tensors were chosen; what raised has made some."""
-        return int(self._native.num_steps)
-
     def _make(self, trained: list[bool], views: list[View]) -> _native.PpoLearner:
         program = self._program
         return _native.PpoLearner(

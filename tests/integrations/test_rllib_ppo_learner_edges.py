@@ -318,3 +318,18 @@ def test_a_ratio_that_overflows_is_left_to_torch(use_kl_loss: bool) -> None:
     expected, found = update_on(theirs, rows), update_on(ours, rows)
     assert_equal_metrics(found, expected)
     assert_torch_made(ours, theirs, "a ratio of probabilities")
+
+
+def test_torch_goes_on_after_the_steps_that_were_made_since_weights_were_unfrozen() -> None:
+    theirs, ours = pair_of(space=SPACES["box"])
+    for each in (theirs, ours):
+        each.module[MODULE].vf.requires_grad_(False)
+    rows = acted(theirs)
+    for each in (theirs, ours):
+        update_on(each, rows, num_epochs=3)
+        each.module[MODULE].vf.requires_grad_(True)
+    assert ours.learner_engine == "native"
+    # the minibatch before the last one is not finite
+    rows["advantages"][40] = np.nan
+    assert_equal_metrics(update_on(ours, rows), update_on(theirs, rows))
+    assert_torch_made(ours, theirs, "minibatch 2")

@@ -490,3 +490,11 @@ def test_a_minibatch_in_which_no_row_counts_is_refused() -> None:
         learner.update(rows, np.arange(40), minibatch=20, loss=PLAIN)
     # the minibatch before has been made
     assert learner.num_steps == 1 and largest_difference(module, before) > 0
+
+
+def test_steps_are_counted_on_when_other_weights_are_trained() -> None:
+    module, rows, learner, _ = small()
+    for trains in (True, False, True):
+        next(module.parameters()).requires_grad_(trains)
+        learner.update(rows, np.arange(40), minibatch=20, loss=PLAIN)
+    assert learner.num_steps == 6
