@@ -65,6 +65,13 @@ _COLUMNS = (
     Postprocessing.ADVANTAGES,
     Postprocessing.VALUE_TARGETS,
 )
+# columns of one number for each row
+_NUMBERS = (
+    Columns.ACTION_LOGP,
+    Columns.LOSS_MASK,
+    Postprocessing.ADVANTAGES,
+    Postprocessing.VALUE_TARGETS,
+)
 
 
 class LearnerReader:
@@ -219,6 +226,12 @@ def _why_not_batch(rows: Any) -> str:
         return f"the batch has no tensor {missing[0]!r}"
     if SampleBatch.SEQ_LENS in rows:
         return "the batch has sequences"
+    for name in _NUMBERS:
+        if name in rows and rows[name].dim() != 1:
+            # torch would broadcast them against each other
+            return f"{name!r} has shape {tuple(rows[name].shape)}, expected one number for each row"
+    if Columns.LOSS_MASK in rows and rows[Columns.LOSS_MASK].dtype != torch.bool:
+        return f"the loss mask is of {rows[Columns.LOSS_MASK].dtype}, expected torch.bool"
     return ""
 
 

@@ -333,3 +333,25 @@ def test_torch_goes_on_after_the_steps_that_were_made_since_weights_were_unfroze
     rows["advantages"][40] = np.nan
     assert_equal_metrics(update_on(ours, rows), update_on(theirs, rows))
     assert_torch_made(ours, theirs, "minibatch 2")
+
+
+@pytest.mark.parametrize("name", ["advantages", "value_targets", "action_logp"])
+def test_columns_with_an_axis_more_are_left_to_torch(name: str) -> None:
+    theirs, ours = pair_of()
+    rows = acted(theirs)
+    rows[name] = rows[name][:, None]
+    said = []
+    for each in (theirs, ours):
+        try:
+            said.append(sorted(update_on(each, rows)))
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    assert said[0] == said[1]
+    assert_torch_made(ours, theirs, f"{name!r} has shape (64, 1)")
+
+
+def test_a_mask_of_numbers_is_left_to_torch() -> None:
+    theirs, ours = pair_of()
+    rows = acted(theirs) | {"loss_mask": (np.arange(64) % 3 > 0).astype(np.int64)}
+    assert_equal_metrics(update_on(ours, rows), update_on(theirs, rows))
+    assert_torch_made(ours, theirs, "the loss mask is of torch.int64, expected torch.bool")
