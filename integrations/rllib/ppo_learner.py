@@ -146,7 +146,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
                 minibatch=order.shape[1],
                 loss=loss,
                 max_grad_norm=config.grad_clip or None,
-                clip_by=_CLIP_BY[config.grad_clip_by],
+                clip_by=_CLIP_BY[config.grad_clip_by] if config.grad_clip else "all",
             )
 
         if len(self._order) > 1:

@@ -355,3 +355,15 @@ def test_a_mask_of_numbers_is_left_to_torch() -> None:
     rows = acted(theirs) | {"loss_mask": (np.arange(64) % 3 > 0).astype(np.int64)}
     assert_equal_metrics(update_on(ours, rows), update_on(theirs, rows))
     assert_torch_made(ours, theirs, "the loss mask is of torch.int64, expected torch.bool")
+
+
+def test_nothing_clips_where_there_is_no_limit() -> None:
+    classes = (PPOTorchLearner, OnlyNative)
+    configs = [config_of(each, DISCRETE, lr=1e-3) for each in classes]
+    for config in configs:
+        config.grad_clip_by = None
+    theirs, ours = (built(config) for config in configs)
+    ours.set_state(theirs.get_state())
+    episodes = episodes_of(theirs, 0)
+    assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
+    assert_equal_weights(ours, theirs)
