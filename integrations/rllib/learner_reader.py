@@ -149,11 +149,12 @@ class _Trained(Wrapped):
 
 
 def _num_threads(config: Any) -> int:
-    """All CPUs in the algorithm's process; in one of its own, those that Ray gives it."""
-    if config.num_learners == 0:
-        return usable_cpus()
-    cpus = config.num_cpus_per_learner
-    return max(1, cpus) if isinstance(cpus, int) else 1
+    """All CPUs in the algorithm's process; in one of its own, those that Ray gives it.
+
+    No more than torch's threads, which a user may have limited.
+    """
+    cpus = usable_cpus() if config.num_learners == 0 else config.num_cpus_per_learner
+    return max(1, min(cpus, torch.get_num_threads())) if isinstance(cpus, int) else 1
 
 
 def _why_not(learner: Any, batch: Any) -> str:

@@ -16,6 +16,7 @@ from ray.rllib.core.distribution.torch.torch_distribution import (
 )
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from rollouts.integrations import rllib
+from rollouts.integrations.rllib.learner_reader import _num_threads
 from test_rllib_ppo_learner import (
     DISCRETE,
     MODULE,
@@ -367,3 +368,11 @@ def test_nothing_clips_where_there_is_no_limit() -> None:
     episodes = episodes_of(theirs, 0)
     assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
     assert_equal_weights(ours, theirs)
+
+
+@pytest.mark.parametrize("num_learners", [0, 1])
+def test_no_more_threads_compute_than_torchs(num_learners: int) -> None:
+    config = config_of(OnlyNative, DISCRETE)
+    config.learners(num_learners=num_learners, num_cpus_per_learner=2)
+    # `one_thread` has set 1
+    assert _num_threads(config) == 1
