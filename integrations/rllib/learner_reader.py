@@ -22,6 +22,7 @@ from rollouts.checks import one_of
 from rollouts.collecting.engine import Engine, why_slow
 from rollouts.errors import SpecError
 from rollouts.learner.native_learner import NativeLearner
+from rollouts.learner.side_effects import put_back_if_refused
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import NativePolicy
@@ -127,10 +128,11 @@ class LearnerReader:
             if self._seen == seen and self._native and self._native.is_as_read():
                 return self._native, ""
             self._seen, self._native = seen, None
-            policy = NativePolicy.from_torch(
-                _Trained(module), module.action_space, module.observation_space
-            )
-            self._native = NativeLearner(policy, optimizer, _num_threads(learner.config))
+            with put_back_if_refused(module):
+                policy = NativePolicy.from_torch(
+                    _Trained(module), module.action_space, module.observation_space
+                )
+                self._native = NativeLearner(policy, optimizer, _num_threads(learner.config))
         except SpecError as error:
             return None, str(error)
         return self._native, ""

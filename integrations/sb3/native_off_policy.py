@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner, TargetNetwork
@@ -232,7 +233,7 @@ def _exp(model: Any) -> Tensor:
 
 def _noise(action: Array) -> Array:
     """As torch.distributions.Normal draws it."""
-    noise = torch.normal(torch.zeros(action.shape), torch.ones(action.shape))
+    noise = torch.normal(torch.zeros(action.shape, dtype=torch.float32), 1.0)
     return noise.numpy()
 
 
@@ -278,9 +279,9 @@ def _td3_parts(model: Any) -> tuple[Any, ...]:
 def _why_not(model: Any) -> str:
     if not isinstance(model.observation_space, spaces.Box):
         return f"observations are of {model.observation_space}, expected Box"
-    # reading would change what it counts
-    if any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in model.policy.modules()):
-        return "a layer normalises batches"
+    norms = [each for each in model.policy.modules() if isinstance(each, _NormBase)]
+    if any(each.track_running_stats for each in norms):
+        return "a layer normalises by running means"
     return ""
 
 
@@ -291,8 +292,30 @@ def _why_not_dqn(model: Any) -> str:
         return f"actions are of {model.action_space}, expected numbers from 0 on"
     if model.max_grad_norm is None:
         return "max_grad_norm is None, which Stable-Baselines3's own train refuses"
-    held = {id(each) for group in model.policy.optimizer.param_groups for each in group["params"]}
-    if any(each.requires_grad and id(each) not in held for each in model.q_net.parameters()):
+    lacking = lacking_in(model.policy.optimizer, model.q_net)
+    # those of the target, too, where somebody left a gradient
+    return lacking or lacking_in(model.policy.optimizer, model.q_net_target, only_graded=True)
+
+
+def lacking_in(
+    optimizer: torch.optim.Optimizer, network: nn.Module, *, only_graded: bool = False
+) -> str:
+    """Says that a network has parameters which the optimiser lacks, but which count when all
+    gradients are clipped together; "" for none.
+
+    Args:
+      optimizer: Optimiser of the policy.
+      network: The policy, or a part of it.
+      only_graded: Whether only gradients that are there count, as backward makes no others.
+    """
+    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    lacking = [each for each in network.parameters() if id(each) not in held]
+    if any(each.grad is not None for each in lacking):
+        return (
+            "a parameter of the policy that the optimiser lacks has a gradient, which counts in "
+            "max_grad_norm"
+        )
+    if not only_graded and any(each.requires_grad for each in lacking):
         return (
             "the optimiser lacks a parameter of the policy that requires a gradient, which counts "
             "in max_grad_norm"

@@ -45,6 +45,10 @@ class PolicyReader:
         self._native: NativePolicy | None = None
         self._why_not = ""
 
+    def __reduce__(self) -> Any:
+        """A new one: a copy of the model has a policy of its own, which is read for it."""
+        return PolicyReader, ()
+
     def choose(
         self, model: Any, env: Any, callback: Any, buffer: Any, num_steps: int
     ) -> NativePolicy | None:

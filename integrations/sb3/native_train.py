@@ -13,17 +13,20 @@ from numpy.typing import NDArray
 
 from rollouts.collecting.engine import Engine, why_slow
 from rollouts.errors import SpecError
+from rollouts.learner.gradient_check import check_hooks
+from rollouts.learner.module_steps import check_optimizer
 from rollouts.learner.native_learner import (
     Losses,
     NativeLearner,
     PolicyGradientLoss,
     PpoLoss,
 )
+from rollouts.learner.side_effects import put_back_if_refused
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
 from ..shared.missing import needs
-from .native_off_policy import OFF_POLICY_KINDS, ModelTrainer, TrainerKind
+from .native_off_policy import OFF_POLICY_KINDS, ModelTrainer, TrainerKind, lacking_in
 from .native_rollouts import check_engine
 from .policy_forward import has_hooks
 
@@ -48,6 +51,10 @@ class NativeTraining:
     policy also observations other than Box, batch normalisation, and an extractor with weights
     that actor and critic share. `learner_engine` says who made the last steps, and
     `why_not_native_learner` why not native code.
+
+    Native steps set no `.grad`. NaN rewards raise SpecError, where Stable-Baselines3 goes on.
+    Densities of a saturated or very narrow SAC actor are exact where Stable-Baselines3's float32
+    rounds, so that results differ visibly there.
     """
 
     def __init__(self, *args: Any, train_engine: Engine = "auto", **kwargs: Any) -> None:
@@ -97,6 +104,11 @@ class TrainReader:
         self.engine, self.why_not = "", ""
         self._made: ModelTrainer | None = None
         self._seen: tuple[Any, ...] = ()
+        self._refusal = _Refusal()
+
+    def __reduce__(self) -> Any:
+        """A new one: a copy of the model has networks of its own, which are read for it."""
+        return TrainReader, ()
 
     def choose(self, model: Any, theirs: Any) -> ModelTrainer | None:
         """Returns what trains now; None for the algorithm's own method.
@@ -120,24 +132,76 @@ class TrainReader:
         if not why_not and engine == "auto":
             why_not = why_slow()
         if not why_not and kind is not None:
-            made, why_not = self._read(model, kind)
+            made, why_not = self._read(model, kind, must=engine == "native")
         if why_not and engine == "native":
             raise SpecError(f"train_engine='native' is not possible: {why_not}")
         self.engine, self.why_not = "torch" if why_not else "native", why_not
         return made
 
-    def _read(self, model: Any, kind: TrainerKind) -> tuple[ModelTrainer | None, str]:
+    def _read(
+        self, model: Any, kind: TrainerKind, *, must: bool
+    ) -> tuple[ModelTrainer | None, str]:
         # what it does in training alone, such as dropout, is read
         model.policy.set_training_mode(True)
-        seen = (model.policy, *model.policy.modules(), *kind.parts_of(model))
+        parts = kind.parts_of(model)
+        seen = (model.policy, *model.policy.modules(), *parts)
+        optimizers = [each for each in parts if isinstance(each, torch.optim.Optimizer)]
         try:
-            if self._seen == seen and self._made and self._made.is_as_read():
-                return self._made, ""
-            self._seen, self._made = seen, None
-            self._made = kind.make(model)
+            # what takes microseconds comes first
+            for each in optimizers:
+                check_optimizer(each)
+                check_hooks(model.policy, [*model.policy.parameters()], each)
         except SpecError as error:
             return None, str(error)
+        if self._seen == seen and self._made and self._made.is_as_read():
+            return self._made, ""
+        refusal = self._refusal
+        if refusal.stands((seen, *_settings_of(model, optimizers))) and not must:
+            return None, refusal.why_not
+        self._seen, self._made = seen, None
+        try:
+            with put_back_if_refused(model.policy):
+                self._made = kind.make(model)
+        except SpecError as error:
+            refusal.why_not = str(error)
+            return None, refusal.why_not
+        self._refusal = _Refusal()
         return self._made, ""
+
+
+class _Refusal:
+    """The reason why a model was not read, which saves reading it in vain at each `train`.
+
+    What was refused is asked about again when its settings are others, and else at the second
+    call, the fourth, the eighth and so on: a forward may depend on anything.
+    """
+
+    def __init__(self) -> None:
+        self.why_not = ""
+        self._settings: Any = None
+        self._num_asked, self._next = 0, 1
+
+    def stands(self, settings: Any) -> bool:
+        """Whether it is not yet time to read a model of these settings."""
+        if settings != self._settings:
+            self._settings, self._num_asked, self._next = settings, 0, 1
+        self._num_asked += 1
+        if self._num_asked < self._next:
+            return True
+        self._next *= 2
+        return False
+
+
+def _settings_of(model: Any, optimizers: list[torch.optim.Optimizer]) -> tuple[Any, ...]:
+    """Settings that often decide whether native code trains a model; asked in microseconds."""
+    layers = [(each.training, has_hooks(each)) for each in model.policy.modules()]
+    tensors = [(id(each), each.requires_grad) for each in model.policy.parameters()]
+    groups = [
+        [id(tensor) for tensor in group["params"]]
+        for each in optimizers
+        for group in each.param_groups
+    ]
+    return layers, tensors, groups
 
 
 class _OnPolicyTrainer:
@@ -291,13 +355,7 @@ def _why_not(model: Any) -> str:
         return f"{type(policy).__name__} has its own {own[0]}"
     if any(map(has_hooks, policy.modules())):
         return "a layer has hooks, which native code would not call"
-    held = {id(each) for group in policy.optimizer.param_groups for each in group["params"]}
-    if any(each.requires_grad and id(each) not in held for each in policy.parameters()):
-        return (
-            "the optimiser lacks a parameter of the policy that requires a gradient, which counts "
-            "in max_grad_norm"
-        )
-    return ""
+    return lacking_in(policy.optimizer, policy)
 
 
 _ON_POLICY = TrainerKind(

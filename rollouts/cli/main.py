@@ -188,8 +188,8 @@ def _parser() -> argparse.ArgumentParser:
 
     learning = subjects.add_parser(
         "learner",
-        help="measure gradient steps of PPO: native code beside torch",
-        description="Makes gradient steps of an actor and a critic with PPO's loss and Adam, in "
+        help="measure gradient steps of PPO, DQN or SAC: native code beside torch",
+        description="Makes gradient steps of PPO's, DQN's or SAC's loss with Adam, in "
         "native code and in torch, which take turns in one process.",
     )
     cli_bench_learner.add_arguments(learning, positive_int=_positive_int)

@@ -15,6 +15,7 @@ from rollouts.errors import SpecError
 from rollouts.learner.module_steps import ModuleSteps, View
 from rollouts.learner.read_module import ReadModule
 from rollouts.learner.row_losses import RowLoss
+from rollouts.learner.side_effects import put_back_if_refused
 from rollouts.support.extras import needs
 
 with needs("torch", "LossLearner"):
@@ -60,7 +61,8 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
             loss takes as given.
         """
         self._loss = loss
-        super().__init__(ReadModule(loss, loss.row_size), optimizer, num_threads)
+        with put_back_if_refused(loss):
+            super().__init__(ReadModule(loss, loss.row_size), optimizer, num_threads)
 
     def update(
         self, parts: Mapping[str, Array], *, max_grad_norm: float | None = None

@@ -14,6 +14,7 @@ from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_gradients, check_hooks
 from rollouts.learner.read_module import ReadModule
+from rollouts.learner.side_effects import put_back_if_refused, refuse_changes
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Param
 from rollouts.support.extras import needs
@@ -73,10 +74,11 @@ class ModuleSteps(ABC, Generic[Native]):
         # a tensor that the module has under several names is one
         self._tensors = list({id(each): each for each in self._named.values()}.values())
         self._places = {id(each): place for place, each in enumerate(self._tensors)}
-        self._check_module()
-        _rules(optimizer)
-        trained = self._find_trained()
-        check_gradients(policy, self._named, trained)
+        with put_back_if_refused(policy.sources.module):
+            self._check_module()
+            _rules(optimizer)
+            trained = self._find_trained()
+            self._check_gradients(trained)
         self._remake(trained)
 
     @abstractmethod
@@ -88,7 +90,7 @@ class ModuleSteps(ABC, Generic[Native]):
         self._check_module()
         trained = self._find_trained()
         if [id(each) for each in trained] != [id(each) for each in self._trained]:
-            check_gradients(self._policy, self._named, trained)
+            self._check_gradients(trained)
             self._remake(trained)
 
     def _step(self, update: Callable[[list[Source]], Found]) -> tuple[Found, int]:
@@ -134,7 +136,7 @@ class ModuleSteps(ABC, Generic[Native]):
             self._policy.refresh()
             if self._policy.program != self._program:
                 raise SpecError(f"the module has changed since it was read: {again}")
-            check_gradients(self._policy, self._named, self._find_trained())
+            self._check_gradients(self._find_trained())
         now = self._policy.sources.tensors()
         for name, tensor in self._named.items():
             if now.get(name) is not tensor or tensor.shape != self._shapes[name]:
@@ -147,6 +149,10 @@ class ModuleSteps(ABC, Generic[Native]):
                 raise SpecError(
                     f"{name} has strides {tensor.stride()}, expected a tensor that is contiguous"
                 )
+
+    def _check_gradients(self, trained: list[Tensor]) -> None:
+        with refuse_changes(self._policy.sources.module):
+            check_gradients(self._policy, self._named, trained)
 
     def _find_trained(self) -> list[Tensor]:
         """The tensors that the optimiser changes; those that are frozen stay."""
@@ -187,6 +193,11 @@ class ModuleSteps(ABC, Generic[Native]):
         else:
             state["square_avg"] = torch.ones_like(tensor)
         return state
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises SpecError of another optimiser, or of settings, that native code does not have."""
+    _rules(optimizer)
 
 
 def _kept(state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import pickle
+from typing import Any, ClassVar
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -20,6 +23,7 @@ from rollouts.integrations.sb3 import (
 )
 from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
@@ -233,7 +237,7 @@ def extractor(kind: Any, **how: Any) -> dict[str, Any]:
         ("dqn", extractor(Blocked), "autograd's gradient"),
         ("sac", extractor(Blocked), "autograd's gradient"),
         ("td3", extractor(Encoder, share_features_extractor=True), "autograd's gradient"),
-        ("dqn", extractor(Normalizing), "normalises batches"),
+        ("dqn", extractor(Normalizing), "normalises by running means"),
         ("sac", extractor(Encoder, share_features_extractor=True), "takes as given"),
     ],
 )
@@ -247,6 +251,129 @@ def test_what_native_code_does_not_train_stays_with_torch(
     with pytest.raises(SpecError, match=f"train_engine='native' is not possible: .*{match}"):
         model.train(1, 8)
     close(model)
+
+
+class Seen(Blocked):
+    """An encoder that notes of how many rows each batch is."""
+
+    rows: ClassVar[list[int]] = []
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        self.rows.append(len(obs))
+        return super().forward(obs)
+
+
+def reads_of(model: Any, num_calls: int) -> list[int]:
+    """Those calls of `train` in which other rows than a batch's were computed, from 1 on."""
+    found = []
+    for call in range(1, num_calls + 1):
+        Seen.rows.clear()
+        model.train(1, 40)
+        if any(rows != 40 for rows in Seen.rows):
+            found.append(call)
+    assert model.learner_engine == "torch"
+    return found
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_a_model_that_is_refused_is_read_ever_more_seldom(kind: str) -> None:
+    model, _ = updated(kind, "torch", 1, **extractor(Seen))
+    model.train_engine = "auto"
+    assert reads_of(model, 20) == [1, 2, 4, 8, 16]
+    # another setting is asked about at once
+    for name, each in model.policy.named_parameters():
+        if "features_extractor" in name:
+            each.requires_grad_(False)
+    model.train(1, 40)
+    assert model.learner_engine == "native", model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_no_model_of_another_optimiser_is_read(kind: str) -> None:
+    how = extractor(Seen, optimizer_class=torch.optim.SGD)
+    model, _ = updated(kind, "torch", 1, **how)
+    model.train_engine = "auto"
+    assert reads_of(model, 3) == []
+
+
+class Running(Encoder):
+    """An encoder with a running mean that is another tensor after each batch."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        y = super().forward(obs)
+        if self.training:
+            self.count = self.count + len(y)
+            self.mean = self.mean + (y.detach() - self.mean).sum(0) / self.count
+        return y - self.mean
+
+
+class Written(Running):
+    """The same in place."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        y = Encoder.forward(self, obs)
+        if self.training:
+            with torch.no_grad():
+                self.count += len(y)
+                self.mean += (y.detach() - self.mean).sum(0) / self.count
+        return y - self.mean
+
+
+class Counting(Running):
+    """An encoder whose output has nothing of what it counts."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.count = self.count + len(obs)
+        return Encoder.forward(self, obs)
+
+
+class Annealed(Running):
+    """An encoder by a schedule of its own."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.num_calls = 0
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.num_calls += 1
+        return Encoder.forward(self, obs) * (1 - 0.001 * self.num_calls)
+
+
+class Instances(Encoder):
+    """An encoder that normalises each row alone, and keeps running means."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.norm = nn.InstanceNorm1d(1, track_running_stats=True)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.norm(super().forward(obs)[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("encoder", [Running, Written, Counting, Annealed, Instances])
+def test_what_forward_changes_is_that_of_torch(kind: str, encoder: Any) -> None:
+    stock, _ = updated(kind, "torch", 6, **extractor(encoder))
+    model, _ = updated(kind, "torch", 1, **extractor(encoder))
+    model.train_engine = "auto"
+    for _ in range(5):
+        model.train(1, model.batch_size)
+        if kind == "dqn":
+            model._on_step()
+    assert model.learner_engine == "torch"
+    for (name, ours), theirs in zip(
+        model.policy.state_dict().items(), stock.policy.state_dict().values(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name
+    calls = [getattr(each, "num_calls", 0) for each in model.policy.modules()]
+    assert calls == [getattr(each, "num_calls", 0) for each in stock.policy.modules()]
 
 
 def with_hook(model: Any) -> None:
@@ -274,6 +401,33 @@ def test_a_hook_that_comes_later_stays_with_torch(kind: str, change: Any) -> Non
     assert model.learner_engine == "torch" and "hooks" in model.why_not_native_learner
 
 
+def test_a_gradient_left_on_the_target_counts_in_the_norm() -> None:
+    model, _ = updated("dqn", "native", 1)
+    weight = next(model.q_net_target.parameters())
+    weight.grad = torch.ones_like(weight)
+    model.train_engine = "auto"
+    model.train(1, 8)
+    assert "lacks has a gradient" in model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_noise_does_not_depend_on_the_default_dtype(kind: str) -> None:
+    found = []
+    for engine in ("native", "torch"):
+        model, _ = updated(kind, engine, 1)
+        torch.set_default_dtype(torch.float64)
+        try:
+            model.train(4, 40)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert model.learner_engine == engine
+        found.append((torch.get_rng_state(), [*model.policy.parameters()]))
+    (one, ours), (other, theirs) = found
+    assert torch.equal(one, other)
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
+
+
 def test_an_actor_with_a_density_of_its_own_stays_with_torch() -> None:
     model, _ = updated("sac", "native", 1)
     own = model.actor.action_log_prob
@@ -291,6 +445,22 @@ def test_an_actor_whose_distribution_draws_otherwise_stays_with_torch() -> None:
     model.train_engine = "auto"
     model.train(1, 8)
     assert calls and "distribution was replaced" in model.why_not_native_learner
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(cloudpickle.dumps(it))])
+def test_a_model_that_was_trained_is_copied_with_networks_of_its_own(
+    kind: str, copied: Any
+) -> None:
+    model, _ = updated(kind, "native", 2)
+    model.env = model._logger = None
+    other = copied(model)
+    other.set_logger(configure(None, []))
+    before = [each.detach().clone() for each in model.policy.parameters()]
+    other.train(4, 40)
+    assert other.learner_engine == "native", other.why_not_native_learner
+    assert all(map(torch.equal, before, model.policy.parameters()))
+    assert not all(map(torch.equal, before, other.policy.parameters()))
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)

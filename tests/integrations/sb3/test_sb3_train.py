@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import pickle
+from typing import Any, ClassVar
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ import torch
 from rollouts.integrations.sb3 import RolloutsA2C, RolloutsPPO, RolloutsVecEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -228,6 +231,20 @@ def test_what_is_put_in_place_later_is_called(change: Any, match: str) -> None:
     assert model.learner_engine == "torch" and match in model.why_not_native_learner
 
 
+def test_a_gradient_left_on_a_frozen_parameter_counts_in_the_norm() -> None:
+    model, _ = learn("native", updates=1)
+    weight, *others = model.policy.parameters()
+    model.policy.optimizer = torch.optim.Adam(others)
+    weight.requires_grad_(False)
+    model.train_engine = "auto"
+    model.train()
+    assert model.learner_engine == "native", model.why_not_native_learner
+    weight.grad = torch.ones_like(weight)
+    model.train()
+    assert "lacks has a gradient" in model.why_not_native_learner
+    model.get_env().close()
+
+
 def test_an_encoder_without_gradients_stays() -> None:
     env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
     policy = {"features_extractor_class": Pretrained}
@@ -349,3 +366,106 @@ def test_dropout_stays_with_torch() -> None:
     model = RolloutsPPO(DropoutPolicy, env, n_steps=8, batch_size=32, device="cpu").learn(32)
     assert model.learner_engine == "torch" and "ropout" in model.why_not_native_learner
     env.close()
+
+
+def test_a_model_that_was_trained_is_copied_with_a_policy_of_its_own() -> None:
+    model, _ = learn("native", updates=1)
+    # a rollout in native code, too
+    model.rollout_engine = "native"
+    model.learn(4 * 32)
+    model.get_env().close()
+    model.env = model._logger = None
+    for other in (copy.deepcopy(model), pickle.loads(cloudpickle.dumps(model))):
+        before = [each.detach().clone() for each in model.policy.parameters()]
+        other.set_logger(configure(None, []))
+        other.train()
+        assert other.learner_engine == "native", other.why_not_native_learner
+        assert all(map(torch.equal, before, model.policy.parameters()))
+        assert not all(map(torch.equal, before, other.policy.parameters()))
+
+
+class Seen(BaseFeaturesExtractor):
+    """An encoder without gradients, which notes of how many rows each batch is."""
+
+    rows: ClassVar[list[int]] = []
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 8)
+        self.layer = nn.Linear(space.shape[0], 8)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        self.rows.append(len(obs))
+        with torch.no_grad():
+            return self.layer(obs)
+
+
+@pytest.mark.parametrize("algorithm", [RolloutsPPO, RolloutsA2C])
+def test_a_policy_that_is_refused_is_read_ever_more_seldom(algorithm: Any) -> None:
+    how = {"batch_size": 32, "n_epochs": 1} if algorithm is RolloutsPPO else {}
+    kept = {"policy_kwargs": {"features_extractor_class": Seen}}
+    model, _ = learnt(algorithm, "torch", "CartPole-v1", 1, **how, **kept)
+    model.get_env().close()
+    model.train_engine = "auto"
+    found = []
+    for call in range(1, 13):
+        Seen.rows.clear()
+        model.train()
+        if any(rows not in (32, 128) for rows in Seen.rows):
+            found.append(call)
+    assert model.learner_engine == "torch"
+    assert found == [1, 2, 4, 8]
+    # a torch optimiser that native code does not have
+    model.policy.optimizer = torch.optim.SGD(model.policy.parameters(), lr=1e-3)
+    Seen.rows.clear()
+    model.train()
+    assert {*Seen.rows} <= {32, 128} and "SGD" in model.why_not_native_learner
+    # an encoder that is not to be trained is read at once
+    model.policy.optimizer = torch.optim.Adam(model.policy.parameters(), lr=1e-3)
+    model.policy.features_extractor.requires_grad_(False)
+    model.train()
+    assert model.learner_engine == "native", model.why_not_native_learner
+
+
+class Running(Seen):
+    """An encoder with a running mean that is another tensor after each batch."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.register_buffer("mean", torch.zeros(8))
+        self.norm = nn.BatchNorm1d(8)
+        self.num_calls = 0
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        y = self.layer(obs)
+        if self.training:
+            self.num_calls += 1
+            self.mean = self.mean + 0.1 * (y.detach().mean(0) - self.mean)
+        return self.norm(y - self.mean)
+
+
+class Counting(Running):
+    """An encoder whose output has nothing of what it counts."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        self.num_calls += self.training
+        return self.layer(obs)
+
+
+@pytest.mark.parametrize("encoder", [Running, Counting])
+@pytest.mark.parametrize("algorithm", [RolloutsPPO, RolloutsA2C])
+def test_what_forward_changes_is_that_of_torch(algorithm: Any, encoder: Any) -> None:
+    found = []
+    for engine in ("auto", "torch"):
+        how = {"batch_size": 32, "n_epochs": 1} if algorithm is RolloutsPPO else {}
+        kept = {"policy_kwargs": {"features_extractor_class": encoder}}
+        model, _ = learnt(algorithm, "torch", "CartPole-v1", 1, **how, **kept)
+        model.get_env().close()
+        model.train_engine = engine
+        for _ in range(3):
+            model.train()
+        assert model.learner_engine == "torch"
+        found.append(model.policy)
+    one, other = found
+    for ours, theirs in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert one.features_extractor.num_calls == other.features_extractor.num_calls > 0
