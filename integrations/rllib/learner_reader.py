@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
-from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.distribution import Distribution
+from ray.rllib.core.distribution.torch.torch_distribution import TorchMultiCategorical
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.evaluation.postprocessing import Postprocessing
@@ -25,16 +26,28 @@ from rollouts.learner.side_effects import put_back_if_refused
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import NativePolicy
+from rollouts.policies.native_heads import head_of, nvec_of
 
-# what a loss or a step is made of
+from .native import HEADS
+
+# what a loss or a step is made of, and what each minibatch goes through
 _LEARNER = (
     "apply_gradients",
     "compute_gradients",
     "compute_loss_for_module",
     "compute_losses",
+    "filter_param_dict_for_optimizer",
     "postprocess_gradients",
     "postprocess_gradients_for_module",
+    "_compute_off_policyness",
+    "_create_iterator_if_necessary",
+    "_get_clip_function",
+    "_get_global_norm_function",
+    "_log_metrics",
+    "_log_steps_trained_metrics",
+    "_set_slicing_by_batch_id",
     "_uncompiled_update",
+    "_update",
 )
 _MODULE = (
     "compute_values",
@@ -53,17 +66,28 @@ _COLUMNS = (
     Postprocessing.ADVANTAGES,
     Postprocessing.VALUE_TARGETS,
 )
+# columns of one number for each row
+_NUMBERS = (
+    Columns.ACTION_LOGP,
+    Columns.LOSS_MASK,
+    Postprocessing.ADVANTAGES,
+    Postprocessing.VALUE_TARGETS,
+)
 
 
 class LearnerReader:
     """A learner's module and optimiser for native code, read again when they are other ones."""
 
-    def __init__(self, wanted: Engine) -> None:
-        """Raises SpecError where `wanted` is no engine."""
+    def __init__(self, wanted: Engine, base: type) -> None:
+        """Takes the engine and the class whose methods native code stands for.
+
+        Raises:
+          SpecError: `wanted` is no engine.
+        """
         one_of("train_engine", wanted, ("auto", "native", "torch"))
         # what the last update was made with: "native" or "torch", and why not native
         self.engine, self.why_not = "", ""
-        self._wanted = wanted
+        self._wanted, self._base = wanted, base
         self._native: NativeLearner | None = None
         self._seen: tuple[Any, ...] = ()
 
@@ -77,7 +101,9 @@ class LearnerReader:
         if self._wanted == "torch":
             why_not = "train_engine='torch' was asked for"
         else:
-            why_not = _why_not(learner, batch)
+            own = _own(learner, self._base, _LEARNER)
+            why_not = f"{type(learner).__name__} has its own {own}" if own else ""
+            why_not = why_not or _why_not(learner, batch)
         if not why_not and self._wanted == "auto":
             why_not = why_slow()
         if not why_not:
@@ -125,11 +151,12 @@ class _Trained(Wrapped):
 
 
 def _num_threads(config: Any) -> int:
-    """All CPUs in the algorithm's process; in one of its own, those that Ray gives it."""
-    if config.num_learners == 0:
-        return usable_cpus()
-    cpus = config.num_cpus_per_learner
-    return max(1, cpus) if isinstance(cpus, int) else 1
+    """All CPUs in the algorithm's process; in one of its own, those that Ray gives it.
+
+    No more than torch's threads, which a user may have limited.
+    """
+    cpus = usable_cpus() if config.num_learners == 0 else config.num_cpus_per_learner
+    return max(1, min(cpus, torch.get_num_threads())) if isinstance(cpus, int) else 1
 
 
 def _why_not(learner: Any, batch: Any) -> str:
@@ -146,8 +173,6 @@ def _why_not(learner: Any, batch: Any) -> str:
 
 def _why_not_learner(learner: Any, module_id: str) -> str:
     config = learner.config.get_config_for_module(module_id)
-    if own := _own(learner, PPOTorchLearner, _LEARNER):
-        return f"{type(learner).__name__} has its own {own}"
     if config.num_learners > 1:
         return f"num_learners={config.num_learners}, whose gradients torch averages"
     if learner.device != torch.device("cpu"):
@@ -181,7 +206,21 @@ def _why_not_module(modules: Any, module: Any) -> str:
         return f"actions are of {module.action_space}, expected Discrete, MultiDiscrete or Box"
     if np.any(getattr(module.action_space, "start", 0)):
         return f"actions are of {module.action_space}, expected numbers from 0 on"
+    expected = head_of(module.action_space).kind
+    for dist in (module.get_train_action_dist_cls(), module.get_exploration_action_dist_cls()):
+        if _head_of(dist, module.action_space) != expected:
+            return f"actions are drawn from {dist.__name__}, expected RLlib's {expected}"
     return ""
+
+
+def _head_of(dist: Any, space: Any) -> str | None:
+    """The name of a distribution of RLlib's in native code; None: it has none."""
+    # RLlib makes a class for each space
+    is_made = dist.__module__ == Distribution.__module__
+    if is_made and dist.__bases__ == (TorchMultiCategorical,):
+        sizes = np.ravel(dist._merge_kwargs().get("input_lens", ()))
+        return "multi_categorical" if list(sizes) == nvec_of(space) else None
+    return HEADS.get(dist)
 
 
 def _why_not_batch(rows: Any) -> str:
@@ -190,6 +229,12 @@ def _why_not_batch(rows: Any) -> str:
         return f"the batch has no tensor {missing[0]!r}"
     if SampleBatch.SEQ_LENS in rows:
         return "the batch has sequences"
+    for name in _NUMBERS:
+        if name in rows and rows[name].dim() != 1:
+            # torch would broadcast them against each other
+            return f"{name!r} has shape {tuple(rows[name].shape)}, expected one number for each row"
+    if Columns.LOSS_MASK in rows and rows[Columns.LOSS_MASK].dtype != torch.bool:
+        return f"the loss mask is of {rows[Columns.LOSS_MASK].dtype}, expected torch.bool"
     return ""
 
 

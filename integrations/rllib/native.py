@@ -31,7 +31,8 @@ from .segment import Block
 
 Array = NDArray[Any]
 
-_HEADS: dict[Any, HeadName] = {TorchCategorical: "categorical", TorchDiagGaussian: "gaussian"}
+# what RLlib's distributions are called here
+HEADS: dict[Any, HeadName] = {TorchCategorical: "categorical", TorchDiagGaussian: "gaussian"}
 _SAID = {Columns.ACTIONS, Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS}
 
 
@@ -66,8 +67,8 @@ class NativeActor:
             dist_class = module.get_exploration_action_dist_cls()
         else:
             dist_class = module.get_inference_action_dist_cls()
-        if dist_class not in _HEADS:
-            known = " or ".join(each.__name__ for each in _HEADS)
+        if dist_class not in HEADS:
+            known = " or ".join(each.__name__ for each in HEADS)
             raise SpecError(f"actions are of a {dist_class.__name__}, expected {known}")
         exploring, exploiting = forwards(module)
         forward = functools.partial(exploring, t=_Untold()) if explore else exploiting
@@ -76,7 +77,7 @@ class NativeActor:
         self._like = _answer(env, module, forward, self._state_like, explore=explore)
         self._num_inputs = self._like[Columns.ACTION_DIST_INPUTS].shape[1]
         self._explore, self._factor = explore, scaling.factor()
-        head = _HEADS[dist_class]
+        head = HEADS[dist_class]
         make_actor = _Actor if self._state_like is None else _RememberingActor
         self._policy = NativePolicy.from_torch(
             make_actor(module, forward, self._factor, is_gaussian=head == "gaussian"),

@@ -68,7 +68,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
     def __init__(self, **kwargs: Any) -> None:
         """Takes PPOTorchLearner's arguments."""
         super().__init__(**kwargs)
-        self._reader = LearnerReader(self.train_engine)
+        self._reader = LearnerReader(self.train_engine, RolloutsPPOLearner)
         self._all: MultiAgentBatch | None = None
         self._native: NativeLearner | None = None
         self._order = np.empty((0, 0), np.int64)
@@ -102,6 +102,9 @@ class RolloutsPPOLearner(PPOTorchLearner):
 
     def _update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
         if self._native is None:
+            if not self.learner_engine:
+                # a subclass makes the minibatches itself, and did not ask
+                self._reader.choose(self, None)
             return super()._update(batch)  # type: ignore[no-any-return]
         assert self._all is not None
         ((module_id, rows),) = self._all.policy_batches.items()
@@ -132,6 +135,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
             kl_weight=float(self.curr_kl_coeffs_per_module[module_id])
             if config.use_kl_loss
             else None,
+            refuses_overflow=True,
         )
         rows = rows_of(batch, has_kl=config.use_kl_loss)
 
@@ -142,7 +146,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
                 minibatch=order.shape[1],
                 loss=loss,
                 max_grad_norm=config.grad_clip or None,
-                clip_by=_CLIP_BY[config.grad_clip_by],
+                clip_by=_CLIP_BY[config.grad_clip_by] if config.grad_clip else "all",
             )
 
         if len(self._order) > 1:

@@ -65,6 +65,7 @@ class ModuleSteps(ABC, Generic[Native]):
           SpecError: As `NativeLearner`.
         """
         self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
+        self._num_steps = 0
         self._program = policy.program
         whole_number("num_threads", num_threads, 1, 4096)
         tensors = policy.sources.tensors()
@@ -106,12 +107,18 @@ class ModuleSteps(ABC, Generic[Native]):
         finally:
             # also those before a minibatch that was refused
             made = self._native.num_steps - made_before
+            self._num_steps += made
             for each in state.values():
                 # a tensor changes in place
                 each["step"] += made
             # as torch's own in-place operations: autograd refuses what it saved before
             torch.autograd.graph.increment_version(self._trained)
         return found, made
+
+    @property
+    def num_steps(self) -> int:
+        """Gradient steps made; an update that raised may have made some."""
+        return self._num_steps
 
     def is_as_read(self) -> bool:
         """Returns True while the module is what was read, in memory that native code can change."""

@@ -45,6 +45,8 @@ class PpoLoss:
       value_error_cap: Limit of the value's squared error, as in RLlib; None: no limit.
       kl_weight: Factor of the KL divergence from the distributions that drew the actions to those
         of now, which is a part of the loss; None: it is none.
+      refuses_overflow: Whether a ratio that is infinite is an error. torch's gradient is NaN there;
+        ours is 0 where the limit binds.
     """
 
     clip_range: float = 0.2
@@ -56,6 +58,7 @@ class PpoLoss:
     target_kl: float | None = None
     value_error_cap: float | None = None
     kl_weight: float | None = None
+    refuses_overflow: bool = False
 
     def __post_init__(self) -> None:
         """Checks the names. Raises SpecError."""
@@ -162,7 +165,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
 
         Raises:
           SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
-            gradient is NaN or infinite: the weights are those before its minibatch.
+            gradient is NaN or infinite, or no row of a minibatch counts: the weights are those
+            before that minibatch.
         """
         arrays = self._check_rows(rows, order, minibatch)
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
@@ -176,11 +180,6 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         return Losses(
             policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm, made
         )
-
-    @property
-    def num_steps(self) -> int:
-        """Gradient steps since the trained tensors were chosen; what raised has made some."""
-        return int(self._native.num_steps)
 
     def _make(self, trained: list[bool], views: list[View]) -> _native.PpoLearner:
         program = self._program
@@ -249,6 +248,7 @@ def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -
         "target_kl": ppo.target_kl,
         "error_cap": ppo.value_error_cap,
         "kl_weight": ppo.kl_weight,
+        "refuses_overflow": ppo.refuses_overflow,
         "max_norm": max_grad_norm,
         "is_plain": loss is not ppo,
         "clip": ppo.clip_range,

@@ -480,3 +480,21 @@ def test_rows_that_do_not_count_change_nothing() -> None:
         kept, np.arange(counts.sum()), minibatch=40, loss=PLAIN
     )
     assert largest_difference(module, other) < 1e-6
+
+
+def test_a_minibatch_in_which_no_row_counts_is_refused() -> None:
+    module, rows, learner, _ = small()
+    before = copy.deepcopy(module)
+    rows["counts"] = np.arange(40) < 20
+    with pytest.raises(SpecError, match="minibatch 1 has no row that counts"):
+        learner.update(rows, np.arange(40), minibatch=20, loss=PLAIN)
+    # the minibatch before has been made
+    assert learner.num_steps == 1 and largest_difference(module, before) > 0
+
+
+def test_steps_are_counted_on_when_other_weights_are_trained() -> None:
+    module, rows, learner, _ = small()
+    for trains in (True, False, True):
+        next(module.parameters()).requires_grad_(trains)
+        learner.update(rows, np.arange(40), minibatch=20, loss=PLAIN)
+    assert learner.num_steps == 6

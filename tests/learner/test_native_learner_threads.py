@@ -31,6 +31,7 @@ ADAM = {"kind": "adam", "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-5, "
 SETTINGS = {
     "clip": 0.2,
     "is_plain": False,
+    "refuses_overflow": False,
     "value_clip": 0.1,
     "value_worse": True,
     "value_weight": 0.5,

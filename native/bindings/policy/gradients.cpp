@@ -253,6 +253,7 @@ class PyPpoLearner {
     read.clip_by = ClipByOf(given["clip_by"].cast<std::string>());
     read.normalizes = given["normalizes"].cast<bool>();
     read.target_kl = limit("target_kl");
+    read.refuses_overflow = given["refuses_overflow"].cast<bool>();
     return read;
   }
 

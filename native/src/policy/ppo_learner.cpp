@@ -5,16 +5,23 @@
 #include <cmath>
 
 #include "rollouts/policy/kernels.h"
+#include "rollouts/support/errors.h"
 
 namespace rollouts::policy {
 namespace {
 
-// The weight of each row that counts in the means of a minibatch.
-float WeightOf(const ActedRows& acted, std::span<const std::int64_t> rows) {
-  if (!acted.counts) return 1.0f / static_cast<float>(rows.size());
-  const auto counted =
-      std::ranges::count_if(rows, [&](std::int64_t row) { return acted.counts[row] != 0; });
-  return counted == 0 ? 0.0f : 1.0f / static_cast<float>(counted);
+// The number of rows that count in the means of a minibatch.
+std::int64_t NumCounted(const ActedRows& acted, std::span<const std::int64_t> rows) {
+  if (!acted.counts) return static_cast<std::int64_t>(rows.size());
+  return std::ranges::count_if(rows, [&](std::int64_t row) { return acted.counts[row] != 0; });
+}
+
+// Throws where a minibatch has no means.
+void CheckCounted(const ActedRows& acted, std::span<const std::int64_t> rows,
+                  std::size_t minibatch) {
+  if (NumCounted(acted, rows) > 0) return;
+  throw SpecError("minibatch " + std::to_string(minibatch) +
+                  " has no row that counts, expected one or more");
 }
 
 }  // namespace
@@ -51,7 +58,7 @@ void PpoLearner::BeginPart(Part& part, const ActedRows& acted,
   part.shares.resize(static_cast<std::size_t>(width) * kColumns);
   part.index.resize(num_elements() * kColumns);
   part.inputs.resize(acted.inputs ? num_inputs() * kColumns : 0);
-  part.weight = WeightOf(acted, rows);
+  part.weight = 1.0f / static_cast<float>(NumCounted(acted, rows));
 }
 
 void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
@@ -134,12 +141,16 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
   return report;
 }
 
-void PpoLearner::CheckLosses(const PpoReport& report, std::size_t minibatch) {
-  // a ratio that is nan counts in the loss alone
+void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& settings,
+                             std::size_t minibatch) {
+  // a ratio that is nan counts in the loss
   const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy, kKl};
   const char* const names[] = {"a policy loss", "a value loss", "an entropy", "a KL divergence"};
   for (std::size_t i = 0; i < std::size(kinds); ++i) {
     if (!std::isfinite(report.sums[kinds[i]])) GradientSteps::Refuse(minibatch, names[i]);
+  }
+  if (settings.refuses_overflow && !std::isfinite(report.sums[kApproxKl])) {
+    GradientSteps::Refuse(minibatch, "a ratio of probabilities");
   }
 }
 
@@ -150,13 +161,14 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
   std::vector<PpoReport> reports;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
+    CheckCounted(acted, rows, reports.size());
     Normalize(rows, acted, settings.normalizes);
     PpoReport report = Compute(sources, acted, rows, settings.rule);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;
     }
-    CheckLosses(report, reports.size());
+    CheckLosses(report, settings, reports.size());
     const double norm = steps_.FindNorm(sources);
     steps_.CheckNorm(norm, reports.size());
     report.norm = static_cast<float>(norm);

@@ -3,6 +3,8 @@
 // as loops over columns; the including file has chosen an instruction set.
 #pragma once
 
+#include <limits>
+
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/losses.h"
@@ -31,9 +33,12 @@ Floats DivergeElement(const float* before, const float* now, int size, Floats we
     const Floats was = Load(before + a * kColumns) - sum_before;
     const Floats is = Load(now + a * kColumns) - sum_now;
     const Floats share = Exp(was);
+    const Floats chance = Exp(is);
+    // as torch: infinite where an action that could be drawn no longer can
+    const Floats ratio = Select(chance == 0.0f, Splat(std::numeric_limits<float>::infinity()), was - is);
     // an action that could not be drawn does not count, whatever its logit is now
-    divergence += Select(share > 0.0f, share * (was - is), Splat(0.0f));
-    Give(to + a * kColumns, weight * (Exp(is) - share), true);
+    divergence += Select(share > 0.0f, share * ratio, Splat(0.0f));
+    Give(to + a * kColumns, weight * (chance - share), true);
   }
   return divergence;
 }

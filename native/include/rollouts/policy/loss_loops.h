@@ -174,8 +174,12 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
     Floats error = Splat(0.0f);
     const Floats value_loss =
         value ? ValueLoss(rule, acted, value, v, weight, error, to.value) : Splat(0.0f);
-    const Floats kl =
-        rule.has_kl ? Diverge(head, in, acted.inputs + v, v, weight * rule.kl_weight, to) : Splat(0.0f);
+    Floats kl = Splat(0.0f);
+    if (rule.has_kl) {
+      const Floats found = Diverge(head, in, acted.inputs + v, v, weight * rule.kl_weight, to);
+      // it may be infinite, and a row that does not count has none
+      kl = Select(weight > 0.0f, found, kl);
+    }
     const Floats found[kNumLossSums] = {-gain, value_loss, density.entropy, (ratio - 1.0f) - moved,
                                         Select(inside, Splat(0.0f), Splat(1.0f)), error, kl};
     for (int i = 0; i < kNumLossSums; ++i) {

@@ -33,6 +33,7 @@ struct PpoSettings {
   ClipBy clip_by = ClipBy::kAll;
   bool normalizes = true;          // advantages, in each minibatch
   std::optional<double> target_kl;  // ends the update where a minibatch is further
+  bool refuses_overflow = false;    // an infinite ratio, which has no gradient in torch
 };
 
 // Means over one minibatch, and the norm of its gradients before they were clipped.
@@ -52,7 +53,7 @@ class PpoLearner {
 
   // One gradient step for each minibatch of `order`, which names rows. Returns a report of each that
   // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
-  // parameter is not finite.
+  // parameter is not finite, or no row counts.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 const PpoSettings& settings);
@@ -76,7 +77,8 @@ class PpoLearner {
                    const ChunkOutputs& chunk) const;
   void AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const;
   PpoReport AddParts(std::size_t count);
-  static void CheckLosses(const PpoReport& report, std::size_t minibatch);
+  static void CheckLosses(const PpoReport& report, const PpoSettings& settings,
+                          std::size_t minibatch);
   std::size_t num_elements() const { return nvec_.empty() ? 1 : nvec_.size(); }
   // Numbers of the head's inputs of a row.
   std::int64_t num_inputs() const {
