@@ -65,6 +65,17 @@ def pytest_configure(config: pytest.Config) -> None:
             config.pluginmanager.register(adds)
 
 
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    """One thread of torch: small products are fastest so, whatever else the machine does."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[Any]:
     """Ray with 3 CPUs, one for all tests of a process that do not start or kill their own."""

@@ -23,6 +23,8 @@ from rollouts.integrations.rllib.minibatches import minibatch_order, plan_of
 
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 OBS = spaces.Box(-1, 1, (5,), np.float32)
 DISCRETE = spaces.Discrete(3)
 SPACES = {
@@ -31,15 +33,6 @@ SPACES = {
     "box": spaces.Box(-1, 1, (2,), np.float32),
 }
 MODULE = "default_policy"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small products are fastest on one thread, whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class OnlyNative(rllib.RolloutsPPOLearner):

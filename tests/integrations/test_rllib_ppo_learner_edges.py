@@ -30,9 +30,10 @@ from test_rllib_ppo_learner import (
     metrics,
     update,
 )
-from test_rllib_ppo_learner import one_thread as one_thread
 
 from rollouts.errors import SpecError
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Nothing:
@@ -374,5 +375,5 @@ def test_nothing_clips_where_there_is_no_limit() -> None:
 def test_no_more_threads_compute_than_torchs(num_learners: int) -> None:
     config = config_of(OnlyNative, DISCRETE)
     config.learners(num_learners=num_learners, num_cpus_per_learner=2)
-    # `one_thread` has set 1
+    # `one_torch_thread` has set 1
     assert _num_threads(config) == 1

@@ -23,20 +23,13 @@ from rollouts.errors import SpecError
 from rollouts.learner.native_learner import Losses, NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 SPACES = {
     "categorical": spaces.Discrete(4),
     "multi_categorical": spaces.MultiDiscrete([3, 2, 5]),
     "gaussian": spaces.Box(-np.inf, np.inf, (3,)),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small products are fastest on one thread, whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def learner_of(module: nn.Module, space: Any, num_threads: int = 1, **adam: Any) -> Any:

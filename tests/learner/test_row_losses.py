@@ -25,16 +25,9 @@ from rollouts.learner.row_losses import (
     TemperatureLoss,
 )
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 OBS, ACTIONS, ROWS = 5, 3, 37
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small products are fastest on one thread, whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def layers(*sizes: int) -> nn.Sequential:

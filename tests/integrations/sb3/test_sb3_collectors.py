@@ -41,6 +41,8 @@ from stable_baselines3.common.vec_env import VecCheckNan, VecNormalize
 
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 ROLLOUT = (
     "observations",
     "actions",
@@ -69,15 +71,6 @@ ENVS = {
     "FrozenLake-v1": {},
     "Blackjack-v1": {},
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small products are fastest on one thread, whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def learnt(algorithm: Any, env: Any, num_steps: int, callback: Any = None, **settings: Any) -> Any:

@@ -8,7 +8,6 @@ Each is replayed: an equal environment is stepped with the buffer's actions, the
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 
-import torch
 from rollouts.integrations.sb3 import RolloutsA2C, RolloutsPPO, RolloutsVecEnv
 from sb3_cases import (
     FAILING,
@@ -33,6 +31,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rollouts.errors import EnvError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 # actions and observations of each kind; ends of each kind; a failure that is passed over
 ENDS = ("TimeLimit.truncated", "env_error")
 ENVS = [
@@ -43,14 +43,6 @@ ENVS = [
     ("Blackjack-v1", {}, ()),
     ("CartPole-v1", FAILING, ENDS[1:]),
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("algorithm", [RolloutsPPO, RolloutsA2C])

@@ -29,6 +29,8 @@ from torch import nn
 
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 ALGORITHMS: dict[str, Any] = {
     "dqn": (RolloutsDQN, DQN),
     "sac": (RolloutsSAC, SAC),
@@ -36,15 +38,6 @@ ALGORITHMS: dict[str, Any] = {
     "ddpg": (RolloutsDDPG, DDPG),
 }
 ENVS = dict.fromkeys(ALGORITHMS, "Pendulum-v1") | {"dqn": "CartPole-v1"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small products are fastest on one thread, whatever else the machine does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def model_of(kind: str, engine: str = "auto", **how: Any) -> Any:
