@@ -120,7 +120,7 @@ class Learner(rollouts.FragmentInbox):
     def weights(self):
         return weights()
 
-ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)
 options = dict(num_envs_per_worker=2, rollout_length=4, faults=FaultPolicy(max_restarts=0))
 counters = CollectOptions(make_collector=CounterCollector)
 learner = ray.remote(num_cpus=0)(Learner).remote()

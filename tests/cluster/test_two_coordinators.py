@@ -77,7 +77,8 @@ with start(3) as training:
 IN_THE_USERS_RAY = (
     BEGIN
     + """
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False,
+         logging_level=logging.ERROR)
 with start() as training:
     use(training)
     # the user's own work may give a CPU back
@@ -93,7 +94,8 @@ SHUT_DOWN_BETWEEN = (
     + """
 first = start()
 ray.shutdown()
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False,
+         logging_level=logging.ERROR)
 first.close()
 assert ray.is_initialized()
 with start() as second:

@@ -144,6 +144,8 @@ def test_class_without_a_transport_is_told_of_once(
 def test_what_gives_no_weights_is_refused_and_the_version_before_stays(world: Make) -> None:
     here = world()
     here.publish()
+    # before a worker has started nobody knows that there is one policy, and errors say other words
+    here.take_until(here.has_acted(1, {0, 1}))
     for given, method, error, message in (
         (None, "weights", SpecError, r"learner is None, expected a handle of a Ray actor"),
         (here.learner, "missing", SpecError, r"Actor\(.*Learner, .* has no method 'missing'"),
@@ -151,7 +153,7 @@ def test_what_gives_no_weights_is_refused_and_the_version_before_stays(world: Ma
             here.learner,
             "nothing",
             SpecError,
-            r"Learner, .*nothing\(\) returned are of type list",
+            r"Learner, .*nothing\(\) returned a list, expected a dict of name",
         ),
         (here.learner, "words", SpecError, r"Learner, .*weights\['w'\] is str, expected a numer"),
         (here.learner, "failing", LearnerError, r"failing\(\) of .*Learner.*optimiser broke"),

@@ -49,7 +49,7 @@ def make(algorithm):
 """
 
 IN_THE_USERS_RAY = """
-ray.init(num_cpus=2, include_dashboard=False)
+ray.init("local", num_cpus=2, include_dashboard=False)
 kept = []
 cases = ((RolloutsPPO, "_on_step"), (RolloutsPPO, None), (RolloutsDQN, "_on_step"))
 for algorithm, method in cases:
