@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether native code can make a PPO learner's gradient steps, and what makes them."""
+"""`LearnerReader`: reads a PPO learner for native code, or says why torch has to train it."""
 
 from __future__ import annotations
 

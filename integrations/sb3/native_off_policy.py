@@ -42,7 +42,7 @@ class ModelTrainer(Protocol):
     """The learners of one model."""
 
     def is_as_read(self) -> bool:
-        """Whether the networks are what was read."""
+        """Returns True while the networks are what was read."""
 
     @property
     def train(self) -> Callable[..., None]:

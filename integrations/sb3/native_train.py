@@ -182,7 +182,7 @@ class _Refusal:
         self._num_asked, self._next = 0, 1
 
     def stands(self, settings: Any) -> bool:
-        """Whether it is not yet time to read a model of these settings."""
+        """Returns True until it is time to read a model of these settings again."""
         if settings != self._settings:
             self._settings, self._num_asked, self._next = settings, 0, 1
         self._num_asked += 1

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes that a forward makes in its own module, such as a running mean's: native steps would
-leave them out."""
+"""Changes that a forward makes in its own module, such as a running mean.
+
+Native steps would leave them out, so that a module which makes some is left to torch.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,10 @@ def put_back_if_refused(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def refuse_changes(module: nn.Module) -> Iterator[None]:
-    """Raises SpecError where a forward inside has changed a buffer, a number, a string or a tensor
-    of a layer."""
+    """Raises SpecError where a forward inside has changed its module.
+
+    That is a buffer, a number, a string or a tensor of a layer.
+    """
     kept = _Kept(module)
     yield
     name = kept.find_changed()
