@@ -23,13 +23,20 @@ NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failur
   $(addprefix tests/env_fns/test_env_fns_,failures.py processes.py steps.py) \
   tests/pool/test_gymnasium_ids.py tests/examples/test_host_examples.py
 # what `make check` runs: many tests for each second of pools, steps, collectors and policies. Files that
-# draw, host processes, import RLlib or go through every id are left to `make test`
+# draw, host processes, import RLlib or go through every id are left to `make test`, and so are single
+# tests that train for long, start Ray or an interpreter for each instruction set
 CHECK_TESTS := $(addprefix tests/,structure support pool wrappers collecting policies learner) \
   $(addprefix tests/oracle/test_,classic_control.py toy_text.py) \
   $(addprefix tests/env_fns/test_,env_fns_steps.py info_merging.py leaves.py wire.py) \
   $(addprefix tests/replay/test_,replay_buffer.py replay_items.py replay_tables.py)
 CHECK_WITHOUT := $(addprefix --ignore=tests/,policies/test_foreign.py policies/test_native_properties.py \
-  $(addprefix pool/test_,env_errors.py gymnasium_ids.py memory.py protocol_properties.py rendering.py))
+  policies/test_policy_elementary.py learner/test_native_learner_threads.py \
+  $(addprefix pool/test_,env_errors.py gymnasium_ids.py memory.py protocol_properties.py rendering.py)) \
+  $(addprefix --deselect=tests/,learner/test_native_learner.py::test_every_instruction_set_makes_the_same_steps \
+  learner/test_native_learner.py::test_a_thousand_steps_end_where_those_of_torch_end \
+  policies/test_native_policy.py::test_every_instruction_set_gives_the_same_bits \
+  policies/test_trace_refusals.py::test_compiled_modules_are_refused \
+  support/test_time_limit.py::test_a_call_of_ray_that_never_returns_ends_the_test)
 PY := $(VENV)/bin/python
 # runs a step of a target and keeps how long it took: `python tests/durations.py` prints the table
 TIMED := $(PY) tests/durations.py step
