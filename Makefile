@@ -58,7 +58,7 @@ SUITE_TASKS := $(addsuffix -v1,AcrobotSwingup CartpoleSwingup CheetahRun HopperH
   LqrLqr62 PendulumSwingup PointMassEasy ReacherEasy SwimmerSwimmer6 WalkerRun)
 MUJOCO_PEERS := --peer envpool --peer mujoco-batch
 
-.PHONY: demo check check-code check-tests test test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
+.PHONY: demo check check-code check-style check-tests test test-types test-tests test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -68,22 +68,27 @@ demo: $(VENV)/.dependencies $(VENV)/.native
 # and compiles nothing but the module.
 check: check-code check-tests
 
-check-code: setup
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
+check-code: check-style
 	$(TIMED) check mypy $(PY) -m mypy
 
 check-tests: setup
 	$(TIMED) check tests $(PY) $(CHECK)
 
-# The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
-# newest Gymnasium what changes with it.
-test: setup $(NEWEST)/.gymnasium
+check-style: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(TIMED) test mypy $(PY) -m mypy
-	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels"
+
+# The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
+# newest Gymnasium what changes with it. mypy, which has one thread, and the download of that Gymnasium
+# go on beside the tests.
+test: test-types test-tests $(NEWEST)/.gymnasium
 	$(TIMED) test newest-gymnasium $(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
+
+test-types: check-style
+	$(TIMED) test mypy $(PY) -m mypy
+
+test-tests: check-style
+	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels"
 
 # Tests that take minutes around what they check: the core built again for sanitizers and as a wheel,
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
