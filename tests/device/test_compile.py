@@ -94,6 +94,10 @@ def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = cuda.compile_cubin(source_of("CartPole"), "sm_90")
     monkeypatch.setattr(cuda, "_run_nvrtc", None)
     assert cuda.compile_cubin(source_of("CartPole"), "sm_90") == path
+    # the same compilation has said what a thread takes
+    assert cuda.kernel_usage(source_of("CartPole"), "sm_90").keys() == set(
+        source_of("CartPole").entries
+    )
 
 
 AFTER_TORCH = """
