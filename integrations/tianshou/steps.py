@@ -124,7 +124,7 @@ class StepWriter:
         return leaves
 
     def _add(self, obs: Array, action: Action, step: Step, done: Array) -> tuple[Array, Ended]:
-        """As Tianshou does it, which makes the columns."""
+        """Fills the columns as Tianshou does, which makes them."""
         self._blocks.store()
         info = {name: wide(values) for name, values in numbers(step.info).items()}
         batch = Batch(

@@ -34,7 +34,7 @@ class TorchForward:
       native: What the kernel computes: nothing, of observations that are the module's outputs.
       inputs: (rows, native.program.obs_size) float32: these outputs.
       no_inputs: The same, of zeros.
-      memory: Of a `RecurrentTorchPolicy`; else None.
+      memory: The states of a `RecurrentTorchPolicy`; None for other policies.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TorchForward:
 
         Args:
           policy: What acts.
-          rows: For whom.
+          rows: The rows that the policy acts for.
           device: Where.
           is_copied: Call a copy of the module, whose weights are those of the last `refresh`.
 
@@ -108,7 +108,7 @@ class TorchForward:
             self._module.train(module.training)
 
     def _look(self, device: torch.device) -> None:
-        """Finds out what the module reads beside its weights; copies it where a copy acts."""
+        """Finds out what the module reads besides its weights; copies it where a copy acts."""
         module, rows = self._policy.module, self._rows
         self._module = module
         obs = torch.zeros((2, *rows.obs_shape), dtype=getattr(torch, rows.obs_dtype), device=device)

@@ -34,7 +34,7 @@ class RunningStatistics:
     count: float
 
     def merged(self, more: RunningStatistics) -> RunningStatistics:
-        """Those of both together; `more` may have counted nothing.
+        """Merges two statistics; `more` may have counted nothing.
 
         Raises:
           SpecError: Their shapes differ.

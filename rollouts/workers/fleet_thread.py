@@ -68,8 +68,8 @@ class FleetThread:
         """Launches the workers and the merge thread; does not wait for the workers.
 
         Args:
-          config: Of every worker, but for worker_id and incarnation.
-          num_workers: How many to begin with.
+          config: The config of every worker, but for worker_id and incarnation.
+          num_workers: The number of workers to begin with.
           launch: Starts one incarnation.
           weights: Where the newest weights are; nothing is collected before the first.
           rules: See FleetRules.
@@ -130,7 +130,7 @@ class FleetThread:
             return self.queue.get(num_fragments, timeout_s)
 
     def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
-        """Does what `get` does, but leaves the arrays where they are."""
+        """Waits for fragments as `get` does, but leaves their arrays where they are."""
         with self.told_of_workers(timeout_s):
             return self.queue.get_handles(num_fragments, timeout_s)
 

@@ -19,7 +19,7 @@ class BlockShape:
     Attributes:
       num_envs: Environments that it steps.
       num_threads: Its threads.
-      shared_bytes: Of memory that they share.
+      shared_bytes: Bytes of memory that they share.
     """
 
     num_envs: int
@@ -32,7 +32,7 @@ class Kernel(Protocol):
 
     Attributes:
       num_launches: How often it was launched.
-      most_shared_bytes: Of memory that the threads of a block may share.
+      most_shared_bytes: Bytes of memory that the threads of a block may share.
     """
 
     num_launches: int

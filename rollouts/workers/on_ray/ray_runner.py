@@ -50,15 +50,15 @@ class RayRunner(FleetThread):
         """Starts Ray or joins it, then everything else; waits for none of the actors.
 
         Args:
-          config: Of every worker, but for worker_id and incarnation.
-          num_workers: How many to begin with.
+          config: The config of every worker, but for worker_id and incarnation.
+          num_workers: The number of workers to begin with.
           make_policy: Called in the inference server if there is one, else in each worker.
           ray_address: See `RaySession`.
-          bundles: Of the workers that there may ever be.
-          inference: Of the server that acts for all workers; None for none.
+          bundles: Resources of all workers that there may ever be.
+          inference: Settings of the server that acts for all workers; None for none.
           weights: Where the newest weights are.
           rules: See FleetRules.
-          weight_transport: Of weights that come from a learner's actor.
+          weight_transport: Transport of weights that come from a learner's actor.
         """
         self._tensor_transport = config.collect.tensor_transport
         transport = ray_transport(self._tensor_transport)
@@ -115,7 +115,7 @@ class RayRunner(FleetThread):
         check_release(learner, timeout_s)
         if end is not None:
             timeout_s = max(0.0, end - time.monotonic())
-        # of a GPU's tensors that another process still owns
+        # a GPU's tensors may still belong to another process: then they are copied
         copies = lends_memory(self._tensor_transport)
         with self.told_of_workers(timeout_s):
             handle = self.queue.hand_over(
