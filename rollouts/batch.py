@@ -370,8 +370,8 @@ def check_rollout(batch: object, taker: str, *, on_host: bool = True) -> None:
     """Refuses what is no rollout of one group, or lies on a device where arrays are expected.
 
     Args:
-      batch: What was given.
-      taker: What it was given to, for the sentence.
+      batch: The argument that was given.
+      taker: The name of the function that got it, for the message.
       on_host: Whether its fields have to be NumPy arrays.
 
     Raises:

@@ -28,10 +28,10 @@ from rollouts.recurrent import RecurrentTorchPolicy, State, initial_state
 
 
 class TorchForward:
-    """Calls a policy's module for all rows of a group, and has a kernel do the rest.
+    """Calls a policy's module for all rows of a group, and makes a kernel do the rest.
 
     Attributes:
-      native: What the kernel computes: nothing, of observations that are the module's outputs.
+      native: The kernel's program: an empty one, whose observations are the module's outputs.
       inputs: (rows, native.program.obs_size) float32: these outputs.
       no_inputs: The same, of zeros.
       memory: The states of a `RecurrentTorchPolicy`; None for other policies.
@@ -43,7 +43,7 @@ class TorchForward:
         """Makes the tensors; does not call the module yet.
 
         Args:
-          policy: What acts.
+          policy: The policy that acts.
           rows: The rows that the policy acts for.
           device: Where.
           is_copied: Call a copy of the module, whose weights are those of the last `refresh`.

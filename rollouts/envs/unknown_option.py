@@ -24,7 +24,7 @@ def unknown_option(id: str, header: str, name: str, known: Iterable[str]) -> Spe
       id: The id.
       header: `EnvSpec.header`.
       name: The option.
-      known: Those there are.
+      known: The options that exist.
     """
     options = sorted(known)
     text = f"{id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."

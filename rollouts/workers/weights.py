@@ -134,9 +134,9 @@ class WeightStore:
           weights: name -> numpy array or torch tensor, such as `module.state_dict()`; any shapes,
             any numeric dtypes. The memory of contiguous CPU tensors is copied once, into the store;
             tensors of a GPU are copied to pinned memory first. bfloat16 tensors come back as
-            float32 arrays of the same values. Of several agents policy -> such weights; policies
+            float32 arrays of the same values. With several agents: policy -> such weights; policies
             that are not there keep theirs.
-          statistics: What workers that normalise go on from.
+          statistics: The statistics with which workers that normalise go on.
         Raises:
           SpecError: there is no such policy, a value is not numeric, a finite number does not fit
             the store's dtype, or names or shapes are not those of the policy.

@@ -31,7 +31,7 @@ class Kernel(Protocol):
     """One compiled kernel.
 
     Attributes:
-      num_launches: How often it was launched.
+      num_launches: The number of launches so far.
       most_shared_bytes: Bytes of memory that the threads of a block may share.
     """
 

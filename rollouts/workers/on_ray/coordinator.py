@@ -226,7 +226,7 @@ class RolloutCoordinator(Generic[Rollout]):
         `weights.tensor_transport` they also go directly from its process to each worker.
 
         Args:
-          learner: Handle of an actor. Of several agents also policy -> handle of the actor whose
+          learner: Handle of an actor. With several agents also policy -> handle of the actor whose
             `method` returns its weights alone: these are asked at once, and become one version.
           method: The learner's method that returns what `publish_weights` takes; no arguments.
           timeout_s: Seconds to wait for the learner or learners; None waits for ever.
@@ -246,7 +246,7 @@ class RolloutCoordinator(Generic[Rollout]):
         """Waits for fragments and joins them along B, in the order of `queue.merge`.
 
         Args:
-          num_fragments: How many; at most queue.max_queued_fragments.
+          num_fragments: The number of fragments; at most queue.max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
           A RolloutBatch (T, B, ...), or of several agents a MultiAgentRollout. Of one fragment its

@@ -275,7 +275,7 @@ def read_learners(learner: Any, method: str, policies: Sequence[str] | None) -> 
     Args:
       learner: A handle, or policy -> handle.
       method: The method that each of them is asked by.
-      policies: Those there are; None where they are not known.
+      policies: Names of the policies; None where they are not known.
     Raises:
       SpecError: Weights cannot be had from it.
     """

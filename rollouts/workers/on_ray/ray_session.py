@@ -161,7 +161,7 @@ class RemotePayload:
         """Refers to them.
 
         Args:
-          ref: What Ray calls them.
+          ref: Ray's reference to them.
           worker: The actor that has them, if they are tensors that did not leave it.
         """
         self.ref, self._worker = ref, worker
