@@ -113,8 +113,7 @@ class DeployedModule(nn.Module):
 
 
 class Scores(nn.Module):
-    """The part of a `DeployedModule` before the greatest logit is taken: (logits,) or (action,), and
-    the new states. C computes it."""
+    """The part of a `DeployedModule` that C computes: logits, or the action, and the new states."""
 
     def __init__(self, deployed: DeployedModule) -> None:
         super().__init__()

@@ -132,11 +132,7 @@ def _write(
     expected: Sequence[Array],
 ) -> None:
     if path.suffix == ".h":
-        scores = Scores(module)
-        shape = tuple(inputs["obs"].shape[1:])
-        program = trace(scores, gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32))
-        arrays = parameters_of(program, Sources(scores).arrays())
-        data = c_header(program, arrays, about, path.stem).encode()
+        data = _in_c(module, about, inputs, path.stem)
     else:
         write, read = _WRITERS[path.suffix]
         example = tuple(each[:2].clone() for each in inputs.values())
@@ -147,6 +143,24 @@ def _write(
         _compare(path, [each[:1] for each in expected], run([each[:1] for each in arrays]))
     with replace_whole(path) as file:
         file.write(data)
+
+
+def _in_c(
+    module: DeployedModule, about: Deployment, inputs: Mapping[str, Tensor], name: str
+) -> bytes:
+    obs = inputs["obs"]
+    # whole numbers are those that were seen, up to the largest
+    space: gymnasium.Space[Any] = gymnasium.spaces.Box(-np.inf, np.inf, obs.shape[1:], np.float32)
+    if not obs.is_floating_point():
+        space = gymnasium.spaces.Box(0, int(obs.max()), obs.shape[1:], obs.numpy().dtype.type)
+    scores = Scores(module)
+    try:
+        program = trace(scores, space)
+    except SpecError as error:
+        advice = str(error).replace("use engine='torch'", "export it to .onnx or .pt2")
+        raise SpecError(advice) from error
+    arrays = parameters_of(program, Sources(scores).arrays())
+    return c_header(program, arrays, about, name).encode()
 
 
 def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
