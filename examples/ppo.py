@@ -225,7 +225,7 @@ class Learner(Checkpointed):
     def _update_natively(
         self, learner: NativeLearner, steps: list[Tensor], size: int
     ) -> dict[str, float]:
-        """The same gradient steps, of `ppo_loss` below, in native code."""
+        """Gradient steps of `ppo_loss` below in native code."""
         args = self.args
         names = ("obs", "action", "log_prob", "advantage", "target")
         rows = {name: x.numpy() for name, x in zip(names, steps, strict=True)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark behind `rollouts bench learner`: gradient steps, native code beside torch.
+"""The benchmark behind `rollouts bench learner`: gradient steps, native code against torch.
 
 Both take turns in one process, repeat by repeat, with the same rows, loss and Adam. A step begins
 with the rows of its minibatch and ends with new weights. PPO's are here; see learner_off_policy.py.
