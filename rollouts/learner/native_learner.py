@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.checks import one_of
+from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
+from rollouts.learner.acted_rows import check_order, read_rows, read_states
 from rollouts.learner.module_steps import ModuleSteps, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
@@ -23,8 +24,6 @@ with needs("torch", "NativeLearner"):
 
 Array = NDArray[Any]
 
-# what rows of some losses have
-_OPTIONAL = ("value", "inputs", "counts")
 ClipBy = Literal["all", "each", "element"]
 _HEADS = ("categorical", "multi_categorical", "gaussian")
 
@@ -123,17 +122,16 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
           num_threads: Threads that share a large minibatch.
 
         Raises:
-          SpecError: The module has memory, no value or another head, parameters on a GPU or of
-            another type; its gradients are not those of the operations that were read, or have
-            hooks; the optimiser has settings that native code does not have.
+          SpecError: The module has no value or another head, or learns the states that episodes
+            begin with; its parameters are on a GPU or of another type; its gradients are not those
+            of the operations that were read, or have hooks; the optimiser has settings that native
+            code does not have.
         """
-        if policy.state_shapes:
-            raise SpecError("the module has memory, which NativeLearner does not train")
         if policy.head.kind not in _HEADS:
             expected = ", ".join(_HEADS)
             raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
         num_outputs = 3 if policy.head.kind == "gaussian" else 2
-        if len(policy.program.outputs) != num_outputs:
+        if len(policy.program.outputs) - len(policy.program.state_sizes) != num_outputs:
             raise SpecError("the module gives no value, which PPO trains")
         self._head, self._space = policy.head, policy.action_space
         super().__init__(policy, optimizer, num_threads)
@@ -147,28 +145,41 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         loss: PpoLoss | PolicyGradientLoss,
         max_grad_norm: float | None = None,
         clip_by: ClipBy = "all",
+        state: Sequence[Array] = (),
+        burn_in: int = 0,
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
+
+        Rows of a module with memory are whole sequences, (T, B, ...) as a rollout has them. Each
+        goes through all its steps, with new states behind an `ended`, and its gradients flow back
+        through time.
 
         Args:
           rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
             `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
             was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
             they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
-            `counts` (N,) of bool, where some rows do not count in the means.
+            `action_mask` (N, A) of bool, where not all actions were allowed; `counts` (N,) of
+            bool, where some rows do not count in the means. With memory (T, B) in place of (N,),
+            and `ended` (T, B): terminated | truncated.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
-            have fewer.
-          minibatch: Rows of a gradient step.
+            have fewer. With memory sequences, by their number among B.
+          minibatch: Rows of a gradient step, or sequences.
           max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
           clip_by: What has this limit: the norm of "all" gradients together, that of "each"
             tensor's, or the absolute value of each "element".
+          state: States before the first step of a module with memory, (B, ...) each, as
+            `RolloutBatch.policy_state` has them.
+          burn_in: First steps of each sequence that only lead to the states of the others: they do
+            not count, and no gradient goes through them.
 
         Raises:
-          SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
-            gradient is NaN or infinite, or no row of a minibatch counts: the weights are those
-            before that minibatch.
+          SpecError: Shapes do not fit; an action was not allowed by its mask; the module is no
+            longer the one that was read; a loss or a gradient is NaN or infinite, or no row of a
+            minibatch counts: the weights are those before that minibatch.
         """
-        arrays = self._check_rows(rows, order, minibatch)
+        arrays = self._read(rows, state, burn_in)
+        check_order(order, minibatch, len(arrays["obs"]) // arrays.get("num_steps", 1))
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
             raise SpecError("rows have no value, from which value_clip_range is measured")
         settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
@@ -187,7 +198,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             program.obs_size,
             *program.described(),
             list(program.outputs),
-            [],
+            list(program.state_sizes),
             views,
             trained,
             self._head.kind,
@@ -195,49 +206,37 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             self._num_threads,
         )
 
-    def _check_rows(
-        self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
-    ) -> dict[str, Array]:
-        wanted = {"obs", "action", "log_prob", "advantage", "target"}
-        if rows.keys() - set(_OPTIONAL) != wanted:
-            perhaps = ", ".join(_OPTIONAL)
-            raise SpecError(
-                f"rows are {sorted(rows)}, expected {sorted(wanted)}, and perhaps {perhaps}"
-            )
-        count = len(rows["obs"])
-        arrays: dict[str, Array] = {
-            name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
-            for name, array in rows.items()
-            if name != "action" and len(array) == count
+    def _read(
+        self, rows: Mapping[str, Array], state: Sequence[Array], burn_in: int
+    ) -> dict[str, Any]:
+        """Rows as native code takes them."""
+        arrays: dict[str, Any] = read_rows(
+            rows, self._program, self._space, needed=("log_prob", "advantage", "target")
+        )
+        if not self._program.state_sizes:
+            if len(state) or burn_in:
+                raise SpecError("the module has no memory: leave state and burn_in out")
+            return arrays
+        num_steps, num_sequences = np.shape(rows["obs"])[:2]
+        whole_number("burn_in", burn_in, 0, num_steps - 1)
+        initial = self._policy.sources.initial_state()
+        return arrays | {
+            **read_states(state, initial, num_sequences),
+            "num_steps": num_steps,
+            "burn_in": burn_in,
         }
-        sizes = {name: array.shape[1] for name, array in arrays.items()}
-        expected = {"obs": self._program.obs_size}
-        expected |= dict.fromkeys(rows.keys() - {"obs", "action"}, 1)
-        num_box = self._program.sizes[self._program.outputs[0]]
-        if "inputs" in rows:
-            expected["inputs"] = num_box * len(self._program.outputs[:-1])
-        if sizes != expected:
-            raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
-        if "counts" in rows:
-            arrays["counts"] = (arrays["counts"] != 0).view(np.uint8)
-        is_box = self._head.kind == "gaussian"
-        action = np.asarray(rows["action"])
-        if not is_box:
-            action = action - getattr(self._space, "start", 0)
-        name, dtype = ("box", np.float32) if is_box else ("index", np.int64)
-        arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
-        if not is_box:
-            _check_actions(arrays[name], self._space)
-        elif arrays[name].shape[1] != num_box:
-            raise SpecError(
-                f"rows have actions of {arrays[name].shape[1]} numbers, expected {num_box}"
-            )
-        if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
-            raise SpecError(
-                f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
-                f"expected 0 to {count - 1}, in minibatches of 1 or more"
-            )
-        return arrays
+
+    def _check_module(self) -> None:
+        super()._check_module()
+        module: Any = self._policy.sources.module
+        if self._program.state_sizes:
+            with torch.enable_grad():
+                is_learnt = any(each.requires_grad for each in module.initial_state())
+            if is_learnt:
+                raise SpecError(
+                    f"{type(module).__name__}.initial_state() requires a gradient, and native code "
+                    "does not learn the states that episodes begin with: train it with torch"
+                )
 
 
 def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -> dict[str, Any]:
@@ -257,10 +256,3 @@ def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -
         "entropy_weight": loss.entropy_weight,
         "normalizes": loss.normalize_advantage,
     }
-
-
-def _check_actions(index: NDArray[np.int64], space: Any) -> None:
-    """Native code reads probabilities by these numbers."""
-    nvec = np.array(nvec_of(space) or [int(space.n)])
-    if index.shape[1] != len(nvec) or (index < 0).any() or (index >= nvec).any():
-        raise SpecError(f"rows have actions that are not of {space}")

@@ -57,13 +57,14 @@ class GradientSteps {
 
   const Network& network() const { return gradients_.network(); }
 
-  // Computes the gradients of rows [0, count) with the weights of `sources`. `loss` writes those of
-  // the outputs; each part is one thread's, and Begin is called before its first rows. Returns the
-  // number of parts. Throws SpecError where a parameter is not finite.
+  // Computes the gradients of rows or sequences [0, count) with the weights of `sources`. `loss`
+  // writes those of the outputs; each part is one thread's, and Begin is called before its first
+  // rows. Returns the number of parts. Throws SpecError where a parameter is not finite.
   using Begin = std::function<void(std::size_t part)>;
   using PartLoss = std::function<void(std::size_t part, const ChunkOutputs& outputs)>;
   std::size_t Compute(std::span<const Source> sources, std::int64_t count,
-                      const Gradients::Load& load, const Begin& begin, const PartLoss& loss);
+                      const Sequences& sequences, const Gradients::Load& load, const Begin& begin,
+                      const PartLoss& loss);
   // The norm of the gradients of all sources that are trained.
   double FindNorm(std::span<const Source> sources) const;
   // Throws SpecError where the norm is not finite.

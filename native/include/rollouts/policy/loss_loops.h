@@ -156,7 +156,9 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
   for (int v = 0; v < kColumns; v += kLanes) {
     const Floats weight = Load(acted.weight + v);
     const Density density = DensityOf(head, in, acted, v, room);
-    const Floats moved = density.log_prob - Load(acted.log_prob + v);
+    // a row that does not count may have any number
+    const Floats apart = density.log_prob - Load(acted.log_prob + v);
+    const Floats moved = Select(weight > 0.0f, apart, Splat(0.0f));
     const Floats ratio = Exp(moved);
     const Floats advantage = Load(acted.advantage + v);
     const Floats low = Splat(rule.low), high = Splat(rule.high);
