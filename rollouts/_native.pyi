@@ -515,6 +515,12 @@ class PpoLearner:
         order: npt.NDArray[np.int64],
         minibatch: int,
         settings: Mapping[str, Any],
+        timeout_s: float | None = ...,
+    ) -> npt.NDArray[np.float32]: ...
+    def evaluate(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        rows: Mapping[str, Any],
     ) -> npt.NDArray[np.float32]: ...
     @property
     def num_steps(self) -> int: ...
@@ -535,6 +541,7 @@ class RowLossLearner:
         sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
         rows: Array,
         max_norm: float | None,
+        timeout_s: float | None = ...,
     ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
     @property
     def num_steps(self) -> int: ...

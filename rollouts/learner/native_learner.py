@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from rollouts import _native
 from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.acted_rows import check_order, read_rows, read_states
-from rollouts.learner.module_steps import ModuleSteps, View
+from rollouts.learner.module_steps import ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
 from rollouts.support.extras import needs
@@ -44,6 +44,8 @@ class PpoLoss:
       value_error_cap: Limit of the value's squared error, as in RLlib; None: no limit.
       kl_weight: Factor of the KL divergence from the distributions that drew the actions to those
         of now, which is a part of the loss; None: it is none.
+      value_huber: Size of the value's error beyond which its loss goes on straight (Huber 1964),
+        as in MAPPO; None: it is the square everywhere.
       refuses_overflow: Whether a ratio that is infinite is an error. torch's gradient is NaN there;
         ours is 0 where the limit binds.
     """
@@ -57,6 +59,7 @@ class PpoLoss:
     target_kl: float | None = None
     value_error_cap: float | None = None
     kl_weight: float | None = None
+    value_huber: float | None = None
     refuses_overflow: bool = False
 
     def __post_init__(self) -> None:
@@ -69,6 +72,9 @@ class PolicyGradientLoss:
     """A2C's loss (Mnih et al. 2016): minus the advantage times the log-density of the action,
     `value_weight` times the value's squared error, and -`entropy_weight` times the entropy.
 
+    It is IMPALA's too, of advantages and targets by `rollouts.returns.vtrace`, for which
+    `NativeLearner.evaluate` says what the policy of now gives for the actions.
+
     Attributes:
       normalize_advantage: As of `PpoLoss`.
     """
@@ -76,6 +82,36 @@ class PolicyGradientLoss:
     value_weight: float = 0.5
     entropy_weight: float = 0.0
     normalize_advantage: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloningLoss:
+    """Behaviour cloning: minus the log-density of the actions, and -`entropy_weight` times the
+    entropy.
+
+    Rows are `obs` and `action` alone, and the module may be without a value. What leads to the
+    value alone has a gradient of 0.
+    """
+
+    entropy_weight: float = 0.0
+
+
+Loss = PpoLoss | PolicyGradientLoss | CloningLoss
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Answers of the policy of now for the actions of some rows: (N,) float32, or (T, B).
+
+    Attributes:
+      log_prob: Log-densities of the actions.
+      entropy: Entropies of the distributions.
+      value: Values of the observations; 0 of a module without.
+    """
+
+    log_prob: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    value: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +158,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
           num_threads: Threads that share a large minibatch.
 
         Raises:
-          SpecError: The module has no value or another head, or learns the states that episodes
+          SpecError: The module has another head, or learns the states that episodes
             begin with; its parameters are on a GPU or of another type; its gradients are not those
             of the operations that were read, or have hooks; the optimiser has settings that native
             code does not have.
@@ -130,9 +166,9 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         if policy.head.kind not in _HEADS:
             expected = ", ".join(_HEADS)
             raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
-        num_outputs = 3 if policy.head.kind == "gaussian" else 2
-        if len(policy.program.outputs) - len(policy.program.state_sizes) != num_outputs:
-            raise SpecError("the module gives no value, which PPO trains")
+        num_inputs = 2 if policy.head.kind == "gaussian" else 1
+        num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
+        self._has_value = num_outputs > num_inputs
         self._head, self._space = policy.head, policy.action_space
         super().__init__(policy, optimizer, num_threads)
 
@@ -142,11 +178,12 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         order: NDArray[np.int64],
         *,
         minibatch: int,
-        loss: PpoLoss | PolicyGradientLoss,
+        loss: Loss,
         max_grad_norm: float | None = None,
         clip_by: ClipBy = "all",
         state: Sequence[Array] = (),
         burn_in: int = 0,
+        timeout_s: float | None = None,
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
 
@@ -172,25 +209,51 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             `RolloutBatch.policy_state` has them.
           burn_in: First steps of each sequence that only lead to the states of the others: they do
             not count, and no gradient goes through them.
+          timeout_s: Seconds that all steps together may take; None: any time.
 
         Raises:
+          TimeoutError, KeyboardInterrupt: The update has ended within a fraction of a second, and
+            weights and optimiser are those of its last whole gradient step.
           SpecError: Shapes do not fit; an action was not allowed by its mask; the module is no
             longer the one that was read; a loss or a gradient is NaN or infinite, or no row of a
             minibatch counts: the weights are those before that minibatch.
         """
-        arrays = self._read(rows, state, burn_in)
+        is_cloning = isinstance(loss, CloningLoss)
+        if not (self._has_value or is_cloning):
+            raise SpecError("the module gives no value, which this loss trains")
+        needed = () if is_cloning else ("log_prob", "advantage", "target")
+        arrays = self._read(rows, state, burn_in, needed)
         check_order(order, minibatch, len(arrays["obs"]) // arrays.get("num_steps", 1))
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
             raise SpecError("rows have no value, from which value_clip_range is measured")
         settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
         self._check()
         found, made = self._step(
-            lambda sources: self._native.update(sources, arrays, order, minibatch, settings)
+            lambda sources: self._native.update(
+                sources, arrays, order, minibatch, settings, timeout_s
+            )
         )
         policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(
             policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm, made
         )
+
+    def evaluate(self, rows: Mapping[str, Array], *, state: Sequence[Array] = ()) -> Evaluated:
+        """Returns what the policy of now gives for the actions of rows, and their values.
+
+        Args:
+          rows: As of `update`; `obs` and `action` suffice, with memory also `ended`.
+          state: As of `update`.
+
+        Raises:
+          SpecError: As `update`.
+        """
+        arrays = self._read(rows, state, 0, rows.keys() & {"log_prob", "advantage", "target"})
+        self._check()
+        sources: list[Source] = [(each.detach().numpy(), None) for each in self._tensors]
+        found = self._native.evaluate(sources, arrays)
+        lead = np.shape(rows["obs"])[: 2 if self._program.state_sizes else 1]
+        return Evaluated(*(each.reshape(lead) for each in found))
 
     def _make(self, trained: list[bool], views: list[View]) -> _native.PpoLearner:
         program = self._program
@@ -207,12 +270,16 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         )
 
     def _read(
-        self, rows: Mapping[str, Array], state: Sequence[Array], burn_in: int
+        self,
+        rows: Mapping[str, Array],
+        state: Sequence[Array],
+        burn_in: int,
+        needed: Collection[str],
     ) -> dict[str, Any]:
-        """Rows as native code takes them."""
-        arrays: dict[str, Any] = read_rows(
-            rows, self._program, self._space, needed=("log_prob", "advantage", "target")
-        )
+        """Rows as native code takes them; what a loss does not need is 0, its advantage 1."""
+        arrays: dict[str, Any] = read_rows(rows, self._program, self._space, needed=needed)
+        zeros = np.zeros(len(arrays["obs"]), np.float32)
+        arrays = {"log_prob": zeros, "target": zeros, "advantage": zeros + 1, **arrays}
         if not self._program.state_sizes:
             if len(state) or burn_in:
                 raise SpecError("the module has no memory: leave state and burn_in out")
@@ -239,14 +306,18 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
                 )
 
 
-def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -> dict[str, Any]:
+def _settings(loss: Loss, max_grad_norm: float | None) -> dict[str, Any]:
     """A loss as native code reads it; None is no limit."""
     ppo = loss if isinstance(loss, PpoLoss) else PpoLoss()
+    if isinstance(loss, CloningLoss):
+        # each action counts as one with an advantage of 1
+        loss = PolicyGradientLoss(value_weight=0.0, entropy_weight=loss.entropy_weight)
     return {
         "value_clip": ppo.value_clip_range,
         "target_kl": ppo.target_kl,
         "error_cap": ppo.value_error_cap,
         "kl_weight": ppo.kl_weight,
+        "value_huber": ppo.value_huber,
         "refuses_overflow": ppo.refuses_overflow,
         "max_norm": max_grad_norm,
         "is_plain": loss is not ppo,

@@ -272,15 +272,18 @@ class PyPpoLearner {
 
   // Reports (minibatches, kNumLossSums + 1).
   py::array_t<float> Update(const py::list& sources, const py::dict& rows, const Longs& order,
-                            std::int64_t minibatch, const py::dict& settings) {
+                            std::int64_t minibatch, const py::dict& settings,
+                            const std::optional<double>& timeout_s) {
     const std::vector<policy::Source> read = sources_.Read(sources);
     const policy::PpoSettings how = ReadSettings(settings);
     const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule);
     CheckOrder(order, minibatch, acted.rows().num_sequences());
     std::vector<policy::PpoReport> reports;
-    lock_.Run([&] {
-      reports = learner_.Update(
-          read, acted.rows(), {order.data(), static_cast<std::size_t>(order.size())}, minibatch, how);
+    UpdateLimit limit(timeout_s);
+    const policy::UpdateStop stop = limit.stop();
+    lock_.Run(stop, [&] {
+      const std::span<const std::int64_t> names(order.data(), static_cast<std::size_t>(order.size()));
+      reports = learner_.Update(read, acted.rows(), names, minibatch, how, stop);
     });
     constexpr py::ssize_t kWidth = policy::kNumLossSums + 1;
     py::array_t<float> found({static_cast<py::ssize_t>(reports.size()), kWidth});
@@ -289,6 +292,24 @@ class PyPpoLearner {
       to = std::copy(std::begin(report.sums), std::end(report.sums), to);
       *to++ = report.norm;
     }
+    return found;
+  }
+
+  // Log-density, entropy and value of each row (3, count).
+  py::array_t<float> Evaluate(const py::list& sources, const py::dict& rows) {
+    const std::vector<policy::Source> read = sources_.Read(sources);
+    const CheckedRows acted(learner_.network(), head_, num_elements_, rows, {});
+    const py::ssize_t count = acted.rows().count;
+    py::array_t<float> found({py::ssize_t{3}, count});
+    float* const to = found.mutable_data();
+    std::fill_n(to, found.size(), 0.0f);
+    const std::size_t num_inputs = policy::NumHeadInputs(head_.kind);
+    float* const value = learner_.network().num_outputs() > num_inputs ? to + 2 * count : nullptr;
+    UpdateLimit limit(std::nullopt);
+    const policy::UpdateStop stop = limit.stop();
+    lock_.Run(stop, [&] {
+      learner_.Evaluate(read, acted.rows(), {to, to + count, value}, stop);
+    });
     return found;
   }
 
@@ -310,6 +331,7 @@ class PyPpoLearner {
     };
     const std::optional<double> value_clip = limit("value_clip");
     const std::optional<double> error_cap = limit("error_cap"), kl_weight = limit("kl_weight");
+    const std::optional<double> huber = limit("value_huber");
     policy::PpoSettings read;
     // 1 and the limit are added in double, as Python adds them
     read.rule = {.low = static_cast<float>(1.0 - number("clip")),
@@ -319,6 +341,8 @@ class PyPpoLearner {
                  .value_clip = static_cast<float>(value_clip.value_or(0)),
                  .value_worse = given["value_worse"].cast<bool>(),
                  .value_weight = static_cast<float>(number("value_weight")),
+                 .is_huber = huber.has_value(),
+                 .huber = static_cast<float>(huber.value_or(0)),
                  .caps_error = error_cap.has_value(),
                  .error_cap = static_cast<float>(error_cap.value_or(0)),
                  .has_kl = kl_weight.has_value(),
@@ -369,7 +393,8 @@ void BindGradients(py::module_& module) {
            py::arg("states"), py::arg("views"), py::arg("trained"), py::arg("head"),
            py::arg("nvec"), py::arg("num_threads"))
       .def("update", &PyPpoLearner::Update, py::arg("sources"), py::arg("rows"), py::arg("order"),
-           py::arg("minibatch"), py::arg("settings"))
+           py::arg("minibatch"), py::arg("settings"), py::arg("timeout_s") = py::none())
+      .def("evaluate", &PyPpoLearner::Evaluate, py::arg("sources"), py::arg("rows"))
       .def_property_readonly("num_steps", &PyPpoLearner::num_steps);
   BindRowLosses(module);
 }

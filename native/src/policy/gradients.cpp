@@ -209,9 +209,9 @@ Gradients::Pass Gradients::MakePass(std::int64_t num_rows, const Sequences& sequ
 
 void Gradients::Run(const Weights& weights, std::int64_t first, std::int64_t last,
                     const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
-                    float* sums) const {
+                    float* sums, const UpdateStop& stop) const {
   Pass pass = MakePass(last - first, sequences, room);
-  for (; first < last; first = pass.last) {
+  for (; first < last && !stop.IsOver(); first = pass.last) {
     pass.first = first;
     pass.last = std::min(last, first + pass.most);
     Forward(weights, sequences, load, pass);
@@ -221,9 +221,9 @@ void Gradients::Run(const Weights& weights, std::int64_t first, std::int64_t las
 
 void Gradients::RunForward(const Weights& weights, std::int64_t first, std::int64_t last,
                            const Sequences& sequences, const Load& load, const Loss& loss,
-                           Room& room) const {
+                           Room& room, const UpdateStop& stop) const {
   Pass pass = MakePass(last - first, sequences, room);
-  for (; first < last; first = pass.last) {
+  for (; first < last && !stop.IsOver(); first = pass.last) {
     pass.first = first;
     pass.last = std::min(last, first + pass.most);
     Forward(weights, sequences, load, pass);

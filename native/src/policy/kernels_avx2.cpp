@@ -23,7 +23,8 @@
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, Act};
   return &kKernels;
 }
 

@@ -33,7 +33,8 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, Act};
   return &kKernels;
 }
 

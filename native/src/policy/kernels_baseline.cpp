@@ -12,9 +12,11 @@ namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, Act};
 #endif
   return &kKernels;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "rollouts/policy/kernels.h"
 #include "rollouts/support/errors.h"
@@ -100,7 +101,8 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
     const bool counts = i < chunk.columns && Counts(acted, row);
     columns.weight[i] = counts ? part.weight : 0.0f;
     columns.log_prob[i] = acted.log_prob[row];
-    columns.advantage[i] = advantages_[chunk.step * rows.size() + place];
+    columns.advantage[i] =
+        advantages_.empty() ? 0.0f : advantages_[chunk.step * rows.size() + place];
     columns.target[i] = has_value() && counts ? acted.target[row] : 0.0f;
     columns.value[i] = acted.value && counts ? acted.value[row] : 0.0f;
     for (std::int64_t e = 0; e < elements && acted.index; ++e) {
@@ -181,7 +183,8 @@ Sequences PpoLearner::SequencesOf(const ActedRows& acted, std::span<const std::i
 }
 
 PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& acted,
-                              std::span<const std::int64_t> rows, const PpoRule& rule) {
+                              std::span<const std::int64_t> rows, const PpoRule& rule,
+                              const UpdateStop& stop) {
   const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t step, float* to) {
     LoadColumns(acted, rows.subspan(first, columns), step, to);
   };
@@ -191,7 +194,31 @@ PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& 
     AddLoss(parts_[part], rule, chunk, Masked(parts_[part], acted, rows, chunk));
   };
   const auto count = static_cast<std::int64_t>(rows.size());
-  return AddParts(steps_.Compute(sources, count, SequencesOf(acted, rows), load, begin, loss));
+  return AddParts(steps_.Compute(sources, count, SequencesOf(acted, rows), load, begin, loss, stop));
+}
+
+void PpoLearner::Evaluate(std::span<const Source> sources, const ActedRows& acted,
+                          const Evaluated& to, const UpdateStop& stop) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(acted.num_sequences()));
+  std::iota(rows.begin(), rows.end(), 0);
+  advantages_.clear();
+  const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t step, float* columns_to) {
+    LoadColumns(acted, std::span<const std::int64_t>(rows).subspan(first, columns), step, columns_to);
+  };
+  const auto begin = [&](std::size_t part) { BeginPart(parts_[part], acted, rows); };
+  const auto use = [&](std::size_t index, const ChunkOutputs& chunk) {
+    Part& part = parts_[index];
+    GatherActed(part, acted, rows, chunk);
+    float log_prob[kColumns], entropy[kColumns];
+    BestKernels().density(head_, InputsOf(chunk, Masked(part, acted, rows, chunk)), part.acted,
+                          part.shares.data(), log_prob, entropy);
+    const std::int64_t row = chunk.step * acted.num_sequences() + chunk.first;
+    std::copy_n(log_prob, chunk.columns, to.log_prob + row);
+    std::copy_n(entropy, chunk.columns, to.entropy + row);
+    if (to.value) std::copy_n(chunk.output(NumHeadInputs(head_.kind)), chunk.columns, to.value + row);
+  };
+  const auto count = static_cast<std::int64_t>(rows.size());
+  steps_.RunForward(sources, count, SequencesOf(acted, rows), load, begin, use, stop);
 }
 
 // Adds the parts up in a fixed tree.
@@ -225,14 +252,14 @@ void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& setting
 
 std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const ActedRows& acted,
                                           std::span<const std::int64_t> order,
-                                          std::int64_t minibatch,
-                                          const PpoSettings& settings) {
+                                          std::int64_t minibatch, const PpoSettings& settings,
+                                          const UpdateStop& stop) {
   std::vector<PpoReport> reports;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     CheckCounted(acted, rows, reports.size());
     Normalize(rows, acted, settings.normalizes);
-    PpoReport report = Compute(sources, acted, rows, settings.rule);
+    PpoReport report = Compute(sources, acted, rows, settings.rule, stop);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;

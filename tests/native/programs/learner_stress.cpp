@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient steps of random networks by several threads under a sanitizer. Their weights are those of
 // one thread, bit for bit.
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -237,6 +240,32 @@ void ManyAreMadeAndForgotten() {
   }
 }
 
+// Some updates end early, at any chunk of any thread. What they leave are whole steps.
+void StoppedUpdatesLeaveWholeSteps() {
+  for (const std::int64_t asked : {0, 1, 7, 20, 40}) {
+    Random random(17);
+    Module module = MakeModule(random, 5, 3, false, 8), other = module;
+    const Head head{.kind = HeadKind::kCategorical};
+    const std::vector<bool> trained(module.views.size(), true);
+    PpoLearner learner(module.program, module.views, trained, head, {}, 4);
+    const Batch batch(random, 700, 6, 5, 3, 8);
+    std::atomic<std::int64_t> left{asked};
+    const UpdateStop stop{[&] { return --left < 0; }, [] { throw std::runtime_error("over"); }};
+    const auto kind = OptimizerKind::kAdam;
+    bool was_stopped = false;
+    try {
+      learner.Update(module.Sources(0, kind), batch.Rows(false), batch.order, 300, {}, stop);
+    } catch (const std::runtime_error&) {
+      was_stopped = true;
+    }
+    CHECK(was_stopped);
+    PpoLearner alone(other.program, other.views, trained, head, {}, 1);
+    const std::span<const std::int64_t> made(batch.order.data(), 300 * learner.num_steps());
+    alone.Update(other.Sources(0, kind), batch.Rows(false), made, 300, {});
+    CHECK(module.weights == other.weights);
+  }
+}
+
 struct Scenario {
   const char* name;
   void (*run)();
@@ -245,6 +274,7 @@ struct Scenario {
 constexpr Scenario kScenarios[] = {
     {"learners_beside_each_other", LearnersWorkBesideEachOther},
     {"many_are_made", ManyAreMadeAndForgotten},
+    {"stopped_updates", StoppedUpdatesLeaveWholeSteps},
     {"threads_give_the_bits_of_one", ThreadsGiveTheBitsOfOne},
 };
 

@@ -10,6 +10,7 @@
 
 #include "rollouts/policy/backward.h"
 #include "rollouts/policy/network.h"
+#include "rollouts/policy/update_stop.h"
 
 namespace rollouts::policy {
 
@@ -67,14 +68,17 @@ class Gradients {
   // Runs rows [first, last) of a batch forward, `loss` on each group of them, and backward. Adds to
   // `sums` (num_sums). `load` writes rows [first, first + columns) as columns (input_size, kColumns);
   // at steps behind the first the states are there. Sequences go forward through all steps, and back.
+  // Where `stop` is over, the rows that are left are left out.
   using Load = std::function<void(std::int64_t first, std::int32_t columns, std::int32_t step,
                                   float* to)>;
   using Loss = std::function<void(const ChunkOutputs& outputs)>;
   void Run(const Weights& weights, std::int64_t first, std::int64_t last, const Sequences& sequences,
-           const Load& load, const Loss& loss, Room& room, float* sums) const;
+           const Load& load, const Loss& loss, Room& room, float* sums,
+           const UpdateStop& stop = {}) const;
   // The forward pass alone; `loss` sees the outputs, and their gradients are null.
   void RunForward(const Weights& weights, std::int64_t first, std::int64_t last,
-                  const Sequences& sequences, const Load& load, const Loss& loss, Room& room) const;
+                  const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
+                  const UpdateStop& stop = {}) const;
 
   std::int64_t num_sums() const { return num_sums_; }
   // The gradients in `sums`, added to arrays of the parameters' own sizes; null where one is not

@@ -61,10 +61,19 @@ class PpoLearner {
 
   // One gradient step for each minibatch of `order`, which names rows, or sequences. Returns a report of each that
   // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
-  // parameter is not finite, or no row counts.
+  // parameter is not finite, or no row counts; likewise what `stop` raises.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
-                                const PpoSettings& settings);
+                                const PpoSettings& settings, const UpdateStop& stop = {});
+  // The actions' log-density and entropy, and the value if there is one, of each row (count) behind
+  // the burn-in, by the weights of `sources`. Throws as Update.
+  struct Evaluated {
+    float* log_prob;
+    float* entropy;
+    float* value;  // null: there is none
+  };
+  void Evaluate(std::span<const Source> sources, const ActedRows& rows, const Evaluated& to,
+                const UpdateStop& stop = {});
   // Gradient steps since it was made. An update makes one for each report, but none for the last one
   // where target_kl ended it; what threw has made those before. Thread-safe.
   std::int64_t num_steps() const { return steps_.num_steps(); }
@@ -82,7 +91,7 @@ class PpoLearner {
                    float* to) const;
   static Sequences SequencesOf(const ActedRows& acted, std::span<const std::int64_t> rows);
   PpoReport Compute(std::span<const Source> sources, const ActedRows& acted,
-                    std::span<const std::int64_t> rows, const PpoRule& rule);
+                    std::span<const std::int64_t> rows, const PpoRule& rule, const UpdateStop& stop);
   void BeginPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows) const;
   void GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                    const ChunkOutputs& chunk) const;
@@ -104,7 +113,7 @@ class PpoLearner {
   GradientSteps steps_;
   const Head head_;
   const std::vector<std::int32_t> nvec_;
-  std::vector<float> advantages_;  // those of the minibatch
+  std::vector<float> advantages_;  // those of the minibatch; none while rows are evaluated
   std::vector<Part> parts_;
 };
 
