@@ -64,8 +64,11 @@ class DeployedModule(nn.Module):
         self._limit = around.limit
         for name in ("mean", "deviation", "scale", "offset", "low", "high"):
             value = getattr(around, name)
-            kept = None if value is None else torch.from_numpy(value.copy())
-            self.register_buffer(name, kept, persistent=True)
+            # torch.export miscounts buffers that are None
+            if value is None:
+                setattr(self, name, None)
+            else:
+                self.register_buffer(name, torch.from_numpy(value.copy()), persistent=True)
 
     def forward(self, obs: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Acts for obs (B, *obs_shape).

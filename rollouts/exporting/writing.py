@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,16 +34,16 @@ with needs("torch", "rollouts.export"):
 
     from rollouts.exporting import graph_files
     from rollouts.exporting.deployed_module import DeployedModule, Scores
-    from rollouts.policies.foreign import Unwrapped, Wrapped, as_actor_critic
-    from rollouts.policies.native import NativePolicy
+    from rollouts.exporting.given_policy import network_of, surrounded_by_library
     from rollouts.policies.program import parameters_of
     from rollouts.policies.sources import Sources
     from rollouts.policies.trace import random_rows, trace
-    from rollouts.policy import SquashedGaussianHead, make_action_head
 
 Array = NDArray[Any]
 _TOLERANCE = 1e-5  # as a share of the largest number that is compared, or of 1
 _MOST_DIFFERENT = 0.01  # share of the actions that are chosen
+# torch's exporters, and the mode of a module, are the whole process's
+_one_at_a_time = threading.Lock()
 _WRITERS = {
     ".onnx": (graph_files.to_onnx, graph_files.from_onnx),
     ".pt2": (graph_files.to_pt2, graph_files.from_pt2),
@@ -103,8 +104,9 @@ def export(
     with make_pool(env.env_spec.id, 8, seed=0, autoreset_mode="same_step", **arguments) as raw:
         around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
         obs = _observations(raw, group, num_compared)
-    network, head = _network_of(policy, agents.single_action_space)
-    with _acting(network), torch.no_grad():
+    network, head = network_of(policy, agents.single_action_space, noise=noise)
+    around = surrounded_by_library(around, policy)
+    with _one_at_a_time, _acting(network), torch.no_grad():
         module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
         inputs = _inputs(module, around, obs, noise=noise, masks=action_mask)
         expected = [each.numpy() for each in module(*inputs.values())]
@@ -195,41 +197,6 @@ def _agents_of(env: Any, group: str | None) -> Any:
     raise SpecError(f"group is {group!r}, expected one of the environment's groups: {known}")
 
 
-def _network_of(policy: Any, action_space: gymnasium.Space[Any]) -> tuple[nn.Module, Any]:
-    """The network and the head by which it acts.
-
-    Raises:
-      SpecError: It is no policy that is known.
-    """
-    head = getattr(policy, "head", None)
-    if isinstance(policy, NativePolicy):
-        if policy.reading is None:
-            raise SpecError(
-                "the NativePolicy was made of a program, expected one of a torch module"
-            )
-        kind = policy.head.kind
-        made = SquashedGaussianHead.of if kind == "tanh_gaussian" else make_action_head
-        return _exportable(policy.reading.module), made(action_space)
-    module = getattr(policy, "module", None)
-    if not isinstance(module, nn.Module) or isinstance(policy, nn.Module):
-        inner = getattr(policy, "policy", None)
-        module = policy if isinstance(policy, nn.Module) else inner
-        head = None
-    if not isinstance(module, nn.Module):
-        raise SpecError(
-            f"policy is a {type(policy).__name__}, expected a TorchPolicy, a NativePolicy, a torch "
-            "module that returns (logits, value) or (mean, log_std, value), or a model of "
-            "Stable-Baselines3's PPO or A2C"
-        )
-    if any(each.device.type != "cpu" for each in module.parameters()):
-        raise SpecError("the network is on a GPU, expected the CPU: move it there to export it")
-    return _exportable(as_actor_critic(module)), head or make_action_head(action_space)
-
-
-def _exportable(module: nn.Module) -> nn.Module:
-    return Unwrapped(module) if isinstance(module, Wrapped) else module
-
-
 def _observations(raw: Any, group: str | None, count: int) -> Array:
     """Observations (count, *obs_shape) of random episodes, floats as float32."""
 
@@ -255,8 +222,7 @@ def _inputs(
     for i, first in enumerate(module.initial):
         space = gymnasium.spaces.Box(-np.inf, np.inf, tuple(first.shape), np.float32)
         inputs[f"state_{i}"] = torch.from_numpy(random_rows(space, len(obs), rng))
-    params, _ = module.params(*inputs.values())
-    size = params[0].shape[1:]
+    size = _params_of(module, inputs, around.action_space)[0].shape[1:]
     if masks:
         if not module.is_discrete:
             raise SpecError(
@@ -271,6 +237,37 @@ def _inputs(
         drawn = rng.gumbel(size=shape) if module.is_discrete else rng.normal(size=shape)
         inputs["noise"] = torch.from_numpy(drawn.astype(np.float32))
     return inputs
+
+
+def _params_of(
+    module: DeployedModule, inputs: Mapping[str, Tensor], space: gymnasium.Space[Any] | None
+) -> tuple[Tensor, ...]:
+    """Inputs of the head.
+
+    Raises:
+      SpecError: The network does not take the observations, or its outputs are none of the space.
+    """
+    obs = inputs["obs"]
+    given = f"observations (B{''.join(f', {n}' for n in obs.shape[1:])}) of {obs.numpy().dtype}"
+    try:
+        params, _ = module.params(*inputs.values())
+    except SpecError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise SpecError(
+            f"the network fails for the environment's {given} ({type(error).__name__}: "
+            f"{first[:300]}): give the pool that it acts in, with the same wrappers"
+        ) from error
+    expected = getattr(space, "shape", ())
+    if module.is_discrete:
+        expected = (int(np.sum(getattr(space, "nvec", getattr(space, "n", 0)))),)
+    if tuple(params[0].shape[1:]) != expected:
+        raise SpecError(
+            f"the network gives {tuple(params[0].shape[1:])} numbers for each observation, "
+            f"expected {expected} for {space}: give the pool that it acts in"
+        )
+    return params
 
 
 def _first_of_elements(around: Surroundings, size: int) -> list[int]:

@@ -247,6 +247,11 @@ def _run_keyed(module: Any, obs: Tensor) -> Outputs:
     return run(module)
 
 
+def is_of(value: object, full_name: str) -> bool:
+    """Whether a value is of the class of this name, itself or by inheritance."""
+    return _class_of(value, full_name) is not None
+
+
 def _class_of(value: object, full_name: str) -> type | None:
     """The class of this name that `value` is of, itself or by inheritance."""
     for kind in type(value).__mro__:
