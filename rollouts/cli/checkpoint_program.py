@@ -16,6 +16,7 @@ from typing import Any
 
 from rollouts.checkpoint import Checkpoint
 from rollouts.errors import EngineError, SpecError
+from rollouts.exporting.deployment import Deployment
 
 # what names files, or is an engine's command line
 _OUTSIDE = frozenset({"cfg_file", "game_args", "iwad_file", "wad_file"})
@@ -76,8 +77,13 @@ def load_program(
     return Program(program, _make_policy_of(program), checkpoint.program_options)
 
 
-def options_of(checkpoint: Checkpoint, path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(
+    checkpoint: Checkpoint | Deployment, path: Path, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """The environment's options: the checkpoint's, in place of which the user's hold.
+
+    Args:
+      checkpoint: A checkpoint, or the description of an exported policy.
 
     Raises:
       SpecError: One of the checkpoint's names a file or is a command line, and the user did not

@@ -103,11 +103,17 @@ def _run_exported(args: argparse.Namespace) -> None:
             f"{args.run} acts for the group {about.group!r} alone, expected a policy for every "
             "agent of an environment: evaluate the run that it was exported from"
         )
-    options = {**about.env_options, **dict(args.option)}
+    takes_noise = any(one.name == "noise" for one in about.inputs)
+    if takes_noise and args.deterministic:
+        raise SpecError(
+            f"{args.run} draws actions by noise: leave --deterministic out, or export the policy "
+            "without --noise"
+        )
+    # a stranger's file may no more choose files of this machine than a stranger's checkpoint
+    options = options_of(about, args.run, dict(args.option))
     num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
     with _pool(about.id, num_envs, args.seed, dict(options)) as env:
         found = {"": evaluate(env, policy, args.episodes)}
-    takes_noise = any(one.name == "noise" for one in about.inputs)
     report = Report(
         str(args.run), about.id, options, 0, args.episodes, num_envs, not takes_noise, args.seed,
         _by_group(found),

@@ -35,10 +35,12 @@ def is_exported(path: Path) -> bool:
         return False
     if path.suffix != ".pt":
         return True
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(f"/extra/{KEY}") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        # what reads checkpoints says what is wrong with it
         return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(f"/extra/{KEY}") for name in archive.namelist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,11 @@ class Deployment:
             if given.pop("format") != FORMAT:
                 raise KeyError("format")
             version = given.pop("version")
+            if version != VERSION:
+                raise SpecError(
+                    f"{path} is of version {version}, expected {VERSION}: use the rollouts "
+                    f"{given.get('rollouts_version')} that wrote it, or export the policy again"
+                )
             ports: dict[str, Any] = {
                 kind: tuple(
                     Port(**{**one, "shape": tuple(one["shape"])}) for one in given.pop(kind)
@@ -110,17 +117,28 @@ class Deployment:
             nvec = tuple(given.pop("nvec"))
             initial = tuple(tuple(one) for one in given.pop("initial_states"))
             made = cls(**given, **ports, parts=parts, nvec=nvec, initial_states=initial)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            made._check()
+        except SpecError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SpecError(
                 f"{path} does not say what it is ({error}), expected a file that rollouts.export "
                 "wrote"
             ) from error
-        if version != VERSION:
-            raise SpecError(
-                f"{path} is of version {version}, expected {VERSION}: use the rollouts "
-                f"{made.rollouts_version} that wrote it, or export the policy again"
-            )
         return made
+
+    def _check(self) -> None:
+        for port in (*self.inputs, *self.outputs):
+            np.dtype(port.dtype)
+            if not all(type(size) is int and size >= 0 for size in port.shape):
+                raise ValueError(f"the shape of {port.name}")
+        if not self.inputs or self.inputs[0].name != "obs":
+            raise KeyError("obs")
+        states = [one.shape for one in self.inputs if one.name.startswith("state_")]
+        if [math.prod(shape) for shape in states] != [len(one) for one in self.initial_states]:
+            raise ValueError("initial_states")
+        if type(self.id) is not str or not isinstance(self.env_options, dict):
+            raise TypeError("id or env_options")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

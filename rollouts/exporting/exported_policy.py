@@ -93,7 +93,8 @@ class ExportedPolicy:
         """
         if self._shapes:
             raise ProtocolError("the file remembers episodes: call act_rows, as a Collector does")
-        return self._output(self._call(obs, [], action_mask)[0], len(obs))
+        action = self._call(obs, [], action_mask)[0]
+        return self._output(action, len(action))
 
     def value(self, obs: Array) -> NDArray[np.float32]:
         """Zeros (B,): the file has no critic."""
@@ -139,11 +140,14 @@ class ExportedPolicy:
         return tuple(found)
 
     def _call(self, obs: Array, states: Sequence[Array], action_mask: Array | None) -> list[Array]:
-        arrays = [np.asarray(obs, self._obs.dtype), *states]
+        arrays = [_checked("obs", np.asarray(obs, self._obs.dtype), self._obs.shape), *states]
         if self._mask is not None:
-            shape = (len(obs), *self._mask.shape)
+            shape = (len(arrays[0]), *self._mask.shape)
             mask = np.ones(shape, np.bool_) if action_mask is None else action_mask
-            arrays.append(np.asarray(mask, np.bool_))
+            allowed = np.asarray(mask, np.bool_)
+            if allowed.shape != shape:
+                raise SpecError(f"action_mask has shape {allowed.shape}, expected {shape}")
+            arrays.append(allowed)
         elif action_mask is not None:
             raise SpecError("the file takes no masks: export it with action_mask=True")
         if self._noise is not None:
@@ -157,3 +161,12 @@ class ExportedPolicy:
     def _output(self, action: Array, count: int) -> PolicyOutput:
         nothing = np.zeros(count, np.float32)
         return PolicyOutput(action, nothing, nothing.copy())
+
+
+def _checked(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    if array.ndim == 0 or array.shape[1:] != shape:
+        raise SpecError(
+            f"{name} has shape {array.shape}, expected {('B', *shape)}: one row for each "
+            "environment, as make_vec(about.id, ..., **about.env_options) shows it"
+        )
+    return array

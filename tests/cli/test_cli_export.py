@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -107,3 +108,37 @@ def test_wrong_uses_are_told(run: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "neither --record nor --network" in capsys.readouterr().err
     assert cli.main(["eval", str(run.parent / "missing.onnx")]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_file_that_draws_is_not_called_deterministic(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run.parent / "policy.pt2"
+    assert cli.main(["export", str(run), "--to", str(file), "--trust", "--noise"]) == 0
+    assert cli.main(["eval", str(file), "--episodes", "2", "--deterministic"]) == 2
+    assert "leave --deterministic out" in capsys.readouterr().err
+    assert evaluate(capsys, file, "--episodes", 2)["deterministic"] is False
+
+
+def test_a_strangers_file_chooses_no_file_of_this_machine(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    file = run.parent / "policy.onnx"
+    assert cli.main(["export", str(run), "--to", str(file), "--trust"]) == 0
+    model = onnx.load(file)
+    for entry in model.metadata_props:
+        if entry.key == "rollouts":
+            said = json.loads(entry.value)
+            said["id"], said["env_options"] = "Hopper-v5", {"xml_file": "/etc/passwd"}
+            entry.value = json.dumps(said)
+    onnx.save(model, file)
+    assert cli.main(["eval", str(file), "--episodes", "2"]) == 2
+    assert "xml_file='/etc/passwd', which names a file" in capsys.readouterr().err
+
+
+def test_a_damaged_archive_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run.parent / "policy.pt"
+    file.write_bytes(b"xx" * 10 + b"PK\x05\x06" + b"\x01\0" * 9)
+    assert cli.main(["eval", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import rollouts
 from rollouts import ExportedPolicy, FileError, ProtocolError, SpecError
-from rollouts.exporting.deployment import is_exported
+from rollouts.exporting.deployment import Deployment, Port, is_exported
 from rollouts.policy import SquashedGaussianHead
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -452,6 +452,39 @@ def test_foreign_and_damaged_files_are_told(ending: str, tmp_path: Path) -> None
             ExportedPolicy(file)
     with pytest.raises(SpecError, match=r"ends in '\.h'"):
         ExportedPolicy(tmp_path / "policy.h")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inputs": []}, "'obs'"),
+        ({"outputs": [{"name": "action", "shape": [], "dtype": "x", "meaning": ""}]}, "'x'"),
+        ({"initial_states": [[1.0]]}, "initial_states"),
+        ({"id": None}, "id or env_options"),
+        ({"version": 9, "later": 1}, "is of version 9, expected 1"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_told(change: dict[str, Any], message: str) -> None:
+    port = {"name": "obs", "shape": [4], "dtype": "float32", "meaning": ""}
+    whole = json.loads(Deployment("CartPole-v1", {}, "", (), (Port(**port),), ()).to_json())
+    assert Deployment.from_json(json.dumps(whole), "here").id == "CartPole-v1"
+    with pytest.raises(SpecError, match=message):
+        Deployment.from_json(json.dumps({**whole, **change}), "here")
+    with pytest.raises(SpecError, match="does not say what it is"):
+        Deployment.from_json("[" * 100_000, "here")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_observations_and_masks_of_other_shapes_are_told(ending: str, tmp_path: Path) -> None:
+    env, policy = made(KINDS["discrete"])
+    with env:
+        rollouts.export(policy, tmp_path / f"policy{ending}", env, action_mask=True)
+    exported = ExportedPolicy(tmp_path / f"policy{ending}")
+    for shape in ((2, 5), (4,), ()):
+        with pytest.raises(SpecError, match=r"obs has shape .*, expected \('B', 4\)"):
+            exported.act(np.zeros(shape, np.float32))
+    with pytest.raises(SpecError, match=r"action_mask has shape \(2, 3\), expected \(2, 2\)"):
+        exported.act(np.zeros((2, 4), np.float32), np.ones((2, 3), np.bool_))
 
 
 def test_a_checkpoint_is_no_exported_policy(tmp_path: Path) -> None:

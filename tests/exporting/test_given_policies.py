@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that are exported: those of other libraries act as there, and what has no file is told."""
+"""Policies that are exported: those of other libraries act as there, what has no file is told."""
 
 from __future__ import annotations
 
