@@ -14,7 +14,8 @@ from own_envs import keep_between_runs
 
 from rollouts import EngineError, SpecError, _native
 from rollouts.envs.kernel import cuda
-from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource
+from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource, TaskKernelSource
+from rollouts.envs.physics.supported import GYMNASIUM_IDS
 from rollouts.own_env.registrations import env_source
 
 # a cubin is found again by a digest of its text, its headers, the options and NVRTC's version
@@ -70,6 +71,12 @@ def test_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
 @pytest.mark.parametrize("env_type", ("CartPole", "TagGridWorld"))
 def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> None:
     assert cuda.compile_cubin(source_of(env_type, obs_dtype), "sm_90").read_bytes()
+
+
+@pytest.mark.parametrize("env_id", sorted(GYMNASIUM_IDS))
+def test_tasks_of_mujoco_compile_for_a_gpu(env_id: str) -> None:
+    source = TaskKernelSource(env_source(env_id))
+    assert b"rollouts_task" in cuda.compile_cubin(source, ARCHS[0]).read_bytes()
 
 
 @pytest.mark.parametrize("arch", ARCHS)
