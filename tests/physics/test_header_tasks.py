@@ -15,8 +15,8 @@ from rollouts import SpecError
 pytest.importorskip("mujoco_warp")
 
 
-def make(env_id: str, num_envs: int = 3, **kwargs: Any) -> Any:
-    return rollouts.make_vec(env_id, num_envs, device="cpu-emulation", seed=1, **kwargs)
+def make(env_id: str, **kwargs: Any) -> Any:
+    return rollouts.make_vec(env_id, 3, device="cpu-emulation", seed=1, **kwargs)
 
 
 @pytest.mark.system  # its kernels take half a minute to compile
