@@ -553,6 +553,9 @@ def policy_kernels_in_use() -> str: ...
 CLOCK_DTYPE: np.dtype[np.void]  # a row of clocks
 
 def device_facts(id: str, options: dict[str, Any], num_envs: int) -> dict[str, Any]: ...
+def task_facts(
+    id: str, options: dict[str, Any], num_envs: int, of_model: bool
+) -> dict[str, Any]: ...
 def seal_states(
     id: str,
     options: dict[str, Any],
