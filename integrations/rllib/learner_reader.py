@@ -40,7 +40,7 @@ _CLIP_BY: dict[str, ClipBy] = {"global_norm": "all", "norm": "each", "value": "e
 
 @dataclass(frozen=True, slots=True)
 class LearnerKind(Generic[Made]):
-    """What native code has of an algorithm's learner.
+    """Learner of an algorithm, as native code has it.
 
     Attributes:
       methods: Methods of the learner that it stands for.
@@ -160,7 +160,7 @@ def why_not_rows(rows: Any, columns: tuple[str, ...], numbers: tuple[str, ...]) 
 
 
 def _why_not(learner: Any, kind: LearnerKind[Any], rows: Mapping[str, Any] | None) -> str:
-    """What native code does not train of a learner; "" for nothing."""
+    """Says what native code does not train of a learner; "" for nothing."""
     base = next(each for each in type(learner).__mro__ if "_kind" in vars(each))
     if own := own_method(learner, base, kind.methods):
         return f"{type(learner).__name__} has its own {own}"

@@ -26,7 +26,7 @@ from rollouts.learner.row_losses import (
 from rollouts.machine.cpu_count import usable_cpus
 
 from ..shared.missing import needs
-from ..shared.native_training import Trainer, are_as_read
+from ..shared.native_training import NativeTrainer, are_as_read
 
 try:
     from stable_baselines3 import DQN, SAC, TD3
@@ -38,7 +38,7 @@ except ImportError as error:
 Array = NDArray[Any]
 
 
-class ModelTrainer(Trainer, Protocol):
+class ModelTrainer(NativeTrainer, Protocol):
     """The learners of one model."""
 
     @property
@@ -72,7 +72,7 @@ class DqnTrainer:
         self._learner = LossLearner(loss, model.policy.optimizer, usable_cpus())
 
     def is_as_read(self) -> bool:
-        """As of `Trainer`."""
+        """As of `NativeTrainer`."""
         return are_as_read(self._learner)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
@@ -113,7 +113,7 @@ class SacTrainer:
         self._logs: dict[str, list[float]] = {}
 
     def is_as_read(self) -> bool:
-        """As of `Trainer`."""
+        """As of `NativeTrainer`."""
         learners = [self._critic, self._actor]
         if self._temperature is not None:
             learners.append(self._temperature)
@@ -176,7 +176,7 @@ class Td3Trainer:
         ]
 
     def is_as_read(self) -> bool:
-        """As of `Trainer`."""
+        """As of `NativeTrainer`."""
         return are_as_read(self._critic, self._actor)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:

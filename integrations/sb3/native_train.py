@@ -283,7 +283,7 @@ _ON_POLICY = TrainerKind(
 
 
 def _unknown(theirs: Any) -> TrainerKind:
-    """That of an algorithm which native code does not train."""
+    """The kind of an algorithm that native code does not train."""
     name = getattr(theirs, "__qualname__", theirs)
     return replace(_ON_POLICY, find_reason=lambda _: f"{name} is not the library's own train")
 

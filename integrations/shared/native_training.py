@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who makes the gradient steps of a library's algorithm: native code, or torch, and why."""
+"""Makers of a library's gradient steps: native code, or torch, and why."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rollouts.learner.module_steps import check_optimizer
 from rollouts.learner.side_effects import put_back_if_refused
 
 
-class Trainer(Protocol):
+class NativeTrainer(Protocol):
     """Gradient steps of networks that were read."""
 
     def is_as_read(self) -> bool:
         """Returns True while the networks are what was read."""
 
 
-Made = TypeVar("Made", bound=Trainer)
+Made = TypeVar("Made", bound=NativeTrainer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +109,19 @@ class TrainerReader(Generic[Made]):
             # what takes microseconds comes first
             for each in optimizers:
                 check_optimizer(each)
+            if self._seen == seen and self._made and self._made.is_as_read():
+                return self._made, ""
+            for each in optimizers:
                 check_hooks(module, [*module.parameters()], each)
         except SpecError as error:
             return None, str(error)
-        if self._seen == seen and self._made and self._made.is_as_read():
-            return self._made, ""
         refusal = self._refusal
         if refusal.stands((seen, *_settings_of(module, optimizers))) and not must:
             return None, refusal.why_not
         self._seen, self._made = seen, None
         try:
-            with put_back_if_refused(module):
+            # layers such as dropout draw while they are read
+            with put_back_if_refused(module), torch.random.fork_rng(devices=[]):
                 self._made = make()
         except SpecError as error:
             refusal.why_not = str(error)

@@ -41,7 +41,7 @@ class RowLossLearner {
 
   GradientSteps steps_;
   std::int64_t num_outputs_ = 0;
-  std::optional<double> norm_;  // of the gradients that were computed and not applied
+  std::optional<double> norm_;  // the gradients' where they were computed and not applied
 };
 
 // Moves `to` towards `from`: (1 - share) of it stays (Polyak and Juditsky 1992).
