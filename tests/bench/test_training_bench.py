@@ -70,7 +70,7 @@ def test_a_training_of_stable_baselines3_is_measured(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("library", "algorithm", "peers", "message"),
     [
-        ("sb4", "ppo", [], "library is 'sb4', expected one of sb3, rllib"),
+        ("sb4", "ppo", [], "library is 'sb4', expected one of sb3, rllib, tianshou"),
         ("sb3", "trpo", [], "algorithm is 'trpo', expected one of sb3's: ppo, a2c, dqn, sac, td3"),
         ("sb3", "ppo", ["sb3"], "no peer 'sb3': there are .*sb3-dummy, sb3-subproc"),
         ("rllib", "ppo", ["torch"], "no peer 'torch': there are rollouts-torch, rllib"),
