@@ -80,7 +80,8 @@ def _trainer(make: Callable[..., Any], cls: Any, *, is_ours: bool) -> Trainer:
             training_collector=collector,
             max_epochs=1,
             epoch_num_steps=task.total_steps,
-            collection_step_num_env_steps=task.num_envs,
+            # enough for one of DQN's gradient steps
+            collection_step_num_env_steps=-(-4 // task.num_envs) * task.num_envs,
             batch_size=_BATCH_SIZES[task.algorithm],
             update_step_num_gradient_steps_per_sample=_STEPS_PER_SAMPLE[task.algorithm],
             show_progress=False,
