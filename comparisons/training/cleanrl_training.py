@@ -134,7 +134,7 @@ def _stock_envs(task: Task) -> Any:
     if task.algorithm == "ppo-continuous":
         envs = wrappers.ClipAction(envs)
         envs = wrappers.NormalizeObservation(envs)
-        envs = wrappers.TransformObservation(envs, lambda obs: np.clip(obs, -10, 10))
+        envs = wrappers.TransformObservation(envs, lambda obs: np.clip(np.asarray(obs), -10, 10))
         envs = wrappers.NormalizeReward(envs, gamma=_GAMMA)
         envs = wrappers.TransformReward(envs, lambda reward: np.clip(reward, -10, 10))
     return envs

@@ -33,10 +33,10 @@ class QValues(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         features = self.parts["encoder"]({Columns.OBS: obs})[ENCODER_OUT]
         values: Tensor = self.parts["af"](features)
-        if "vf" not in self.parts:
-            return values
-        # RLlib takes the mean of those that are not infinite
-        return values - values.mean(-1, keepdim=True) + self.parts["vf"](features)
+        if "vf" in self.parts:
+            # RLlib takes the mean of those that are not infinite
+            values = values - values.mean(-1, keepdim=True) + self.parts["vf"](features)
+        return values
 
 
 class Critic(nn.Module):

@@ -187,7 +187,8 @@ class _ChosenValue(nn.Module):
         self.model = model
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        return (self.model(obs)[0] * action).sum(1, keepdim=True)
+        value: Tensor = (self.model(obs)[0] * action).sum(1, keepdim=True)
+        return value
 
 
 class _Critic(nn.Module):
@@ -246,11 +247,11 @@ def _why_not_dqn(algorithm: Any, batch: Any) -> str:
         return f"actions are of {space}, expected Discrete with numbers from 0 on"
     if why_not := _why_not(algorithm, batch, [algorithm.optim]):
         return why_not
-    action = batch.act
+    action, num_actions = batch.act, int(space.n)
     if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
         return f"actions are {action.dtype} of shape {action.shape}, expected whole numbers (B,)"
-    if action.min(initial=0) < 0 or action.max(initial=0) >= space.n:
-        return f"an action is not within 0 and {space.n - 1}"
+    if action.min(initial=0) < 0 or action.max(initial=0) >= num_actions:
+        return f"an action is not within 0 and {num_actions - 1}"
     return ""
 
 
