@@ -71,18 +71,19 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         *,
         max_grad_norm: float | None = None,
         clip_by: ClipBy = "all",
+        timeout_s: float | None = None,
     ) -> LossFound:
         """Makes a gradient step.
 
         Args:
           parts: What a row of the loss has, (B, ...) each.
-          max_grad_norm, clip_by: As of `NativeLearner.update`.
+          max_grad_norm, clip_by, timeout_s: As of `NativeLearner.update`.
 
         Raises:
-          SpecError: As `NativeLearner.update`.
+          SpecError, TimeoutError, KeyboardInterrupt: As `NativeLearner.update`.
         """
         self.check()
-        return self.step(parts, max_grad_norm=max_grad_norm, clip_by=clip_by)
+        return self.step(parts, max_grad_norm=max_grad_norm, clip_by=clip_by, timeout_s=timeout_s)
 
     def check(self) -> None:
         """Looks at the module and the optimiser, as `update` does.
@@ -98,11 +99,12 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         *,
         max_grad_norm: float | None = None,
         clip_by: ClipBy = "all",
+        timeout_s: float | None = None,
     ) -> LossFound:
         """As `update`, of a module that was not touched since the last `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
-            lambda sources: self._native.update(sources, rows, max_grad_norm, clip_by)
+            lambda sources: self._native.update(sources, rows, max_grad_norm, clip_by, timeout_s)
         )
         return LossFound(loss, norm, outputs)
 
