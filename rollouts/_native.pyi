@@ -541,8 +541,21 @@ class RowLossLearner:
         sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
         rows: Array,
         max_norm: float | None,
+        clip_by: str,
         timeout_s: float | None = ...,
     ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
+    def compute(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        rows: Array,
+        timeout_s: float | None = ...,
+    ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
+    def apply(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        max_norm: float | None,
+        clip_by: str,
+    ) -> None: ...
     @property
     def num_steps(self) -> int: ...
 
