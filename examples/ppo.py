@@ -26,6 +26,7 @@ import gymnasium
 import numpy as np
 import torch
 from common.checkpoint import Checkpointed
+from common.native_steps import add_learner_engine, read_or_none
 from common.plotting import save_frames
 from common.training import Training, chosen_env_id, run, run_parser, spec_of
 from torch import Tensor, nn
@@ -79,12 +80,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
-    add(
-        "--learner-engine",
-        choices=("auto", "native", "torch"),
-        default="auto",
-        help="maker of gradient steps; auto: native code where it can read the network",
-    )
+    add_learner_engine(parser)
     add("--save-frames", type=int, default=0, metavar="N", help="PNG of the last N observations")
     env_id = chosen_env_id(argv, parser.get_default("env_id"))
     for prefix, preset in PRESETS.items():
@@ -178,23 +174,18 @@ class Learner(Checkpointed):
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
         )
         self.rng = torch.Generator().manual_seed(args.seed)
-        self.native = self._read(spec) if args.learner_engine != "torch" else None
+        self.native = read_or_none(lambda: self._read(spec), args.learner_engine)
         if args.save_frames and not self.model.is_pixels:
             raise ValueError(
                 f"--save-frames needs an env that shows pixels, {args.env_id} does not"
             )
 
-    def _read(self, spec: Any) -> NativeLearner | None:
-        """Makes what learns in native code; None where that cannot be, as with a CNN."""
-        try:
-            policy = rollouts.NativePolicy.from_torch(
-                self.model, spec.single_action_space, spec.single_observation_space
-            )
-            return NativeLearner(policy, self.optimizer, num_threads=self.args.torch_threads)
-        except rollouts.SpecError:
-            if self.args.learner_engine == "native":
-                raise
-            return None
+    def _read(self, spec: Any) -> NativeLearner:
+        """Makes what learns in native code. Raises SpecError where that cannot be: for a CNN."""
+        policy = rollouts.NativePolicy.from_torch(
+            self.model, spec.single_action_space, spec.single_observation_space
+        )
+        return NativeLearner(policy, self.optimizer, num_threads=self.args.torch_threads)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
