@@ -11,7 +11,8 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 # include/rollouts/ and src/ have these folders; those of one row do not include each other
 ORDER = [
     ("core",),
-    ("support", "data", "atari2600", "lanes"),
+    ("support",),
+    ("data", "atari2600", "lanes"),
     ("engines",),
     ("envs", "pool", "replay", "device"),
     ("policy", "plugin", "wrappers"),

@@ -9,32 +9,25 @@
 
 #include "loops.h"
 #include "model.h"
+#include "support/runnable.h"
 
 namespace rollouts::lanes {
 namespace {
 
-// Widest first; the last one is a single lane.
-std::vector<const Loops*> Available() {
-  std::vector<const Loops*> out;
-#if defined(__x86_64__)
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (avx512 && Avx512Loops()) out.push_back(Avx512Loops());
-  if (avx2 && Avx2Loops()) {
-    out.push_back(Avx2Loops());
-    out.push_back(PairLoops());
-    out.push_back(Avx2SingleLoops());
-    return out;
-  }
-#endif
-  out.push_back(PairLoops());
-  out.push_back(SingleLoops());
-  return out;
-}
+// The loops of an instruction set, widest first; the last one is a single lane.
+struct InstructionSet {
+  const char* name;
+  std::vector<const Loops*> loops;
+};
 
 const std::vector<const Loops*>& All() {
-  static const std::vector<const Loops*> loops = Available();
+  static const std::vector<const Loops*> loops = [] {
+    const InstructionSet avx512{"avx512", {Avx512Loops(), Avx2Loops(), PairLoops(), Avx2SingleLoops()}};
+    const InstructionSet avx2{"avx2", {Avx2Loops(), PairLoops(), Avx2SingleLoops()}};
+    const InstructionSet baseline{"baseline", {PairLoops(), SingleLoops()}};
+    const auto built = [](const InstructionSet& set) { return set.loops.front() ? &set : nullptr; };
+    return NamedBy("ROLLOUTS_MUJOCO_LANES", Runnable(built(avx512), built(avx2), &baseline))->loops;
+  }();
   return loops;
 }
 

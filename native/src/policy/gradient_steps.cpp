@@ -33,14 +33,8 @@ void ForEach(const ParamView& view, Use&& use) {
   }
 }
 
-// Sums squares over lanes, in one order for every machine.
-double SquaresOf(std::span<const float> gradient) {
-  double lanes[kColumns] = {}, squares = 0;
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    lanes[i % kColumns] += double{gradient[i]} * gradient[i];
-  }
-  for (const double lane : lanes) squares += lane;
-  return squares;
+double SquaresOf(const std::vector<float>& gradient) {
+  return BestKernels().sum_squares(static_cast<std::int64_t>(gradient.size()), gradient.data());
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, Ba
 }
 
 void Gradients::Pack(std::span<const std::span<const float>> params, Weights& weights) const {
-  weights.packed = network_.Pack(params);
+  network_.Pack(params, weights.packed);
   // what is padding is read and not stored
   weights.matrices.resize(static_cast<std::size_t>(num_matrices_ + kBlock), 0.0f);
   for (const Matrix& matrix : matrices_) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rollouts/policy/kernels.h"
 
-#include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "kernels_of.h"
 #include "rollouts/support/errors.h"
@@ -33,10 +34,7 @@ const Kernels& KernelsOf(const std::string& name) {
 
 const Kernels& BestKernels() {
   // chosen at the first call, for the life of the process
-  static const Kernels& best = [&]() -> const Kernels& {
-    const char* wanted = std::getenv("ROLLOUTS_POLICY_KERNELS");
-    return wanted && *wanted ? KernelsOf(wanted) : *AllRunnable().front();
-  }();
+  static const Kernels& best = *NamedBy("ROLLOUTS_POLICY_KERNELS", AllRunnable());
   return best;
 }
 

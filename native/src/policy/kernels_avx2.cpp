@@ -19,11 +19,13 @@
 #include "rollouts/policy/layer_loops.h"
 #include "rollouts/policy/loss_loops.h"
 #include "rollouts/policy/optimizer_loops.h"
+#include "rollouts/policy/packing_loops.h"
 
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, PackBlock, Act};
   return &kKernels;
 }
 

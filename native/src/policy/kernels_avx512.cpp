@@ -19,6 +19,7 @@
 #include "rollouts/policy/layer_loops.h"
 #include "rollouts/policy/loss_loops.h"
 #include "rollouts/policy/optimizer_loops.h"
+#include "rollouts/policy/packing_loops.h"
 
 namespace rollouts::policy {
 namespace {
@@ -33,7 +34,8 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, PackBlock, Act};
   return &kKernels;
 }
 

@@ -7,14 +7,17 @@
 #include "rollouts/policy/layer_loops.h"
 #include "rollouts/policy/loss_loops.h"
 #include "rollouts/policy/optimizer_loops.h"
+#include "rollouts/policy/packing_loops.h"
 
 namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, PackBlock, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, StepWeights, MoveWeights, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, PackBlock, Act};
 #endif
   return &kKernels;
 }

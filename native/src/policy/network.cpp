@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "rollouts/policy/kernels.h"
 #include "rollouts/support/errors.h"
 
 namespace rollouts::policy {
@@ -274,24 +275,33 @@ void Network::AddInstruction(std::int32_t index, std::int32_t out) {
 }
 
 std::vector<float> Network::Pack(std::span<const std::span<const float>> params) const {
+  std::vector<float> packed;
+  Pack(params, packed);
+  return packed;
+}
+
+void Network::CheckParams(std::span<const std::span<const float>> params) const {
   if (params.size() != program_.params.size()) {
     throw SpecError("a network got " + std::to_string(params.size()) + " parameters, expected " +
                     std::to_string(program_.params.size()));
   }
-  // all are looked at before any is packed
   for (std::size_t i = 0; i < params.size(); ++i) {
     const Param& param = program_.params[i];
     if (static_cast<std::int64_t>(params[i].size()) != param.size) {
       throw SpecError("parameter '" + param.name + "' has " + std::to_string(params[i].size()) +
                       " numbers, expected " + std::to_string(param.size));
     }
-    float sum = 0;  // stays 0 unless one is not finite
-    for (const float value : params[i]) sum += value * 0.0f;
-    if (!(sum == 0.0f)) {
+    if (!BestKernels().is_finite(param.size, params[i].data())) {
       throw SpecError("parameter '" + param.name + "' has a value that is nan or infinite");
     }
   }
-  std::vector<float> packed(static_cast<std::size_t>(num_packed_), 0.0f);
+}
+
+void Network::Pack(std::span<const std::span<const float>> params, std::vector<float>& packed) const {
+  // all are looked at before any is packed
+  CheckParams(params);
+  // what blocks have beyond the outputs stays 0, is computed and not stored
+  packed.resize(static_cast<std::size_t>(num_packed_), 0.0f);
   for (const auto& [offset, numbers] : literals_) {
     std::copy(numbers.begin(), numbers.end(), packed.begin() + offset);
   }
@@ -306,16 +316,12 @@ std::vector<float> Network::Pack(std::span<const std::span<const float>> params)
     for (std::int32_t first = 0; first < placed.outputs;) {
       const std::int32_t block = LinearBlock(placed.outputs - first);
       const std::int32_t filled = std::min(block, placed.outputs - first);
-      // what a block has beyond the outputs stays 0, is computed and not stored
-      for (std::int32_t o = 0; o < filled; ++o) {
-        const float* row = from.data() + static_cast<std::int64_t>(first + o) * placed.inputs;
-        for (std::int32_t k = 0; k < placed.inputs; ++k) to[k * block + o] = row[k];
-      }
+      const float* rows = from.data() + static_cast<std::int64_t>(first) * placed.inputs;
+      BestKernels().pack(rows, filled, placed.inputs, block, to);
       to += static_cast<std::int64_t>(block) * placed.inputs;
       first += block;
     }
   }
-  return packed;
 }
 
 }  // namespace rollouts::policy

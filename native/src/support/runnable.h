@@ -2,7 +2,12 @@
 // Chooses, among forms of the same loops for instruction sets, one that this machine can run.
 #pragma once
 
+#include <cstdlib>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "rollouts/support/errors.h"
 
 namespace rollouts {
 
@@ -23,6 +28,23 @@ std::vector<const Kernels*> Runnable([[maybe_unused]] const Kernels* avx512,
 #endif
   found.push_back(baseline);
   return found;
+}
+
+// The one that the environment variable names, the widest where it says nothing, and null where it says
+// `none`, if that is a choice.
+template <typename Kernels>
+const Kernels* NamedBy(const char* variable, const std::vector<const Kernels*>& runnable,
+                       const char* none = nullptr) {
+  const char* const text = std::getenv(variable);
+  const std::string_view wanted = text ? text : "";
+  if (wanted.empty()) return runnable.front();
+  std::string known = none ? none : "";
+  if (none && wanted == none) return nullptr;
+  for (const Kernels* kernels : runnable) {
+    if (wanted == kernels->name) return kernels;
+    known += (known.empty() ? "" : ", ") + std::string(kernels->name);
+  }
+  throw SpecError(std::string(variable) + " is '" + std::string(wanted) + "', and this machine can run: " + known);
 }
 
 }  // namespace rollouts

@@ -217,8 +217,9 @@ Floats UpperOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
   return Shuffle<(kLane & kBlock ? kLanes + kLane : kLane + kBlock)...>(a, b);
 }
 
+// Inline, so that the rows stay in registers.
 template <int kBlock>
-void Swap(Floats (&rows)[kLanes]) {
+ROLLOUTS_INLINE void Swap(Floats (&rows)[kLanes]) {
   constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
   for (int i = 0; i < kLanes; ++i) {
     if (i & kBlock) continue;
@@ -278,6 +279,10 @@ void SumWeightColumns(const float* inputs, int padded, const float* gradients,
     SumWeights<kTile, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
                              sums + o * padded);
   }
+  for (; o + 4 <= outputs; o += 4) {
+    SumWeights<4, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
+                         sums + o * padded);
+  }
   for (; o + 2 <= outputs; o += 2) {
     SumWeights<2, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
                          sums + o * padded);
@@ -288,10 +293,11 @@ void SumWeightColumns(const float* inputs, int padded, const float* gradients,
   }
 }
 
-// kTile inputs' gradients: outputs in their order, each a fused multiply-add.
+// kTile inputs' gradients of kWide vectors of columns, which lie `apart`: outputs in their order, each
+// a fused multiply-add.
 template <int kTile, int kWide>
-void SumInputs(const float* matrix, int padded, const float* given, int outputs, float* to,
-               int left, bool adds) {
+void SumInputs(const float* matrix, int padded, const float* given, std::int64_t apart, int outputs,
+               float* to, int left, bool adds) {
   Floats sum[kTile][kWide];
   for (int k = 0; k < kTile; ++k) {
     for (int v = 0; v < kWide; ++v) sum[k][v] = Splat(0.0f);
@@ -299,14 +305,33 @@ void SumInputs(const float* matrix, int padded, const float* given, int outputs,
 #pragma GCC unroll 4
   for (int o = 0; o < outputs; ++o) {
     Floats column[kWide];
-    for (int v = 0; v < kWide; ++v) column[v] = Load(given + o * kColumns + v * kLanes);
+    for (int v = 0; v < kWide; ++v) column[v] = Load(given + o * kColumns + v * apart);
     for (int k = 0; k < kTile; ++k) {
       const Floats weight = Splat(matrix[o * padded + k]);
       for (int v = 0; v < kWide; ++v) sum[k][v] = Fma(weight, column[v], sum[k][v]);
     }
   }
   for (int k = 0; k < kTile && k < left; ++k) {
-    for (int v = 0; v < kWide; ++v) Give(to + k * kColumns + v * kLanes, sum[k][v], adds);
+    for (int v = 0; v < kWide; ++v) Give(to + k * kColumns + v * apart, sum[k][v], adds);
+  }
+}
+
+// The gradients of the inputs of kGroups groups, from `group` on: as many sums as registers allow.
+template <int kGroups>
+void InputsBack(const Instruction& step, const BackwardStep& back, const float* matrix,
+                const Chunk& chunk, int group) {
+  constexpr int kVectors = kColumns / kLanes;
+  constexpr int kWide = kGroups == 2 ? 2 : kVectors < 2 ? kVectors : 2;
+  constexpr int kTile = (kLanes == 16 ? 16 : 12) / kWide;
+  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
+  const std::int64_t apart = kGroups == 2 ? group_size : kLanes;
+  float* gradients = chunk.gradients + group * group_size;
+  for (int k = 0; k < step.a_size; k += kTile) {
+    for (int v = 0; v < kVectors; v += kGroups == 2 ? 1 : kWide) {
+      SumInputs<kTile, kWide>(matrix + k, back.padded, gradients + step.out * kColumns + v * kLanes,
+                              apart, step.size, gradients + (step.a + k) * kColumns + v * kLanes,
+                              step.a_size - k, back.adds_a);
+    }
   }
 }
 
@@ -336,19 +361,13 @@ void LinearBack(const Instruction& step, const BackwardStep& back, const float* 
     }
   }
   if (!back.wants_a) return;
-  constexpr int kVectors = kColumns / kLanes;
-  constexpr int kWide = kVectors < 2 ? kVectors : 2;
-  constexpr int kTile = (kLanes == 16 ? 16 : 12) / kWide;
-  for (int g = 0; g < chunk.groups; ++g) {
-    for (int k = 0; k < step.a_size; k += kTile) {
-      float* to = chunk.gradients + g * group_size + (step.a + k) * kColumns;
-      for (int v = 0; v < kVectors; v += kWide) {
-        SumInputs<kTile, kWide>(matrices + back.matrix + k, padded,
-                                given + g * group_size + v * kLanes, step.size, to + v * kLanes,
-                                step.a_size - k, back.adds_a);
-      }
-    }
+  const float* matrix = matrices + back.matrix;
+  int group = 0;
+  // a vector that holds all columns of a group meets the next group's
+  for (; kLanes == kColumns && group + 2 <= chunk.groups; group += 2) {
+    InputsBack<2>(step, back, matrix, chunk, group);
   }
+  for (; group < chunk.groups; ++group) InputsBack<1>(step, back, matrix, chunk, group);
 }
 
 void OneBack(const Instruction& step, const BackwardStep& back, const float* params, float* sums,

@@ -35,6 +35,13 @@ struct Kernels {
                const float* gradients, float* means, float* squares);
   // Moves `to` towards `from`: 1 - share of it stays.
   void (*move)(std::int64_t size, const float* from, float share, float* to);
+  // Whether no value is nan or infinite.
+  bool (*is_finite)(std::int64_t size, const float* values);
+  // The sum of squares in double, over 16 lanes and then over these, in one order.
+  double (*sum_squares)(std::int64_t size, const float* values);
+  // The first `outputs` rows of a matrix (outputs, inputs) as a block that forward reads (inputs, block).
+  void (*pack)(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
+               float* to);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };

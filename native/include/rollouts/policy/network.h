@@ -46,12 +46,15 @@ class Network {
   // The parameters, one array for each of program().params, as the kernels read them. Throws
   // SpecError where one is not finite.
   std::vector<float> Pack(std::span<const std::span<const float>> params) const;
+  // The same into `packed`, which is empty or holds parameters that this network packed before.
+  void Pack(std::span<const std::span<const float>> params, std::vector<float>& packed) const;
 
  private:
   void LayOut();
   void CheckOp(std::size_t index) const;
   void CheckSizes(std::size_t index) const;
   void CheckOutputs() const;
+  void CheckParams(std::span<const std::span<const float>> params) const;
   [[noreturn]] void Refuse(std::size_t index, const std::string& why) const;
   void AddInstruction(std::int32_t index, std::int32_t out);
   bool MayOverwrite(std::size_t index) const;

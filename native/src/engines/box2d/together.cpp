@@ -4,19 +4,15 @@
 // side. One island alone is a chain of dependent operations that leaves most of a core idle.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "island.h"
 #include "memory.h"
 #include "rollouts/engines/planar_world.h"
-#include "rollouts/support/errors.h"
 #include "support/fiber.h"
 #include "support/runnable.h"
 
@@ -26,18 +22,8 @@ namespace {
 // The widest that this machine runs; null where turns are not worth it.
 const IslandKernel* ChooseKernel() {
   if (!Fiber::kAvailable) return nullptr;
-  const std::vector<const IslandKernel*> kernels =
-      Runnable(Avx512IslandKernel(), Avx2IslandKernel(), BaselineIslandKernel());
-  const char* const wanted = std::getenv("ROLLOUTS_BOX2D_KERNEL");
-  if (wanted == nullptr || *wanted == '\0') return kernels.front();
-  std::string known = "none";
-  if (wanted == known) return nullptr;
-  for (const IslandKernel* kernel : kernels) {
-    if (std::string_view(wanted) == kernel->name) return kernel;
-    known += std::string(", ") + kernel->name;
-  }
-  throw SpecError("ROLLOUTS_BOX2D_KERNEL is '" + std::string(wanted) +
-                  "', and this machine can run: " + known);
+  return NamedBy("ROLLOUTS_BOX2D_KERNEL",
+                 Runnable(Avx512IslandKernel(), Avx2IslandKernel(), BaselineIslandKernel()), "none");
 }
 
 const IslandKernel* Kernel() {
