@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains PPO and SAC with each engine of MuJoCo's tasks, and draws the runs in one picture.
 
-    python examples/compare_engines.py                  an hour of one core
+    python examples/compare_engines.py                  half an hour of one core
     python examples/compare_engines.py --programs ppo --env-id HalfCheetah-v5 --seeds 1
 
 Runs lie in --run-dir, beside returns.png. A run that is there already is drawn, and not made again.
@@ -24,9 +24,9 @@ from rollouts.checkpoint import load_checkpoint
 
 ENGINES = {"lanes": "C0", "mujoco": "C1"}
 OPTIONS = {
-    # 11 000 gradient steps
-    "sac": "--num-envs 16 --updates-per-step 0.125 --total-steps 96000 --min-size 8000 "
-    "--eval-interval 8000",
+    # 11 500 gradient steps
+    "sac": "--num-envs 16 --updates-per-step 0.125 --total-steps 96000 --min-size 4000 "
+    "--learning-rate 0.001 --eval-interval 8000",
     "ppo": "",
 }
 Points = list[tuple[float, float]]

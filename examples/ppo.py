@@ -92,7 +92,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "Ant-v5": {
         "num_envs": 32,
         "rollout_length": 64,
-        "total_steps": 2_000_000,
         "learning_rate": 7e-4,
         "num_epochs": 8,
         "num_minibatches": 16,
