@@ -125,14 +125,14 @@ def _add_report_subjects(subjects: Any) -> None:
         add("--num-threads", type=positive_int, metavar="T",
             help="default: the usable CPUs, at most N")  # fmt: skip
         add("--peer", action="append", default=[], choices=bench.names("step"),
-            help="library to measure beside ours; repeat for several")  # fmt: skip
+            help="library to measure next to ours; repeat for several")  # fmt: skip
         add("--option", action="append", default=[], type=option, metavar="KEY=VALUE",
             help="option of the environment; repeat for several")  # fmt: skip
         if name == "latency":
             add("--calls", type=positive_int, default=2000, metavar="C",
                 help="of one turn; default: 2000")  # fmt: skip
             add("--busy-loops", type=whole_number, default=0, metavar="N",
-                help="processes that are busy beside each measurement; default: 0")  # fmt: skip
+                help="processes that are busy during each measurement; default: 0")  # fmt: skip
         else:
             add("--timeout-s", type=positive_float, default=300.0, metavar="S",
                 help="of one process; default: 300")  # fmt: skip
@@ -170,7 +170,7 @@ def _add_train(subjects: Any) -> None:
     add("--num-envs", type=positive_int, default=8, metavar="N", help="default: 8")
     add("--total-steps", type=positive_int, default=100_000, metavar="N", help="default: 100000")
     add("--peer", action="append", default=[], metavar="NAME",
-        help="what to train beside ours; repeat for several; default: all there are")  # fmt: skip
+        help="what to train next to ours; repeat for several; default: all there are")  # fmt: skip
     _add_common(parser, 3)
 
 

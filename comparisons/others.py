@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other libraries, engines and loops that are measured beside ours."""
+"""Other libraries, engines and loops that are measured next to ours."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from typing import Any
 import gymnasium
 import torch
 from common.checkpoint import Checkpointed
-from common.native_steps import add_learner_engine, read_or_none
+from common.native_learning import add_learner_engine, read_or_none
 from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,

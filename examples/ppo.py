@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 import torch
 from common.checkpoint import Checkpointed
-from common.native_steps import add_learner_engine, read_or_none
+from common.native_learning import LOGGED, add_learner_engine, logs_of, read_module
 from common.plotting import save_frames
 from common.training import Training, chosen_env_id, run, run_parser, spec_of
 from torch import Tensor, nn
@@ -38,8 +38,6 @@ from rollouts.returns import batch_gae
 from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
-
-LOGGED = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
 
 # what differs from one kind of environment to the next; every value is also an option
 PRESETS: dict[str, dict[str, Any]] = {
@@ -81,14 +79,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.999,
         "option": [("normalize_reward", True)],
     },
+    # narrower than 1 from the start: what Ant's actions cost is else more than what steps give
     "HalfCheetah-v5": {
         "num_envs": 32,
         "rollout_length": 64,
         "num_epochs": 8,
         "num_minibatches": 16,
+        "log_std": -1.0,
         "option": [("normalize_observation", True), ("normalize_reward", True)],
     },
-    # narrower than 1 from the start: what actions cost would else be more than what steps give
     "Ant-v5": {
         "num_envs": 32,
         "rollout_length": 64,
@@ -223,18 +222,18 @@ class Learner(Checkpointed):
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
         )
         self.rng = torch.Generator().manual_seed(args.seed)
-        self.native = read_or_none(lambda: self._read(spec), args.learner_engine)
+        self.native = read_module(
+            self.model,
+            spec.single_action_space,
+            spec.single_observation_space,
+            self.optimizer,
+            engine=args.learner_engine,
+            num_threads=args.torch_threads,
+        )
         if args.save_frames and not self.model.is_pixels:
             raise ValueError(
                 f"--save-frames needs an env that shows pixels, {args.env_id} does not"
             )
-
-    def _read(self, spec: Any) -> NativeLearner:
-        """Makes what learns in native code. Raises SpecError where that cannot be: for a CNN."""
-        policy = rollouts.NativePolicy.from_torch(
-            self.model, spec.single_action_space, spec.single_observation_space
-        )
-        return NativeLearner(policy, self.optimizer, num_threads=self.args.torch_threads)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
@@ -265,7 +264,7 @@ class Learner(Checkpointed):
     def _update_natively(
         self, learner: NativeLearner, steps: list[Tensor], size: int
     ) -> dict[str, float]:
-        """The same gradient steps, of `ppo_loss` below, in native code."""
+        """Gradient steps of `ppo_loss` below in native code."""
         args = self.args
         names = ("obs", "action", "log_prob", "advantage", "target")
         rows = {name: x.numpy() for name, x in zip(names, steps, strict=True)}
@@ -274,15 +273,18 @@ class Learner(Checkpointed):
             value_weight=0.5 * args.value_coef,
             entropy_weight=args.entropy_coef,
         )
-        logs = []
-        for _ in range(args.num_epochs):
-            order = torch.randperm(len(rows["obs"]), generator=self.rng).numpy()
-            found = learner.update(
-                rows, order, minibatch=size, loss=loss, max_grad_norm=args.max_grad_norm
-            )
-            parts = (found.policy_loss, 0.5 * found.value_loss, found.entropy, found.approx_kl)
-            logs.append(np.stack([*parts, found.clip_fraction]))
-        return dict(zip(LOGGED, np.concatenate(logs, 1).mean(1).tolist(), strict=True))
+        orders = (
+            torch.randperm(len(rows["obs"]), generator=self.rng).numpy()
+            for _ in range(args.num_epochs)
+        )
+        return logs_of(
+            [
+                learner.update(
+                    rows, order, minibatch=size, loss=loss, max_grad_norm=args.max_grad_norm
+                )
+                for order in orders
+            ]
+        )
 
     def ppo_loss(
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from common.checkpoint import Checkpointed
 from common.evaluated_run import EvaluatedRun
-from common.native_steps import add_learner_engine, read_or_none
+from common.native_learning import add_learner_engine, read_or_none
 from common.replay_training import ReplayTraining, add_replay_arguments, make_table, run
 from common.training import chosen_env_id, run_parser, spec_of
 from numpy.typing import NDArray

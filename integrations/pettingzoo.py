@@ -58,7 +58,7 @@ class RolloutsParallelEnv(ParallelEnv):
 
     Attributes:
       possible_agents: All agents, group after group, such as tagger_0.
-      agents: Those in the episode; none before the first reset and after an episode's end.
+      agents: The agents in the episode; none before the first reset and after an episode's end.
       state_space: Box, of what `state` returns.
       vector_env: The `rollouts.MultiAgentVectorEnv` behind it, of one environment.
     """

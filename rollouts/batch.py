@@ -326,20 +326,20 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
 
     @property
     def policy_version(self) -> A:
-        """(T, B): of all groups' policies, which have their weights together."""
+        """(T, B): the version of all groups' policies, which get their weights together."""
         version: Any = next(iter(self.values())).policy_version
         return version[:, :: version.shape[1] // self.num_envs]  # type: ignore[no-any-return]
 
     def on_host(self) -> MultiAgentRollout[A]:
-        """As of a `RolloutBatch`."""
+        """Returns what the method of `RolloutBatch` returns, for each group."""
         return self._map(RolloutBatch.on_host)
 
     def contiguous(self) -> MultiAgentRollout[A]:
-        """As of a `RolloutBatch`."""
+        """Returns what the method of `RolloutBatch` returns, for each group."""
         return self._map(RolloutBatch.contiguous)
 
     def copied(self) -> MultiAgentRollout[A]:
-        """As of a `RolloutBatch`."""
+        """Returns what the method of `RolloutBatch` returns, for each group."""
         return self._map(RolloutBatch.copied)
 
     def _map(self, function: Callable[[RolloutBatch[A]], RolloutBatch[A]]) -> MultiAgentRollout[A]:
@@ -370,8 +370,8 @@ def check_rollout(batch: object, taker: str, *, on_host: bool = True) -> None:
     """Refuses what is no rollout of one group, or lies on a device where arrays are expected.
 
     Args:
-      batch: What was given.
-      taker: What it was given to, for the sentence.
+      batch: The argument that was given.
+      taker: The name of the function that got it, for the message.
       on_host: Whether its fields have to be NumPy arrays.
 
     Raises:

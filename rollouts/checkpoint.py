@@ -51,7 +51,7 @@ class Checkpoint:
       statistics: "observation" and "reward" -> what the wrappers that normalise had counted.
       program: Python file whose `make_policy(spec, **program_options)` makes the policy, relative
         to the directory that its users run commands in, such as "examples/ppo.py".
-      program_options: What `make_policy` is given beside the spec; as env_options.
+      program_options: What `make_policy` is given besides the spec; as env_options.
       weights: The state_dict of the policy's module; of several agents "<group>/<name>" -> tensor.
       policy_version: Version of the weights; 1 before any training.
       env_steps: Steps that it was trained with.

@@ -184,7 +184,7 @@ FEATURES: Mapping[str, str] = {
     "states": "save environments: get_state and set_state need a pool that make_vec makes",
     "options": "tell options: make_vec makes pools that do",
     "model": "change models of MuJoCo's: make_vec makes pools that do, of ids that are on MuJoCo",
-    "masks": "tell masks of actions beside infos: read info['action_mask']",
+    "masks": "return masks of actions outside of infos: read info['action_mask']",
     "statistics": "normalise: give make_vec normalize_observation or normalize_reward",
     "render": "draw: make one without device, which takes a kernel's states by set_state",
     "rollout": "step many times in one launch: call step, or collect with a policy",

@@ -202,7 +202,7 @@ class Gae:
 
     @property
     def rule(self) -> tuple[float, float, int]:
-        """As native code takes it: gamma, lambda, and 0 where returns are not of n steps."""
+        """Arguments for native code: gamma, lambda, and 0 where returns are not of n steps."""
         return self.gamma, self.gae_lambda, 0
 
     def of(self, batch: RolloutBatch) -> Returns:
@@ -225,7 +225,7 @@ class Nstep:
 
     @property
     def rule(self) -> tuple[float, float, int]:
-        """As that of `Gae`."""
+        """Arguments for native code: gamma, lambda 1, and n."""
         return self.gamma, 1.0, self.n
 
     def of(self, batch: RolloutBatch) -> Returns:

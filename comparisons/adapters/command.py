@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rollout-length", type=positive_int, default=128, metavar="T",
         help="steps of each environment per collect; default: 128")  # fmt: skip
     add("--peer", action="append", default=[], metavar="NAME",
-        help="what to measure beside ours; repeat for several; default: all there are")  # fmt: skip
+        help="what to measure next to ours; repeat for several; default: all")  # fmt: skip
     add("--duration-s", type=positive_float, default=1.0, metavar="S",
         help="of one repeat of one contestant, about; default: 1")  # fmt: skip
     add("--repeats", type=positive_int, default=5, metavar="R", help="default: 5")

@@ -52,7 +52,7 @@ class HeavyObservation(Waiting):
         self._obs[self._steps % 512] = self._steps % 256
 
 
-# by what `--env-id` takes beside ids of Gymnasium
+# by what `--env-id` takes besides ids of Gymnasium
 HOST_ENVS: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "waiting": Waiting,
     "heavy-observation": HeavyObservation,

@@ -113,7 +113,7 @@ def compare(
     Args:
       library: One of `LIBRARIES`.
       case: What each does.
-      peers: Names of contestants to measure beside ours; empty: all.
+      peers: Names of contestants to measure next to ours; empty: all.
       duration_s: About how long one repeat of one contestant takes, a collect at least.
       repeats: Turns of each.
       on_progress: Called with a short line before each turn.

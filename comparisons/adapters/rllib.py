@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RLlib: RolloutsEnvRunner beside RLlib's own runner, over its own and over our environments.
+"""RLlib: RolloutsEnvRunner next to RLlib's own runner, over its own and over our environments.
 
 What is measured: `sample(num_timesteps=T * N)` of one runner in this process, making the episodes
 included, the learner not. Vectors go through two tanh layers of 64, images through the four

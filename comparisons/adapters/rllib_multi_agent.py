@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RLlib with several agents: RolloutsMultiAgentEnvRunner beside RLlib's own runner.
+"""RLlib with several agents: RolloutsMultiAgentEnvRunner next to RLlib's own runner.
 
 What is measured: `sample(num_timesteps=T * N)` of one runner in this process, making the episodes
 included, the learner not. Each group of agents has a module with RLlib's default network. RLlib's

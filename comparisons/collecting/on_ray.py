@@ -176,7 +176,7 @@ class RLlibRunner:
         return sum(len(episode) for episode in episodes)
 
     def pause(self) -> None:
-        """Nothing runs beside `sample`."""
+        """Nothing else runs during `sample`."""
 
     def close(self) -> None:
         self._runner.stop()

@@ -76,7 +76,7 @@ class Sb3Collects:
         return self._rollout_length * self.num_envs
 
     def pause(self) -> None:
-        """Nothing runs beside `collect_rollouts`."""
+        """Nothing else runs during `collect_rollouts`."""
 
     def close(self) -> None:
         self._env.close()

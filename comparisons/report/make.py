@@ -79,7 +79,7 @@ def make_report(
         parts.append(Part(SOAK, [samples.outcome], ["soak.png"]))
     facts["Took"] = f"{(time.perf_counter() - begun) / 60:.1f} min"
 
-    title = "rollouts beside other libraries" + (", quick" if quick else "")
+    title = "rollouts next to other libraries" + (", quick" if quick else "")
     page = list(blocks(title, facts, parts))
     (folder / "report.md").write_text(to_markdown(page), encoding="utf-8")
     (folder / "report.html").write_text(to_html(page), encoding="utf-8")

@@ -80,7 +80,7 @@ def blocks(title: str, facts: Mapping[str, str], parts: Sequence[Part]) -> Itera
 
 
 def to_markdown(page: Sequence[Block]) -> str:
-    """As Markdown."""
+    """Returns the page as Markdown."""
     lines: list[str] = []
     before = ""
     for kind, content in page:
@@ -92,7 +92,7 @@ def to_markdown(page: Sequence[Block]) -> str:
 
 
 def to_html(page: Sequence[Block]) -> str:
-    """As one HTML file, beside its pictures."""
+    """Returns the page as one HTML file, which lies next to its pictures."""
     title = next(str(content) for kind, content in page if kind == "h1")
     body, in_list = [], False
     for kind, content in page:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of the report: what is measured, beside whom, and what is fair about it.
+"""Sections of the report: what is measured, next to whom, and what is fair about it.
 
 Each measure is a command of ours that anybody can type; `quick` ones are those of `--quick`.
 """

@@ -127,7 +127,7 @@ def _read_stepping(data: Mapping[str, Any]) -> list[Row]:
         mode = "step" if settings["batch_size"] == num_envs else f"recv of {settings['batch_size']}"
         where = f"{threads} thread{'s' if threads > 1 else ''}"
         if settings["busy_loops"]:
-            where += f", {settings['busy_loops']} busy loops beside"
+            where += f", {settings['busy_loops']} busy loops at the same time"
         for found in result["measurements"]:
             rate = found["env_steps_per_s"]
             rows.append(

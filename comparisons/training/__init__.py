@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole trainings, ours beside the library's own: `rollouts bench train`."""
+"""Whole trainings, ours next to the library's own: `rollouts bench train`."""

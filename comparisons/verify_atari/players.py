@@ -125,7 +125,7 @@ class EnvPlayer:
 
 
 def modes_and_difficulties(id: str) -> tuple[list[int], list[int]]:
-    """Those that ale-py has of a game."""
+    """Returns the modes and difficulties that ale-py has of a game."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

@@ -13,19 +13,21 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
+from adapter_pages import adapters_reference, migration_pages
 from family_pages import facts_of, family_pages
 from feature_page import feature_page
 from figure_plots import FigurePlot, figure_plots
 
 from rollouts.families.table import FAMILIES
 
-_SECTION, _REFERENCE = "Environments", "Reference"
+_SECTION, _REFERENCE, _COMING = "Environments", "Reference", "Coming from"
+_ADAPTERS = "reference/adapters.md"
 _FEATURES = "reference/features.md"
 _FIGURES = "benchmarks.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds a page per family, and that of features, to the navigation."""
+    """Adds a page per family and per library, and that of features, to the navigation."""
     pages = [
         {facts_of(family).title: f"environments/{family.headers.split('/')[1]}.md"}
         for family in FAMILIES
@@ -34,6 +36,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for section in config.nav or []:
         if _SECTION in section:
             section[_SECTION] = [*section[_SECTION], *pages]
+        if _COMING in section:
+            section[_COMING] = [*section[_COMING], *migration_pages()]
         if _REFERENCE in section:
             section[_REFERENCE] = [{"What works where": _FEATURES}, *section[_REFERENCE]]
     return config
@@ -61,10 +65,12 @@ _plots: list[FigurePlot] = []
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Remembers how each page begins; puts pictures below the tables of figures."""
+    """Remembers how each page begins; adds adapters to their page, pictures to tables."""
     paragraphs = (part.strip() for part in markdown.split("\n\n"))
     texts = (part for part in paragraphs if re.match(r"[A-Z`*\[]", part))
     _first_sentences[page.file.src_uri] = " ".join(next(texts, "").split())
+    if page.file.src_uri == _ADAPTERS:
+        markdown += f"\n{adapters_reference()}"
     if page.file.src_uri == _FIGURES:
         for plot in _plots:
             markdown = markdown.replace(plot.table, plot.shown)

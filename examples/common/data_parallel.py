@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class Processes:
-    """Those that train together.
+    """The processes that train together.
 
     Attributes:
       rank, count: This process's number, and the number of processes.

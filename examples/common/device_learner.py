@@ -108,7 +108,7 @@ class Learner:
 
 
 class RecurrentLearner(Learner):
-    """The same with memory: a minibatch has some of the rows, but all of their steps in order."""
+    """Minibatches for recurrent policies: some of the rows, with all of their steps in order."""
 
     model: RecurrentAgent
 

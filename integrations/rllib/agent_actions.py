@@ -126,7 +126,7 @@ class AgentActions:
           obs: group -> (N * A, ...).
           device: Device of the modules.
           explore: Whether actions are drawn.
-          t: The time step that exploring modules are told.
+          t: The time step that exploring modules get.
 
         Raises:
           SpecError: Modules that act for one group say different things under one name.

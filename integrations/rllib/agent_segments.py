@@ -32,7 +32,7 @@ class AgentsEnded:
     Attributes:
       length: Steps of the environment.
       duration_s: From its first to its last step.
-      returns, steps: Those of each agent, by name.
+      returns, steps: Return and number of steps of each agent, by name.
       module_returns: Sums over the agents of each module.
     """
 
@@ -129,7 +129,7 @@ class AgentSegments:
         """Writes a step of all environments.
 
         Args:
-          acted: What the modules said.
+          acted: The modules' outputs.
           version: Sequence number of their weights.
           outcome: What a same-step pool answered: obs, reward, terminated, truncated and, where
             an episode ended, final_obs by group; ended (N,); _env_error (N,) or None.

@@ -43,7 +43,7 @@ def can_split(module: Any) -> bool:
 
 
 class InferenceThreads:
-    """As many threads as PyTorch uses, none of which shares its operations with others."""
+    """A pool of as many threads as PyTorch uses; each computes its operations alone."""
 
     def __init__(self) -> None:
         """Starts them.

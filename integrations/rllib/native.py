@@ -187,7 +187,7 @@ class _Actor(Wrapped):
 
 
 class _RememberingActor(_Actor):
-    """The same of a stateful module: takes and returns its states, too."""
+    """Computes a stateful module likewise; takes and returns its states, too."""
 
     def initial_state(self) -> tuple[Tensor, ...]:
         return tuple(tree.flatten(self.module.get_initial_state()))

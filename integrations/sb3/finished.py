@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rollout that has been made is told to callbacks, step by step."""
+"""Calls callbacks step by step for a rollout that is already complete."""
 
 from __future__ import annotations
 

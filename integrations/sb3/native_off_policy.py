@@ -75,7 +75,7 @@ class DqnTrainer:
         self._learner = LossLearner(loss, model.policy.optimizer, usable_cpus())
 
     def is_as_read(self) -> bool:
-        """As of `ModelTrainer`."""
+        """See `ModelTrainer`."""
         return _are_as_read(self._learner)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
@@ -116,7 +116,7 @@ class SacTrainer:
         self._logs: dict[str, list[float]] = {}
 
     def is_as_read(self) -> bool:
-        """As of `ModelTrainer`."""
+        """See `ModelTrainer`."""
         learners = [self._critic, self._actor]
         if self._temperature is not None:
             learners.append(self._temperature)
@@ -179,7 +179,7 @@ class Td3Trainer:
         ]
 
     def is_as_read(self) -> bool:
-        """As of `OffPolicyTrainer`."""
+        """See `OffPolicyTrainer`."""
         return _are_as_read(self._critic, self._actor)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
@@ -232,7 +232,7 @@ def _exp(model: Any) -> Tensor:
 
 
 def _noise(action: Array) -> Array:
-    """As torch.distributions.Normal draws it."""
+    """Draws as torch.distributions.Normal does."""
     noise = torch.normal(torch.zeros(action.shape, dtype=torch.float32), 1.0)
     return noise.numpy()
 

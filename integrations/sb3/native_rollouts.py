@@ -67,7 +67,7 @@ class PolicyReader:
         return self._decide(engine, why_not, model, direct.pool if direct else None)
 
     def choose_for_workers(self, model: Any, env: Any) -> NativePolicy | None:
-        """The same for workers, which `check_remote` lets collect; they read their own policy."""
+        """Prepares workers that `check_remote` lets collect; they read their own policy."""
         engine = check_engine(model.rollout_engine)
         why_not = _TORCH if engine == "torch" else ""
         collect = (model.worker_options or {}).get("collect")
@@ -174,7 +174,7 @@ def _obs_of(buffer: Any) -> Array:
 
 
 def _arrays(buffer: Any, obs: Array) -> dict[str, Array]:
-    """Those that `VectorEnv.collect` writes; most are the buffer's own."""
+    """Returns the arrays that `VectorEnv.collect` writes; most are the buffer's own."""
     shape = buffer.rewards.shape
     return {
         "obs": obs,

@@ -213,11 +213,11 @@ class _OnPolicyTrainer:
         self._train = train_ppo if isinstance(model, PPO) else train_a2c
 
     def is_as_read(self) -> bool:
-        """As of `ModelTrainer`."""
+        """See `ModelTrainer`."""
         return self._learner.is_as_read()
 
     def train(self, model: Any) -> None:
-        """As the algorithm's own."""
+        """Trains as the algorithm's own `train`, with gradient steps in native code."""
         self._train(self._learner, model)
 
 

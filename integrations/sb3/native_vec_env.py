@@ -189,7 +189,7 @@ class NativeVecEnv(BaseVecEnv):
         )
 
     def episode_records(self, returns: Array, lengths: Array) -> list[Episode]:
-        """The same of episodes (E,) whose returns and lengths are known; [] without monitor."""
+        """Makes infos of episodes (E,) whose returns and lengths are known; [] without monitor."""
         return self.episodes.records(returns, lengths) if self._monitor else []
 
     # -- attributes and methods of single environments ---------------------------------
@@ -272,7 +272,7 @@ def open_pool(
     if isinstance(env, VectorEnv):
         if num_envs is not None or options:
             given = [*(["num_envs"] if num_envs is not None else []), *options]
-            raise SpecError(f"{given} were given beside {env!r}: give them to rollouts.make_vec")
+            raise SpecError(f"{given} were given besides {env!r}: give them to rollouts.make_vec")
         check_on_host(env)
         if "python" in env.engine.can:
             raise SpecError(

@@ -42,7 +42,7 @@ class NativeVecNormalize(VecNormalize):
 
     @property
     def observation_statistics(self) -> RunningStatistics:
-        """Those of `obs_rms`, as of a pool. Setting them does not freeze them.
+        """Statistics of `obs_rms`, in the form of a pool's. Setting them does not freeze them.
 
         Raises:
           SpecError: normalize_observation was not asked for, or what is set does not fit.
@@ -57,7 +57,7 @@ class NativeVecNormalize(VecNormalize):
 
     @property
     def reward_statistics(self) -> RunningStatistics:
-        """Those of `ret_rms`: of discounted returns."""
+        """Statistics of `ret_rms`: of discounted returns."""
         return _statistics_of(self.ret_rms)
 
     @reward_statistics.setter
@@ -74,7 +74,7 @@ class NativeVecNormalize(VecNormalize):
         self.training = updates
 
     def set_venv(self, venv: VecEnv) -> None:
-        """As VecNormalize's; where `venv` normalises itself, what lies below it is taken."""
+        """Makes a VecNormalize; if `venv` normalises itself, it wraps what lies below."""
         super().set_venv(venv.venv if isinstance(venv, NativeVecNormalize) else venv)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -129,7 +129,7 @@ def _sampler(policy: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
 
 
 def _sample_categorical(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """As torch.distributions.Categorical does: the same draws, the same log_prob."""
+    """Samples as torch.distributions.Categorical: the same draws, the same log_prob."""
     log_probs = logits - logits.logsumexp(dim=-1, keepdim=True)
     probs = functional.softmax(log_probs, dim=-1)
     action = torch.multinomial(probs, 1, True)
@@ -137,7 +137,7 @@ def _sample_categorical(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sample_gaussian(log_std: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """As torch.distributions.Normal does: the same draws, the same log_prob."""
+    """Samples as torch.distributions.Normal: the same draws, the same log_prob."""
     std = torch.ones_like(mean) * log_std.exp()
     noise = torch.normal(torch.zeros_like(mean), torch.ones_like(mean))
     action = mean + noise * std

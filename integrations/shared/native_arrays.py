@@ -23,7 +23,7 @@ _DTYPES: dict[str, npt.DTypeLike] = {
 
 
 def step_arrays(pool: Any, num_steps: int) -> dict[str, Array]:
-    """Those of steps and their actions, each (T, N, ...)."""
+    """Makes the arrays of steps and their actions, each (T, N, ...)."""
     shape = (num_steps, pool.num_envs)
     space = pool.single_action_space
     arrays: dict[str, Array] = {name: np.empty(shape, dtype) for name, dtype in _DTYPES.items()}
@@ -32,7 +32,7 @@ def step_arrays(pool: Any, num_steps: int) -> dict[str, Array]:
 
 
 def rollout_arrays(pool: Any, num_steps: int, num_inputs: int) -> dict[str, Array]:
-    """Those of a whole rollout: obs (T + 1, N, ...), inputs (T, N, num_inputs), last_value (N,)."""
+    """Makes a rollout's arrays: obs (T + 1, N, ...), inputs (T, N, num_inputs), last_value (N,)."""
     num_envs, space = pool.num_envs, pool.single_observation_space
     return step_arrays(pool, num_steps) | {
         "obs": np.empty((num_steps + 1, num_envs, *space.shape), space.dtype),

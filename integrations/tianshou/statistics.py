@@ -24,7 +24,7 @@ class ObsRms:
 
     @property
     def statistics(self) -> RunningStatistics:
-        """Those of now."""
+        """Returns the present statistics."""
         return self._env.observation_statistics
 
     @property

@@ -43,7 +43,7 @@ class StepWriter:
         Args:
           obs: (R, *obs_shape) that the actions answer; not changed by anybody from now on.
           action: `act` and `policy` count, and are copied.
-          step: What came of it.
+          step: The result of the step.
           done: (R,) bool
 
         Returns:
@@ -64,7 +64,7 @@ class StepWriter:
         Args:
           obs: (T, R, *obs_shape) that the actions answer.
           act: (T, R, *action_shape)
-          steps: What came of them, (T, R, ...); env_id is (R,).
+          steps: The results of the steps, (T, R, ...); env_id is (R,).
 
         Returns:
           Returns (E,) float64 and lengths (E,) int64 of the episodes that ended, by step and row.
@@ -124,7 +124,7 @@ class StepWriter:
         return leaves
 
     def _add(self, obs: Array, action: Action, step: Step, done: Array) -> tuple[Array, Ended]:
-        """As Tianshou does it, which makes the columns."""
+        """Fills the columns as Tianshou does, which makes them."""
         self._blocks.store()
         info = {name: wide(values) for name, values in numbers(step.info).items()}
         batch = Batch(

@@ -256,7 +256,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
     # -- helpers -------------------------------------------------------------------
 
     def _observation(self, obs: Array) -> torch.Tensor:
-        """As a tensor; one-hot where the space is discrete and actions are, as GymEnv has it."""
+        """Makes a tensor, one-hot as in GymEnv where the space is discrete and actions are."""
         space, tensor = self.pool.single_observation_space, self._tensor(obs)
         if self._one_hot and isinstance(space, spaces.Discrete):
             return torch.nn.functional.one_hot(tensor.long(), int(space.n))

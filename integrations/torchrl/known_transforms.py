@@ -27,9 +27,9 @@ class KnownTransforms(NamedTuple):
 
     Attributes:
       env: The environment whose steps are transformed.
-      sums: Whether "episode_reward" is there, of RewardSum().
-      counts: Whether "step_count" is there, of StepCounter().
-      casts: Whether observations of float64 become float32, by DoubleToFloat().
+      sums: Whether RewardSum() is there, which adds "episode_reward".
+      counts: Whether StepCounter() is there, which adds "step_count".
+      casts: Whether DoubleToFloat() is there, which makes float64 observations float32.
     """
 
     env: RolloutsEnv

@@ -184,7 +184,7 @@ class _Parts:
             raise SpecError(f"it is not known what writes {sorted(map(str, unknown))}")
 
     def run(self, obs: Tensor) -> Values:
-        """All that is computed of observations (B, ...), by key."""
+        """Computes all outputs for observations (B, ...), by key."""
         values: Values = {_OBS: obs.float() if self._casts else obs}
         for part in self._computes:
             outputs = part.module(*(values[key] for key in part.in_keys))

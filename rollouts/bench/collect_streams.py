@@ -72,7 +72,7 @@ class InProcess:
         return self._collector.collect().num_steps
 
     def pause(self) -> None:
-        """Nothing runs beside `collect`."""
+        """Nothing else runs during `collect`."""
 
     def close(self) -> None:
         self._collector.close()

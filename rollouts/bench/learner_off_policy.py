@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient steps of DQN and SAC for `rollouts bench learner`, native code beside torch.
+"""Gradient steps of DQN and SAC for `rollouts bench learner`, native code against torch.
 
 A step of DQN is one of Adam; one of SAC is three of them, of critics, actor and temperature, and
 the move of the target critics.

@@ -28,7 +28,7 @@ class Settings:
       env_options: The environment's own options, as for `rollouts.make_vec`.
       max_episode_steps: Time limit in place of the id's own, for every library that has one;
         0: none.
-      busy_loops: Processes that are busy beside each measurement, as on a machine that others use.
+      busy_loops: Processes that are busy during each measurement, as on a machine that others use.
     """
 
     id: str

@@ -185,7 +185,7 @@ class OneEngine(Rollouts):
         return super().make(*self.instead(settings, spec))
 
     def instead(self, settings: Settings, spec: EnvSpec) -> tuple[Settings, EnvSpec]:
-        """The same settings and spec with this engine. Raises SpecError where there is none."""
+        """Returns the settings and the spec with this engine; SpecError where there is none."""
         if "engine" not in spec.options:
             raise SpecError(
                 f"peer {self.name!r} has ids with several engines only, and {spec.id!r} has one: "

@@ -29,7 +29,7 @@ NETWORKS = POLICIES - {"random"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A contestant that is measured beside ours.
+    """A contestant that is measured next to ours.
 
     The fields named as a measure open the contestant for it, and import its library only then;
     None: it does not take part. One with an interpreter of its own gets its path as `python`.

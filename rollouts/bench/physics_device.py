@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps per second of MuJoCo's tasks on a device, beside mujoco_warp alone on the same worlds."""
+"""Steps per second of MuJoCo's tasks on a device, next to mujoco_warp alone on the same worlds."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Settings:
       num_batches: Samples of one repeat and thread.
       repeats: Repeats, of which the median counts.
       seed: Seed of the data and priorities.
-      output: What a batch's values are made, without a copy.
+      output: The form of a batch's values, made without a copy.
     """
 
     num_threads: int = 1
@@ -81,7 +81,7 @@ def compare(
     Args:
       load: What is stored.
       peers: Names of `all_peers.names("replay")`.
-      settings: How.
+      settings: Sizes and durations of the measurement.
 
     Returns:
       The measurements, and a sentence for each peer that could not be measured.

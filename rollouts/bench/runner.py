@@ -43,7 +43,7 @@ def compare(
 
     Args:
       settings: What to measure, and for how long.
-      peers: Libraries to measure beside ours; may be empty.
+      peers: Libraries to measure next to ours; may be empty.
       on_progress: Called with a short line before each repeat.
 
     Returns:

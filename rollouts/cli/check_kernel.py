@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts check-env`: an environment's kernel beside the C++ pool."""
+"""`rollouts check-env`: an environment's kernel next to the C++ pool."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Program:
     Attributes:
       path: Path of the file.
       make_policy: Its function.
-      options: What the function is given beside the spec.
+      options: What the function is given besides the spec.
     """
 
     path: Path

@@ -62,7 +62,7 @@ class Trials:
             return [dict(named("observation", _copy(obs))), *self.play(env)]
 
     def received(self, batch_size: int, num_threads: int) -> list[Step]:
-        """The same of an asynchronous pool, sorted by environment and step."""
+        """Steps an asynchronous pool likewise; rows are sorted by environment and step."""
         found: list[dict[str, dict[int, Array]]] = [{} for _ in range(self.steps + 1)]
         count = np.zeros(self.num_envs, int)  # results received from each environment
         with self.pool(batch_size=batch_size, num_threads=num_threads) as env:

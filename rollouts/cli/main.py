@@ -28,6 +28,7 @@ from rollouts.cli import bench_learner as cli_bench_learner
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
+from rollouts.cli import export_policy as cli_export
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import tune_batch as cli_tune_batch
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = 0 if cli_check_env.check(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
+        elif args.command == "export":
+            cli_export.run(args)
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "tune-batch":
@@ -188,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
 
     learning = subjects.add_parser(
         "learner",
-        help="measure gradient steps of PPO, DQN or SAC: native code beside torch",
+        help="measure gradient steps of PPO, DQN or SAC: native code against torch",
         description="Makes gradient steps of PPO's, DQN's or SAC's loss with Adam, in "
         "native code and in torch, which take turns in one process.",
     )
@@ -196,10 +199,10 @@ def _parser() -> argparse.ArgumentParser:
 
     on_device = subjects.add_parser(
         "device",
-        help="measure a pool of a GPU beside the C++ pool or mujoco_warp alone",
+        help="measure a pool of a GPU next to the C++ pool or mujoco_warp alone",
         description="Measures stepping by a launch for each step, from a CUDA graph, and many "
         "steps of one launch, with autoreset and statistics. They take turns in one run. MuJoCo's "
-        "tasks are measured beside mujoco_warp alone, on the same worlds.",
+        "tasks are measured next to mujoco_warp alone, on the same worlds.",
     )
     cli_bench_device.add_arguments(
         on_device, positive_int=_positive_int, positive_float=_positive_float, option=_option
@@ -218,11 +221,19 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluating = commands.add_parser(
         "eval",
-        help="play episodes with the policy of a checkpoint",
+        help="play episodes with the policy of a checkpoint, or with an exported file",
         description="Plays the same number of episodes in each environment, however long they "
         "are, and prints mean, standard deviation, least and greatest of returns and lengths.",
     )
     cli_evaluate.add_arguments(evaluating, positive_int=_positive_int, option=_option)
+
+    exporting = commands.add_parser(
+        "export",
+        help="write the policy of a checkpoint as ONNX, torch.export, TorchScript or C",
+        description="Writes a file that acts without this library: network, observation normaliser "
+        "and action scaling in one graph. The file is compared with the policy before it is there.",
+    )
+    cli_export.add_arguments(exporting, option=_option)
 
     filming = commands.add_parser(
         "record",
@@ -305,7 +316,7 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workload", choices=["rollouts", "add_step"], default="rollouts",
         help="how steps are added; default: rollouts")  # fmt: skip
     add("--peer", action="append", default=[], choices=peers or None, metavar="NAME",
-        help=f"to measure beside ours: {', '.join(peers) or 'none here'}; repeat for several; "
+        help=f"to measure next to ours: {', '.join(peers) or 'none here'}; repeat for several; "
         "sb3: add_step")  # fmt: skip
     add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="B",
         help="of add_step; several ok; default: 16 256")  # fmt: skip
@@ -326,7 +337,7 @@ def _add_peer(parser: argparse.ArgumentParser, measure: Measure) -> None:
     parser.add_argument("--peer", action="append", default=[],
         choices=bench.names(measure) if checkout.from_checkout("others") else None,
         metavar=None if checkout.from_checkout("others") else "NAME",
-        help=f"to measure beside ours: {', '.join(bench.names(measure))}; repeat for "
+        help=f"to measure next to ours: {', '.join(bench.names(measure))}; repeat for "
         "several")  # fmt: skip
     own = [peer for peer in bench.peers().values() if peer.has_own_interpreter()]
     found = [peer for peer in own if peer.measures(measure)]
@@ -348,7 +359,7 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repeats", type=_positive_int, default=5, metavar="R", help="default: 5")
     add("--seed", type=int, default=0, help="of environments and actions; default: 0")
     add("--busy-loops", nargs="+", action="extend", type=_whole_number, metavar="N",
-        help="processes that are busy beside each measurement; several ok; default: 0")  # fmt: skip
+        help="processes that are busy during each measurement; several ok; default: 0")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")

@@ -23,7 +23,7 @@ class CommandParser(argparse.ArgumentParser):
         super().error(message.removesuffix("."))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of argparse, but what is unknown is an error of the command that was given it."""
+        """Parses as argparse does; an unknown argument is an error of the command that got it."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown))

@@ -37,7 +37,7 @@ class Episode:
     """The result of a recorded episode.
 
     Attributes:
-      steps: How long it was.
+      steps: Length of the episode.
       returned: Its return; of several agents the mean of each group.
       ending: Why it ended.
     """

@@ -14,7 +14,7 @@ def subject_of(arguments: Sequence[str]) -> str:
 
 
 def with_subject(arguments: Sequence[str]) -> list[str]:
-    """The same arguments of the command, with a subject where "bench" has none."""
+    """Returns the command's arguments, with a subject where "bench" has none."""
     first = arguments[1] if len(arguments) > 1 else ""
     if arguments[:1] == ["bench"] and first.startswith("-") and first not in ("-h", "--help"):
         return ["bench", POOL, *arguments[1:]]

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class BatchedEnv(Protocol):
-    """What a collector needs of an environment; `rollouts.VectorEnv` has it."""
+    """The members of an environment that a collector uses; `rollouts.VectorEnv` has them."""
 
     @property
     def num_envs(self) -> int:
@@ -27,12 +27,12 @@ class BatchedEnv(Protocol):
 
     @property
     def single_observation_space(self) -> gymnasium.Space[Any]:
-        """Of one environment."""
+        """The space of one environment."""
         ...
 
     @property
     def single_action_space(self) -> gymnasium.Space[Any]:
-        """Of one environment."""
+        """The space of one environment."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class BatchedEnv(Protocol):
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """What happens to an environment whose episode ended."""
+        """The rule for an environment whose episode ended."""
         ...
 
     def async_reset(self) -> None:

@@ -116,7 +116,7 @@ class Collector(Generic[B]):
           num_torch_threads: Threads that torch computes with during `collect`; None for what
             `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has, and on
             a device for as many as it has.
-          engine: Who computes the policies. "native": the pool's own threads, between steps,
+          engine: The code that computes the policies. "native": the pool's threads, between steps,
             without Python; for a `NativePolicy`, or a `TorchPolicy` or `RecurrentTorchPolicy` whose
             module can be read, over a synchronous native pool. "torch": the policy's own `act`,
             step by step. "auto": native where that is possible for all groups; `engine` says which
@@ -178,7 +178,7 @@ class Collector(Generic[B]):
 
     @property
     def why_not_native(self) -> str:
-        """Why neither native code nor kernels compute all of the policies; "" where they do."""
+        """The reason why neither native code nor kernels compute all policies; "" where they do."""
         return self._strategy.why_not_native
 
     def reset(self) -> None:

@@ -78,7 +78,7 @@ class GroupArena:
         self.tensors: dict[str, Tensor] = tensors
 
     def at(self, name: str, t: int) -> int | None:
-        """Where row t of a tensor lies; None of one that there is not."""
+        """Returns the address of row t of a tensor; None if there is no such tensor."""
         tensor = self.tensors.get(name)
         return (
             None if tensor is None else tensor.data_ptr() + t * tensor.stride(0) * tensor.itemsize
@@ -87,8 +87,8 @@ class GroupArena:
     def launches(self, final_obs: Tensor, ended: Tensor) -> list[PolicyLaunch]:
         """One before each step, which tells of the one before, and one behind the last.
 
-        Where torch computes the network there is one more: what the last step came to is told
-        first, and final observations are valued then.
+        Where torch computes the network there is one more: the results of the last step
+        come first, and final observations are valued then.
 
         Args:
           final_obs: What episodes ended with in the last step, as `obs` has it.
@@ -97,7 +97,7 @@ class GroupArena:
         forward = self.policy.forward
         launches = [self._launch(t) for t in range(self.steps + 1)]
         for t, launch in enumerate(launches[1:]):
-            # of the module's outputs for final observations there are none yet
+            # the module has no outputs for final observations yet
             kept = self.at("final_obs", t) if forward is None else forward.no_inputs.data_ptr()
             self._see(launch, t, kept or final_obs.data_ptr(), ended)
         last = launches[-1]
@@ -124,7 +124,7 @@ class GroupArena:
         return launch
 
     def _see(self, launch: PolicyLaunch, t: int, final_obs: int, ended: Tensor) -> None:
-        """Has a launch tell what came of step t."""
+        """Makes a launch write the results of step t."""
         seen = launch.seen
         for name in ("terminated", "truncated", "active", "bootstrap_value"):
             setattr(seen, name, self.at(name, t))
@@ -151,7 +151,7 @@ class GroupArena:
     def rollout(
         self, env_id: Tensor, episode_length: Tensor, ended: Tensor, policy_version: int
     ) -> RolloutBatch[Tensor]:
-        """What was written, as callers get it: (T, N * A, ...)."""
+        """Returns what was written in the shape that callers get: (T, N * A, ...)."""
         final_obs = self._final_obs(ended)
         flat = {
             # rows of agents one after the other
@@ -189,7 +189,7 @@ class GroupArena:
         final_obs = self.tensors["final_obs"]
         if not self.policy.rows.has_groups:
             return final_obs
-        # who leaves before the others is shown what it left in the next row
+        # the last observation of an agent that leaves early is in the next row
         is_over = ended.reshape(ended.shape + (1,) * (final_obs.ndim - 2))
         return torch.where(is_over, final_obs, self.tensors["obs"][1:]).flatten(1, 2)
 
@@ -260,13 +260,13 @@ class DeviceArena(HeldRows):
         super().__init__([*tensors, self.ended, self.episode_length], [])
 
     def renew_launch(self) -> Launch:
-        """Has `launch` be as it was made."""
+        """Sets `launch` back to what it was when it was made."""
         self.launch = type(self._rows.launch).from_buffer_copy(self._rows.launch)
         return self.launch
 
     @property
     def launch_bytes(self) -> bytes:
-        """All that kernels are told in a rollout, but for rows and actions, which stay."""
+        """All arguments of a rollout's kernels but rows and actions, which stay the same."""
         launches = [one for all_of in self.policy_launches.values() for one in all_of]
         return b"".join(bytes(one) for one in (self.launch, *launches))
 

@@ -83,6 +83,6 @@ class TorchMemory:
         """(rows,) bool: whose episode ended in step t."""
         ended = (rollout["terminated"][t] | rollout["truncated"][t]).flatten()
         if self._rows.has_groups:
-            # who left before begins anew with the others
+            # an agent that left early begins anew with the others
             ended |= world_ended[t].repeat_interleave(self._rows.num_agents)
         return ended

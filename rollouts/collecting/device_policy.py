@@ -30,7 +30,7 @@ from rollouts.policies.sources import state_of
 if TYPE_CHECKING:
     from rollouts.collecting.device_torch import TorchForward
 
-_NUM_THREADS = 128  # of a block
+_NUM_THREADS = 128  # threads of a block
 _MAX_BLOCKS = 2048
 _MAX_SCRATCH_BYTES = 2**28
 _COLUMNS = 16  # kColumns of native/include/rollouts/policy/instruction.h
@@ -39,15 +39,15 @@ _HALVES = ("float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class ActorRows:
-    """Whose actions a policy chooses: all environments', or the agents' of one of their groups.
+    """The rows that a policy acts for: all environments, or the agents of one of their groups.
 
     Attributes:
       num_envs: N.
       num_agents, first_agent, all_agents: A of the group, which of the environment's agents is its
         first, and how many that has; 1, 0 and 1 without groups.
       has_groups: Whether there are agents, who may leave before the others.
-      obs_shape, obs_dtype: Of one observation.
-      action_space: Of one.
+      obs_shape, obs_dtype: Shape and dtype of one observation.
+      action_space: The space of one action.
     """
 
     num_envs: int
@@ -121,10 +121,10 @@ class DevicePolicy:
     """Everything of a policy that stays from launch to launch.
 
     Attributes:
-      rows: Whose actions it chooses.
+      rows: The rows that it acts for.
       forward: Torch computes the network, whose outputs the kernel takes for observations; or None.
-      state_shapes: Of what is remembered of one row.
-      head_sizes: Of what the head reads.
+      state_shapes: Shapes of the recurrent state of one row.
+      head_sizes: Sizes of the outputs that the head reads.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class DevicePolicy:
         self._state = torch.zeros(layout["state_size"], rows.num_rows, device=device)
         self.begins = torch.zeros(rows.num_rows, dtype=torch.bool, device=device)
         self._bounds: list[Tensor] = []
-        self.env_action: Tensor | None = None  # of boxes: (N, A, *shape), clipped
+        self.env_action: Tensor | None = None  # actions of a Box: (N, A, *shape), clipped
         if isinstance(rows.action_space, spaces.Box):
             self._clip_to(rows.action_space, device)
         self._kernel: Kernel = make_kernel(
@@ -241,7 +241,7 @@ class DevicePolicy:
 
 
 def _as_bytes(data: bytes, device: torch.device) -> Tensor:
-    # of nothing there is no tensor
+    # torch makes no tensor from zero bytes
     return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(device)
 
 

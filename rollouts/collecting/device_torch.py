@@ -28,13 +28,13 @@ from rollouts.recurrent import RecurrentTorchPolicy, State, initial_state
 
 
 class TorchForward:
-    """Calls a policy's module for all rows of a group, and has a kernel do the rest.
+    """Calls a policy's module for all rows of a group, and makes a kernel do the rest.
 
     Attributes:
-      native: What the kernel computes: nothing, of observations that are the module's outputs.
+      native: The kernel's program: an empty one, whose observations are the module's outputs.
       inputs: (rows, native.program.obs_size) float32: these outputs.
       no_inputs: The same, of zeros.
-      memory: Of a `RecurrentTorchPolicy`; else None.
+      memory: The states of a `RecurrentTorchPolicy`; None for other policies.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class TorchForward:
         """Makes the tensors; does not call the module yet.
 
         Args:
-          policy: What acts.
-          rows: For whom.
+          policy: The policy that acts.
+          rows: The rows that the policy acts for.
           device: Where.
           is_copied: Call a copy of the module, whose weights are those of the last `refresh`.
 
@@ -108,7 +108,7 @@ class TorchForward:
             self._module.train(module.training)
 
     def _look(self, device: torch.device) -> None:
-        """Finds out what the module reads beside its weights; copies it where a copy acts."""
+        """Finds out what the module reads besides its weights; copies it where a copy acts."""
         module, rows = self._policy.module, self._rows
         self._module = module
         obs = torch.zeros((2, *rows.obs_shape), dtype=getattr(torch, rows.obs_dtype), device=device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes a Collector's policy: the pool's own threads, or the policy itself step by step."""
+"""Chooses the code that computes a policy: the pool's own threads, or the policy step by step."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
 
 
 def head_of(policy: TorchPolicy) -> Head | None:
-    """What native code does in place of the policy's head; None for a head of somebody's own.
+    """Returns the native head that replaces the policy's; None for a head of a user's own.
 
     Raises:
       SpecError: It squashes to other bounds than those of the action space.
@@ -178,5 +178,5 @@ def still_computes(native: NativePolicy, policy: Any, obs: Any = None) -> bool:
 
 
 def parts_of(policy: Any) -> tuple[Any, ...]:
-    """What a native policy that stands for this one is made of."""
+    """Returns the parts of a policy from which a native policy is made."""
     return tuple(getattr(policy, name, None) for name in ("module", "head", "noise_seed"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good a policy is: returns of whole episodes, the same number in each environment."""
+"""Evaluation: the returns of a policy's whole episodes, the same number in each environment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
     plays after these does not count. Running statistics of a pool that normalises are as before.
 
     Args:
-      env: Of N environments, that autoresets in the same step, as for `rollouts.Collector`.
+      env: N environments with same-step autoreset, as for `rollouts.Collector`.
       policy: Chooses the actions.
       num_episodes: E, at least N.
 
@@ -71,10 +71,10 @@ def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
 def evaluate_agents(
     env: MultiAgentVectorEnv, policies: Mapping[str, Policy], num_episodes: int
 ) -> dict[str, Evaluation]:
-    """The same with several agents: group -> the episodes of its A agents, E * A of them.
+    """Evaluates policies of several agents: group -> the episodes of its A agents, E * A of them.
 
     Args:
-      env: Of N environments, as for `rollouts.Collector`.
+      env: N environments, as for `rollouts.Collector`.
       policies: group -> the policy that its agents share.
       num_episodes: E of environments, at least N.
 

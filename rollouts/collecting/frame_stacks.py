@@ -41,11 +41,11 @@ class PackedRollout:
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """What rollouts must have in common to be joined without forming their stacks first."""
+        """Returns what must be equal in rollouts that are joined without unpacking their stacks."""
         return self.index.shape[2], self.frames.shape[1:], self.frames.dtype
 
 
-# of environments with one agent, and of any
+# a worker's rollout: of environments with one agent, and of any
 SinglePayload = RolloutBatch | PackedRollout
 Payload = SinglePayload | MultiAgentRollout
 
@@ -73,7 +73,7 @@ def pack(batch: RolloutBatch) -> PackedRollout:
 
 
 def join(payloads: Sequence[SinglePayload]) -> RolloutBatch:
-    """Does what `RolloutBatch.concatenate` does, forming the stacks of packed rollouts on the way.
+    """Concatenates rollouts as `RolloutBatch.concatenate`, and unpacks the stacks of packed ones.
 
     Each formed stack is written once, to its place in the result. A single rollout that is not
     packed is returned as it is.

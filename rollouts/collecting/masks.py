@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which actions observations allow, by `info["action_mask"]`, on their way to the policy."""
+"""ActionMasks: hands `info["action_mask"]`, the allowed actions of each row, to the policy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ActionMasks:
         self.now: NDArray[np.bool_] = np.ones((env.num_envs, size), np.bool_)
 
     def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
-        """As the environment's own."""
+        """Returns the masks as the environment has them."""
         step = self._env.recv_batch(timeout_s)
         self.now[step.env_id - self._env.env_id_offset] = self._of(step)
         return step

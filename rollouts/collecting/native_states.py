@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy remembers of each environment while native code computes it."""
+"""The recurrent states of each environment while native code computes the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NativeStates:
         """Every environment's next observation is the first of an episode.
 
         Args:
-          shapes: Of one environment's state, a tuple of arrays.
+          shapes: Shapes of one environment's state, which is a tuple of arrays.
           num_envs: Environments N.
           steps: Rows T of a rollout.
           keep_all: Whether the states before each row are kept, and not before the first alone.

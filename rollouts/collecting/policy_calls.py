@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a Collector calls its policy: with observations alone or, if it remembers, with whose."""
+"""Calls plain and recurrent policies through one interface.
+
+A recurrent policy also gets the indices of the environments whose observations it sees. Here is
+where torch on the host values the last observation of an episode that was cut (`final_value`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class PolicyCalls(Protocol):
     """`rows` (B,) are the environments' indices in the pool; None means all in order."""
 
     def reset(self) -> None:
-        """Every environment's next observation is the first of an episode."""
+        """Takes note that every environment's next observation is the first of an episode."""
         ...
 
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
@@ -67,9 +71,9 @@ def make_policy_calls(
 
 
 def _masked(act: Callable[..., PolicyOutput], masks: ActionMasks | None, rows: Rows) -> Any:
-    """What calls `act` with its further arguments, and with the masks of `rows` if there are any.
+    """Returns `act` with the masks of `rows` as a further argument, or as it is without masks.
 
-    The masks come back among the extras.
+    The masks come back in the output's extras.
     """
     if masks is None:
         return act
@@ -151,7 +155,7 @@ class _RecurrentCalls:
     ) -> NDArray[np.float32]:
         if known is None or is_known is None:
             return self._value(obs, None, self._begins)
-        # who acted on it has a later state by now
+        # where the policy already acted on it, its state is a later one by now
         value = np.array(known, np.float32)
         rows = np.flatnonzero(~is_known)
         if rows.size:

@@ -18,7 +18,7 @@ _NAME = "rollouts-prefetch"
 
 
 class Prefetch(Generic[R]):
-    """At most one rollout that is under way, or waits to be taken.
+    """Prefetch: at most one rollout that is under way, or waits to be taken.
 
     Its thread waits for those of the pool, without the GIL. Not thread-safe.
     """

@@ -33,9 +33,9 @@ class RolloutRows:
     """The agents of one group, environment by environment; or the environments, of one agent.
 
     Attributes:
-      name: Of the group; "" for environments with one agent.
-      policy: Who acts.
-      action_space: Of one row.
+      name: The group's name; "" for environments with one agent.
+      policy: The policy that acts.
+      action_space: The action space of one row.
       env_id: (rows,) int32.
       wanted: What the rollouts shall have in extras.
       arena: What the rollout in hand is written into.

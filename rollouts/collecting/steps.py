@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collectors do to single steps: some of their rows, and the bounds of their actions."""
+"""Helpers for single steps: some of their rows, and the bounds of their actions."""
 
 from __future__ import annotations
 

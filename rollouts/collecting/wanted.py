@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rollouts have in `extras` because it was asked for: outputs of the policy, and returns."""
+"""Wanted: the outputs and returns that a caller asked for, which rollouts have in `extras`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETURNS = ("advantage", "target")
 
 
 class Wanted:
-    """What the rollouts of one policy shall have, whoever computes it."""
+    """The extras that rollouts of one policy shall have; native code and torch both obey it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Wanted:
 
     @contextmanager
     def asked_of(self, policy: Any) -> Iterator[None]:
-        """Has `policy.act` return the outputs meanwhile."""
+        """Makes `policy.act` return the outputs inside the block."""
         if not self.outputs:
             yield
             return

@@ -21,7 +21,7 @@ def masks_of(arrays: tuple[Array, ...], info_names: tuple[str, ...]) -> Array:
     arrays have it.
 
     Args:
-      arrays: Of one batch, as the pool returns it.
+      arrays: The arrays of one batch, as the pool returns them.
       info_names: Names of its infos, NAME among them.
     """
     columns = arrays[NUM_STEP_ARRAYS:]

@@ -18,7 +18,7 @@ Grouped = Any
 
 
 class MultiAgentBatch(NamedTuple):
-    """What one `recv_batch` hands out: B rows, one per environment, with A agents in each group.
+    """One batch as `recv_batch` returns it: B rows, one per environment, with A agents in a group.
 
     `{group: array}`, or the array alone where there is one group:
       obs             (B, A, *obs_shape) obs_dtype  same-step autoreset: of the next episode
@@ -63,9 +63,9 @@ def agent_steps(
     truncated; so are those before it comes for the first time.
 
     Args:
-      batch: Of B environments.
+      batch: A batch of B environments.
       rows: From (B, A, ...) by group to the rows (B * A, ...) that are wanted.
-      env_id: Of these rows.
+      env_id: The env_id of each of these rows.
     Returns:
       The rows; `info` has "active" and, where an environment failed, "_env_error".
     """
@@ -84,7 +84,7 @@ def agent_steps(
         truncated |= rows(batch.joined)
     info: Info = {"active": active}
     if batch.failed.any():
-        # whose final observation is none
+        # failed environments have no final observation
         info["_env_error"] = np.repeat(batch.failed, agents)
     return StepBatch(
         obs=obs,

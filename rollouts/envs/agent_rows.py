@@ -146,7 +146,7 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
 
     @property
     def num_calls(self) -> int:
-        """How often somebody stepped, reset or received, for collectors."""
+        """The number of steps, resets and receives; by it collectors notice other callers."""
         return self.envs.num_calls
 
     def close_extras(self, **kwargs: Any) -> None:

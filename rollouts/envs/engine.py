@@ -37,11 +37,11 @@ class Engine(Protocol):
       can: Names of `rollouts.features.FEATURES`; `refuse` raises the SpecError of the others.
       env_spec: What the first environment's id stands for.
       device: The `torch.device` of the arrays; None: they are NumPy's.
-      groups: Of agents; empty where environments have one agent.
+      groups: Groups of agents; empty where environments have one agent.
       info_names: What the environments report, such as "lives" or "action_mask".
       parts: How observations are split into a dict; None: they are not.
-      single_observation_space, single_action_space, observation_space, action_space: Of one
-        environment and of a batch, where environments have one agent.
+      single_observation_space, single_action_space, observation_space, action_space: Spaces of
+        one environment and of a batch, where environments have one agent.
     """
 
     name: str

@@ -246,7 +246,7 @@ class PoolFace(Generic[A]):
         """Closes the engine; wakes those who wait in `recv`. May be called twice.
 
         Args:
-          kwargs: With environments in Python, timeout: the seconds that they may take before their
+          kwargs: Only for environments in Python. timeout: seconds that they may take before their
             process is killed; or terminate=True for none.
         """
         if not self.closed:

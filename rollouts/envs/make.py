@@ -111,7 +111,7 @@ def make_vec(
         consecutive ranges, so that no two environments share a random stream.
       max_episode_steps: Time limit in place of the id's own; 0: none.
       on_env_error: What an environment's failure does, such as an exception in its engine.
-        Its row is truncated and its next episode begins as after any end; beside that
+        Its row is truncated and its next episode begins as after any end; besides,
         "raise" raises EnvError in recv, before the batch, "reset" reports it in
         info["env_error"].
       pin_threads: True keeps worker thread i on the i-th CPU of this process' affinity
@@ -254,7 +254,7 @@ def make_pool(
 
     Args:
       id, num_envs, arguments: As `make_vec`.
-      env_options: Of the environment and of wrappers alone. No name in it is an argument of
+      env_options: Options of the environment and of wrappers alone. No name in it is an argument of
         `make_vec`.
 
     Returns:

@@ -57,7 +57,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
       groups: name -> `AgentGroup`, in order.
       agents: Names of all agents as PettingZoo has them, group after group.
       single_observation_spaces, single_action_spaces: group -> space of one agent.
-      observation_space, action_space: Of a batch, as `step` takes and returns it.
+      observation_space, action_space: Spaces of a batch, as `step` returns and takes it.
       num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode, device: as
         VectorEnv.
     """

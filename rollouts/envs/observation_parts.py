@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class ObservationParts:
-    """Where in a flat observation its parts lie."""
+    """The places of an observation's parts in the flat array."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ObservationParts:
         Args:
           flat: Space (D,) of one environment's flat observation, with one bound for all numbers.
           parts: In order; their sizes add up to D, but for what is between parts of bytes.
-          dtypes: Of each part, if not all are the observation's.
+          dtypes: Dtypes of the parts, if not all are the observation's.
           bounded: Whether floats among bytes have the bounds of their dtype, else none.
         """
         self._flat = flat
@@ -54,7 +54,7 @@ class ObservationParts:
 
     @classmethod
     def of_pool(cls, specs: Mapping[str, EnvSpec]) -> ObservationParts:
-        """Those that all ids of a pool have.
+        """Returns the parts that all ids of a pool have.
 
         Raises:
           SpecError: Observations of an id have no parts, or others than the first one's.
@@ -123,7 +123,7 @@ class ObservationParts:
         return self.split(obs)
 
     def split_batch(self, batch: StepBatch) -> StepBatch:
-        """The same batch with dicts of observations."""
+        """Returns the batch with dicts of observations."""
         parts: Any = {"obs": self.split(batch.obs)}
         if batch.final_obs is not None:
             parts["final_obs"] = self.split(batch.final_obs)

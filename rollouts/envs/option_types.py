@@ -194,7 +194,7 @@ class EnvOptions(TypedDict, total=False):
     # fields of the model that differ from its file
     model: Mapping[str, Any]
 
-    # of MuJoCo-v0
+    # options of MuJoCo-v0
     keyframe: Column[int] | Column[str]
     qvel_noise: Column[str]
     reward: BatchFunction
@@ -202,7 +202,7 @@ class EnvOptions(TypedDict, total=False):
     observation: Column[str]  # and of grids
     info: Sequence[str]
 
-    # of frames, by Gymnasium's names and EnvPool's
+    # options of frames, by Gymnasium's names and EnvPool's
     width: int
     height: int
     camera_id: int

@@ -18,7 +18,7 @@ from rollouts.rendering.pixels import asks_for_pixels
 from rollouts.specs import OptionValue
 
 _RANGE = "_range"
-# of a range, as the native core has them
+# the ends of a range, as the native core names them
 _HALVES = ("_min", "_max")
 
 
@@ -31,7 +31,7 @@ class Options:
     """Options of environments, by who reads them.
 
     Attributes:
-      native: Of the native core: one value for all environments, or a list of N.
+      native: Options of the native core: one value for all environments, or a list of N.
       functions: MuJoCo-v0's, which run once per batch.
       frames: What frames look like, by Gymnasium's names.
       model: Fields of MuJoCo's model that differ from its file; None where they are not given.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From ids and options, which may differ by environment, to what the native pool is made of."""
+"""PoolRecipe: turns ids and options, which may differ by environment, into a native pool."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PoolRecipe:
 
     @property
     def headers(self) -> list[str]:
-        """Those of the ids, see `EnvSpec.header`."""
+        """The headers of the ids, see `EnvSpec.header`."""
         return [spec.header for spec in self.specs.values()]
 
     @property
@@ -50,11 +50,11 @@ class PoolRecipe:
         return OWN_MODEL in self.specs
 
     def env_specs(self) -> tuple[EnvSpec, ...]:
-        """What each environment's id stands for, in the pool's order."""
+        """The spec of each environment's id, in the pool's order."""
         return tuple(self.specs[one] for one, count in self.runs for _ in range(count))
 
     def wrapped(self, wrappers: Wrappers) -> PoolRecipe:
-        """The same environments with wrappers around them.
+        """Returns the recipe with wrappers around the environments.
 
         Raises:
           SpecError: They do not fit an id.

@@ -38,7 +38,7 @@ class Recipe:
     """All that the native core needs to make an environment.
 
     Attributes:
-      native_id: Of the entry in native/envs.cmake.
+      native_id: The id of the entry in native/envs.cmake.
       options: As given.
       internal: Options that rollouts fills in.
       max_episode_steps: 0: no limit.
@@ -188,7 +188,7 @@ def resolve(
 
 
 def forget_entries() -> None:
-    """Has the native registry be read anew, which has another entry."""
+    """Forgets what was read of the native registry, which has another entry now."""
     _entries.cache_clear()
 
 

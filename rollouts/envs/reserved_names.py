@@ -13,11 +13,11 @@ from rollouts.rendering.options import NAMES as FRAMES
 from rollouts.rendering.options import PREFIX
 
 _TOLD_BY_ALL = frozenset(("env_id", "episode_return", "episode_length", "env_error"))
-# of batches with several agents, and what else a step tells
+# further names in batches with several agents, and in steps
 _TOLD = frozenset((*STEP_ARRAYS, "active", "ended", "episode", "env_error"))
 # in place of a time limit, of what is reset, of a model and of what pixels are
 _READ_ELSEWHERE = ("from_pixels", "main_body", "model", "obs_dtype", "reset_mask")
-# of these the library makes two others
+# the library makes two names of an option that ends so
 _RANGE = "_range"
 
 

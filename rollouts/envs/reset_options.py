@@ -22,7 +22,7 @@ from rollouts.families.model_fields import Column, Scaled, model_columns
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions:
-    """What environments shall be from their next episode on.
+    """Changes of environments from their next episode on.
 
     Attributes:
       mask: (N,) bool, which environments begin one; None: all.

@@ -26,7 +26,7 @@ class RunningStatistics:
 
     Attributes:
       mean, var: (*shape,) float64; var is the mean squared difference from the mean.
-      count: How many rows; a pool's begin at 1e-4 with mean 0 and var 1, as Gymnasium's.
+      count: The number of rows; a pool's begin at 1e-4 with mean 0 and var 1, as Gymnasium's.
     """
 
     mean: Float64s
@@ -34,7 +34,7 @@ class RunningStatistics:
     count: float
 
     def merged(self, more: RunningStatistics) -> RunningStatistics:
-        """Those of both together; `more` may have counted nothing.
+        """Merges two statistics; `more` may have counted nothing.
 
         Raises:
           SpecError: Their shapes differ.
@@ -127,7 +127,7 @@ class NormalizerStatistics:
     """The running statistics of a native pool, by kind: "observation" and "reward".
 
     Attributes:
-      kinds: Those that the pool keeps: both, one or none.
+      kinds: The statistics that the pool keeps: both, one or none.
     """
 
     def __init__(self, pool: _native.CpuPool, wrappers: Wrappers, shape: tuple[int, ...]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said where an option does not exist: those there are, and the likely one."""
+"""The error for an option that does not exist: it names the likely one and all there are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unknown_option(id: str, header: str, name: str, known: Iterable[str]) -> Spe
       id: The id.
       header: `EnvSpec.header`.
       name: The option.
-      known: Those there are.
+      known: The options that exist.
     """
     options = sorted(known)
     text = f"{id} has no option {name!r}; it takes: {', '.join(options) or 'none'}."
@@ -50,7 +50,7 @@ def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
 
 
 def start_hint(unknown: Iterable[str], id: str) -> str:
-    """What to do where reset options are Gymnasium's for starts, with a space before; else ""."""
+    """Returns advice, after a space, for reset options that are Gymnasium's for starts; else ""."""
     if not _STARTS.intersection(unknown):
         return ""
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make_vec` puts around environments: Gymnasium's wrappers, computed in the native pool.
+"""The wrappers of `make_vec`: Gymnasium's, computed in the native pool.
 
 Source: gymnasium 1.2, `gymnasium.wrappers` and `gymnasium.wrappers.vector`.
 """
@@ -24,9 +24,9 @@ from rollouts.specs import EnvSpec
 Array = npt.NDArray[Any]
 
 NAMES = WRAPPERS
-NORMALIZERS = ("normalize_observation", "normalize_reward")  # which keep running statistics
+NORMALIZERS = ("normalize_observation", "normalize_reward")  # these keep running statistics
 _MAX_STACK = 1024  # frames
-_MAX_DIMS = 4  # of an observation of the native core
+_MAX_DIMS = 4  # dimensions of an observation in the native core
 _MAX_BOUNDS = 64  # elements whose bounds the native core keeps apart
 
 
@@ -113,7 +113,7 @@ class Wrappers:
         """These wrappers as the native pool takes them.
 
         Args:
-          specs: Of each environment, without wrappers: N of them.
+          specs: The N environments' specs, without wrappers.
         """
         given: dict[str, Any] = {}
         if self.clip_action:

@@ -40,7 +40,7 @@ class Uniform:
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """As Uniform, with bounds that are multiples of the file's values.
+    """A distribution like Uniform, with bounds that are multiples of the file's values.
 
     Attributes:
       low: Factor, as in Uniform.

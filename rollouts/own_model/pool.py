@@ -79,34 +79,34 @@ class FunctionPool(_native.CpuPool):
     def send(
         self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None, out: dict[str, Array] | None
     ) -> None:
-        """As CpuPool's."""
+        """See `CpuPool`."""
         self._check_whole()
         super().send(actions, env_id, out)
 
     def step(
         self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None, out: dict[str, Array] | None
     ) -> tuple[Array, ...]:
-        """As CpuPool's."""
+        """See `CpuPool`."""
         self._check_whole()
         return self._scored(super().step(actions, env_id, out))
 
     def recv(self, timeout_s: float | None) -> tuple[Array, ...]:
-        """As CpuPool's."""
+        """See `CpuPool`."""
         self._check_whole()
         return self._scored(super().recv(timeout_s))
 
     def recv_rows(self, min: int, max: int, timeout_s: float | None) -> tuple[Array, ...]:
-        """As CpuPool's."""
+        """See `CpuPool`."""
         self._check_whole()
         return self._scored(super().recv_rows(min, max, timeout_s))
 
     def recv_all(self, timeout_s: float | None) -> tuple[Array, ...]:
-        """As CpuPool's."""
+        """See `CpuPool`."""
         self._check_whole()
         return self._scored(super().recv_all(timeout_s))
 
     def send_reset(self, mask: npt.NDArray[np.bool_] | None) -> None:
-        """As CpuPool's; without a mask it mends what a function has broken."""
+        """See `CpuPool`; without a mask it mends what a function has broken."""
         if mask is not None:
             self._check_whole()
         super().send_reset(mask)
@@ -115,7 +115,7 @@ class FunctionPool(_native.CpuPool):
     def change(
         self, mask: npt.NDArray[np.bool_] | None, options: Mapping[str, Any], model: Sequence[Any]
     ) -> None:
-        """As CpuPool's; models must have the parts that they have."""
+        """See `CpuPool`; new models must have the parts of the present ones."""
         fixed = sorted({"observation", "info", "obs_dtype"} & set(options))
         if fixed:
             raise SpecError(f"reset options {fixed} would change the arrays: make a new pool")
@@ -126,12 +126,12 @@ class FunctionPool(_native.CpuPool):
         super().change(mask, options, model)
 
     def save_states(self, env_id: npt.ArrayLike) -> list[bytes]:
-        """As CpuPool's."""
+        """See `CpuPool`."""
         self._check_whole()
         return super().save_states(env_id)
 
     def load_states(self, env_id: npt.ArrayLike, states: Sequence[bytes]) -> None:
-        """As CpuPool's; the next step's previous numbers are those of the states."""
+        """See `CpuPool`; the next step's previous numbers are those of the states."""
         self._check_whole()
         super().load_states(env_id, states)
         self._remember(self.show_idle(env_id, False))

@@ -158,7 +158,7 @@ def check_module_outputs(outputs: Any, names: Sequence[str] | None, num_rows: in
     if not is_tuple or len(outputs) < 2 or (names is not None and len(outputs) != len(names) + 1):
         raise SpecError(
             f"the module returned {_described(outputs)} for {num_rows} observations, expected "
-            f"{expected}: a policy needs the value beside the action, see rollouts.TorchPolicy"
+            f"{expected}: a policy needs the value besides the action, see rollouts.TorchPolicy"
         )
     value = tuple(outputs[-1].shape)
     if value not in ((num_rows,), (num_rows, 1)):

@@ -35,7 +35,7 @@ class Policy(Protocol):
     """Chooses actions for whole batches of observations; one thread at a time.
 
     Observations may be read-only and change owner after the call: do not write to them or keep
-    them. `policy_version` is the version of the weights in use; it is stored beside every step.
+    them. `policy_version` is the version of the weights in use; it is stored with every step.
     """
 
     policy_version: int

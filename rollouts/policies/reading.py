@@ -29,7 +29,7 @@ class Reading:
         """Reads a module.
 
         Args:
-          given: What somebody wants computed.
+          given: The module whose outputs are wanted.
           module: The same, or what has its outputs as native code takes them.
           space: Space of its observations.
 

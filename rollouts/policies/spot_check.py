@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`SpotCheck`: once in a while, a module's own answer beside that of native code."""
+"""`SpotCheck`: once in a while, compares a module's own answer with that of native code."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class SpotCheck:
         """Is due at once.
 
         Args:
-          given: What somebody wants computed.
-          module: What was read of it.
+          given: The module whose outputs are wanted.
+          module: The part of it that was read.
           space: Space of its observations.
         """
         self._given, self._module, self._space = given, module, space

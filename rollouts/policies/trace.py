@@ -55,7 +55,7 @@ def trace(
         has it. It is run in the mode, training or not, and on the device that it is in.
       observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for as many
         float32 features.
-      reads: Notes what forward reads beside the weights.
+      reads: Notes what forward reads besides the weights.
     Returns:
       A program with one output for each tensor, and then for each new state; what has no dimension
       of rows is the same in every row. Parameters are known by their names in module.state_dict().

@@ -61,7 +61,7 @@ def font(size: int) -> Any:
     """The font that comes with pygame, `size` pixels high."""
     freetype = load_pygame().freetype
     if not freetype.get_init():
-        # others of this process quit pygame, as Gymnasium's environments do when they are closed
+        # other code here may have quit pygame, as Gymnasium's environments do when they close
         freetype.init()
         _font.cache_clear()
     return _font(size)

@@ -58,7 +58,7 @@ class ReplayBuffer(SampledReplay):
     last observation is the true final one. Each environment is known by its env_id, and its steps
     have to come in order; a step whose observation is not the one that the step before led to cuts
     the open episode, as `end_episodes` does. The step before is whole with the observation that it
-    led to; items of several steps that become shorter or are left out are told of once, as a
+    led to; items of several steps that become shorter or are left out are reported once, as a
     `ReplayWarning`. Where warnings are errors, the call that raises it has done all of its work:
     its steps are in the buffer and must not be added again.
 
@@ -192,7 +192,7 @@ class ReplayBuffer(SampledReplay):
         *,
         timeout_s: float | None = None,
     ) -> int:
-        """Adds one step of B environments: what they were told to do, and what came of it.
+        """Adds one step of B environments: their actions and the results.
 
         In next-step mode, steps that only reset an environment are left out. An environment that
         failed (`info["_env_error"]`) has its episode cut before that step.

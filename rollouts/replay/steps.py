@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acted: what `ReplayBuffer.add_step` takes beside a step; and how that step is read."""
+"""Acted: what `ReplayBuffer.add_step` takes besides a step; and how that step is read."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def named_if_no_room(what: str, advice: str) -> Iterator[None]:
 
     Args:
       what: Is being started, such as "8 processes".
-      advice: What else there is to do.
+      advice: Further advice for the error.
     Raises:
       SpecError: It could not; as native pools say of their threads.
     """
@@ -58,7 +58,7 @@ def started_executor(
     """Makes an executor whose threads are all there, as its own start with what they are given.
 
     Args:
-      num_threads: How many.
+      num_threads: The number of threads.
       name: What their names begin with.
       begin: Each calls it first.
     Raises:

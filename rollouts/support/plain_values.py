@@ -16,7 +16,7 @@ _NUMBERS = "biuf"  # dtype kinds: bool, int, unsigned int, float
 
 
 def plain_option(name: str, value: Any) -> Any:
-    """The same of numbers, text, None, lists and dicts by text; arrays become lists.
+    """Copies a value into numbers, text, None, lists and dicts by text; arrays become lists.
 
     Args:
       name: Name of the value, for messages.
@@ -29,7 +29,7 @@ def plain_option(name: str, value: Any) -> Any:
 
 
 def plain_state(name: str, value: Any) -> Any:
-    """The same of numbers, text, bytes, None, tensors, lists, tuples, sets and dicts.
+    """Copies a value into numbers, text, bytes, None, tensors, lists, tuples, sets and dicts.
 
     NumPy's arrays become tensors. Arguments and errors as of `plain_option`.
     """

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRules:
-    """How the fleet behaves; RolloutCoordinator documents each."""
+    """Rules of the fleet; RolloutCoordinator documents each."""
 
     faults: FaultPolicy = FaultPolicy()
     queue: QueueLimits = QueueLimits()
@@ -58,7 +58,7 @@ class Fleet:
         """Makes a fleet without workers: call `scale_to`.
 
         Args:
-          config: Of every worker, but for worker_id and incarnation.
+          config: The config of every worker, but for worker_id and incarnation.
           launch: Starts one incarnation.
           weights: Where the newest weights are; nothing is collected before the first.
           queue: Where completed fragments go. The fleet sets its capacity.
@@ -149,7 +149,7 @@ class Fleet:
         self.look()
 
     def drain(self) -> None:
-        """Asks for nothing any more; once nothing is in flight the queue is told so."""
+        """Asks for nothing any more; once nothing is in flight, the queue raises ClosedError."""
         self._is_draining = True
         for slot in self._slots:
             self._merge.forget(slot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How old fragments may be: the rule, the pace of the learner that it needs, and what was seen.
+"""The age of fragments: the rule for it, the learner's pace that the rule needs, and statistics.
 
 The lag of a step is the newest published version minus the version that chose its action; the lag
 of a fragment is that of its oldest step.
@@ -29,7 +29,7 @@ _LAST_BUCKET = 256
 
 @dataclass(frozen=True, slots=True)
 class LagRule:
-    """What happens to fragments with a lag above `max_lag` (None: there is no limit).
+    """The rule for fragments with a lag above `max_lag` (None: there is no limit).
 
     pass    They are delivered, and counted.
     drop    LearnerQueue.drop_stale discards them, and they are counted as "stale".
@@ -47,7 +47,7 @@ class LagRule:
     def of(
         cls, sync_mode: str, max_policy_lag: int | None = None, lag_policy: str | None = None
     ) -> LagRule:
-        """Checks and combines what RolloutCoordinator is told, the last two in `queue`.
+        """Checks and combines arguments of RolloutCoordinator, the last two those in `queue`.
 
         Raises:
           SpecError: an argument is unknown, or the three contradict each other.

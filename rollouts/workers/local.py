@@ -70,7 +70,7 @@ class LocalRunner:
         return self.queue.get(num_fragments, timeout_s=0)
 
     def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
-        """Does what `get` does; the arrays are in this process anyway."""
+        """Returns what `get` returns; the arrays are in this process anyway."""
         self._fill(num_fragments, timeout_s)
         return self.queue.get_handles(num_fragments, timeout_s=0)
 

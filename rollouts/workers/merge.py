@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which worker is asked next, with which weights, and whose fragment may be queued."""
+"""Chooses the worker that is asked next, its weights, and the fragment that is queued next."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RolloutCoordinator takes beside its plain keywords: one frozen dataclass per subject.
+"""Options of RolloutCoordinator besides its plain keywords: one frozen dataclass per subject.
 
 Each checks its own values, and its errors name the field as it is written: `placement.num_gpus`.
 `CollectOptions` is in `worker_config`, `WeightTransport` in `weight_transport`, `BatchRule` in
@@ -87,7 +87,7 @@ class Placement:
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPolicy:
-    """What happens to workers that raise, die, hang or do not start.
+    """The rule for workers that raise, die, hang or do not start.
 
     Attributes:
       max_restarts: A worker is benched, not started again, when it has failed more often than
@@ -115,7 +115,7 @@ class FaultPolicy:
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How many fragments may be on their way, how old they may be, and in which order they come.
+    """Limits on the number and the age of fragments on their way, and the order in which they come.
 
     Attributes:
       max_queued_fragments: Most fragments in flight and queued together, so also the most that one

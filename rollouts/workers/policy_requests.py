@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a PolicyServer, what it answers, and when waiting requests become a batch."""
+"""Requests to a PolicyServer, its replies, and the rule by which requests become a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRule:
-    """When waiting requests become a batch. A request is never split.
+    """The rule by which waiting requests become a batch. A request is never split.
 
     Attributes:
       min_rows   a batch starts once so many rows wait, or
@@ -50,7 +50,7 @@ class BatchRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsOf:
-    """Whose observations a recurrent policy is asked about, and by which worker's incarnation.
+    """The environments of a request to a recurrent policy, and the worker's incarnation that asks.
 
     Attributes:
       rows         (B,) intp   global env_ids, none twice
@@ -70,13 +70,13 @@ class RowsOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What a policy asks.
+    """One request of a worker's policy.
 
     Attributes:
       kind  "act" or "value" for obs (B, *obs_shape), "weights" with no rows; of a recurrent policy
             also "states", where obs is (B, 0)
       obs   the observations
-      of    whose they are, if the policy is recurrent
+      of    the environments that they come from, if the policy is recurrent
     """
 
     kind: str
@@ -86,14 +86,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """What was found.
+    """The answer to a request.
 
     Attributes:
       arrays          "act": {"action", "log_prob", "value", and the extras as "extras.<name>"};
                       "value": {"value"}; all (B, ...), for the rows of the request;
                       "states": {"0": ..., "1": ...} (B, ...)
                       "weights": a copy of the weights
-      policy_version  version of the weights that found it
+      policy_version  version of the weights that computed it
       needs_offer     nothing was found: the server does not know the version that was asked for
       failure         nothing was found: the policy raised, or the request was refused
       server_incarnation   the one that has the states

@@ -29,11 +29,11 @@ Batch = Sequence[tuple[Request, Future[Reply]]]
 
 
 class PolicyServer:
-    """Runs a policy on a thread of its own for whoever submits requests.
+    """Runs a policy on a thread of its own, for callers that submit requests.
 
     While a batch runs, further requests gather for the next. Weights that were offered are taken
     over between batches, so each batch has one version. A request whose policy raises gets the
-    failure; the server goes on. Should its thread end, whoever asks is told why.
+    failure; the server goes on. If its thread ends, every later request gets the reason.
 
     `_changed` guards everything but the policy, which only the server's thread touches.
     """
@@ -42,8 +42,8 @@ class PolicyServer:
         """Starts the thread.
 
         Args:
-          policy: Of all environments; one with `act_rows` is a RecurrentPolicy.
-          rule: When requests become a batch.
+          policy: The policy of all environments; one with `act_rows` is a RecurrentPolicy.
+          rule: The rule by which requests become a batch.
           incarnation: Differs from that of any other server that the same workers may ask.
         """
         self._policy, self._loader = policy, Loader({ONLY: policy})
@@ -193,7 +193,7 @@ class PolicyServer:
             if same:
                 num_forwards += 1
                 replies += self._answer(kind, same)
-        # counted first: whoever has an answer also sees it counted
+        # counted first, so that a caller with an answer also sees it counted
         with self._changed:
             self._counts["batches"] += 1
             self._counts["forward_passes"] += num_forwards

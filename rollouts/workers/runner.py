@@ -11,7 +11,7 @@ from rollouts.workers.weights import TakeSnapshots
 
 
 class Runner(Protocol):
-    """Where fragments come from: the RayRunner's workers or the LocalRunner."""
+    """The source of fragments: the RayRunner's workers or the LocalRunner."""
 
     queue: LearnerQueue
 

@@ -35,7 +35,7 @@ class WorkerHandle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call did not become a fragment; `reason` is what it is counted under."""
+    """The failure of a call; `reason` is the name under which it is counted."""
 
     reason: str
     error: str
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def outcome(self) -> FragmentHandle | Failure:
-        """What became of a call that ended or was given up."""
+        """The result of a call that ended or was given up."""
         if self.verdict is not None:
             return self.verdict
         result = outcome(self.future)
@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """What is known of one worker, over all its incarnations.
+    """The driver's record of one worker, over all its incarnations.
 
     States:
       starting   launched, not yet there
@@ -113,7 +113,7 @@ class Slot:
     def hung_call(self, now: float, timeout_s: float) -> Call | None:
         """Returns the call that the worker has been at for longer than timeout_s, if any."""
         for call in self.calls:
-            # of a dead worker only a verdict may be known, of a living one the first open call
+            # a dead worker has no call to wait for, a living one works on its first open call
             if call.verdict is not None:
                 return None
             if not call.future.done():

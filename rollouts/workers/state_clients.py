@@ -65,7 +65,7 @@ class StateClients:
         """Returns `begins`, and True where the row's state is another incarnation's.
 
         Args:
-          of: Whose rows.
+          of: The rows, and the incarnation that asks.
           moves_on: Whether the request leaves states of this incarnation behind.
         """
         missing = int(of.rows.max(initial=-1)) + 1 - len(self._owners)

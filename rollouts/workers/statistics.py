@@ -15,11 +15,11 @@ from rollouts.learner.fragment import FragmentInfo
 
 Statistics = Mapping[str, RunningStatistics]
 KINDS = ("observation", "reward")
-_FIRST_COUNT = 1e-4  # of mean 0 and var 1, as a pool's own begin
+_FIRST_COUNT = 1e-4  # the count of mean 0 and var 1 with which a pool's own statistics begin
 
 
 class SharedStatistics:
-    """What all workers have counted, as far as the learner took it. Thread-safe."""
+    """Statistics of all workers' fragments that the learner took. Thread-safe."""
 
     def __init__(self) -> None:
         """Begins with nothing counted."""
@@ -28,7 +28,7 @@ class SharedStatistics:
 
     @property
     def common(self) -> dict[str, RunningStatistics]:
-        """By kind; empty where nothing was counted yet."""
+        """The statistics by kind; empty where nothing was counted yet."""
         with self._lock:
             return dict(self._common)
 
@@ -62,13 +62,13 @@ class SharedStatistics:
 
 
 def go_on_from(env: Any, statistics: Statistics) -> None:
-    """Has a worker's environment scale by the common statistics."""
+    """Makes a worker's environment scale by the common statistics."""
     for kind, common in statistics.items():
         setattr(env, f"{kind}_statistics", common)
 
 
 def take_new(env: Any) -> Statistics:
-    """What a worker's environment counted since the last call; empty where it keeps nothing."""
+    """Takes what a worker's environment counted since the last call; {} if it counts nothing."""
     # environments of users have no engine
     statistics = getattr(getattr(env, "engine", None), "statistics", None)
     return {} if statistics is None else statistics.take_new()

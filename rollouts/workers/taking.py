@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner takes from a coordinator: how long it waited for it, and how old that is."""
+"""Measures what a learner takes from a coordinator: the wait for it, and its age."""
 
 from __future__ import annotations
 

@@ -27,7 +27,11 @@ _log = logging.getLogger(__name__)
 # What torch says where a network gets inputs that it is not for.
 _ABOUT_SHAPES = re.compile(r"shape|size|dimension|channel|dtype|scalar type", re.IGNORECASE)
 
-_GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and either under WSL
+_GPU_FILES = (
+    "/dev/nvidiactl",
+    "/dev/kfd",
+    "/dev/dxg",
+)  # device files of NVIDIA, AMD, and either under WSL
 
 
 def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shapes]:
@@ -41,7 +45,7 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shape
 
     Args:
       make_policy: See `RolloutCoordinator`.
-      config: Of worker 0, whose environments are those of `make_vec`.
+      config: The config of worker 0, whose environments are those of `make_vec`.
     Returns:
       By the names of policies, see `WeightStore.shapes`, the shapes of the weights that they take;
       of those that were tried and say so by a method `weight_shapes`.
@@ -114,7 +118,7 @@ def _act_and_value(policy: Any, spec: PolicySpec, num_envs: int, num_rows: int) 
 def _weight_shapes(policy: Any) -> Shapes | None:
     """Returns which weights the policy takes; None where it does not say."""
     for each in type(policy).__mro__:
-        # of a class that only inherits it, load_weights may take others
+        # a subclass that only inherits the method may have a load_weights that takes other arrays
         if "weight_shapes" in vars(each):
             shapes: Shapes = policy.weight_shapes()
             return shapes

@@ -20,12 +20,12 @@ class WaitClock:
 
     @property
     def seconds(self) -> float:
-        """Seconds waited, by whoever still waits too."""
+        """Seconds waited so far, those of waits that go on included."""
         return self._total_s + self._num_waiting * (self._clock() - self._since)
 
     @property
     def num_waiting(self) -> int:
-        """How many wait now. What was set is counted from then on."""
+        """The number of waiters now; a new number counts from when it is set."""
         return self._num_waiting
 
     @num_waiting.setter
@@ -35,10 +35,10 @@ class WaitClock:
 
 
 class AwakeClock:
-    """The seconds that this process was running, for who looks again and again. Thread-safe.
+    """The seconds that this process was running, for callers that read it often. Thread-safe.
 
-    Where it was stopped, or the machine slept, most of the gap is left out: nobody is late because
-    of it. Never goes back.
+    Where it was stopped, or the machine slept, most of the gap is left out, so that no deadline
+    passes because of it. Never goes back.
     """
 
     def __init__(self, max_gap_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -64,7 +64,7 @@ _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTransport:
-    """How published weights are stored, and so what of them travels to the workers.
+    """The form in which published weights are stored, and so what of them goes to the workers.
 
     Attributes:
       dtype: "float16" or "bfloat16": float32 and float64 arrays are stored in 16 bits and come
@@ -119,9 +119,9 @@ Stored = Array | Narrowed
 def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[str, Stored]:
     """Makes C-contiguous NumPy arrays of weights.
 
-    CPU tensors and contiguous arrays become views of the same memory, so whoever stores the result
-    must copy it before the caller goes on. Tensors of a GPU are copied to pinned memory, all before
-    the one wait for the GPU.
+    CPU tensors and contiguous arrays become views of the same memory, so a function that
+    stores the result must copy it before the caller goes on. Tensors of a GPU are copied to pinned
+    memory, all before the one wait for the GPU.
 
     Args:
       weights: name -> NumPy array or torch tensor, any shapes, numeric dtypes.

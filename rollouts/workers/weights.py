@@ -98,7 +98,7 @@ class WeightStore:
         self._publishing = threading.Lock()
         self._lock = threading.Lock()
         self._latest: WeightOffer | None = None
-        # of each policy that was published
+        # the parts of each policy that was published
         self._parts: dict[str, DeltaParts] = {}
         self._stored: dict[str, StoredWeights] = {}
         self._published_bytes = 0
@@ -134,9 +134,9 @@ class WeightStore:
           weights: name -> numpy array or torch tensor, such as `module.state_dict()`; any shapes,
             any numeric dtypes. The memory of contiguous CPU tensors is copied once, into the store;
             tensors of a GPU are copied to pinned memory first. bfloat16 tensors come back as
-            float32 arrays of the same values. Of several agents policy -> such weights; policies
+            float32 arrays of the same values. With several agents: policy -> such weights; policies
             that are not there keep theirs.
-          statistics: What workers that normalise go on from.
+          statistics: The statistics with which workers that normalise go on.
         Raises:
           SpecError: there is no such policy, a value is not numeric, a finite number does not fit
             the store's dtype, or names or shapes are not those of the policy.
@@ -239,11 +239,11 @@ MAX_PARTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPlan:
-    """What is stored of the version before, in numbers: small, and fit to travel.
+    """The parts of the version before that are stored, in numbers: small enough to send.
 
     Attributes:
       homes       name -> number of the part that has its array; empty where nothing is stored.
-      part_bytes  Of each part.
+      part_bytes  Bytes of each part.
       base        The source's number of that version's snapshot.
     """
 
@@ -274,7 +274,7 @@ class DeltaPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeltaParts:
-    """What is stored of a policy's newest weights, each array in the part in which it last changed.
+    """The stored arrays of a policy's newest weights, each in the part in which it last changed.
 
     A part is dropped when a later one replaced all its arrays. `source` and `number`: see
     `Snapshot`, of the newest.

@@ -40,7 +40,7 @@ Collect = Callable[[], "RolloutBatch | MultiAgentRollout"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """Where a worker lives, and the names of its policies, see `WeightStore`."""
+    """The node and process of a worker, and the names of its policies, see `WeightStore`."""
 
     pid: int
     host: str
@@ -60,7 +60,7 @@ class RolloutWorker:
         """Builds the pool, the policy and the collector.
 
         Args:
-          config: Which worker this is, and what it collects from and how.
+          config: The worker's number, its environments, and how it collects.
           make_policy: Makes the policy from a PolicySpec.
           owns_process: Whether torch's number of threads may be set for good: to
             collect.num_torch_threads or, by `threads_for`, to config.num_threads at most.

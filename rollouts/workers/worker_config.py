@@ -62,7 +62,7 @@ class CollectOptions:
       device: "cuda" makes each worker step its environments on a GPU, next to the policy, as
         `make_vec` does; fragments are then of tensors. "cpu-emulation" runs the same
         kernels as loops, for tests. None for a pool of C++ threads.
-      tensor_transport: With a `device`, how fragments go to a learner's actor, see
+      tensor_transport: The way of fragments to a learner's actor, with a `device`; see
         `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
         completed outlives it. The others go from worker to learner and are lost with the worker:
         "cuda_ipc" within one GPU, "nixl" between GPUs and machines. "auto" for NIXL where

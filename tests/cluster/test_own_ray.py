@@ -132,10 +132,10 @@ asked, shut_down = threading.Event(), threading.Event()
 is_initialized, seen = ray.is_initialized, []
 
 def ask():
-    ray.is_initialized = wait_where_the_supervisor_has_looked
+    ray.is_initialized = wait_where_the_fleet_thread_has_looked
     seen.append(launch(worker_config()))
 
-def wait_where_the_supervisor_has_looked():
+def wait_where_the_fleet_thread_has_looked():
     ray.is_initialized = is_initialized
     asked.set()
     # the user's shutdown, which began after this look, has to wait for the call

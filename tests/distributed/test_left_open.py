@@ -17,16 +17,16 @@ from processes import environ_with_path
 from rollouts.errors import ClosedError
 from rollouts.workers import WeightStore, WorkerConfig
 from rollouts.workers.fleet import FleetRules
-from rollouts.workers.supervisor import Supervisor
+from rollouts.workers.fleet_thread import FleetThread
 
 TIMEOUT_S = 300.0
 
-SUPERVISOR = """
+FLEET_THREAD = """
 import atexit, threading
 from acted_worker import ActedWorker, worker_config
 from rollouts.workers import WeightStore
 from rollouts.workers.fleet import FleetRules
-from rollouts.workers.supervisor import Supervisor
+from rollouts.workers.fleet_thread import FleetThread
 
 workers = []
 
@@ -41,7 +41,7 @@ def look():
 atexit.register(look)
 
 def main():
-    Supervisor(worker_config(), 2, launch, weights=WeightStore(), rules=FleetRules())
+    FleetThread(worker_config(), 2, launch, weights=WeightStore(), rules=FleetRules())
 
 main()
 """
@@ -132,7 +132,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("end", ENDS)
 def test_workers_and_merge_thread_end_with_the_program_whose_status_stays(end: str) -> None:
     line, status = ENDS[end]
-    result = run(SUPERVISOR + line)
+    result = run(FLEET_THREAD + line)
     assert (result.returncode, result.stdout) == (status, "[True, True] []\n"), result.stderr
 
 
@@ -165,20 +165,20 @@ def test_close_returns_while_the_merge_thread_is_in_a_call_that_does_not() -> No
         return workers[-1]
 
     store = WeightStore()
-    supervisor = Supervisor(worker_config(), 1, launch, weights=store, rules=FleetRules())
+    fleet = FleetThread(worker_config(), 1, launch, weights=store, rules=FleetRules())
     workers[0].appear()
     store.publish(weights())
-    supervisor.published()
+    fleet.published()
     workers[0].die()
     assert is_stuck.wait(TIMEOUT_S)
     with ThreadPoolExecutor(1) as executor:
-        closing: Any = executor.submit(supervisor.close)
+        closing: Any = executor.submit(fleet.close)
         try:
             closing.result(TIMEOUT_S)
         finally:
             goes_on.set()
     # what was launched meanwhile is not left running
-    supervisor._thread.join(TIMEOUT_S)
+    fleet._thread.join(TIMEOUT_S)
     assert [worker.is_killed for worker in workers] == [True, True]
 
 
@@ -189,13 +189,13 @@ def test_what_is_abandoned_ends_its_workers_and_wakes_those_who_wait() -> None:
         workers.append(ActedWorker(config))
         return workers[-1]
 
-    supervisor = Supervisor(worker_config(), 2, launch, weights=WeightStore(), rules=FleetRules())
+    fleet = FleetThread(worker_config(), 2, launch, weights=WeightStore(), rules=FleetRules())
     with ThreadPoolExecutor(1) as executor:
-        waiting = executor.submit(supervisor.get, 1, TIMEOUT_S)
-        supervisor.abandon()
+        waiting = executor.submit(fleet.get, 1, TIMEOUT_S)
+        fleet.abandon()
         with pytest.raises(ClosedError):
             waiting.result(TIMEOUT_S)
-    supervisor._thread.join(TIMEOUT_S)
+    fleet._thread.join(TIMEOUT_S)
     assert [worker.is_killed for worker in workers] == [True, True]
     # as the interpreter's exit does, or an owner that comes late
-    supervisor.close()
+    fleet.close()

@@ -12,6 +12,7 @@ from rollouts.families.family import Family
 from rollouts.features import CELLS, REFUSED, why_not
 
 sys.path.insert(0, str(DOCS / "hooks"))
+from adapter_pages import adapter_modules, adapters_reference, migration_pages
 from family_facts import FACTS
 from family_pages import _of_header, _page, facts_of
 from feature_page import feature_page, keywords, title
@@ -43,6 +44,16 @@ def test_the_page_of_features_says_of_each_keyword_where_it_works() -> None:
                     assert f"\n{number}. {sentence}\n" in f"{part}\n"
                 assert (number == "+") <= (not sentence)
     assert "| `prefetch` | + | + | + | + | + | 1 | 1 |" in page
+
+
+def test_every_adapter_and_page_of_a_library_is_listed_by_its_file_alone() -> None:
+    root = DOCS.parent / "integrations"
+    assert {"dm_env", "envpool", "sb3", "tianshou"} < {*adapter_modules()}
+    assert all((root / f"{one}.py").is_file() != (root / one).is_dir() for one in adapter_modules())
+    assert adapters_reference().count("::: integrations.") == len(adapter_modules())
+    listed = {page for one in migration_pages() for page in one.values()}
+    assert listed == {f"migration/{page.name}" for page in (DOCS / "migration").glob("[!i]*.md")}
+    assert {"RLlib": "migration/rllib.md"} in migration_pages()
 
 
 def test_facts_name_oracle_tests_that_exist() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 from page_blocks import DOCS, pages
 
 from rollouts.families.table import FAMILIES
+
+sys.path.insert(0, str(DOCS / "hooks"))
+from adapter_pages import migration_pages
 
 ROOT = DOCS.parent
 DESIGN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("native/**/DESIGN.md"))
@@ -56,6 +60,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r": (\S+\.md)$", nav, flags=re.MULTILINE)
+    listed += [page for one in migration_pages() for page in one.values()]
     written = {page.relative_to(DOCS).as_posix() for page in pages()}
     assert sorted(listed) == sorted(written)
 

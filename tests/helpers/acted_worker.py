@@ -32,7 +32,7 @@ def worker_config() -> WorkerConfig:
 class ActedWorker:
     """A worker whose calls end when the test says so.
 
-    A supervisor asks on its own thread, so that a call may come while the test ends the others.
+    A FleetThread asks on its own thread, so that a call may come while the test ends the others.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -42,7 +42,7 @@ class ActedWorker:
         self.is_killed = self.is_dead = False
         self._worker = RolloutWorker(config, make_policy)
         self._num_answered = 0
-        # guards calls and is_dead; no future ends while it is held, as that calls the supervisor
+        # guards calls and is_dead; no future ends while it is held, as that calls the FleetThread
         self._lock = threading.Lock()
 
     def start(self) -> Future[Any]:

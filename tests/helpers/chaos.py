@@ -46,7 +46,7 @@ NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
 # 8 * 3 * 8192 * 4 bytes = 786 kB a fragment: beyond what Ray sends inline, so nodes can lose it
 PAD = 8192
 MEMORY_GROWTH_BYTES = 64 << 20
-# a few fragments; some seconds of collecting make many times as many
+# room for a few fragments; some seconds of collecting would fill it many times
 STORE_BYTES = 8 << 20
 HANG_LIMIT_S = 300.0
 

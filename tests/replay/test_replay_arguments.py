@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a replay is given that it cannot use is refused with an error of ours, and changes
-nothing."""
+"""Arguments that a replay cannot use raise an error of ours and change nothing."""
 
 from __future__ import annotations
 

@@ -73,6 +73,27 @@ def test_a_readme_names_every_folder(readme: Path) -> None:
     assert sorted(there - named) == []
 
 
+def test_the_readme_names_functions_that_its_files_define() -> None:
+    table = (PYTHON / "README.md").read_text().split("## Where it is decided")[1].split("\n## ")[0]
+    rows = re.findall(r"^\|[^|]*\|([^|]*`[^|]*)\|([^|]*`[^|]*)\|", table, flags=re.MULTILINE)
+    assert len(rows) > 10
+    missing = [
+        (str(path.relative_to(ROOT)), name)
+        for files, names in rows
+        for there in found(files, [ROOT]).values()
+        for path in there or [ROOT / files.strip()]
+        for name in re.findall(r"`(\w+)`", names)
+        if not path.is_file() or not defines(path, name)
+    ]
+    assert missing == []
+
+
+def defines(path: Path, name: str) -> bool:
+    """True where a file defines a function or a class of that name."""
+    begin = r"^\s*(?:def|class) " if path.suffix == ".py" else r"^[^/=;]*[\w>] "
+    return re.search(rf"{begin}{name}\b[(:]", path.read_text(), flags=re.MULTILINE) is not None
+
+
 def test_the_native_readme_has_the_order_of_includes() -> None:
     text = (NATIVE / "README.md").read_text()
     listed = text.split("(`tests/structure/test_native_layers.py`):")[1].split(". So a pool")[0]

@@ -66,7 +66,7 @@ class EnvSpec:
 
     @property
     def action_space(self) -> Any:
-        """As observation_space."""
+        """The action space, in the form of observation_space."""
         return self._face_space(self.gymnasium_action_space)
 
     def _face_space(self, space: spaces.Space[Any]) -> Any:

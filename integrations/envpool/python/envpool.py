@@ -260,6 +260,6 @@ def select(batch: StepBatch, env_id: Array) -> StepBatch:
 
 
 def _frame_options(frames: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `rollouts.make_vec`, where they are given."""
+    """Returns the arguments of `rollouts.make_vec` that were given."""
     names = ("render_width", "render_height", "render_camera_id")
     return {name: frames[name] for name in names if frames[name] not in (None, -1)}

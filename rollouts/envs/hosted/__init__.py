@@ -77,7 +77,7 @@ def from_env_fns(
         are errors, the batch comes with the next recv.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
         Less than N: asynchronous, recv returns the first B to finish.
-      seed: Of the first reset: environment i is reset with seed + env_id. None: unseeded. The
+      seed: Seed of the first reset: environment i is reset with seed + env_id. None: unseeded. The
         global generators of NumPy, `random` and torch are seeded apart in each process: by seed,
         or, without one, by what NumPy's would draw next in a fork of this process.
       autoreset_mode: "next_step" (Gymnasium's default), "same_step" (the last observation comes
@@ -85,7 +85,7 @@ def from_env_fns(
       env_id_offset: Global id of the first environment; see `make_vec`.
       on_env_error: What an environment's failure does, an exception or the end of its process.
         Its row is truncated and its next episode begins as after any end, in an environment that
-        is made anew if reset fails; beside that "raise" raises EnvError in recv, before the
+        is made anew if reset fails; besides, "raise" raises EnvError in recv, before the
         batch, "reset" reports it in info["env_error"].
       start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default. After
         "fork" an environment must not use threads or devices that this process has opened; torch,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows of a batch are made of: shared arrays, episode statistics, infos, failures."""
+"""Batches: makes rows from shared arrays, episode statistics, infos and failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     Attributes:
       obs, final_obs: Nested (B, ...) arrays; final_obs is valid where an episode ended, None: not
         kept.
-      records: (row, what it has beside arrays).
+      records: (row, what it has besides arrays).
       failures: env_id and what went wrong, of rows that failed.
     """
 
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
     failures: Sequence[tuple[int, Failure]]
 
     def error(self) -> EnvError:
-        """What to raise for the failures."""
+        """Returns the error to raise for the failures."""
         env_id, failure = self.failures[0]
         others = [str(other) for other, _ in self.failures[1:]]
         also = f" (and env_id {', '.join(others)})" if others else ""
@@ -157,7 +157,7 @@ class BatchReader:
         return self._nested("obs", at, lambda place: objects[chosen[place]])
 
     def final_observations(self) -> Any:
-        """What all environments showed last before an episode ended, nested (N, ...) arrays."""
+        """The last observation of each environment's ended episode, as nested (N, ...) arrays."""
         return self._nested("final_obs", slice(None), lambda place: ())
 
     def _nested(self, group: str, at: Any, objects_of: Any) -> Any:

@@ -78,7 +78,7 @@ def checked_out(
 
     Args:
       out: As given, or None.
-      leaves: Of the observation space.
+      leaves: Leaves of the observation space.
       count: Rows that are sent.
       is_synchronous: Whether a recv returns what was sent.
       keeps_final: Whether there are final observations.

@@ -21,9 +21,9 @@ class InFlight:
     Rows are indices of environments, 0 to N - 1; None stands for all of them, in order.
 
     Attributes:
-      num_calls: How often somebody stepped, reset or received.
+      num_calls: The number of steps, resets and receives so far.
       out: Arrays of the caller's that the next batch fills, by name.
-      last_rows: Those of the last batch in asynchronous mode; None before the first.
+      last_rows: The rows of the last batch in asynchronous mode; None before the first.
       pending: "reset" or "step", where one of AsyncVectorEnv's calls started what is in flight.
     """
 
@@ -106,7 +106,7 @@ class InFlight:
             self._order.append(rows)
 
     def take_order(self) -> Array | None:
-        """All that was sent since the last batch, in the order sent; synchronous mode."""
+        """Returns the rows sent since the last batch, in the order sent; synchronous mode."""
         order, self._order = self._order, []
         if len(order) == 1 and order[0] is None:
             return None

@@ -44,7 +44,7 @@ def merge_infos(num_rows: int, rows: Sequence[int], infos: Sequence[dict[Any, An
 
     Args:
       num_rows: Rows B of the batch.
-      rows: Which row each info belongs to, in rising order.
+      rows: The row of each info, in rising order.
       infos: One dict per entry of `rows`.
 
     Returns:

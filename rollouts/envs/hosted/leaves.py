@@ -24,8 +24,8 @@ class Leaf:
 
     Attributes:
       path: Keys and indices that lead from a whole value to this part of it.
-      shape: Of one environment's value; () for an object.
-      dtype: Of the shared array; None: values are objects, which travel pickled.
+      shape: Shape of one environment's value; () for an object.
+      dtype: Dtype of the shared array; None: values are objects, which travel pickled.
     """
 
     path: tuple[Any, ...]
@@ -34,7 +34,7 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """How messages name it, such as `['camera']['left']`; "" for a space without parts."""
+        """The leaf in messages, such as `['camera']['left']`; "" for a space without parts."""
         return "".join(f"[{key!r}]" for key in self.path)
 
     def of(self, value: Any) -> Any:
@@ -72,7 +72,7 @@ def action_columns(leaves: Sequence[Leaf], actions: Any, rows: int) -> list[Any]
     """Splits a batch of actions into one column per leaf.
 
     Args:
-      leaves: Of the single action space.
+      leaves: Leaves of the single action space.
       actions: Nested as the batched action space.
       rows: How many actions are expected.
 

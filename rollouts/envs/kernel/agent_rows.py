@@ -21,9 +21,9 @@ class GroupSpec:
 
     Attributes:
       num_agents: A.
-      obs_shape: Of one agent's observation.
+      obs_shape: Shape of one agent's observation.
       obs_dtype: Name of its dtype.
-      same_step: Whether there is what an episode ended with beside what the next begins with.
+      same_step: Whether rows have an ended episode's last observation and the next one's first.
     """
 
     num_agents: int
@@ -73,7 +73,7 @@ class AgentRowSet(HeldRows):
 
 
 def _tensors(group: GroupSpec, rows: tuple[int, ...], device: torch.device) -> dict[str, Tensor]:
-    # of the rows of many steps, each is written once, and zeros would be as much to write
+    # rows of many steps are each written once: zeros first would double what is written
     new = torch.zeros if len(rows) == 1 else torch.empty
 
     def make(dtype: torch.dtype, shape: tuple[int, ...] = ()) -> Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users pass to a pool of a GPU, read and checked."""
+"""Reads and checks the arguments that users pass to a pool of a GPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ActionReader:
         device: torch.device,
         name: str = "actions",
     ) -> None:
-        """For (*rows, *action_shape); errors call them `name`."""
+        """Makes a check for actions (*rows, *action_shape), which errors call `name`."""
         self._space, self._device, self._name = space, device, name
         self._is_box = isinstance(space, spaces.Box)
         self._rows = (*rows, *(space.shape or ()))

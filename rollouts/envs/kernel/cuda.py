@@ -130,7 +130,7 @@ class Loaded:
 
 @functools.cache
 def _load(driver: Any, cubin: Path, device: int, entries: tuple[str, ...]) -> Loaded:
-    """Those of the current device, loaded once for all pools."""
+    """Loads a kernel's functions on the current device, once for all pools."""
     return Loaded(driver, cubin.read_bytes(), entries)
 
 
@@ -156,11 +156,11 @@ def compile_cubin(source: KernelSource, arch: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KernelUsage:
-    """What a thread of a kernel takes.
+    """Registers and memory that a thread of a kernel takes.
 
     Attributes:
-      registers: Of 32 bits.
-      stack_bytes: Of local memory, spilled registers among them.
+      registers: Registers of 32 bits.
+      stack_bytes: Bytes of local memory, spilled registers among them.
       spill_bytes: Stores and loads of spilled registers in the kernel's text.
     """
 
@@ -194,7 +194,7 @@ def kernel_usage(source: KernelSource, arch: str) -> dict[str, KernelUsage]:
 
 
 def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
-    """What changes the code, and where headers are."""
+    """Returns the options that change the code, and those that say where headers are."""
     options = [
         "--std=c++20",
         f"--gpu-architecture={arch}",

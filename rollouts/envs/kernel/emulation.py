@@ -27,7 +27,7 @@ _recorded: ContextVar[Calls | None] = ContextVar("recorded", default=None)
 
 @contextmanager
 def recording() -> Iterator[Calls]:
-    """Has kernels inside be kept in place of being run, with copies of their arguments."""
+    """Records kernels inside the block in place of running them, with copies of their arguments."""
     calls: Calls = []
     token = _recorded.set(calls)
     try:

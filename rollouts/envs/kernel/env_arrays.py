@@ -45,9 +45,9 @@ class EnvArrays(Clocks, ABC):
         """Makes the arrays of states."""
 
     def set_options(self, columns: Columns) -> None:
-        """Has all environments take these options; what is not named is at its default.
+        """Sets the options of all environments; an option that is not named gets its default.
 
-        What was one value for all and is so again stays at its address.
+        An option with one value for all environments, before and now, keeps its address.
 
         Raises:
           SpecError: As the C++ pool does.
@@ -59,7 +59,7 @@ class EnvArrays(Clocks, ABC):
         self.options = columns
 
     def _renewed(self, before: Tensor, data: bytes) -> Tensor:
-        # of nothing there is no tensor
+        # torch makes no tensor from zero bytes
         now = torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8)
         return before.copy_(now) if before.shape == now.shape else now.to(self.device)
 
@@ -75,7 +75,7 @@ class EnvArrays(Clocks, ABC):
     @property
     @abstractmethod
     def moved_bytes(self) -> int:
-        """Of an environment's state and clock that a step reads and writes."""
+        """Bytes of one environment's state and clock that a step reads and writes."""
 
     def save(self, rows: Sequence[int]) -> list[bytes]:
         """Saved states, as the C++ pool's, which it can load."""
@@ -162,7 +162,7 @@ class WorldArrays(EnvArrays):
 
     def set_options(self, columns: Columns) -> None:
         facts = _native.device_facts(self.native_id, dict(columns), self.num_envs)
-        # of the first environment, whose the others' must equal
+        # spaces of the first environment; those of the others must be equal
         spaces = _native.make_spec(self.native_id, dict(columns))["groups"]
         if self._spaces not in (None, spaces):
             changed = [

@@ -22,12 +22,12 @@ class LaunchGraph(ABC):
     """
 
     def __init__(self) -> None:
-        """Has recorded nothing."""
+        """Makes an empty graph; the second `run` records."""
         self._key: Any = None
         self.is_recorded = False
 
     def run(self, key: Any, launch: Callable[[], None]) -> None:
-        """Does what `launch()` does.
+        """Runs `launch()`, or replays what it launched before.
 
         Args:
           key: Equal as long as `launch` launches the same with the same arguments.
@@ -37,7 +37,7 @@ class LaunchGraph(ABC):
           SpecError: `launch` does what a graph cannot.
         """
         if key != self._key:
-            # of what did not run to its end nothing is recorded
+            # a launch that fails leaves nothing recorded
             self._key, self.is_recorded = None, False
             launch()
             self._key = key
@@ -53,7 +53,7 @@ class LaunchGraph(ABC):
 
     @abstractmethod
     def _replay(self) -> None:
-        """Does what was recorded."""
+        """Runs what was recorded."""
 
 
 class CudaGraph(LaunchGraph):
@@ -88,7 +88,7 @@ class CudaGraph(LaunchGraph):
             ) from error
 
     def _end_memory(self) -> None:
-        """Has torch take memory as before, which it does by itself where a recording ends well."""
+        """Ends torch's use of the graph's memory pool, which a failed recording leaves open."""
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
 
@@ -97,10 +97,10 @@ class CudaGraph(LaunchGraph):
 
 
 class HostGraph(LaunchGraph):
-    """What a `CudaGraph` is, of kernels that the host runs."""
+    """HostGraph: records and replays kernels that the host runs, as CudaGraph does on a GPU."""
 
     def __init__(self) -> None:
-        """Has recorded nothing."""
+        """Makes an empty graph; the second `run` records."""
         super().__init__()
         self._calls: list[Callable[[], None]] = []
 
@@ -114,7 +114,7 @@ class HostGraph(LaunchGraph):
 
 
 def make_graphs(device: torch.device, *, emulated: bool) -> Callable[[], LaunchGraph]:
-    """What makes graphs, of which one runs at a time."""
+    """Returns a function that makes graphs; one of them runs at a time."""
     if emulated:
         return HostGraph
     pool = torch.cuda.graph_pool_handle()

@@ -19,7 +19,7 @@ class BlockShape:
     Attributes:
       num_envs: Environments that it steps.
       num_threads: Its threads.
-      shared_bytes: Of memory that they share.
+      shared_bytes: Bytes of memory that they share.
     """
 
     num_envs: int
@@ -31,8 +31,8 @@ class Kernel(Protocol):
     """One compiled kernel.
 
     Attributes:
-      num_launches: How often it was launched.
-      most_shared_bytes: Of memory that the threads of a block may share.
+      num_launches: The number of launches so far.
+      most_shared_bytes: Bytes of memory that the threads of a block may share.
     """
 
     num_launches: int

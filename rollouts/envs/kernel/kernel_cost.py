@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels take of a GPU that need not be there, and what bounds their speed."""
+"""The registers and memory of kernels, and what bounds their speed, without a GPU at hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts.envs.kernel.kernel_engine import KernelEngine
 from rollouts.envs.kernel.team_shape import SYSTEM_BYTES
 from rollouts.errors import SpecError
 
-_REGISTERS = 65536  # of one multiprocessor
+_REGISTERS = 65536  # registers of one multiprocessor
 # KiB of shared memory that a block may have and that a multiprocessor has, its threads and blocks
 _LIMITS = {
     "sm_80": (163, 164, 2048, 32),
@@ -32,15 +32,15 @@ class KernelCost:
     """One entry of an environment's kernel.
 
     Attributes:
-      id, arch: Of what.
+      id, arch: The environment, and the GPU's architecture.
       entry: The kernel's function: rollouts_step, or rollouts_steps for many of a launch.
-      num_agents: Of an environment.
-      registers, stack_bytes, spill_bytes: Of a thread, as the compiler says.
-      num_threads, shared_bytes, envs_of_block: Of a block.
+      num_agents: Agents of an environment.
+      registers, stack_bytes, spill_bytes: Use of a thread, as the compiler says.
+      num_threads, shared_bytes, envs_of_block: Use of a block.
       resident_envs: Environments that a multiprocessor works on at once.
       env_bytes: Moved for each environment in a step.
       env_steps_per_s: At most, by the bandwidth of the GPU's memory: what stays in its cache is
-        faster, and whoever computes much is slower.
+        faster, and an environment that computes much is slower.
     """
 
     id: str
@@ -70,8 +70,8 @@ def kernel_costs(
     Args:
       id: One that `env_spec(id).runs_on_gpu`.
       arch: "sm_80", "sm_86", "sm_89", "sm_90", "sm_100" or "sm_120".
-      env_options: Of the environment.
-      bandwidth: Of that GPU's memory, bytes per second.
+      env_options: The environment's options.
+      bandwidth: Bandwidth of that GPU's memory, bytes per second.
 
     Raises:
       SpecError, EngineError: As `make_vec` and `compile_cubin`; SpecError for another arch.

@@ -33,15 +33,15 @@ _SEEN = "namespace rollouts_seen {{ using namespace rollouts; using KernelEnv = 
 
 
 class KernelSource(Protocol):
-    """What a kernel is compiled from.
+    """The text from which a kernel is compiled, and its entries.
 
     Attributes:
-      name: Of what it is a kernel, for messages.
+      name: Name of what the kernel computes, for messages.
       text: The translation unit.
       digest: Differs where the text does, or a header that it may include.
       include_dirs: Folders for the compiler.
       entries: Functions of the kernel.
-      launch_type: What they are told.
+      launch_type: Type of the argument that the entries take.
     """
 
     @property
@@ -58,7 +58,7 @@ class KernelSource(Protocol):
     def launch_type(self) -> type[Launch]: ...
 
     def explain(self, said: str) -> str:
-        """What a compiler said, with an own header where its author has it."""
+        """Returns a compiler's message with the path at which the author has the header."""
         ...
 
 
@@ -88,7 +88,7 @@ class EnvKernelSource:
 
     @property
     def launch_type(self) -> type[Launch]:
-        """What the entries are told."""
+        """The type of the argument that the entries take."""
         return WorldLaunch if self.env.multi_agent else EnvLaunch
 
     @property
@@ -128,7 +128,7 @@ class EnvKernelSource:
         return _digest(self.text, own, _digest_of_ours(_ENV_FOLDERS, include_dir()))
 
     def explain(self, said: str) -> str:
-        """What a compiler said, with an own header where its author has it."""
+        """Returns a compiler's message with the path at which the author has the header."""
         if self.env.files is None:
             return said
         return said.replace(str(self.env.include_dirs[0]), self.env.files.folder)
@@ -146,7 +146,7 @@ class PolicyKernelSource:
 
     @property
     def name(self) -> str:
-        """Of what it is a kernel."""
+        """The name of what the kernel computes."""
         return "the policy"
 
     @property
@@ -156,7 +156,7 @@ class PolicyKernelSource:
 
     @property
     def launch_type(self) -> type[Launch]:
-        """What the entry is told."""
+        """The type of the argument that the entry takes."""
         return PolicyLaunch
 
     @property
@@ -179,7 +179,7 @@ class PolicyKernelSource:
         return _digest(self.text, _digest_of_ours(_POLICY_FOLDERS, include_dir()))
 
     def explain(self, said: str) -> str:
-        """What a compiler said."""
+        """Returns a compiler's message as it is."""
         return said
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels are told, as ctypes has it.
+"""The arguments of kernels, as ctypes structures.
 
 `EnvLaunch` of native/include/rollouts/device/env_kernels.h, `WorldLaunch` of world_launch.h.
 """
@@ -90,7 +90,7 @@ class EpisodeTotals(ctypes.Structure):
 
 
 class Launch(ctypes.Structure):
-    """What a launch does."""
+    """The arguments of a launch."""
 
     @property
     def takes_many_steps(self) -> bool:
@@ -99,7 +99,7 @@ class Launch(ctypes.Structure):
 
 
 class EnvLaunch(Launch):
-    """What a launch over light environments does."""
+    """The arguments of a launch over light environments."""
 
     _fields_ = [
         ("num_envs", ctypes.c_int64),
@@ -143,13 +143,13 @@ class WorldRows(ctypes.Structure):
 
 
 class TeamMemory(ctypes.Structure):
-    """What is where in a team's shared memory."""
+    """The layout of a team's shared memory."""
 
     _fields_ = [(name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows")]
 
 
 class WorldLaunch(Launch):
-    """What a launch over worlds of agents does."""
+    """The arguments of a launch over worlds of agents."""
 
     _fields_ = [
         ("num_envs", ctypes.c_int64),

@@ -66,7 +66,7 @@ class OneAgent:
         return RowSet(self._rows, shape, self._device, launch, self._env_id)
 
     def block_of(self, most_shared_bytes: int) -> BlockShape:
-        """The same block everywhere: it shares no memory."""
+        """Returns the same block for every kernel: its threads share no memory."""
         return self.block
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:

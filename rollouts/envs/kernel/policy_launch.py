@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy's kernel is told, as ctypes has it.
+"""The arguments of a policy's kernel, as ctypes structures.
 
 `PolicyLaunch` of native/include/rollouts/policy/policy_kernel.h.
 """
@@ -25,13 +25,13 @@ class Head(ctypes.Structure):
 
 
 class OutputPlace(ctypes.Structure):
-    """Which rows of the scratch memory an output takes."""
+    """The rows of scratch memory that an output takes."""
 
     _fields_ = [("row", ctypes.c_int32), ("size", ctypes.c_int32)]
 
 
 class KernelPolicy(ctypes.Structure):
-    """What a policy is."""
+    """The policy: its program and its head."""
 
     _fields_ = [
         *pointers("instructions", "params", "nvec", "states", "initial", "bounds"),
@@ -49,7 +49,7 @@ class KernelPolicy(ctypes.Structure):
 
 
 class KernelAgents(ctypes.Structure):
-    """Whose actions they are."""
+    """The rows that the policy acts for."""
 
     _fields_ = [
         ("num_agents", ctypes.c_int32),
@@ -59,7 +59,7 @@ class KernelAgents(ctypes.Structure):
 
 
 class SeenRows(ctypes.Structure):
-    """What came of the last step."""
+    """The results of the last step."""
 
     _fields_ = pointers(
         "terminated", "truncated", "active", "ended", "final_obs", "bootstrap_value"
@@ -67,7 +67,7 @@ class SeenRows(ctypes.Structure):
 
 
 class ChosenRows(ctypes.Structure):
-    """Where the choice of the next actions is written."""
+    """The arrays that get the next actions."""
 
     _fields_ = pointers(
         "action",
@@ -106,7 +106,7 @@ class ReturnsRows(ctypes.Structure):
 
 
 class PolicyLaunch(Launch):
-    """What a launch over rows of a policy does."""
+    """The arguments of a launch over a policy's rows."""
 
     _fields_: ClassVar = [
         ("num_rows", ctypes.c_int64),

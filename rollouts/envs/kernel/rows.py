@@ -15,7 +15,7 @@ from rollouts import _native
 from rollouts.envs.kernel.launch_args import DeviceRows, EnvLaunch
 from rollouts.specs import EnvSpec
 
-# of a storage: how many tensors share it. Private to torch, whose CUDA graph trees use it
+# the number of tensors that share a storage; private to torch, whose CUDA graph trees use it
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
 
 
@@ -24,10 +24,10 @@ class RowSpec:
     """Shapes and dtypes of a batch's rows.
 
     Attributes:
-      obs_shape: Of one observation.
+      obs_shape: Shape of one observation.
       obs_dtype: Name of its dtype.
       infos: (name, dtype, shape) of each info column.
-      same_step: Whether rows have what an episode ended with beside what the next begins with.
+      same_step: Whether rows have an ended episode's last observation and the next one's first.
     """
 
     obs_shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class RowSpec:
 
     @classmethod
     def of(cls, spec: EnvSpec, native_id: str, obs_dtype: str, same_step: bool) -> RowSpec:
-        """Those of an environment."""
+        """Reads the shapes and dtypes of an environment's rows."""
         infos = tuple(
             (name, getattr(torch, dtype.name), () if length is None else (length,))
             for name, dtype, length in _native.make_spec(native_id, dict(spec.options))["infos"]
@@ -49,7 +49,7 @@ class HeldRows:
     """The tensors of one batch, of which some may be held by others."""
 
     def __init__(self, tensors: Sequence[Tensor], final: Sequence[Tensor]) -> None:
-        """Of all tensors; `final`: those among them that are written where an episode ended."""
+        """Takes all tensors; `final` are those that are written only where an episode ended."""
         self._all = [*tensors]
         self._final = {one.data_ptr() for one in final}
         self._storages = [one.untyped_storage() for one in self._all]
@@ -57,7 +57,7 @@ class HeldRows:
 
     @property
     def step_bytes(self) -> int:
-        """That every step writes; what an episode ended with is written where one ended."""
+        """The bytes that every step writes; last observations of ended episodes do not count."""
         return sum(one.nbytes for one in self._all if one.data_ptr() not in self._final)
 
     @property
@@ -96,7 +96,7 @@ class RowSet(HeldRows):
         env_id: Tensor | None = None,
     ) -> None:
         """Makes them; `env_id` is of all rows, and others have it too."""
-        # of the rows of many steps, each is written once, and zeros would be as much to write
+        # rows of many steps are each written once: zeros first would double what is written
         new = torch.zeros if len(rows) == 1 else torch.empty
 
         def make(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -141,7 +141,7 @@ Rows = TypeVar("Rows", bound=HeldRows)
 
 
 class RowRing(Generic[Rows]):
-    """As many row sets as callers hold at once, and one more."""
+    """RowRing: as many row sets as callers hold at once, and one more."""
 
     def __init__(self, num_envs: int, make: Callable[[tuple[int, ...]], Rows]) -> None:
         """Makes none yet; `make` makes those for batches of a shape, (N,) or (K, N)."""
@@ -156,14 +156,14 @@ class RowRing(Generic[Rows]):
         return sum(one.num_bytes for one in self._sets)
 
     def take(self) -> Rows:
-        """One that nobody holds."""
+        """Returns a row set that nobody holds; makes one if all are held."""
         taken = next((one for one in self._in_turn() if one.is_free()), None)
         if taken is None:
             taken = self._make((self._num_envs,))
             taken.mark_free()
             self._sets.insert(self._next, taken)
         if _is_capturing():
-            # each replay of the graph writes it, whoever holds it: nobody else may have it
+            # each replay of the graph writes it again, so no other caller may get it
             self._sets.remove(taken)
             self._captured.append(taken)
         return taken

@@ -23,8 +23,8 @@ class SideStream:
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        """Has launches inside follow what was launched on the caller's stream before, and nothing
-        that comes there later."""
+        """Runs launches inside the block after all that the caller's stream has so far, and not
+        after what comes there later."""
         if self._stream is None:
             yield
             return
@@ -37,7 +37,7 @@ class SideStream:
                 self._done = self._stream.record_event()
 
     def join(self) -> None:
-        """Has what the caller launches from here on follow what was begun; does not wait."""
+        """Makes the caller's later launches follow what was begun; does not wait."""
         if self._done is not None:
             torch.cuda.current_stream(self._device).wait_event(self._done)
             self._done = None

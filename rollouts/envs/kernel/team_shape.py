@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads step a world of agents, and what they keep in shared memory."""
+"""TeamShape: the number of threads that step a world of agents, and their shared memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rollouts.envs.kernel.launch_args import TeamMemory
 from rollouts.errors import SpecError
 
 _WARP = 32
-_MOST_THREADS = 256  # of a block: what the kernels are compiled for
-_BLOCK_THREADS = 128  # of a block of several teams
-SYSTEM_BYTES = 1024  # of shared memory, which CUDA takes of each block
-_OBS_BYTES = 40 * 1024  # of observations on their way out: more would leave fewer blocks at once
+_MOST_THREADS = 256  # threads of a block, for which the kernels are compiled
+_BLOCK_THREADS = 128  # threads of a block of several teams
+SYSTEM_BYTES = 1024  # shared memory that CUDA takes of each block
+_OBS_BYTES = 40 * 1024  # room for observations: more would leave fewer blocks at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TeamShape:
     Attributes:
       size: Threads of a team.
       teams: Teams of a block.
-      memory: What is where in a team's shared memory.
+      memory: The layout of a team's shared memory.
     """
 
     size: int
@@ -32,7 +32,7 @@ class TeamShape:
 
     @property
     def block(self) -> BlockShape:
-        """Of such teams."""
+        """The shape of a block of such teams."""
         return BlockShape(
             num_envs=self.teams,
             num_threads=self.size * self.teams,
@@ -54,13 +54,13 @@ def choose_team(
     """A thread for each agent, up to 256; worlds, actions and rows in shared memory while they fit.
 
     Args:
-      num_agents: Of a world.
-      team_bytes: That a team needs at any rate.
-      world_bytes, action_bytes: Of a world's state and actions.
-      obs_bytes: Of one agent's observation, the largest of all groups'.
+      num_agents: Agents of a world.
+      team_bytes: Bytes that a team needs at any rate.
+      world_bytes, action_bytes: Bytes of a world's state and actions.
+      obs_bytes: Bytes of one agent's observation, the largest of all groups'.
       converts_obs: Whether observations are written as other numbers than the environment's: they
         have to pass through shared memory then.
-      most_shared_bytes: That a block of this GPU may have.
+      most_shared_bytes: Bytes that a block of this GPU may have.
       keep_worlds: Whether worlds are stepped in shared memory where they fit.
 
     Raises:
@@ -71,8 +71,8 @@ def choose_team(
         size *= 2
     if num_agents > _WARP:
         size = min(-(-num_agents // _WARP) * _WARP, _MOST_THREADS)
-    # of a block, so that two of them are at work at once: what does not fit is in the GPU's first
-    # cache, which gets what shared memory leaves
+    # half of what a block may have, so that two blocks are at work at once; what does not fit is
+    # in the GPU's first cache, which gets what shared memory leaves
     most = most_shared_bytes // 2 - SYSTEM_BYTES
     teams = max(1, _BLOCK_THREADS // size) if size <= _WARP else 1
     memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)

@@ -296,7 +296,7 @@ _DOMAINS: dict[str, tuple[str, Callable[[str, Any], Task]]] = {
 
 
 def suite_task(id: str, host: Any) -> Task:
-    """A task, which may write its own sizes into MuJoCo's model before it is put on a device."""
+    """Makes a task; it may change sizes in MuJoCo's model, which is put on a device afterwards."""
     module, make = next(one for name, one in _DOMAINS.items() if id.startswith(name))
     seconds = control_timestep(f"{module}.h")
     # a task without its own: one step of physics

@@ -7,5 +7,5 @@ arithmetic.py  elementwise operations, reductions and layers on such elements
 memory.py      which elements lie in the memory of the tensors of a forward pass
 functions.py   torch functions by name, as operations of arithmetic.py
 watching.py    sees every torch function that a module calls
-reads.py       what a forward reads beside the weights, and whether that has changed
+reads.py       what a forward reads besides the weights, and whether that has changed
 """

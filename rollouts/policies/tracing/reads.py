@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Reads`: what a module's forward reads beside its weights, and whether it is as it was.
+"""`Reads`: what a module's forward reads besides its weights, and whether it is as it was.
 
 Weights are followed (see `Sources`); all else is in the program as it was when the module was
 read: attributes of the module and its layers, entries of dicts and lists, tensors that are no

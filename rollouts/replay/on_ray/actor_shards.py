@@ -79,7 +79,7 @@ class RayShard:
 def _travelling(argument: Any) -> Any:
     if isinstance(argument, RemotePayload):
         return argument.ref
-    # of a coordinator without workers, in this process
+    # a coordinator without workers has its payload in this process
     return argument(0.0) if callable(argument) else argument
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How clients of a ReplayService reach it: an actor that hands questions and answers on.
+"""The mailbox of a ReplayService: an actor that passes on clients' questions and the answers.
 
 Nobody can call a driver, so it asks: the mailbox keeps what clients ask until the service's process
 takes it. Only numbers pass here; items come from the shards, which clients find by name.
@@ -23,9 +23,9 @@ from rollouts.workers.on_ray.futures import as_future
 
 ray: Any = _typed_ray
 
-# of the mailbox and of the shards, whose names are unique
+# Ray's namespace of the mailbox and of the shards, whose names are unique
 NAMESPACE = "rollouts"
-_MOST_CALLS = 10_000  # that wait in the mailbox at a time, as each client's does
+_MOST_CALLS = 10_000  # calls that may wait in the mailbox at a time; each client has one there
 
 
 class RayMailbox:

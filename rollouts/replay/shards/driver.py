@@ -66,7 +66,7 @@ class Driver:
         Args:
           coordinator: The coordinator whose fragments are taken.
           launch: See ShardSet.
-          num_shards: How many.
+          num_shards: The number of shards.
           tables: Tables of all shards together.
           keys: Keys of the items.
           is_remote: Whether the shards fetch the fragments' arrays themselves.

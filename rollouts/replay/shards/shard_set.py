@@ -95,10 +95,10 @@ class ShardSet:
 
         Args:
           launch: Starts an incarnation of a shard.
-          num_shards: How many.
+          num_shards: The number of shards.
           num_rows: Environments of a worker.
           admissions: The limiters' accounts by table, which this keeps up to date.
-          max_restarts: Those of each shard in 10 minutes; one that dies more often ends the replay.
+          max_restarts: Restarts of a shard in 10 minutes; one that dies more often ends the replay.
           wake: Called on any thread when a call ended.
         """
         self._launch = launch

@@ -61,7 +61,7 @@ class RolloutCoordinator(Generic[Rollout]):
     Environments may have several agents. Each group then has a policy of its own name, unless
     `collect=CollectOptions(policies=...)` gives several groups one: `make_policy` is called once
     for each policy, weights are published by policy, and a rollout has a batch for each group.
-    Type checkers are told by `RolloutCoordinator[MultiAgentRollout](...)`.
+    Write `RolloutCoordinator[MultiAgentRollout](...)` for type checkers.
 
     Args:
       id: Any of `rollouts.env_ids()`.
@@ -74,7 +74,7 @@ class RolloutCoordinator(Generic[Rollout]):
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
       num_threads_per_worker: Threads of each pool.
-      seed: Of the environments and, mixed with the worker's number, of the policies.
+      seed: Seed of the environments and, mixed with the worker's number, of the policies.
       env_options: Further keyword arguments of `make_vec`, an environment's options among them.
       sync_mode: "synchronous": workers collect only while a `get` waits, with the newest weights;
         every step has lag 0. "one_step_lag": they collect the next batch while the learner learns
@@ -218,7 +218,7 @@ class RolloutCoordinator(Generic[Rollout]):
     def publish_from(
         self, learner: Any, method: str = "weights", *, timeout_s: float | None = 60.0
     ) -> int:
-        """Does what `publish_weights` does with weights of a learner's actor, past this process.
+        """Publishes weights as `publish_weights`, from a learner's actor and past this process.
 
         Each policy's weights are stored and sent by themselves, so those of a frozen one stay where
         they are. The learner copies them in its turn among the calls that it was given. They are
@@ -226,9 +226,9 @@ class RolloutCoordinator(Generic[Rollout]):
         `weights.tensor_transport` they also go directly from its process to each worker.
 
         Args:
-          learner: Handle of an actor. Of several agents also policy -> handle of the actor whose
+          learner: Handle of an actor. With several agents also policy -> handle of the actor whose
             `method` returns its weights alone: these are asked at once, and become one version.
-          method: Of the learner, without arguments: returns what `publish_weights` takes.
+          method: The learner's method that returns what `publish_weights` takes; no arguments.
           timeout_s: Seconds to wait for the learner or learners; None waits for ever.
         Returns:
           The version, as `publish_weights`.
@@ -246,7 +246,7 @@ class RolloutCoordinator(Generic[Rollout]):
         """Waits for fragments and joins them along B, in the order of `queue.merge`.
 
         Args:
-          num_fragments: How many; at most queue.max_queued_fragments.
+          num_fragments: The number of fragments; at most queue.max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
           A RolloutBatch (T, B, ...), or of several agents a MultiAgentRollout. Of one fragment its
@@ -267,13 +267,13 @@ class RolloutCoordinator(Generic[Rollout]):
     def get_fragments(
         self, num_fragments: int = 1, timeout_s: float | None = None
     ) -> list[Fragment]:
-        """Does what `get` does, but returns the fragments as they came."""
+        """Waits as `get` does, and returns the fragments one by one as they came."""
         return self._take(self._runner.get, num_fragments, timeout_s)
 
     def get_pending(
         self, num_fragments: int = 1, timeout_s: float | None = None
     ) -> list[FragmentHandle]:
-        """Does what `get_fragments` does, but leaves the arrays where they are; see `fetch`."""
+        """Waits as `get_fragments` does, and leaves the arrays where they are; see `fetch`."""
         return self._take(self._runner.get_pending, num_fragments, timeout_s)
 
     def hand_over(self, learner: Any, timeout_s: float | None = None) -> FragmentInfo:
@@ -307,7 +307,7 @@ class RolloutCoordinator(Generic[Rollout]):
 
     @property
     def statistics(self) -> dict[str, RunningStatistics]:
-        """Of all that was taken, by "observation" and "reward", where workers normalise.
+        """Statistics of all that was taken, by "observation" and "reward", where workers normalise.
 
         They travel with each new version of the weights; set them to go on from a checkpoint.
         """
@@ -405,7 +405,7 @@ class RolloutCoordinator(Generic[Rollout]):
         }
 
     def close(self) -> None:
-        """Wakes whoever waits, ends the workers, and Ray if it was started here. Idempotent."""
+        """Wakes all that wait, ends the workers, and Ray if it was started here. Idempotent."""
         with self._close_lock:
             self._runner.close()
 

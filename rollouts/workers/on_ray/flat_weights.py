@@ -24,10 +24,10 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an array lies in the buffer.
+    """The place of an array in the buffer.
 
     Attributes:
-      name      Of the weights.
+      name      The array's name among the weights.
       offset    Bytes from the buffer's start.
       shape, dtype  As it is stored, dtype as np.dtype.str.
       original  The dtype of what was narrowed to it; None where it is the array itself.
@@ -101,10 +101,10 @@ def _of_bytes(place: Place, buffer: Tensor) -> Array | Tensor:
 
 
 def _on_device(place: Place, part: Tensor) -> Tensor:
-    """Does what NumPy does elsewhere."""
+    """Returns a part of the buffer as a tensor; NumPy does the same on the host."""
     import torch
 
-    # of the bits of a bfloat16 the store says uint16
+    # the store says uint16 for the bits of a bfloat16
     is_bfloat16 = place.original is not None and np.dtype(place.dtype) == np.uint16
     bits = part.view(torch.bfloat16 if is_bfloat16 else _torch_dtype(place.dtype))
     bits = bits.reshape(place.shape)

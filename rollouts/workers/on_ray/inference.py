@@ -70,8 +70,8 @@ class InferenceServer:
         Args:
           make_policy: Called with `spec` in the actor; must pickle. It chooses the device, and may
             call `module.compile()`, which keeps the names of the weights.
-          spec: Of all environments together; worker_id says nothing here.
-          rule: When requests become a batch; None for BatchRule().
+          spec: Spec of all environments together; worker_id says nothing here.
+          rule: The rule by which requests become a batch; None for BatchRule().
           num_cpus: What Ray reserves, and most threads of torch, see `threads_for`.
           num_gpus: What Ray reserves; CUDA_VISIBLE_DEVICES of the actor shows only these.
           max_restarts: Deaths of the process that are made good.
@@ -91,7 +91,7 @@ class InferenceServer:
 
     @property
     def make_remote_policy(self) -> RemotePolicyMaker:
-        """What workers take as make_policy; it pickles."""
+        """The function that workers take as make_policy; it pickles."""
         return RemotePolicyMaker(self._actor, self._timeout_s)
 
     def offer(self, offer: WeightOffer) -> None:
@@ -113,7 +113,7 @@ class InferenceServer:
         return stats
 
     def close(self) -> None:
-        """Ends the actor; whoever waits for an answer gets a WorkerError. Idempotent."""
+        """Ends the actor; callers that wait for an answer get a WorkerError. Idempotent."""
         with contextlib.suppress(Exception):
             check_connected()
             ray.kill(self._actor, no_restart=True)
@@ -185,7 +185,7 @@ def _make_host_class() -> type:
             return getattr(self._server, "is_recurrent", self._server)
 
         async def offer(self, offer: Any) -> None:
-            # a policy that could not be made says so to whoever asks it
+            # a policy that could not be made answers every request with its error
             if hasattr(self._server, "offer"):
                 self._server.offer(offer)
 

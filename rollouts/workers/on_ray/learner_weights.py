@@ -88,7 +88,7 @@ class LearnerWeights:
                 self._warn(str(error))
         self._coordinator = uuid.uuid4().hex
         self._attempt = 0
-        # that may keep something, and who gave each policy's newest weights
+        # learners that may keep something, and the giver of each policy's newest weights
         self._learners: dict[Any, Any] = {}
         self._givers: dict[str, Any] = {}
         # learners whose rollouts is ours
@@ -97,7 +97,7 @@ class LearnerWeights:
 
     @property
     def transport(self) -> str | None:
-        """What Ray calls the way of the tensors; None for the object store."""
+        """Ray's name of the tensors' transport; None for the object store."""
         return self._name
 
     def take(
@@ -274,8 +274,8 @@ def read_learners(learner: Any, method: str, policies: Sequence[str] | None) -> 
 
     Args:
       learner: A handle, or policy -> handle.
-      method: Of each of them.
-      policies: Those there are; None where they are not known.
+      method: The method that each of them is asked by.
+      policies: Names of the policies; None where they are not known.
     Raises:
       SpecError: Weights cannot be had from it.
     """

@@ -14,6 +14,7 @@ from typing import Any
 
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.workers.fleet import FleetRules
+from rollouts.workers.fleet_thread import ABANDONED_TIMEOUT_S, FleetThread
 from rollouts.workers.on_ray.bundles import Bundles
 from rollouts.workers.on_ray.direct_transports import ray_transport
 from rollouts.workers.on_ray.hand_over import Transfer, check_learner, check_release
@@ -21,7 +22,6 @@ from rollouts.workers.on_ray.inference import InferenceServer
 from rollouts.workers.on_ray.learner_weights import LearnerWeights, read_learners
 from rollouts.workers.on_ray.ray_session import RaySession, check_connected
 from rollouts.workers.options import Inference
-from rollouts.workers.supervisor import ABANDONED_TIMEOUT_S, Supervisor
 from rollouts.workers.tensor_transport import lends_memory
 from rollouts.workers.weight_transport import WeightTransport
 from rollouts.workers.weights import TakeSnapshots, WeightStore
@@ -31,8 +31,8 @@ from rollouts.workers.worker_config import MakePolicy, PolicySpec, WorkerConfig
 _ending: list[threading.Thread] = []
 
 
-class RayRunner(Supervisor):
-    """A Supervisor of Ray actors that also owns what they need: Ray and the inference server."""
+class RayRunner(FleetThread):
+    """A FleetThread whose workers are actors of Ray; it also owns Ray and the inference server."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class RayRunner(Supervisor):
         """Starts Ray or joins it, then everything else; waits for none of the actors.
 
         Args:
-          config: Of every worker, but for worker_id and incarnation.
-          num_workers: How many to begin with.
+          config: The config of every worker, but for worker_id and incarnation.
+          num_workers: The number of workers to begin with.
           make_policy: Called in the inference server if there is one, else in each worker.
           ray_address: See `RaySession`.
-          bundles: Of the workers that there may ever be.
-          inference: Of the server that acts for all workers; None for none.
+          bundles: Resources of all workers that there may ever be.
+          inference: Settings of the server that acts for all workers; None for none.
           weights: Where the newest weights are.
           rules: See FleetRules.
-          weight_transport: Of weights that come from a learner's actor.
+          weight_transport: Transport of weights that come from a learner's actor.
         """
         self._tensor_transport = config.collect.tensor_transport
         transport = ray_transport(self._tensor_transport)
@@ -115,7 +115,7 @@ class RayRunner(Supervisor):
         check_release(learner, timeout_s)
         if end is not None:
             timeout_s = max(0.0, end - time.monotonic())
-        # of a GPU's tensors that another process still owns
+        # a GPU's tensors may still belong to another process: then they are copied
         copies = lends_memory(self._tensor_transport)
         with self.told_of_workers(timeout_s):
             handle = self.queue.hand_over(
@@ -130,7 +130,7 @@ class RayRunner(Supervisor):
         self._close_ray()
 
     def abandon(self) -> None:
-        """Ends it as `Supervisor.abandon` does; the next coordinator waits for its CPUs."""
+        """Ends it as `FleetThread.abandon` does; the next coordinator waits for its CPUs."""
         _ending.append(self._thread)  # without a lock, too
         super().abandon()
 

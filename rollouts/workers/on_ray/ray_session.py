@@ -82,7 +82,7 @@ class RaySession:
         """
         self._bundles = bundles
         self._group: PlacementGroup | None = None
-        self._num_cpus = 0.0  # that were asked for
+        self._num_cpus = 0.0  # CPUs that were asked for
         num_cpus = bundles.num_cpus * bundles.count + extra_cpus
         self._ray: SharedRay | None = enter(address, num_cpus, min(timeout_s, _JOIN_TIMEOUT_S))
         # before any thread of a coordinator's
@@ -161,7 +161,7 @@ class RemotePayload:
         """Refers to them.
 
         Args:
-          ref: What Ray calls them.
+          ref: Ray's reference to them.
           worker: The actor that has them, if they are tensors that did not leave it.
         """
         self.ref, self._worker = ref, worker
@@ -232,7 +232,7 @@ class DirectHandle(ActorHandle):
     def collect(
         self, offer: WeightOffer
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
-        """Does what `ActorHandle.collect` does."""
+        """Asks for a fragment, as `ActorHandle.collect`."""
         with connected():
             try:
                 self._weights.send(offer)
@@ -324,7 +324,7 @@ def check_connected() -> None:
 def connected() -> Iterator[None]:
     """Raises as `check_connected`; a `ray.shutdown()` waits until the block is left.
 
-    Ray ends the process of whoever calls it while it shuts down, which nothing can catch, and the
+    Ray ends a process that calls it while it shuts down, which nothing can catch, and the
     workers that a shutdown ends are what we would replace at that moment. So the look and the call
     are one step, by the lock that Ray's own init and shutdown take. Nothing in here may wait long.
     """

@@ -71,7 +71,7 @@ def ray_part(version: int, weights: Weights) -> WeightPart:
     return RayWeights(version, ray.put(dict(weights)))
 
 
-# of a worker's process: name of a transfer -> what came and was not fetched yet
+# in a worker's process: name of a transfer -> what came and was not fetched yet
 _arrived: dict[str, Tensor] = {}
 
 
@@ -79,7 +79,7 @@ def keep(name: str, buffer: Tensor, live: Collection[str]) -> None:
     """Keeps what came for an offer until it is fetched.
 
     Args:
-      name: Of the transfer.
+      name: Name of the transfer.
       buffer: On any device.
       live: Names of the transfers that may still be fetched; the others are freed.
     """

@@ -179,7 +179,7 @@ class Asking:
             except ray.exceptions.RayError as error:
                 raise WorkerError(f"the inference server died: {error}") from error
         if isinstance(answer, str):
-            # the server's release is not ours
+            # the server runs another release of rollouts
             raise WorkerError(answer)
         failure = answer if isinstance(answer, WorkerFailure) else getattr(answer, "failure", None)
         if failure is not None:

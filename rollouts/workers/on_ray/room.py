@@ -29,8 +29,8 @@ def check_cpus(bundles: Bundles, extra_cpus: float, shared: SharedRay) -> None:
     """Compares the CPUs that are free with those that are needed, and warns of a lack.
 
     Args:
-      bundles: Of the workers or shards.
-      extra_cpus: Of the inference server.
+      bundles: Resources of the workers or shards.
+      extra_cpus: CPUs of the inference server.
       shared: The Ray, and what other sessions asked it for.
     Raises:
       SpecError: A session started the Ray, and it has no room for the inference server and one

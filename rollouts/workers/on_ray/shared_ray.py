@@ -36,8 +36,9 @@ class SharedRay:
       identity: Names it.
       is_ours: Whether sessions started or joined it; the last one leaves it.
       is_local: Whether a session started it, with the CPUs that this one needs.
-      num_sessions: That use it.
-      asked_cpus: Of all of them. Ray counts what actors have only once they are scheduled.
+      num_sessions: Sessions that use it.
+      asked_cpus: CPUs that all of them asked for. Ray counts those of an actor only once it is
+        scheduled.
     """
 
     identity: tuple[str, str]
@@ -66,7 +67,7 @@ def enter(address: str | None, num_cpus: float, timeout_s: float) -> SharedRay:
 
     Args:
       address: See `RaySession`.
-      num_cpus: Of a Ray that is started.
+      num_cpus: CPUs of a Ray that is started.
       timeout_s: Seconds that a cluster may take to answer.
     Returns:
       What to `leave`.

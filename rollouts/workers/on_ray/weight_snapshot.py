@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a learner's actor when its weights are published; the arrays stay in Ray.
+"""Functions that run in a learner's actor when its weights are published; arrays stay in Ray.
 
 Functions of a module, which Ray calls in the actor by their names.
 """
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a snapshot is to be like.
+    """Order: what a snapshot of weights shall contain.
 
     Attributes:
-      coordinator  Names who asks, for ever.
+      coordinator  Name of the coordinator that asks; no other ever has it.
       attempt      Numbers the coordinator's snapshots.
-      method       Of the learner: returns its weights.
-      policy       Whose they are; None where `method` says it, see `by_policy`.
-      policies     Of which; None for any.
-      shapes       Of policies whose weights are known.
+      method       The learner's method that returns its weights.
+      policy       Name of the policy; None where `method` says it, see `by_policy`.
+      policies     Names of the policies that are expected; None for any.
+      shapes       Shapes of the weights of policies that are known.
       num_results  Of how many policies there is room for.
       dtype        See `WeightTransport`.
       plans        What is stored of each policy's newest; None stores all.
@@ -66,12 +66,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What is said of a snapshot of a policy.
+    """Taken: facts about one policy's snapshot.
 
     Attributes:
       sizes   name -> bytes, of all arrays.
       names   Those that were stored.
-      layout  Of the buffer that `give` has of these; empty where there is none.
+      layout  Layout of the buffer that `give` has; empty where there is none.
     """
 
     sizes: dict[str, int]
@@ -92,7 +92,7 @@ _kept: dict[tuple[str, str], _Kept] = {}
 
 
 def take(learner: Any, order: Order) -> tuple[Any, ...]:
-    """Has the learner say its weights, and copies them.
+    """Asks the learner for its weights, and copies them.
 
     Returns:
       policy -> Taken, and then of each of these name -> array, which Ray copies into its object

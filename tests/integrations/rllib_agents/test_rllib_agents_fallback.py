@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several agents: what has to see every step sees it, in RLlib's own loop over the pool."""
+"""Several agents: callbacks and connectors that need every step get it, in RLlib's own loop."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ struct EnvSpec {
   std::int32_t together = 1;  // how many a thread steps at once in less time than one by one
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
-  // A reset writes the infos too, as those of light environments always do. Same-step autoreset
-  // then keeps the new episode's beside those of the step that ended the last one.
+  // Whether a reset writes the infos too, as it always does in light environments. Same-step
+  // autoreset then keeps the infos of the new episode apart from those of the last step.
   bool reset_infos = false;
   std::int32_t num_parts = 0;  // 0: the observation has none
   ObservationPart parts[kMaxParts] = {};

@@ -81,7 +81,7 @@ struct DataView {
   const void* engine_data = nullptr;        // the mjData, for engines/ alone
 };
 
-// Arrays of a DataView that a task reads beside qpos, qvel, act and ctrl: names of bits.
+// Arrays of a DataView that a task reads besides qpos, qvel, act and ctrl: names of bits.
 using DataArrays = std::uint32_t;
 enum DataArray : DataArrays {
   kXpos = 1u << 0,

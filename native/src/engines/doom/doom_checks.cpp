@@ -36,7 +36,7 @@ bool IsFile(const path& file) {
   return std::filesystem::is_regular_file(file, ignored);
 }
 
-// Checks what the command line has beside ViZDoom's own; returns the WADs it adds.
+// Checks what the command line has besides ViZDoom's own; returns the WADs it adds.
 std::vector<std::string> ReadArguments(const std::string& text) {
   std::istringstream words(text);
   std::vector<std::string> files;

@@ -148,7 +148,7 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
         return observation, total, has_terminated, is_over and not has_terminated, told
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """Returns the frame that the environment draws."""
         return self.env.render()
 
     def close(self) -> None:

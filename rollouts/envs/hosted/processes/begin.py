@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process of environments does before it makes them."""
+"""Prepares a process of environments before it makes them: seeds, threads and signals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollouts.machine.torch_threads import one_thread_after_fork
 
 # for environments to end their step and to close once the host is gone
 LAST_RESORT_S = 60
-_TORCH_SEED = 67280421310721  # of every process in which nobody has seeded torch
+_TORCH_SEED = 67280421310721  # torch's seed in every process where nobody has set one
 
 
 def begin_process(*, is_fork: bool) -> None:
@@ -37,10 +37,10 @@ def seeded_apart(seed: int | None, env_id: int, incarnation: int) -> Iterator[No
     and torch has the same seed in every process that imports it anew, such as in this block.
 
     Args:
-      seed: Of the host. None: what NumPy's generator would draw next, so that a script that
+      seed: The host's seed. None: what NumPy's generator would draw next, so that a script that
         seeded it draws the same numbers each time after a fork.
-      env_id: Of the process's first environment.
-      incarnation: How many processes did this work before.
+      env_id: The env_id of the process's first environment.
+      incarnation: The number of processes that did this work before.
     """
     drawn = int(np.random.randint(2**63 - 1)) if seed is None else seed  # noqa: NPY002
     words = np.random.SeedSequence((drawn, env_id, incarnation)).generate_state(10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment reports, in memory of its own: environments use their objects again."""
+"""Copies of what an environment reports, because environments reuse their objects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong in an environment's process, in a form that travels."""
+"""Failure: an exception of an environment's process, in a form that can be sent to the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 from rollouts.envs.hosted.processes import identity
 from rollouts.errors import EnvAttributeError, EnvError, SpecError
 
-# of one failure; what is longer is cut, and says so
+# limits for one failure; longer text is cut, and says so
 _MOST_MESSAGE_CHARS = 2_000
 _MOST_TRACEBACK_CHARS = 20_000
 _MOST_PICKLED_BYTES = 1 << 20
@@ -72,7 +72,7 @@ def cut(text: str, most: int) -> str:
 
 
 def _or_none(make: Callable[[], _T]) -> _T | None:
-    """What `make` returns; None if it raises, as methods of users' exceptions may."""
+    """Calls `make`; None if it raises, as methods of users' exceptions may."""
     try:
         return make()
     except Exception:
@@ -83,7 +83,7 @@ def env_error(what: str, failure: Failure) -> EnvError:
     """The error to raise for a failure.
 
     Args:
-      what: Who failed and in doing what, such as "env_id 3 failed".
+      what: The subject and verb of the message, such as "env_id 3 failed".
       failure: Its cause, which the error has as `__cause__` where it can.
     """
     where = f"\n\nIn its process:\n{failure.traceback.rstrip()}" if failure.traceback else ""

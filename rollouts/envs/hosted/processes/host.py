@@ -34,7 +34,7 @@ class Host:
     """Runs environments, in processes or in this one. Rows are their indices, 0 to N - 1.
 
     A part has neighbouring environments that are stepped one after the other, those of a process:
-    `setup` is what it was told at its start, `rows` says which they are.
+    `setup`: the settings of its start. `rows`: the indices of its environments.
 
     What a row shows lies in `arrays`, beside that in `records`, from the moment in which it is
     done until it is sent again. An episode that was lost while its row was not at work is in
@@ -44,8 +44,8 @@ class Host:
     no process die.
 
     Attributes:
-      hellos: What each part told of its environments.
-      known: Which of this process's classes and functions the parts have; see `identity`.
+      hellos: Each part's report on its environments.
+      known: The classes and functions of this process that the parts have too; see `identity`.
     """
 
     hellos: list[Hello]
@@ -107,10 +107,10 @@ class Host:
     # -- sending ---------------------------------------------------------------------
 
     def step(self, rows: Array | None, objects: dict[int, list[Any]]) -> None:
-        """Has environments stepped with the actions in shared memory; None: all of them.
+        """Steps environments with the actions in shared memory.
 
         Args:
-          rows: (n,) int, none of them busy.
+          rows: (n,) int, none of them busy; None: all environments.
           objects: Leaf of the action space -> n pickled values, where leaves are no arrays.
         """
         with self.lock:
@@ -133,10 +133,9 @@ class Host:
     def reset(
         self, rows: Array, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
-        """Has environments reset; `seeds` has one entry per row."""
-        pickled = identity.dumps(
-            options, self.known
-        )  # which may fail, and then nothing has happened
+        """Resets environments; `seeds` has one entry per row."""
+        # pickling may fail; nothing is sent before it has worked
+        pickled = identity.dumps(options, self.known)
         with self.lock:
             self.check_open()
             self._mark_busy(rows)
@@ -157,7 +156,7 @@ class Host:
             self._cut_short(rows, failure)
 
     def _cut_short(self, rows: Array, failure: Failure) -> None:
-        """For rows marked busy, whose process does not know that they are."""
+        """Cuts episodes of rows that are marked busy here but have no call in their process."""
         for row in rows.tolist():
             self.lost.pop(row, None)
         if self._mode is AutoresetMode.SAME_STEP:
@@ -189,8 +188,8 @@ class Host:
         return [values[one.rows.start : one.rows.stop] for one in self._parts]
 
     def _shares(self, rows: Array | None) -> Iterable[tuple[Any, Any, Array]]:
-        """What each part has of `rows`: positions there, and indices as the part counts them."""
-        # as they are now: one that is started again meanwhile has been told all it needs
+        """Yields each part with its share of `rows`: positions in `rows`, indices in the part."""
+        # the parts as they are now: one that starts again meanwhile has got all it needs
         for part in list(self._parts):
             if rows is None:
                 yield part, part.rows, np.arange(len(part.rows))

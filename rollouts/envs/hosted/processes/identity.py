@@ -128,7 +128,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _find(key: str, name: str) -> Any:
-    """What has a key here."""
+    """Returns the object that has a key in this process."""
     with _lock:
         one = _objects.get(key)
     if one is None:
@@ -137,7 +137,7 @@ def _find(key: str, name: str) -> Any:
 
 
 def _take(key: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """What has a key here, else an empty one, which has it from then on."""
+    """Returns the object that has a key here; else makes an empty one, which gets the key."""
     with _lock:
         one = _objects.get(key)
         if one is None:

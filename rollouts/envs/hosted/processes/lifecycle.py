@@ -37,7 +37,7 @@ class EnvProcess:
 
     Attributes:
       link: To send to it and receive from it.
-      setup: What it was told at its start.
+      setup: The settings with which it was started.
       rows: Indices of its environments in the host.
       is_ready: Whether it has made its environments.
       has_worked: Whether any of them has stepped or begun an episode.
@@ -122,7 +122,7 @@ class EnvProcess:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """What a host is made with; see `from_env_fns`."""
+    """The arguments with which a host is made; see `from_env_fns`."""
 
     num_processes: int
     context: BaseContext
@@ -132,7 +132,7 @@ class HostOptions:
     seed: int | None
 
     def setup(self, index: int, first: int) -> Setup:
-        """What a part is told at its first start: which it is, and its first row."""
+        """Returns a part's settings at its first start: which part it is, and its first row."""
         return Setup(
             index=index,
             first=first,
@@ -198,7 +198,7 @@ def travelling(context: BaseContext, env_fns: Sequence[EnvFn]) -> Sequence[EnvFn
 
 
 class Closable(Protocol):
-    """What is closed when the interpreter exits."""
+    """An object with `close`, which is called when the interpreter exits."""
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None: ...
 
@@ -216,7 +216,7 @@ def _kill_all() -> None:
 
 
 def close_at_exit(host: Closable) -> None:
-    """Has the host closed before Python exits, unless it is gone by then."""
+    """Registers the host to be closed before Python exits, unless it is gone by then."""
     _open.add(host)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host and its processes tell each other beside arrays."""
+"""The messages between a host and its processes; arrays are in shared memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a process is told at its start.
+    """Settings with which a process starts.
 
     Attributes:
-      index: Which of the processes it is.
+      index: Index of the process.
       first: Index of its first environment.
-      env_id_offset: Of the whole host.
+      env_id_offset: The env_id of the host's first environment.
       seed: Base of the seeds of environments that are made again; None: from the system.
       incarnation: How many processes did this work before.
-      autoreset_mode: Of the host.
-      reports_each: Whether the host is told of every environment that is done, and not of all.
+      autoreset_mode: The host's mode.
+      reports_each: Whether the process reports each environment when it is done, or all at once.
       host_pid: Process id of the host.
     """
 
@@ -45,12 +45,12 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a process tells of its environments once they are made.
+    """A process's report on its environments once they are made.
 
     Attributes:
       observation_spaces, action_spaces: The different ones.
       observation_space_of: Per environment, which of them.
-      metadata, render_mode: Of the first environment.
+      metadata, render_mode: Attributes of the first environment.
     """
 
     observation_spaces: list[gymnasium.Space[Any]]
@@ -62,12 +62,12 @@ class Hello:
 
 @dataclass(slots=True)
 class Record:
-    """What a row has beside shared arrays.
+    """The part of a row that is not in shared arrays.
 
     Attributes:
-      index: Of the environment, in the host.
-      info: Of the observation that the row shows.
-      final_info: Of the step that ended an episode (same-step autoreset).
+      index: Index of the environment in the host.
+      info: The info of the observation that the row shows.
+      final_info: The info of the step that ended an episode (same-step autoreset).
       objects, final_objects: Observations' leaves that are no arrays, in order.
       final_exact: The final observation itself, where it is not just the one shared array.
       failure: Why the row is cut short.
@@ -107,7 +107,7 @@ class Record:
 
 
 def _lost(done: str, error: Exception) -> Failure:
-    """Of what came with a row; pickle's own words say of few errors what was tried."""
+    """Describes an info or observation that cannot be sent; pickle rarely says which."""
     failure = Failure.of(error)
     what = f"its info or observation cannot be {done} on the way between processes"
     return dataclasses.replace(failure, message=f"{what}: {failure.message}")

@@ -18,7 +18,7 @@ from rollouts.envs.hosted.leaves import Leaf
 
 Array = npt.NDArray[Any]
 
-_ALIGNMENT_BYTES = 64  # of each array: a cache line
+_ALIGNMENT_BYTES = 64  # alignment of each array: a cache line
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which array lies where; the same on both sides.
+    """The place of each array in the block; equal on both sides.
 
     Attributes:
       fields: By name. Rows (N, ...) in env order: reward float64, terminated, truncated,
         was_reset (the row began an episode instead of stepping) bool, `obs/i`, `final_obs/i` and
         `action/i` for leaf i; and what `timing` measures.
-      nbytes: Of the whole block.
+      nbytes: Bytes of the whole block.
     """
 
     fields: Mapping[str, Field]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long steps and waits take: histograms in shared memory, read as PoolStats."""
+"""Times of steps and waits: histograms in shared memory, read as PoolStats."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def timing_shapes(
         ("queue_wait_histogram", (num_processes, _NUM_BUCKETS), np.int64),
         ("queue_wait_max", (num_processes,), np.float64),
         ("sent_at", (num_processes,), np.float64),
-        # of steps that were timed, where environments share a process
+        # steps that were timed, where environments share a process
         ("stepped_s", (num_processes,), np.float64),
         ("waited_s", (num_processes,), np.float64),
     ]
@@ -163,12 +163,12 @@ class WaitTimer:
 
 
 def waiting_advice(arrays: Mapping[str, Array], num_envs: int, num_cpus: int) -> str | None:
-    """What to tell those whose environments wait for each other's waits while CPUs idle.
+    """Advice for environments that sleep in a shared process, one after another, while CPUs idle.
 
     Args:
       arrays: Shared, of `timing_shapes`.
       num_envs: Environments N.
-      num_cpus: That the processes may use.
+      num_cpus: CPUs that the processes may use.
 
     Returns:
       The advice. None: they do not wait, or there are processes enough to keep the CPUs busy.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many processes environments get by default: found by trying one of them for a moment.
+"""Finds the default number of processes by stepping one environment for a moment.
 
 Environments of one process step one after the other. Where a step computes, as many processes as
 there are CPUs are fastest, and a message to each is cheap. Where it waits (for a simulator, the
@@ -35,7 +35,7 @@ _TRIAL_S = 0.02
 _NUM_ACTIONS = 100
 # a reset and steps that wait longer than this are worth a process each
 _PATIENCE_S = 5.0
-_LATE_WAITING_SHARE = 0.5  # of that time; what computes longer may be loading and compiling
+_LATE_WAITING_SHARE = 0.5  # share of that time; a longer computation may be loading and compiling
 # a step that waits less of its time does not, and one that waits gives its CPU away
 _WAITING_SHARE = 0.2
 _SWITCHES_PER_STEP = 0.5
@@ -43,7 +43,7 @@ _SWITCHES_PER_STEP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What was seen of steps that were tried.
+    """Measurements of the steps that were tried.
 
     Attributes:
       stepped_s, waited_s: How long they took, and how much of it the process waited for anything
@@ -76,7 +76,7 @@ def default_processes(env_fn: EnvFn, context: BaseContext, num_envs: int, num_cp
 
     With more environments than CPUs one is made in a process of its own, reset and stepped with
     random actions for 20 ms, a step at least, and closed; what it does there reaches nobody.
-    Where that fails, as many processes as CPUs: who steps the environments is told why. What takes
+    Where that fails, as many processes as CPUs: the caller gets the reason from there. What takes
     longer than 5 s is not waited for: a process each if it has mostly waited so far, else as many
     as CPUs.
     """
@@ -126,7 +126,7 @@ def _receive(pipe: Connection, process: Any, timeout_s: float | None) -> tuple[A
 
 
 def _clocks(pid: int) -> tuple[float, float] | None:
-    """What `StepClock.read` returns, of another process; None where nothing tells (not Linux)."""
+    """Reads the clocks of `StepClock.read` of another process; None on systems without them."""
     files = Path(f"/proc/{pid}")
     now = time.perf_counter()
     try:
@@ -149,7 +149,7 @@ def _has_waited(before: tuple[float, float] | None, after: tuple[float, float] |
 def _run(pipe: Connection, env_fns: Any) -> None:
     """The process: makes an environment, says so, and says what its steps cost."""
     begin_process(is_fork=not isinstance(env_fns, bytes))
-    # why it cannot be made or stepped is told by the processes that are there to stay
+    # the processes that stay report why an environment cannot be made or stepped
     with contextlib.suppress(Exception):
         make = (pickle.loads(env_fns) if isinstance(env_fns, bytes) else env_fns)[0]
         env = make()

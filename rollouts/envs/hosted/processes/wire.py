@@ -23,7 +23,7 @@ _PARENT_CHECK_MS = 2000
 
 
 class Kind(enum.IntEnum):
-    """What a message is."""
+    """The kinds of messages."""
 
     # to a process
     MEMORY = 1  # pickled Layout; the descriptor comes beside it

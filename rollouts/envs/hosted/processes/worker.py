@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steps environments as it is told, and the process in which it does."""
+"""EnvWorker: steps Python environments on command, in its own process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_worker(
     is_orphan = make_orphan_test(setup.host_pid)
     link = WorkerLink(sock, is_orphan)
     envs: list[gymnasium.Env[Any, Any]] = []
-    with contextlib.suppress(OSError):  # of a host that is gone
+    with contextlib.suppress(OSError):  # the host may be gone
         try:
             makers = pickle.loads(env_fns) if isinstance(env_fns, bytes) else list(env_fns)
             identity.keep_those_of_host()
@@ -220,7 +220,7 @@ class EnvWorker:
 
     def _actions_of(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> list[Any]:
         """One action per row, in memory that nobody writes to later."""
-        in_order = isinstance(rows, range)  # of all
+        in_order = isinstance(rows, range)  # all rows
         columns = [
             [pickle.loads(value) for value in objects[leaf]]
             if array is None
@@ -281,7 +281,7 @@ class EnvWorker:
     def _reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: bytes) -> None:
         for row, seed in zip(rows, seeds, strict=True):
             try:
-                # of its own for each environment, which may change them
+                # each environment gets options of its own, which it may change
                 self._begin_row(row, seed, pickle.loads(options))
             except Exception as error:
                 self._fail(row, Failure.of(error))
@@ -328,7 +328,7 @@ class EnvWorker:
         self._tell(rows, records)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """What every environment's method returns, or its attribute is."""
+        """Calls a method of every environment, or reads its attribute; returns the values."""
         if name in ("reset", "step", "close"):
             raise SpecError(f"call({name!r}) would go past the host: use its own {name}()")
         try:

@@ -186,7 +186,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::i
                                             std::int32_t action) {
   const std::int32_t first = 2 * side;
   if (!task.both[side]) return LookAtPart(grid, task, first, action);
-  // an agent that fails in one of two has not failed
+  // a failure in one of two parts does not end the task
   for (std::int32_t part = first; part < first + 2; ++part) {
     if (task.done[part]) continue;
     task.done[part] = LookAtPart(grid, task, part, action) == Verdict::kSuccess;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervisor with workers played by the test: every order of events on purpose, no Ray."""
+"""FleetThread with workers played by the test: every order of events on purpose, no Ray."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fleet_world import fleet_rules
 
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment
-from rollouts.workers.supervisor import Supervisor
+from rollouts.workers.fleet_thread import FleetThread
 from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 300.0
 
 
 class Stage:
-    """A supervisor and the workers it launched, by (worker_id, incarnation)."""
+    """A FleetThread and the workers it launched, by (worker_id, incarnation)."""
 
     def __init__(self, num_workers: int, **kwargs: Any) -> None:
         self.workers: dict[tuple[int, int], ActedWorker] = {}
@@ -37,7 +37,7 @@ class Stage:
         } | kwargs
         check = settings.pop("check", lambda: None)
         clock = settings.pop("clock", time.monotonic)
-        self.supervisor = Supervisor(
+        self.fleet_thread = FleetThread(
             worker_config(),
             num_workers,
             self._launch,
@@ -54,7 +54,7 @@ class Stage:
 
     def publish(self) -> None:
         self.weights.publish(weights())
-        self.supervisor.published()
+        self.fleet_thread.published()
 
     def appear_all(self) -> None:
         for worker in list(self.workers.values()):
@@ -86,13 +86,13 @@ def stage() -> Iterator[Callable[..., Stage]]:
 
     yield make
     for each in opened:
-        each.supervisor.close()
+        each.fleet_thread.close()
 
 
 def test_nothing_is_collected_before_the_first_weights(stage: Callable[..., Stage]) -> None:
     s = stage(1)
     s.appear_all()
-    s.wait_until(lambda: s.supervisor.stats()["workers"][0]["state"] == "running")
+    s.wait_until(lambda: s.fleet_thread.stats()["workers"][0]["state"] == "running")
     assert s.num_calls(0) == 0
     s.publish()
     s.wait_until(lambda: s.num_calls(0) == 2)
@@ -105,7 +105,7 @@ def test_fragments_arrive_in_order_of_completion(stage: Callable[..., Stage]) ->
     s.wait_until(lambda: s.num_calls(0) == s.num_calls(1) == 2)
     for worker_id in (1, 0, 0, 1):
         s.workers[worker_id, 0].complete()
-    fragments = s.supervisor.get(4, TIMEOUT_S)
+    fragments = s.fleet_thread.get(4, TIMEOUT_S)
     assert [f.worker_id for f in fragments] == [1, 0, 0, 1]
 
 
@@ -120,13 +120,13 @@ def test_calls_of_one_worker_are_taken_over_in_order(stage: Callable[..., Stage]
     # the news of the second comes first
     second.set_result(results[1].info)
     first.set_result(results[0].info)
-    assert [f.seq_no for f in s.supervisor.get(2, TIMEOUT_S)] == [0, 1]
+    assert [f.seq_no for f in s.fleet_thread.get(2, TIMEOUT_S)] == [0, 1]
 
 
 def test_room_is_shared_out_evenly(stage: Callable[..., Stage]) -> None:
     s = stage(2, max_queued_fragments=3)
     s.appear_all()
-    s.wait_until(lambda: {w["state"] for w in s.supervisor.stats()["workers"]} == {"running"})
+    s.wait_until(lambda: {w["state"] for w in s.fleet_thread.stats()["workers"]} == {"running"})
     s.publish()
     s.wait_until(lambda: s.num_calls(0) + s.num_calls(1) == 3)
     assert {s.num_calls(0), s.num_calls(1)} == {1, 2}
@@ -143,7 +143,7 @@ def test_worker_that_does_not_appear_in_time_is_replaced(stage: Callable[..., St
     s = stage(1, start_timeout_s=0.01, max_restarts=0)
     s.publish()
     with pytest.raises(WorkerError, match=r"not started within 0.01 s"):
-        s.supervisor.get(1, TIMEOUT_S)
+        s.fleet_thread.get(1, TIMEOUT_S)
     assert s.workers[0, 0].is_killed
 
 
@@ -159,10 +159,10 @@ def test_death_gives_up_all_calls_and_starts_the_next_life(stage: Callable[..., 
     s.workers[0, 1].appear()
     s.wait_until(lambda: s.num_calls(0, 1) == 2)
     s.workers[0, 1].complete()
-    fragments = s.supervisor.get(2, TIMEOUT_S)
+    fragments = s.fleet_thread.get(2, TIMEOUT_S)
     assert [(f.incarnation, f.seq_no) for f in fragments] == [(0, 0), (1, 0)]
     assert s.workers[0, 0].is_killed
-    assert s.supervisor.stats()["fragments"]["interrupted"] == {"worker_died": 2}
+    assert s.fleet_thread.stats()["fragments"]["interrupted"] == {"worker_died": 2}
 
 
 def test_result_of_a_past_life_is_ignored(stage: Callable[..., Stage]) -> None:
@@ -177,9 +177,9 @@ def test_result_of_a_past_life_is_ignored(stage: Callable[..., Stage]) -> None:
     s.workers[0, 1].appear()
     s.wait_until(lambda: s.num_calls(0, 1) == 2)
     s.workers[0, 1].complete()
-    (fragment,) = s.supervisor.get(1, TIMEOUT_S)
+    (fragment,) = s.fleet_thread.get(1, TIMEOUT_S)
     assert fragment.incarnation == 1
-    assert_balanced(s.supervisor.stats())
+    assert_balanced(s.fleet_thread.stats())
 
 
 def fail_after_a_fragment(s: Stage, incarnation: int) -> None:
@@ -188,7 +188,7 @@ def fail_after_a_fragment(s: Stage, incarnation: int) -> None:
     worker.appear()
     s.wait_until(lambda: s.num_calls(0, incarnation) > 0)
     worker.complete()
-    s.supervisor.get(1, TIMEOUT_S)
+    s.fleet_thread.get(1, TIMEOUT_S)
     worker.die()
 
 
@@ -200,7 +200,7 @@ def test_failures_within_the_window_bench_a_worker_in_spite_of_its_fragments(
     for incarnation in range(3):
         fail_after_a_fragment(s, incarnation)
     with pytest.raises(WorkerError, match="actor died"):
-        s.supervisor.get(1, TIMEOUT_S)
+        s.fleet_thread.get(1, TIMEOUT_S)
     assert (0, 3) not in s.workers
 
 
@@ -219,8 +219,8 @@ def test_benched_worker_leaves_the_rest_working(stage: Callable[..., Stage]) -> 
     s.publish()
     s.wait_until(lambda: s.num_calls(1) == 2)
     s.workers[1, 0].complete()
-    assert s.supervisor.get(1, TIMEOUT_S)[0].worker_id == 1
-    worker = s.supervisor.stats()["workers"][0]
+    assert s.fleet_thread.get(1, TIMEOUT_S)[0].worker_id == 1
+    worker = s.fleet_thread.stats()["workers"][0]
     assert worker["state"] == "benched"
     assert "actor died" in worker["last_error"]
 
@@ -234,9 +234,9 @@ def test_when_no_worker_is_left_get_says_why(stage: Callable[..., Stage]) -> Non
     s.workers[0, 0].die()
     s.workers[1, 0].raise_error()
     # what was completed is still delivered
-    assert len(s.supervisor.get(1, TIMEOUT_S)) == 1
+    assert len(s.fleet_thread.get(1, TIMEOUT_S)) == 1
     with pytest.raises(WorkerError, match=r"(?s)worker \[0\]: .*actor died.*worker \[1\]: oops"):
-        s.supervisor.get(1, TIMEOUT_S)
+        s.fleet_thread.get(1, TIMEOUT_S)
 
 
 def test_missing_fragment_ends_the_life(stage: Callable[..., Stage]) -> None:
@@ -248,7 +248,7 @@ def test_missing_fragment_ends_the_life(stage: Callable[..., Stage]) -> None:
     worker.lose()
     worker.complete()
     s.wait_until(lambda: (0, 1) in s.workers)
-    stats = s.supervisor.stats()
+    stats = s.fleet_thread.stats()
     assert stats["fragments"]["discarded"] == {"out_of_order": 1}
     assert_balanced(stats)
 
@@ -259,11 +259,11 @@ def test_launch_that_raises_reaches_the_learner(stage: Callable[..., Stage]) -> 
     def launch(config: WorkerConfig) -> ActedWorker:
         raise ConnectionError("the cluster is gone")
 
-    s.supervisor._fleet._launch = launch
+    s.fleet_thread._fleet._launch = launch
     s.publish()
     s.workers[0, 0].die()
     with pytest.raises(WorkerError, match="the cluster is gone"):
-        s.supervisor.get(1, TIMEOUT_S)
+        s.fleet_thread.get(1, TIMEOUT_S)
 
 
 def test_workers_out_of_reach_are_reported_to_the_learner(stage: Callable[..., Stage]) -> None:
@@ -271,7 +271,7 @@ def test_workers_out_of_reach_are_reported_to_the_learner(stage: Callable[..., S
         raise ConnectionError("out of reach")
 
     with pytest.raises(WorkerError, match="out of reach"):
-        stage(1, check=check).supervisor.get(1, TIMEOUT_S)
+        stage(1, check=check).fleet_thread.get(1, TIMEOUT_S)
 
 
 def test_time_in_which_this_process_was_stopped_is_not_the_workers(
@@ -291,7 +291,7 @@ def test_time_in_which_this_process_was_stopped_is_not_the_workers(
     stopped_s, before = 1e6, num_looks
     s.wait_until(lambda: num_looks >= before + 3)
     s.workers[0, 0].complete()
-    assert s.supervisor.get(1, TIMEOUT_S)[0].incarnation == 0
+    assert s.fleet_thread.get(1, TIMEOUT_S)[0].incarnation == 0
     assert not s.workers[0, 0].is_killed
 
 
@@ -301,14 +301,14 @@ def test_close_wakes_and_counts_what_was_in_flight(stage: Callable[..., Stage]) 
     s.publish()
     s.wait_until(lambda: s.num_calls(0) == 2)
     s.workers[0, 0].complete()
-    s.wait_until(lambda: s.supervisor.queue.depth == 1)
+    s.wait_until(lambda: s.fleet_thread.queue.depth == 1)
     s.wait_until(lambda: s.num_calls(0) == 3)
-    s.supervisor.close()
-    s.supervisor.close()
+    s.fleet_thread.close()
+    s.fleet_thread.close()
     with pytest.raises(ClosedError):
-        s.supervisor.get(1, TIMEOUT_S)
-    assert s.supervisor.stats()["fragments"]["interrupted"] == {"closed": 2}
-    stats = s.supervisor.stats()
+        s.fleet_thread.get(1, TIMEOUT_S)
+    assert s.fleet_thread.stats()["fragments"]["interrupted"] == {"closed": 2}
+    stats = s.fleet_thread.stats()
     assert stats["fragments"]["discarded"] == {"closed": 1}
     assert_balanced(stats)
 
@@ -323,7 +323,7 @@ def test_random_lives_balance_to_the_step(stage: Callable[..., Stage]) -> None:
         for worker in newest.values():
             if not worker.starting.done():
                 worker.appear()
-        s.wait_until(lambda n=newest: s.supervisor.queue.depth or has_open(n))  # type: ignore[misc]
+        s.wait_until(lambda n=newest: s.fleet_thread.queue.depth or has_open(n))  # type: ignore[misc]
         worker = newest[int(rng.integers(3))]
         if worker.is_open and rng.random() < 0.8:
             worker.complete()
@@ -331,11 +331,11 @@ def test_random_lives_balance_to_the_step(stage: Callable[..., Stage]) -> None:
             lives = len(s.workers)
             worker.die()
             s.wait_until(lambda n=lives: len(s.workers) > n)  # type: ignore[misc]
-        if s.supervisor.queue.depth and rng.random() < 0.5:
-            delivered += s.supervisor.get(1, TIMEOUT_S)
+        if s.fleet_thread.queue.depth and rng.random() < 0.5:
+            delivered += s.fleet_thread.get(1, TIMEOUT_S)
     assert_exactly_once(delivered)
-    stats = s.supervisor.stats()
+    stats = s.fleet_thread.stats()
     assert_balanced(stats)
     assert stats["fragments"]["discarded"] == {}
     assert stats["fragments"]["delivered"] == len(delivered)
-    assert s.supervisor.stats()["fragments"]["interrupted"]["worker_died"] > 0
+    assert s.fleet_thread.stats()["fragments"]["interrupted"]["worker_died"] > 0

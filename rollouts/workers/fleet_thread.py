@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the fleet from a thread of its own, so that workers are busy while the learner learns."""
+"""FleetThread: runs the fleet on a thread of its own, so workers collect while the learner learns.
+
+`fleet.py` decides what becomes of a worker; here are its thread, its lock and its queue.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ ABANDONED_TIMEOUT_S = 30.0
 _MAX_GAP_S = 10 * _TICK_S
 
 
-class Supervisor:
+class FleetThread:
     """Owns the fleet, the lock around it, the merge thread and the queue.
 
     The merge thread sleeps on `_inbox`. Completed calls, what `get` wants and takes, new weights
@@ -65,8 +68,8 @@ class Supervisor:
         """Launches the workers and the merge thread; does not wait for the workers.
 
         Args:
-          config: Of every worker, but for worker_id and incarnation.
-          num_workers: How many to begin with.
+          config: The config of every worker, but for worker_id and incarnation.
+          num_workers: The number of workers to begin with.
           launch: Starts one incarnation.
           weights: Where the newest weights are; nothing is collected before the first.
           rules: See FleetRules.
@@ -127,7 +130,7 @@ class Supervisor:
             return self.queue.get(num_fragments, timeout_s)
 
     def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
-        """Does what `get` does, but leaves the arrays where they are."""
+        """Waits for fragments as `get` does, but leaves their arrays where they are."""
         with self.told_of_workers(timeout_s):
             return self.queue.get_handles(num_fragments, timeout_s)
 
@@ -149,7 +152,7 @@ class Supervisor:
             )
 
     def stats(self) -> dict[str, Any]:
-        """Returns the supervisor's part of `RolloutCoordinator.stats`."""
+        """Returns the fleet's and the queue's part of `RolloutCoordinator.stats`."""
         with self._lock:
             return self._fleet.stats()
 
@@ -187,7 +190,7 @@ class Supervisor:
 
     @contextmanager
     def told_of_workers(self, timeout_s: float | None) -> Iterator[None]:
-        """Has a TimeoutError raised inside say what the workers are doing."""
+        """Adds the workers' states to a TimeoutError raised inside."""
         try:
             yield
         except TimeoutError as error:
@@ -216,7 +219,7 @@ class Supervisor:
         except ClosedError:
             pass  # close() came between two looks at _stopping
         except BaseException as error:
-            # whoever waits for fragments must not wait for ever
+            # a caller that waits for fragments must not wait for ever
             failure = WorkerError(f"the merge thread stopped: {error!r}")
             failure.__cause__ = error
             self.queue.fail(failure)
