@@ -83,7 +83,7 @@ class DqnLoss(RowLoss):
     Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`, and perhaps `weight`.
     The discount is 0 where the episode ended, and for n steps the product of theirs. Outputs are
     the loss, the difference from the target, of which a replay's priority is the size, and the
-    value.
+    chosen action's value.
     """
 
     def __init__(
@@ -198,8 +198,8 @@ class SacCriticLoss(RowLoss):
     """SAC's loss of the critics (Haarnoja et al. 2018): half the squared errors of all of them.
 
     Rows are `obs`, `action`, `reward`, `discount`, `next_obs`, `noise` of the next action (standard
-    normal) and `temperature`. The output beside the loss is the mean of the critics' differences
-    from the target.
+    normal) and `temperature`. Outputs beside the loss are means over the critics: of their
+    differences from the target, of their values, and of the differences' sizes.
     """
 
     def __init__(
@@ -226,13 +226,13 @@ class SacCriticLoss(RowLoss):
         self.epsilon = epsilon
 
     def forward(self, rows: Tensor) -> Outputs:
-        """Returns the loss and the difference, (B, 1) each."""
+        """Returns the loss, the difference, the value and the size, (B, 1) each."""
         obs, action, reward, discount, next_obs, noise, temperature, *weights = self.parts(rows)
         next_action, log_prob = squashed(self.actor(next_obs), noise, self.epsilon)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
         target = reward + discount * (following - temperature * log_prob)
-        errors, off = _errors(self.critic(obs, action), target)
-        return _times(0.5 * errors, weights), off
+        errors, *means = _errors(self.critic(obs, action), target)
+        return _times(0.5 * errors, weights), *means
 
 
 class SacActorLoss(RowLoss):
@@ -308,12 +308,12 @@ class Td3CriticLoss(RowLoss):
         self.target_actor, self.critic, self.target_critic = target_actor, critic, target_critic
 
     def forward(self, rows: Tensor) -> Outputs:
-        """Returns the loss and the difference, (B, 1) each."""
+        """Returns the loss, the difference, the value and the size, (B, 1) each."""
         obs, action, reward, discount, next_obs, noise, *weights = self.parts(rows)
         next_action = (self.target_actor(next_obs) + noise).clamp(-1.0, 1.0)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
-        errors, off = _errors(self.critic(obs, action), reward + discount * following)
-        return _times(errors, weights), off
+        errors, *means = _errors(self.critic(obs, action), reward + discount * following)
+        return _times(errors, weights), *means
 
 
 class Td3ActorLoss(RowLoss):
@@ -379,9 +379,11 @@ def _of_difference(off: Tensor, huber: float | None) -> Tensor:
 
 
 def _errors(values: tuple[Tensor, ...], target: Tensor) -> Outputs:
-    """The sum of the squared differences from the target, and their mean."""
-    offs = torch.cat(values, 1) - target
-    return offs.square().sum(1, keepdim=True), offs.mean(1, keepdim=True)
+    """The sum of the squared differences from the target; means of them, the values, and sizes."""
+    both = torch.cat(values, 1)
+    offs = both - target
+    means = [each.mean(1, keepdim=True) for each in (offs, both, offs.abs())]
+    return offs.square().sum(1, keepdim=True), *means
 
 
 def _of_first_maximum(keys: Tensor, values: Tensor) -> Tensor:

@@ -349,6 +349,64 @@ def test_gradients_that_are_not_finite_are_not_applied() -> None:
         learner.apply()
 
 
+@pytest.mark.parametrize("kind", ["sac-critic", "td3-critic"])
+def test_outputs_of_critics_are_means_over_them(kind: str) -> None:
+    loss, net, _ = make(kind)
+    rows = batch(loss, 1)
+    with torch.no_grad():
+        values = torch.cat(net(torch.from_numpy(rows["obs"]), torch.from_numpy(rows["action"])), 1)
+    found = LossLearner(loss, torch.optim.Adam(net.parameters())).update(rows)
+    _, off, value, size = found.outputs.T
+    np.testing.assert_allclose(value, values.mean(1).numpy(), rtol=1e-5, atol=1e-6)
+    # both critics have one target
+    offs = values.numpy() - (value - off)[:, None]
+    np.testing.assert_allclose(size, np.abs(offs).mean(1), rtol=1e-4, atol=1e-5)
+    assert (size > np.abs(off) + 1e-3).any()
+
+
+class Sliced(nn.Module):
+    """The networks of `Twins` in slices of common tensors, one of them transposed."""
+
+    def __init__(self, twins: Twins) -> None:
+        super().__init__()
+        one, two = [*twins.one.parameters()], [*twins.two.parameters()]
+        self.first = nn.Parameter(torch.stack([one[0].T, two[0].T]).detach().clone())
+        self.rest = nn.ParameterList(
+            torch.stack([a, b]).detach().clone() for a, b in zip(one[1:], two[1:], strict=True)
+        )
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        both = torch.cat([obs, action], 1)
+        bias, weight, last_bias = self.rest
+        return tuple(
+            nn.functional.linear(
+                nn.functional.linear(both, self.first[i].T, bias[i]).relu(),
+                weight[i],
+                last_bias[i],
+            )
+            for i in range(2)
+        )
+
+
+def test_networks_in_slices_of_common_tensors_learn_as_networks_apart() -> None:
+    torch.manual_seed(3)
+    twins, targets, actor = Twins(), Twins(), Actor()
+    ends = []
+    for critics, target in ((twins, targets), (Sliced(twins), Sliced(targets))):
+        loss = SacCriticLoss(actor, critics, target, (OBS,), ACTIONS)
+        learner = LossLearner(loss, torch.optim.Adam(critics.parameters(), lr=1e-3))
+        for seed in range(5):
+            found = learner.update(batch(loss, seed))
+        ends.append(found)
+    sliced = critics.state_dict()
+    for i, net in enumerate((twins.one, twins.two)):
+        first, *rest = net.parameters()
+        assert torch.equal(sliced["first"][i].T, first)
+        assert all(torch.equal(sliced[f"rest.{k}"][i], each) for k, each in enumerate(rest))
+    assert ends[0].loss == ends[1].loss
+    np.testing.assert_array_equal(ends[0].outputs, ends[1].outputs)
+
+
 def test_an_optimiser_of_a_target_is_refused() -> None:
     loss, net, _ = make("sac-critic")
     held = [*net.parameters(), *loss.actor.parameters()]  # type: ignore[union-attr]
