@@ -17,18 +17,23 @@ import argparse
 import sys
 from typing import Any
 
+import numpy as np
 import torch
 from common.checkpoint import Checkpointed
+from common.native_learning import add_learner_engine, read_module
 from common.training import chosen_env_id, run, run_parser, spec_of
 from numpy.typing import NDArray
 from ppo import Agent
 from torch import Tensor, nn
 
 import rollouts
+from rollouts import returns
+from rollouts.learner.native_learner import NativeLearner, PolicyGradientLoss
 from rollouts.policy import TorchPolicy, as_tensor
 from rollouts.returns_torch import vtrace
 from rollouts.workers import PolicySpec, QueueLimits
 
+LOGGED = ("policy_loss", "value_loss", "entropy", "clipped_ratios")
 CHECKPOINT_KIND = "rollouts examples/impala.py, version 1"
 
 
@@ -50,6 +55,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.01, help="weight of the entropy bonus")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
+    add_learner_engine(parser)
     if chosen_env_id(argv, parser.get_default("env_id")) == "CartPole-v1":
         parser.set_defaults(target_return=475.0)
     return parser.parse_args(argv)
@@ -73,12 +79,23 @@ class Learner(Checkpointed):
         self.model = Agent(spec.single_observation_space, spec.single_action_space)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
+        self.native = read_module(
+            self.model,
+            spec.single_action_space,
+            spec.single_observation_space,
+            self.optimizer,
+            engine=args.learner_engine,
+            num_threads=args.torch_threads,
+        )
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the one gradient step that a rollout is good for; returns what to log."""
         args = self.args
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+
+        if self.native is not None:
+            return dict(zip(LOGGED, self._step_natively(self.native, batch), strict=True))
 
         def on_device(array: NDArray[Any]) -> Tensor:
             return as_tensor(array).to(args.device)
@@ -117,8 +134,55 @@ class Learner(Checkpointed):
         self.optimizer.step()
         clipped = (log_prob - behaviour_log_prob).exp() > args.rho_bar
         logs = torch.stack([policy_loss, value_loss, bonus, clipped.float().mean()]).detach()
-        log_names = ("policy_loss", "value_loss", "entropy", "clipped_ratios")
-        return dict(zip(log_names, logs.tolist(), strict=True))
+        return dict(zip(LOGGED, logs.tolist(), strict=True))
+
+    def _step_natively(
+        self, learner: NativeLearner, batch: rollouts.RolloutBatch
+    ) -> tuple[float, ...]:
+        """The same gradient step in native code."""
+        args, (steps, envs) = self.args, batch.reward.shape
+
+        def flat(array: NDArray[Any]) -> NDArray[Any]:
+            return array.reshape(-1, *array.shape[2:])
+
+        # last_obs is only valued, whatever its action
+        obs = np.concatenate([batch.obs, batch.last_obs[None]])
+        action = np.concatenate([batch.action, batch.action[-1:]])
+        now = learner.evaluate({"obs": flat(obs), "action": flat(action)})
+        value = now.value.reshape(steps + 1, envs)
+        log_prob = now.log_prob.reshape(steps + 1, envs)[:-1]
+        advantage, target = returns.vtrace(
+            batch.reward,
+            value[:-1],
+            terminated=batch.terminated,
+            truncated=batch.truncated,
+            bootstrap_value=batch.bootstrap_value,
+            last_value=value[-1],
+            behaviour_log_prob=batch.log_prob,
+            target_log_prob=log_prob,
+            gamma=args.gamma,
+            rho_bar=args.rho_bar,
+            c_bar=args.c_bar,
+        )
+        rows = {
+            "obs": batch.obs,
+            "action": batch.action,
+            "log_prob": batch.log_prob,
+            "advantage": advantage,
+            "target": target,
+        }
+        found = learner.update(
+            {name: flat(array) for name, array in rows.items()},
+            np.arange(steps * envs),
+            minibatch=steps * envs,
+            loss=PolicyGradientLoss(
+                value_weight=0.5 * args.value_coef, entropy_weight=args.entropy_coef
+            ),
+            max_grad_norm=args.max_grad_norm,
+        )
+        clipped = np.exp(log_prob - batch.log_prob) > args.rho_bar
+        parts = (found.policy_loss, 0.5 * found.value_loss, found.entropy, clipped)
+        return tuple(float(np.mean(each)) for each in parts)
 
 
 def main() -> int:

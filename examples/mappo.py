@@ -39,6 +39,7 @@ from common.agent_training import AgentTraining, flat
 from common.agents import AgentEnvs, own_env
 from common.checkpoint import Checkpointed
 from common.filming import film
+from common.native_learning import add_learner_engine, read_module
 from common.spread import score_spread
 from common.tag import OPTIONS
 from common.training import env_option
@@ -48,6 +49,7 @@ from torch import Tensor, nn
 
 import rollouts
 from rollouts.checkpoint import load_checkpoint
+from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policy import TorchPolicy
 from rollouts.returns import gae
 from rollouts.workers import PolicySpec
@@ -65,6 +67,19 @@ class Actor(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Maps obs (rows, ...) to logits (rows, n) and zeros (rows,)."""
         return self.net(obs.flatten(1).float()), torch.zeros(len(obs))
+
+
+class ActorCritic(nn.Module):
+    """Actor and critic as one module, as native code reads them: of rows (obs, seen)."""
+
+    def __init__(self, actor: Actor, critic: nn.Module, obs_size: int) -> None:
+        super().__init__()
+        self.actor, self.critic, self.obs_size = actor, critic, obs_size
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps rows (B, obs_size + seen_size) to logits (B, n) and the critic's answer (B,)."""
+        logits, _ = self.actor(rows[:, : self.obs_size])
+        return logits, self.critic(rows[:, self.obs_size :])[:, 0]
 
 
 def mlp(inputs: int, outputs: int, hidden: int, *, gain: float) -> nn.Sequential:
@@ -117,6 +132,14 @@ class Group(Checkpointed):
         self.optimizer = torch.optim.Adam(
             self.parameters, lr=args.learning_rate, eps=1e-5, fused=True
         )
+        self.native = read_module(
+            ActorCritic(self.actor, self.critic, obs_size),
+            space,
+            obs_size + size,
+            self.optimizer,
+            engine=args.learner_engine,
+            num_threads=torch.get_num_threads(),
+        )
         # what the critic says is a number of standard deviations from the mean of returns
         self.mean, self.std = 0.0, 1.0
 
@@ -162,6 +185,8 @@ class Group(Checkpointed):
         if args.max_rows and len(steps[0]) > args.max_rows:
             kept = torch.randperm(len(steps[0]))[: args.max_rows]
             steps = [each[kept] for each in steps]
+        if self.native is not None:
+            return self._update_natively(self.native, steps)
         entropies = []
         for _ in range(args.num_epochs):
             order = torch.randperm(len(steps[0]))
@@ -172,6 +197,36 @@ class Group(Checkpointed):
                 nn.utils.clip_grad_norm_(self.parameters, args.max_grad_norm)
                 self.optimizer.step()
                 entropies.append(float(entropy))
+        return float(np.mean(entropies))
+
+    def _update_natively(self, learner: NativeLearner, steps: list[Tensor]) -> float:
+        """The same gradient steps, of `loss` below, in native code."""
+        args = self.args
+        obs, seen, action, log_prob, advantage, target = steps
+        rows = {
+            "obs": torch.cat([obs.flatten(1), seen], 1).numpy(),
+            "action": action.numpy(),
+            "log_prob": log_prob.numpy(),
+            "advantage": advantage.numpy(),
+            "target": ((target - self.mean) / self.std).numpy(),
+        }
+        loss = PpoLoss(
+            clip_range=args.clip,
+            value_weight=0.5,
+            value_huber=1.0,
+            entropy_weight=args.entropy_coef,
+        )
+        entropies = []
+        for _ in range(args.num_epochs):
+            for index in torch.randperm(len(obs)).tensor_split(args.num_minibatches):
+                found = learner.update(
+                    rows,
+                    index.numpy(),
+                    minibatch=len(index),
+                    loss=loss,
+                    max_grad_norm=args.max_grad_norm,
+                )
+                entropies.append(float(found.entropy[0]))
         return float(np.mean(entropies))
 
     def loss(
@@ -188,7 +243,7 @@ class Group(Checkpointed):
         logits, _ = self.actor(obs)
         log_prob, entropy = self.policy.head.evaluate([logits], action)
         ratio = (log_prob - old_log_prob).exp()
-        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         clipped = ratio.clamp(1 - args.clip, 1 + args.clip)
         policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
         error = self.critic(seen)[:, 0] - (target - self.mean) / self.std
@@ -224,6 +279,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
     add("--entropy-coef", type=float, default=0.01, help="weight of the entropy bonus")
     add("--max-grad-norm", type=float, default=10.0, help="gradients are scaled down to this")
+    add_learner_engine(parser)
     add("--num-threads", type=int, help="threads that step, per worker; of --env, processes")
     add("--seed", type=int, default=0)
     add("--weights", type=Path, help="a run, or its checkpoint, whose policies to begin with")

@@ -26,6 +26,7 @@ import gymnasium
 import numpy as np
 import torch
 from common.checkpoint import Checkpointed
+from common.native_learning import LOGGED, add_learner_engine, logs_of, read_module
 from common.plotting import save_frames
 from common.training import Training, chosen_env_id, run, run_parser, spec_of
 from torch import Tensor, nn
@@ -37,8 +38,6 @@ from rollouts.returns import batch_gae
 from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
-
-LOGGED = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
 
 # what differs from one kind of environment to the next; every value is also an option
 PRESETS: dict[str, dict[str, Any]] = {
@@ -79,12 +78,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
-    add(
-        "--learner-engine",
-        choices=("auto", "native", "torch"),
-        default="auto",
-        help="maker of gradient steps; auto: native code where it can read the network",
-    )
+    add_learner_engine(parser)
     add("--save-frames", type=int, default=0, metavar="N", help="PNG of the last N observations")
     env_id = chosen_env_id(argv, parser.get_default("env_id"))
     for prefix, preset in PRESETS.items():
@@ -178,23 +172,18 @@ class Learner(Checkpointed):
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
         )
         self.rng = torch.Generator().manual_seed(args.seed)
-        self.native = self._read(spec) if args.learner_engine != "torch" else None
+        self.native = read_module(
+            self.model,
+            spec.single_action_space,
+            spec.single_observation_space,
+            self.optimizer,
+            engine=args.learner_engine,
+            num_threads=args.torch_threads,
+        )
         if args.save_frames and not self.model.is_pixels:
             raise ValueError(
                 f"--save-frames needs an env that shows pixels, {args.env_id} does not"
             )
-
-    def _read(self, spec: Any) -> NativeLearner | None:
-        """Makes what learns in native code; None where that cannot be, as with a CNN."""
-        try:
-            policy = rollouts.NativePolicy.from_torch(
-                self.model, spec.single_action_space, spec.single_observation_space
-            )
-            return NativeLearner(policy, self.optimizer, num_threads=self.args.torch_threads)
-        except rollouts.SpecError:
-            if self.args.learner_engine == "native":
-                raise
-            return None
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
@@ -234,15 +223,18 @@ class Learner(Checkpointed):
             value_weight=0.5 * args.value_coef,
             entropy_weight=args.entropy_coef,
         )
-        logs = []
-        for _ in range(args.num_epochs):
-            order = torch.randperm(len(rows["obs"]), generator=self.rng).numpy()
-            found = learner.update(
-                rows, order, minibatch=size, loss=loss, max_grad_norm=args.max_grad_norm
-            )
-            parts = (found.policy_loss, 0.5 * found.value_loss, found.entropy, found.approx_kl)
-            logs.append(np.stack([*parts, found.clip_fraction]))
-        return dict(zip(LOGGED, np.concatenate(logs, 1).mean(1).tolist(), strict=True))
+        orders = (
+            torch.randperm(len(rows["obs"]), generator=self.rng).numpy()
+            for _ in range(args.num_epochs)
+        )
+        return logs_of(
+            [
+                learner.update(
+                    rows, order, minibatch=size, loss=loss, max_grad_norm=args.max_grad_norm
+                )
+                for order in orders
+            ]
+        )
 
     def ppo_loss(
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor

@@ -9,7 +9,8 @@
 Each worker keeps one state per environment and starts it anew with each episode; a rollout brings
 the states before its first row. The learner runs whole columns of it through the network again,
 from these states on and with new ones where episodes begin (`rollouts.recurrent.unroll`), so that
-gradients flow through time. Everything else is the PPO of ppo.py.
+gradients flow through time. Native code does the same, several times faster; `--learner-engine
+torch` is the loop below. Everything else is the PPO of ppo.py.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 from common.checkpoint import Checkpointed
+from common.native_learning import LOGGED, add_learner_engine, logs_of, read_module
 from common.training import run, run_parser, spec_of
+from numpy.typing import NDArray
 from ppo import layer
 from torch import Tensor, nn
 
 import rollouts
+from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policy import as_tensor
 from rollouts.recurrent import RecurrentTorchPolicy, State, unroll
 from rollouts.returns import batch_gae
@@ -56,6 +61,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
+    add_learner_engine(parser)
     return parser.parse_args(argv)
 
 
@@ -134,11 +140,20 @@ class Learner(Checkpointed):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
+        spec = spec_of(args)
         torch.manual_seed(args.seed)
-        self.policy = make_policy(spec_of(args), **agent_options(args))
+        self.policy = make_policy(spec, **agent_options(args))
         self.model: Agent = self.policy.module.to(args.device)  # type: ignore[assignment]
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
         self.rng = torch.Generator().manual_seed(args.seed)
+        self.native = read_module(
+            self.model,
+            spec.single_action_space,
+            spec.single_observation_space,
+            self.optimizer,
+            engine=args.learner_engine,
+            num_threads=args.torch_threads,
+        )
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
@@ -149,6 +164,8 @@ class Learner(Checkpointed):
         # a minibatch has some of the environments, but all of their steps in order
         advantage, target = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
         ended = batch.terminated | batch.truncated
+        if self.native is not None:
+            return self._update_natively(self.native, batch, ended, advantage, target)
         arrays = (batch.obs, ended, batch.action, batch.log_prob, advantage, target)
         time_major = [as_tensor(array).to(args.device) for array in arrays]
         state = tuple(as_tensor(array).to(args.device) for array in batch.policy_state)
@@ -166,8 +183,45 @@ class Learner(Checkpointed):
                 nn.utils.clip_grad_norm_(self.model.parameters(), args.max_grad_norm)
                 self.optimizer.step()
                 logs.append(log)
-        names = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
-        return dict(zip(names, torch.stack(logs).mean(0).tolist(), strict=True))
+        return dict(zip(LOGGED, torch.stack(logs).mean(0).tolist(), strict=True))
+
+    def _update_natively(
+        self,
+        learner: NativeLearner,
+        batch: rollouts.RolloutBatch,
+        ended: NDArray[np.bool_],
+        advantage: NDArray[Any],
+        target: NDArray[Any],
+    ) -> dict[str, float]:
+        """The same gradient steps, of `ppo_loss` below, in native code."""
+        args, envs = self.args, batch.reward.shape[1]
+        rows = {
+            "obs": batch.obs,
+            "action": batch.action,
+            "log_prob": batch.log_prob,
+            "advantage": advantage,
+            "target": target,
+            "ended": ended,
+        }
+        loss = PpoLoss(
+            clip_range=args.clip,
+            value_weight=0.5 * args.value_coef,
+            entropy_weight=args.entropy_coef,
+        )
+        orders = (torch.randperm(envs, generator=self.rng).numpy() for _ in range(args.num_epochs))
+        return logs_of(
+            [
+                learner.update(
+                    rows,
+                    order,
+                    minibatch=-(-envs // args.num_minibatches),
+                    loss=loss,
+                    max_grad_norm=args.max_grad_norm,
+                    state=batch.policy_state,
+                )
+                for order in orders
+            ]
+        )
 
     def ppo_loss(
         self,
@@ -185,7 +239,7 @@ class Learner(Checkpointed):
         log_prob, entropy = self.policy.head.evaluate([logits.flatten(0, 1)], action.flatten())
         log_ratio = log_prob - old_log_prob.flatten()
         ratio = log_ratio.exp()
-        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         advantage = advantage.flatten()
 
         clipped = ratio.clamp(1 - args.clip, 1 + args.clip)

@@ -56,6 +56,8 @@ from rollouts.support.include_dir import include_dir
 if TYPE_CHECKING:
     from rollouts.collecting.collector import Collector
     from rollouts.envs.hosted import from_env_fns, from_parallel_env_fns
+    from rollouts.exporting.exported_policy import ExportedPolicy
+    from rollouts.exporting.writing import export
     from rollouts.learner.inbox import FragmentInbox
     from rollouts.learner.queue import LearnerQueue
     from rollouts.policies.native import NativePolicy
@@ -78,6 +80,7 @@ _LAZY = {
     "BatchRule": "rollouts.workers.policy_requests",
     "CollectOptions": "rollouts.workers.worker_config",
     "Collector": "rollouts.collecting.collector",
+    "ExportedPolicy": "rollouts.exporting.exported_policy",
     "FaultPolicy": "rollouts.workers.options",
     "FragmentInbox": "rollouts.learner.inbox",
     "Inference": "rollouts.workers.options",
@@ -93,6 +96,7 @@ _LAZY = {
     "RolloutWorker": "rollouts.workers.worker",
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.workers.weight_transport",
+    "export": "rollouts.exporting.writing",
     "from_env_fns": "rollouts.envs.hosted",
     "from_parallel_env_fns": "rollouts.envs.hosted",
 }
@@ -111,6 +115,7 @@ __all__ = [
     "EnvAttributeError",
     "EnvError",
     "EnvSpec",
+    "ExportedPolicy",
     "FaultPolicy",
     "FileError",
     "FragmentInbox",
@@ -146,6 +151,7 @@ __all__ = [
     "decode_mission",
     "env_ids",
     "env_spec",
+    "export",
     "from_env_fns",
     "from_parallel_env_fns",
     "include_dir",

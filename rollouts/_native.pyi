@@ -483,6 +483,16 @@ class Gradients:
     def run(
         self, params: Sequence[Array], obs: Array, given: Sequence[Array]
     ) -> list[npt.NDArray[np.float32] | None]: ...
+    def run_sequences(
+        self,
+        params: Sequence[Array],
+        obs: Array,
+        states: Array,
+        initial: Array,
+        ended: Array,
+        given: Sequence[Array],
+        burn_in: int = ...,
+    ) -> list[npt.NDArray[np.float32] | None]: ...
 
 class PpoLearner:
     def __init__(
@@ -501,10 +511,16 @@ class PpoLearner:
     def update(
         self,
         sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
-        rows: Mapping[str, Array],
+        rows: Mapping[str, Any],
         order: npt.NDArray[np.int64],
         minibatch: int,
         settings: Mapping[str, Any],
+        timeout_s: float | None = ...,
+    ) -> npt.NDArray[np.float32]: ...
+    def evaluate(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        rows: Mapping[str, Any],
     ) -> npt.NDArray[np.float32]: ...
     @property
     def num_steps(self) -> int: ...
@@ -525,6 +541,7 @@ class RowLossLearner:
         sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
         rows: Array,
         max_norm: float | None,
+        timeout_s: float | None = ...,
     ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
     @property
     def num_steps(self) -> int: ...

@@ -2,7 +2,8 @@
 """The benchmark behind `rollouts bench learner`: gradient steps, native code against torch.
 
 Both take turns in one process, repeat by repeat, with the same rows, loss and Adam. A step begins
-with the rows of its minibatch and ends with new weights. PPO's are here; see learner_off_policy.py.
+with the rows of its minibatch and ends with new weights. PPO's are here; see learner_recurrent.py
+and learner_off_policy.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rollouts.bench import learner_off_policy
+from rollouts.bench import learner_off_policy, learner_recurrent
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
 from rollouts.support.extras import needs
@@ -38,7 +39,7 @@ class LearnerTask:
     Attributes:
       layers: Sizes of the hidden layers, of the actor and of the critic each.
       is_box: Whether actions are `num_actions` numbers, and not one of as many; of PPO.
-      loss: "ppo", "dqn" or "sac".
+      loss: "ppo", "recurrent-ppo", whose rows are sequences, "dqn" or "sac".
     """
 
     rows: int
@@ -119,9 +120,9 @@ def measure(
 
 def to_text(found: Sequence[LearnerMeasurement]) -> str:
     """A line for each measurement, and the ratio of the best of both for each task."""
-    lines = ["loss  rows    layers        engine  threads  us/step"]
+    lines = ["loss           rows    layers        engine  threads  us/step"]
     lines += [
-        f"{each.loss:<5} {each.rows:<7} {'x'.join(map(str, each.layers)):<13} {each.engine:<7} "
+        f"{each.loss:<14} {each.rows:<7} {'x'.join(map(str, each.layers)):<13} {each.engine:<7} "
         f"{each.num_threads:<8} {each.step_us:,.1f}"
         for each in found
     ]
@@ -150,6 +151,15 @@ def _contestants(task: LearnerTask, threads: int, seed: int) -> list[tuple[str, 
             ("torch", _torch(task, rows, threads, seed)),
         ]
     sizes = learner_off_policy.Sizes(task.rows, task.layers, task.obs_size, task.num_actions)
+    if task.loss == "recurrent-ppo":
+        losses = _LOSS, _torch_loss
+        return [
+            (
+                engine,
+                learner_recurrent.contestant(engine, sizes, threads, seed, _MOST_S, losses),
+            )
+            for engine in ("native", "torch")
+        ]
     return [
         (
             engine,
@@ -201,7 +211,7 @@ def _native(task: LearnerTask, rows: dict[str, Any], threads: int, seed: int) ->
 
 def _torch(task: LearnerTask, rows: dict[str, Any], threads: int, seed: int) -> Callable[[], int]:
     agent, optimizer = _agent(task, seed)
-    tensors = [torch.from_numpy(rows[name]) for name in rows]
+    obs, *given = [torch.from_numpy(rows[name]) for name in rows]
     order = torch.arange(len(rows["obs"]))
 
     def run() -> int:
@@ -211,7 +221,7 @@ def _torch(task: LearnerTask, rows: dict[str, Any], threads: int, seed: int) -> 
             # two busy threads of torch take long where others compute, too
             if made and time.perf_counter() - begin > _MOST_S:
                 return made
-            loss = _torch_loss(agent, *(each[index] for each in tensors))
+            loss = _torch_loss(agent(obs[index]), *(each[index] for each in given))
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(agent.parameters(), _MAX_NORM)
@@ -222,9 +232,13 @@ def _torch(task: LearnerTask, rows: dict[str, Any], threads: int, seed: int) -> 
 
 
 def _torch_loss(
-    agent: _Agent, obs: Tensor, action: Tensor, log_prob: Tensor, advantage: Tensor, target: Tensor
+    outputs: tuple[Tensor, ...],
+    action: Tensor,
+    log_prob: Tensor,
+    advantage: Tensor,
+    target: Tensor,
 ) -> Tensor:
-    first, *others, value = agent(obs)
+    first, *others, value = outputs
     # numbers are not looked at, as in the libraries
     if others:
         scale = others[0].exp().expand_as(first)

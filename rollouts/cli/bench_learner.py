@@ -12,8 +12,10 @@ from collections.abc import Callable
 def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[str], int]) -> None:
     """Declares its options."""
     add = parser.add_argument
-    add("--loss", nargs="+", choices=["ppo", "dqn", "sac"], default=["ppo"], metavar="LOSS",
-        help="ppo, dqn or sac; several ok; default: ppo")  # fmt: skip
+    losses = ["ppo", "recurrent-ppo", "dqn", "sac"]
+    add("--loss", nargs="+", choices=losses, default=["ppo"], metavar="LOSS",
+        help="ppo, recurrent-ppo (an LSTM; B sequences of 16 steps), dqn or sac; several ok; "
+        "default: ppo")  # fmt: skip
     add("--rows", nargs="+", type=positive_int, default=[64, 256, 2048], metavar="B",
         help="of a minibatch; several ok; default: 64 256 2048")  # fmt: skip
     add("--layers", nargs="+", type=positive_int, default=[64, 64], metavar="SIZE",

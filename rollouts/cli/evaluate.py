@@ -17,6 +17,7 @@ from rollouts.cli.checkpoint_program import Program, add_trust, load_program, op
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
 from rollouts.envs.make import make_pool
 from rollouts.errors import SpecError
+from rollouts.exporting.deployment import is_exported
 from rollouts.rendering.video import check_path
 
 _NUM_ENVS = 16
@@ -45,7 +46,8 @@ def add_arguments(
 ) -> None:
     """Adds the arguments of the command; the types are those of the other commands."""
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the directory of a run, or a checkpoint")
+    add("run", type=Path, metavar="RUN",
+        help="the directory of a run, a checkpoint, or a file of rollouts export")  # fmt: skip
     add("--episodes", type=positive_int, default=100, metavar="N", help="default: 100")
     add("--num-envs", type=positive_int, metavar="N",
         help=f"that play them; default: {_NUM_ENVS}, or the episodes if fewer")  # fmt: skip
@@ -68,23 +70,79 @@ def run(args: argparse.Namespace) -> None:
     """
     if args.record is not None:
         check_path(args.record)  # mistakes are found before anything is played
+    if is_exported(args.run):
+        return _run_exported(args)
     checkpoint = load_checkpoint(args.run)
     options = options_of(checkpoint, args.run, dict(args.option))
     # before the environment, which the program may register
     program = load_program(checkpoint, args.run, network=args.network, trust=args.trust)
     num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
     found = _play(args, checkpoint, program, dict(options), num_envs)
-    groups = {
-        name: {**one.summary(), "returns": one.returns.tolist(), "lengths": one.lengths.tolist()}
-        for name, one in found.items()
-    }
     report = Report(
         str(args.run), checkpoint.id, options, checkpoint.env_steps, args.episodes, num_envs,
-        args.deterministic, args.seed, groups,
+        args.deterministic, args.seed, _by_group(found),
     )  # fmt: skip
     print(json.dumps(asdict(report)) if args.json else _table(report))
     if args.record is not None:
         _film(args, checkpoint, quiet=args.json)
+
+
+def _run_exported(args: argparse.Namespace) -> None:
+    """The same with a file of `rollouts export`, which says itself how it acts."""
+    from rollouts.exporting.exported_policy import ExportedPolicy
+
+    if args.record is not None or args.network is not None:
+        raise SpecError(
+            f"{args.run} is an exported policy, expected neither --record nor --network: give the "
+            "run that it was exported from, or leave them out"
+        )
+    policy = ExportedPolicy(args.run, seed=args.seed)
+    about = policy.about
+    if about.group:
+        raise SpecError(
+            f"{args.run} acts for the group {about.group!r} alone, expected a policy for every "
+            "agent of an environment: evaluate the run that it was exported from"
+        )
+    options = {**about.env_options, **dict(args.option)}
+    num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
+    with _pool(about.id, num_envs, args.seed, dict(options)) as env:
+        found = {"": evaluate(env, policy, args.episodes)}
+    takes_noise = any(one.name == "noise" for one in about.inputs)
+    report = Report(
+        str(args.run), about.id, options, 0, args.episodes, num_envs, not takes_noise, args.seed,
+        _by_group(found),
+    )  # fmt: skip
+    print(json.dumps(asdict(report)) if args.json else _table(report))
+
+
+def _by_group(found: dict[str, Evaluation]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {**one.summary(), "returns": one.returns.tolist(), "lengths": one.lengths.tolist()}
+        for name, one in found.items()
+    }
+
+
+def _pool(id: str, num_envs: int, seed: int, options: dict[str, Any]) -> Any:
+    """A pool whose episodes end.
+
+    Raises:
+      SpecError: They have no time limit.
+    """
+    env: Any = make_pool(
+        id,
+        num_envs,
+        seed=seed,
+        autoreset_mode="same_step",
+        max_episode_steps=options.pop("max_episode_steps", None),
+        env_options=options,
+    )
+    if env.env_spec.max_episode_steps is None:
+        env.close()
+        raise SpecError(
+            f"episodes of {id} have no time limit here and may never end: say with --option "
+            "max_episode_steps=N how long they shall be at most"
+        )
+    return env
 
 
 def _play(
@@ -94,27 +152,14 @@ def _play(
     options: dict[str, Any],
     num_envs: int,
 ) -> dict[str, Evaluation]:
-    env: Any = make_pool(
-        checkpoint.id,
-        num_envs,
-        seed=args.seed,
-        autoreset_mode="same_step",
-        max_episode_steps=options.pop("max_episode_steps", None),
-        env_options=options,
-    )
     how: dict[str, Any] = {
         "program": program,
         "samples": not args.deterministic,
         "seed": args.seed,
         "num_envs": num_envs,
     }
-    with env:
+    with _pool(checkpoint.id, num_envs, args.seed, options) as env:
         spec = env.env_spec
-        if spec.max_episode_steps is None:
-            raise SpecError(
-                f"episodes of {spec.id} have no time limit here and may never end: say with "
-                "--option max_episode_steps=N how long they shall be at most"
-            )
         if spec.groups:
             policies = {
                 name: load_policy(checkpoint, args.run, spec, group=group, **how)
@@ -128,8 +173,9 @@ def _play(
 
 def _table(report: Report) -> str:
     how = "most likely actions" if report.deterministic else "drawn actions"
+    trained = f" after {report.env_steps:,} env-steps of training" if report.env_steps else ""
     lines = [
-        f"{report.checkpoint}: {report.id} after {report.env_steps:,} env-steps of training; "
+        f"{report.checkpoint}: {report.id}{trained}; "
         f"{report.num_episodes} episodes in {report.num_envs} environments, {how}, seed "
         f"{report.seed}"
     ]

@@ -28,6 +28,7 @@ from rollouts.cli import bench_learner as cli_bench_learner
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
+from rollouts.cli import export_policy as cli_export
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import tune_batch as cli_tune_batch
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = 0 if cli_check_env.check(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
+        elif args.command == "export":
+            cli_export.run(args)
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "tune-batch":
@@ -218,11 +221,19 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluating = commands.add_parser(
         "eval",
-        help="play episodes with the policy of a checkpoint",
+        help="play episodes with the policy of a checkpoint, or with an exported file",
         description="Plays the same number of episodes in each environment, however long they "
         "are, and prints mean, standard deviation, least and greatest of returns and lengths.",
     )
     cli_evaluate.add_arguments(evaluating, positive_int=_positive_int, option=_option)
+
+    exporting = commands.add_parser(
+        "export",
+        help="write the policy of a checkpoint as ONNX, torch.export, TorchScript or C",
+        description="Writes a file that acts without this library: network, observation normaliser "
+        "and action scaling in one graph. The file is compared with the policy before it is there.",
+    )
+    cli_export.add_arguments(exporting, option=_option)
 
     filming = commands.add_parser(
         "record",

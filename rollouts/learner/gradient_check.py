@@ -95,15 +95,21 @@ def check_gradients(
     if reading is None:
         return
     rng = np.random.default_rng(0)
-    rows = random_rows(reading.space, _ROWS, rng)
+    program, states = policy.program, policy.sources.initial_state()
+    # with memory two steps, so that a gradient goes through the state
+    steps = [random_rows(reading.space, _ROWS, rng) for _ in range(2 if states else 1)]
+    before = [rng.normal(size=(_ROWS, *each.shape)).astype(np.float32) for each in states]
+    sizes = [program.sizes[i] for i in program.outputs]
+    given = [[rng.normal(size=(_ROWS, n)).astype(np.float32) for n in sizes] for _ in steps]
     with torch.enable_grad():
-        outputs = forward(reading.module, [torch.from_numpy(np.array(rows))])
-        sizes = [policy.program.sizes[i] for i in policy.program.outputs]
-        given = [rng.normal(size=(_ROWS, size)).astype(np.float32) for size in sizes]
         total = torch.zeros(())
-        for output, weight in zip(outputs, given, strict=True):
-            wide = output.reshape(-1, weight.shape[1]).expand(weight.shape)
-            total = total + (wide * torch.from_numpy(weight)).sum()
+        state = [torch.from_numpy(each) for each in before]
+        for rows, weights in zip(steps, given, strict=True):
+            outputs = forward(reading.module, [torch.from_numpy(np.array(rows)), *state])
+            state = list(outputs[len(outputs) - len(states) :])
+            for output, weight in zip(outputs, weights, strict=True):
+                wide = output.reshape(-1, weight.shape[1]).expand(weight.shape)
+                total = total + (wide * torch.from_numpy(weight)).sum()
         trained = {id(each): each for each in compared}
         theirs: dict[int, Tensor | None] = dict.fromkeys(trained)
         if total.requires_grad and trained:
@@ -113,7 +119,7 @@ def check_gradients(
                 raise SpecError(f"autograd gives no gradients of the module: {error}") from error
             theirs = dict(zip(trained, grads, strict=True))
     wanted = [id(tensors[param.name]) in trained for param in policy.program.params]
-    ours = _native_gradients(policy, tensors, wanted, rows.reshape(_ROWS, -1), given)
+    ours = _native_gradients(policy, tensors, wanted, (steps, before), given)
     pairs = {}
     for name, tensor in tensors.items():
         if id(tensor) in trained:
@@ -139,10 +145,17 @@ def _native_gradients(
     policy: NativePolicy | ReadModule,
     tensors: Mapping[str, Tensor],
     wanted: list[bool],
-    rows: Array,
-    given: list[Array],
+    rows: tuple[list[Array], list[Array]],
+    given: list[list[Array]],
 ) -> dict[int, Array]:
-    """Gradients of the given outputs by the id of the tensor, summed over its parts."""
+    """Gradients by the id of the tensor, summed over its parts.
+
+    Args:
+      policy, tensors: As of `check_gradients`.
+      wanted: Whether a parameter's gradient is.
+      rows: Observations of each step, and the states before the first one.
+      given: Gradients of the outputs of each step.
+    """
     program = policy.program
     arrays = parameters_of(program, {name: each.detach().numpy() for name, each in tensors.items()})
     gradients = _native.Gradients(
@@ -152,7 +165,18 @@ def _native_gradients(
         list(program.state_sizes),
         wanted,
     )
-    found = gradients.run(arrays, np.asarray(rows, np.float32), given)
+    obs = np.stack([np.reshape(each, (_ROWS, -1)) for each in rows[0]]).astype(np.float32)
+    if rows[1]:
+        found = gradients.run_sequences(
+            arrays,
+            obs,
+            np.concatenate([each.reshape(_ROWS, -1) for each in rows[1]], 1),
+            np.zeros(sum(program.state_sizes), np.float32),
+            np.zeros(obs.shape[:2], np.uint8),
+            [np.stack(each) for each in zip(*given, strict=True)],
+        )
+    else:
+        found = gradients.run(arrays, obs[0], given[0])
     sums = {id(each): np.zeros(each.numel()) for each in tensors.values()}
     for param, gradient in zip(program.params, found, strict=True):
         if gradient is not None:

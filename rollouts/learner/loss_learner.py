@@ -65,19 +65,23 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
             super().__init__(ReadModule(loss, loss.row_size), optimizer, num_threads)
 
     def update(
-        self, parts: Mapping[str, Array], *, max_grad_norm: float | None = None
+        self,
+        parts: Mapping[str, Array],
+        *,
+        max_grad_norm: float | None = None,
+        timeout_s: float | None = None,
     ) -> LossFound:
         """Makes a gradient step.
 
         Args:
           parts: What a row of the loss has, (B, ...) each.
-          max_grad_norm: As of `NativeLearner.update`.
+          max_grad_norm, timeout_s: As of `NativeLearner.update`.
 
         Raises:
-          SpecError: As `NativeLearner.update`.
+          SpecError, TimeoutError, KeyboardInterrupt: As `NativeLearner.update`.
         """
         self.check()
-        return self.step(parts, max_grad_norm=max_grad_norm)
+        return self.step(parts, max_grad_norm=max_grad_norm, timeout_s=timeout_s)
 
     def check(self) -> None:
         """Looks at the module and the optimiser, as `update` does.
@@ -87,11 +91,17 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """
         self._check()
 
-    def step(self, parts: Mapping[str, Array], *, max_grad_norm: float | None = None) -> LossFound:
+    def step(
+        self,
+        parts: Mapping[str, Array],
+        *,
+        max_grad_norm: float | None = None,
+        timeout_s: float | None = None,
+    ) -> LossFound:
         """As `update`, of a module that was not touched since the last `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
-            lambda sources: self._native.update(sources, rows, max_grad_norm)
+            lambda sources: self._native.update(sources, rows, max_grad_norm, timeout_s)
         )
         return LossFound(loss, norm, outputs)
 

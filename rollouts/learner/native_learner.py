@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
-from rollouts.checks import one_of
+from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
-from rollouts.learner.module_steps import ModuleSteps, View
+from rollouts.learner.acted_rows import check_order, read_rows, read_states
+from rollouts.learner.module_steps import ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
 from rollouts.support.extras import needs
@@ -23,8 +24,6 @@ with needs("torch", "NativeLearner"):
 
 Array = NDArray[Any]
 
-# what rows of some losses have
-_OPTIONAL = ("value", "inputs", "counts")
 ClipBy = Literal["all", "each", "element"]
 _HEADS = ("categorical", "multi_categorical", "gaussian")
 
@@ -45,6 +44,8 @@ class PpoLoss:
       value_error_cap: Limit of the value's squared error, as in RLlib; None: no limit.
       kl_weight: Factor of the KL divergence from the distributions that drew the actions to those
         of now, which is a part of the loss; None: it is none.
+      value_huber: Size of the value's error beyond which its loss goes on straight (Huber 1964),
+        as in MAPPO; None: it is the square everywhere.
       refuses_overflow: Whether a ratio that is infinite is an error. torch's gradient is NaN there;
         ours is 0 where the limit binds.
     """
@@ -58,6 +59,7 @@ class PpoLoss:
     target_kl: float | None = None
     value_error_cap: float | None = None
     kl_weight: float | None = None
+    value_huber: float | None = None
     refuses_overflow: bool = False
 
     def __post_init__(self) -> None:
@@ -70,6 +72,9 @@ class PolicyGradientLoss:
     """A2C's loss (Mnih et al. 2016): minus the advantage times the log-density of the action,
     `value_weight` times the value's squared error, and -`entropy_weight` times the entropy.
 
+    It is IMPALA's too, of advantages and targets by `rollouts.returns.vtrace`, for which
+    `NativeLearner.evaluate` says what the policy of now gives for the actions.
+
     Attributes:
       normalize_advantage: As of `PpoLoss`.
     """
@@ -77,6 +82,36 @@ class PolicyGradientLoss:
     value_weight: float = 0.5
     entropy_weight: float = 0.0
     normalize_advantage: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloningLoss:
+    """Behaviour cloning: minus the log-density of the actions, and -`entropy_weight` times the
+    entropy.
+
+    Rows are `obs` and `action` alone, and the module may be without a value. What leads to the
+    value alone has a gradient of 0.
+    """
+
+    entropy_weight: float = 0.0
+
+
+Loss = PpoLoss | PolicyGradientLoss | CloningLoss
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Answers of the policy of now for the actions of some rows: (N,) float32, or (T, B).
+
+    Attributes:
+      log_prob: Log-densities of the actions.
+      entropy: Entropies of the distributions.
+      value: Values of the observations; 0 of a module without.
+    """
+
+    log_prob: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    value: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +158,17 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
           num_threads: Threads that share a large minibatch.
 
         Raises:
-          SpecError: The module has memory, no value or another head, parameters on a GPU or of
-            another type; its gradients are not those of the operations that were read, or have
-            hooks; the optimiser has settings that native code does not have.
+          SpecError: The module has another head, or learns the states that episodes
+            begin with; its parameters are on a GPU or of another type; its gradients are not those
+            of the operations that were read, or have hooks; the optimiser has settings that native
+            code does not have.
         """
-        if policy.state_shapes:
-            raise SpecError("the module has memory, which NativeLearner does not train")
         if policy.head.kind not in _HEADS:
             expected = ", ".join(_HEADS)
             raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
-        num_outputs = 3 if policy.head.kind == "gaussian" else 2
-        if len(policy.program.outputs) != num_outputs:
-            raise SpecError("the module gives no value, which PPO trains")
+        num_inputs = 2 if policy.head.kind == "gaussian" else 1
+        num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
+        self._has_value = num_outputs > num_inputs
         self._head, self._space = policy.head, policy.action_space
         super().__init__(policy, optimizer, num_threads)
 
@@ -144,42 +178,82 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         order: NDArray[np.int64],
         *,
         minibatch: int,
-        loss: PpoLoss | PolicyGradientLoss,
+        loss: Loss,
         max_grad_norm: float | None = None,
         clip_by: ClipBy = "all",
+        state: Sequence[Array] = (),
+        burn_in: int = 0,
+        timeout_s: float | None = None,
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
+
+        Rows of a module with memory are whole sequences, (T, B, ...) as a rollout has them. Each
+        goes through all its steps, with new states behind an `ended`, and its gradients flow back
+        through time.
 
         Args:
           rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
             `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
             was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
             they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
-            `counts` (N,) of bool, where some rows do not count in the means.
+            `action_mask` (N, A) of bool, where not all actions were allowed; `counts` (N,) of
+            bool, where some rows do not count in the means. With memory (T, B) in place of (N,),
+            and `ended` (T, B): terminated | truncated.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
-            have fewer.
-          minibatch: Rows of a gradient step.
+            have fewer. With memory sequences, by their number among B.
+          minibatch: Rows of a gradient step, or sequences.
           max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
           clip_by: What has this limit: the norm of "all" gradients together, that of "each"
             tensor's, or the absolute value of each "element".
+          state: States before the first step of a module with memory, (B, ...) each, as
+            `RolloutBatch.policy_state` has them.
+          burn_in: First steps of each sequence that only lead to the states of the others: they do
+            not count, and no gradient goes through them.
+          timeout_s: Seconds that all steps together may take; None: any time.
 
         Raises:
-          SpecError: Shapes do not fit; the module is no longer the one that was read; a loss or a
-            gradient is NaN or infinite, or no row of a minibatch counts: the weights are those
-            before that minibatch.
+          TimeoutError, KeyboardInterrupt: The update has ended within a fraction of a second, and
+            weights and optimiser are those of its last whole gradient step.
+          SpecError: Shapes do not fit; an action was not allowed by its mask; the module is no
+            longer the one that was read; a loss or a gradient is NaN or infinite, or no row of a
+            minibatch counts: the weights are those before that minibatch.
         """
-        arrays = self._check_rows(rows, order, minibatch)
+        is_cloning = isinstance(loss, CloningLoss)
+        if not (self._has_value or is_cloning):
+            raise SpecError("the module gives no value, which this loss trains")
+        needed = () if is_cloning else ("log_prob", "advantage", "target")
+        arrays = self._read(rows, state, burn_in, needed)
+        check_order(order, minibatch, len(arrays["obs"]) // arrays.get("num_steps", 1))
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
             raise SpecError("rows have no value, from which value_clip_range is measured")
         settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
         self._check()
         found, made = self._step(
-            lambda sources: self._native.update(sources, arrays, order, minibatch, settings)
+            lambda sources: self._native.update(
+                sources, arrays, order, minibatch, settings, timeout_s
+            )
         )
         policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(
             policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm, made
         )
+
+    def evaluate(self, rows: Mapping[str, Array], *, state: Sequence[Array] = ()) -> Evaluated:
+        """Returns what the policy of now gives for the actions of rows, and their values.
+
+        Args:
+          rows: As of `update`; `obs` and `action` suffice, with memory also `ended`.
+          state: As of `update`.
+
+        Raises:
+          SpecError: As `update`.
+        """
+        arrays = self._read(rows, state, 0, rows.keys() & {"log_prob", "advantage", "target"})
+        self._check()
+        sources: list[Source] = [(each.detach().numpy(), None) for each in self._tensors]
+        found = self._native.evaluate(sources, arrays)
+        lead = np.shape(rows["obs"])[: 2 if self._program.state_sizes else 1]
+        return Evaluated(*(each.reshape(lead) for each in found))
 
     def _make(self, trained: list[bool], views: list[View]) -> _native.PpoLearner:
         program = self._program
@@ -187,7 +261,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             program.obs_size,
             *program.described(),
             list(program.outputs),
-            [],
+            list(program.state_sizes),
             views,
             trained,
             self._head.kind,
@@ -195,59 +269,55 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             self._num_threads,
         )
 
-    def _check_rows(
-        self, rows: Mapping[str, Array], order: NDArray[np.int64], minibatch: int
-    ) -> dict[str, Array]:
-        wanted = {"obs", "action", "log_prob", "advantage", "target"}
-        if rows.keys() - set(_OPTIONAL) != wanted:
-            perhaps = ", ".join(_OPTIONAL)
-            raise SpecError(
-                f"rows are {sorted(rows)}, expected {sorted(wanted)}, and perhaps {perhaps}"
-            )
-        count = len(rows["obs"])
-        arrays: dict[str, Array] = {
-            name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
-            for name, array in rows.items()
-            if name != "action" and len(array) == count
+    def _read(
+        self,
+        rows: Mapping[str, Array],
+        state: Sequence[Array],
+        burn_in: int,
+        needed: Collection[str],
+    ) -> dict[str, Any]:
+        """Rows as native code takes them; what a loss does not need is 0, its advantage 1."""
+        arrays: dict[str, Any] = read_rows(rows, self._program, self._space, needed=needed)
+        zeros = np.zeros(len(arrays["obs"]), np.float32)
+        arrays = {"log_prob": zeros, "target": zeros, "advantage": zeros + 1, **arrays}
+        if not self._program.state_sizes:
+            if len(state) or burn_in:
+                raise SpecError("the module has no memory: leave state and burn_in out")
+            return arrays
+        num_steps, num_sequences = np.shape(rows["obs"])[:2]
+        whole_number("burn_in", burn_in, 0, num_steps - 1)
+        initial = self._policy.sources.initial_state()
+        return arrays | {
+            **read_states(state, initial, num_sequences),
+            "num_steps": num_steps,
+            "burn_in": burn_in,
         }
-        sizes = {name: array.shape[1] for name, array in arrays.items()}
-        expected = {"obs": self._program.obs_size}
-        expected |= dict.fromkeys(rows.keys() - {"obs", "action"}, 1)
-        num_box = self._program.sizes[self._program.outputs[0]]
-        if "inputs" in rows:
-            expected["inputs"] = num_box * len(self._program.outputs[:-1])
-        if sizes != expected:
-            raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {count}")
-        if "counts" in rows:
-            arrays["counts"] = (arrays["counts"] != 0).view(np.uint8)
-        is_box = self._head.kind == "gaussian"
-        action = np.asarray(rows["action"])
-        if not is_box:
-            action = action - getattr(self._space, "start", 0)
-        name, dtype = ("box", np.float32) if is_box else ("index", np.int64)
-        arrays[name] = np.ascontiguousarray(action, dtype).reshape(count, -1)
-        if not is_box:
-            _check_actions(arrays[name], self._space)
-        elif arrays[name].shape[1] != num_box:
-            raise SpecError(
-                f"rows have actions of {arrays[name].shape[1]} numbers, expected {num_box}"
-            )
-        if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
-            raise SpecError(
-                f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
-                f"expected 0 to {count - 1}, in minibatches of 1 or more"
-            )
-        return arrays
+
+    def _check_module(self) -> None:
+        super()._check_module()
+        module: Any = self._policy.sources.module
+        if self._program.state_sizes:
+            with torch.enable_grad():
+                is_learnt = any(each.requires_grad for each in module.initial_state())
+            if is_learnt:
+                raise SpecError(
+                    f"{type(module).__name__}.initial_state() requires a gradient, and native code "
+                    "does not learn the states that episodes begin with: train it with torch"
+                )
 
 
-def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -> dict[str, Any]:
+def _settings(loss: Loss, max_grad_norm: float | None) -> dict[str, Any]:
     """A loss as native code reads it; None is no limit."""
     ppo = loss if isinstance(loss, PpoLoss) else PpoLoss()
+    if isinstance(loss, CloningLoss):
+        # each action counts as one with an advantage of 1
+        loss = PolicyGradientLoss(value_weight=0.0, entropy_weight=loss.entropy_weight)
     return {
         "value_clip": ppo.value_clip_range,
         "target_kl": ppo.target_kl,
         "error_cap": ppo.value_error_cap,
         "kl_weight": ppo.kl_weight,
+        "value_huber": ppo.value_huber,
         "refuses_overflow": ppo.refuses_overflow,
         "max_norm": max_grad_norm,
         "is_plain": loss is not ppo,
@@ -257,10 +327,3 @@ def _settings(loss: PpoLoss | PolicyGradientLoss, max_grad_norm: float | None) -
         "entropy_weight": loss.entropy_weight,
         "normalizes": loss.normalize_advantage,
     }
-
-
-def _check_actions(index: NDArray[np.int64], space: Any) -> None:
-    """Native code reads probabilities by these numbers."""
-    nvec = np.array(nvec_of(space) or [int(space.n)])
-    if index.shape[1] != len(nvec) or (index < 0).any() or (index >= nvec).any():
-        raise SpecError(f"rows have actions that are not of {space}")

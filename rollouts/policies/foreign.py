@@ -151,6 +151,20 @@ class Wrapped(nn.Module):
         yield from self.module.named_modules(*args, **kwargs)
 
 
+class Unwrapped(nn.Module):
+    """A `Wrapped` whose layers have names below its own, as torch's exporters look for them."""
+
+    def __init__(self, wrapped: Wrapped) -> None:
+        super().__init__()
+        kept = {name: value for name, value in vars(wrapped).items() if name not in vars(self)}
+        self.__dict__.update(kept)
+        self.module, self._form = wrapped.module, type(wrapped)
+
+    def forward(self, obs: Tensor) -> Any:
+        """The same as of the `Wrapped`."""
+        return self._form.forward(self, obs)
+
+
 class _Sb3(Wrapped):
     def forward(self, obs: Tensor) -> Outputs:
         policy = self.module

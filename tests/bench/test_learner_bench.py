@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rollouts.bench import learner, learner_off_policy  # noqa: E402
+from rollouts.bench import learner, learner_off_policy, learner_recurrent  # noqa: E402
 from rollouts.cli import main as cli  # noqa: E402
 
 FEW = ["--rows", "32", "--layers", "8", "--num-threads", "1", "2", "--repeats", "1"]
@@ -50,13 +50,34 @@ def test_what_is_measured_are_the_same_steps(is_box: bool, monkeypatch: pytest.M
         torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
 
 
+def test_what_is_measured_through_time_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = learner_off_policy.Sizes(8, (16,), 5, 3)
+    agents, make_agent = [], learner_recurrent.make_agent
+
+    def kept(*given: object) -> object:
+        agents.append(make_agent(*given))  # type: ignore[arg-type]
+        return agents[-1]
+
+    monkeypatch.setattr(learner_recurrent, "make_agent", kept)
+    losses = learner._LOSS, learner._torch_loss
+    made = [
+        learner_recurrent.contestant(engine, sizes, 1, 1, 1e6, losses)()
+        for engine in ("native", "torch")
+    ]
+    assert made == [50, 50]
+    (one, _), (other, _) = agents
+    for mine, its in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
+
+
 def test_each_loss_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "learner", "--loss", "dqn", "sac", *FEW]) == 0
+    assert cli.main(["bench", "learner", "--loss", "recurrent-ppo", "dqn", "sac", *FEW]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" ")[0] for line in lines[1:]] == [
+        *["recurrent-ppo"] * 4,
         *["dqn"] * 4,
         *["sac"] * 4,
-        *("dqn,", "sac,"),
+        *("recurrent-ppo,", "dqn,", "sac,"),
     ]
 
 

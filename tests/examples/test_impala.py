@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from warm_python import run_in_new_python, run_script
 
 from rollouts.checkpoint import load_checkpoint
@@ -64,6 +65,18 @@ def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     assert [state["progress"]["updates"] for state in (before, after)] == [2, 4]
     # one gradient step per update; Adam counts those of the first run too
     assert after["learner"]["optimizer"]["state"][0]["step"] == 4
+
+
+def test_a_native_gradient_step_is_that_of_torch(tmp_path: Path) -> None:
+    for engine in ("native", "torch"):
+        where = ("--run-dir", tmp_path / engine, "--learner-engine", engine)
+        impala("--num-workers", 0, "--total-steps", 2048, *where)
+    one, other = (load_checkpoint(tmp_path / engine) for engine in ("native", "torch"))
+    for name, weight in one.training["learner"]["model"].items():
+        torch.testing.assert_close(
+            weight, other.training["learner"]["model"][name], rtol=0, atol=1e-4, msg=name
+        )
+    assert one.env_steps == other.env_steps == 2048
 
 
 def test_a_missed_target_is_a_failure(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import imageio.v2 as imageio
 import numpy as np
 import pytest
+import torch
 from warm_python import Script, run_script
 
 import rollouts
@@ -108,6 +109,19 @@ def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) 
         assert len(found["groups"][group.name]["returns"]) == 3 * group.num_agents
     again = mappo(*options, "--total-steps", 0, "--weights", tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("env_id", ["simple_tag_v3", "TagContinuous-v0"])
+def test_native_gradient_steps_are_those_of_torch(env_id: str, tmp_path: Path) -> None:
+    """Two groups; in Tag agents that were caught leave."""
+    for engine in ("native", "torch"):
+        where = ("--run-dir", tmp_path / engine, "--learner-engine", engine)
+        result = mappo("--env-id", env_id, *SMALL, "--total-steps", 400, *where)
+        assert result.returncode == 0, result.stderr
+    one, other = (load_checkpoint(tmp_path / engine).weights for engine in ("native", "torch"))
+    assert one.keys() == other.keys()
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, other[name], rtol=0, atol=1e-4, msg=name)
 
 
 def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path) -> None:

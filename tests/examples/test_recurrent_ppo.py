@@ -58,6 +58,18 @@ def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     assert adam[1] == 2 * adam[0] > 0
 
 
+def test_native_gradient_steps_are_those_of_torch(tmp_path: Path) -> None:
+    for engine in ("native", "torch"):
+        where = ("--run-dir", tmp_path / engine, "--learner-engine", engine)
+        recurrent_ppo("--num-workers", 0, "--num-envs", 16, "--total-steps", 1024, *where)
+    one, other = (load_checkpoint(tmp_path / engine) for engine in ("native", "torch"))
+    for name, weight in one.training["learner"]["model"].items():
+        torch.testing.assert_close(
+            weight, other.training["learner"]["model"][name], rtol=0, atol=1e-4, msg=name
+        )
+    assert one.env_steps == other.env_steps == 1024
+
+
 def test_without_memory_nothing_is_learnt_about_the_past(tmp_path: Path) -> None:
     def cell_after(total_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         options = ("--no-memory", "--num-workers", 0, "--total-steps", total_steps)

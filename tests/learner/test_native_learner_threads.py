@@ -37,6 +37,7 @@ SETTINGS = {
     "value_weight": 0.5,
     "error_cap": None,
     "kl_weight": None,
+    "value_huber": None,
     "entropy_weight": 0.01,
     "max_norm": None,
     "clip_by": "all",

@@ -16,7 +16,12 @@ SOURCES = [
     NATIVE / "src" / "replay" / "worker_threads.cpp",
     *sorted((NATIVE / "src" / "support").glob("*.cpp")),
 ]
-SCENARIOS = ["learners_beside_each_other", "many_are_made", "threads_give_the_bits_of_one"]
+SCENARIOS = [
+    "learners_beside_each_other",
+    "many_are_made",
+    "stopped_updates",
+    "threads_give_the_bits_of_one",
+]
 
 pytestmark = [needs_compiler, pytest.mark.system]
 

@@ -18,7 +18,7 @@ ORDER = [
     *("errors", "support", "batch", "specs", "features", "checks", "machine", "metrics"),
     *("families", "mujoco", "own_model", "own_env", "rendering"),
     *("envs", "envs.kernel", "envs.physics", "envs.hosted"),
-    *("checkpoint", "policies", "policy", "recurrent", "returns", "returns_torch"),
+    *("checkpoint", "policies", "policy", "recurrent", "exporting", "returns", "returns_torch"),
     *("collecting", "learner", "learner_shards", "device_queue"),
     *("workers", "workers.on_ray", "replay", "bench", "tuning", "cli", "__main__"),
 ]

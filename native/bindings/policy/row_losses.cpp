@@ -31,7 +31,8 @@ class PyRowLossLearner {
 
   // (loss, norm of the gradients, outputs (B, size of all)).
   py::tuple Update(const py::list& sources, const FloatRows& rows,
-                   const std::optional<double>& max_norm) {
+                   const std::optional<double>& max_norm,
+                   const std::optional<double>& timeout_s) {
     const std::vector<policy::Source> read = sources_.Read(sources);
     const std::int64_t size = learner_.network().input_size();
     if (rows.ndim() != 2 || rows.shape(1) != size || rows.shape(0) < 1) {
@@ -42,7 +43,9 @@ class PyRowLossLearner {
     py::array_t<float> outputs({count, static_cast<py::ssize_t>(learner_.num_outputs())});
     float* const to = outputs.mutable_data();
     policy::RowLossReport report;
-    lock_.Run([&] { report = learner_.Update(read, rows.data(), count, max_norm, to); });
+    UpdateLimit limit(timeout_s);
+    const policy::UpdateStop stop = limit.stop();
+    lock_.Run(stop, [&] { report = learner_.Update(read, rows.data(), count, max_norm, to, stop); });
     return py::make_tuple(report.loss, report.norm, outputs);
   }
 
@@ -85,7 +88,7 @@ void BindRowLosses(py::module_& module) {
            py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
            py::arg("views"), py::arg("trained"), py::arg("num_threads"))
       .def("update", &PyRowLossLearner::Update, py::arg("sources"), py::arg("rows"),
-           py::arg("max_norm"))
+           py::arg("max_norm"), py::arg("timeout_s") = py::none())
       .def_property_readonly("num_steps", &PyRowLossLearner::num_steps);
   module.def("move_towards", &MoveTowards, py::arg("arrays"), py::arg("targets"), py::arg("share"));
 }

@@ -13,6 +13,9 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
+// The time between two looks at signals, for which the GIL is taken.
+constexpr std::chrono::milliseconds kLookInterval{50};
+
 bool IsAtLeastOne(std::int64_t length) { return length >= 1; }
 bool IsAtLeastZero(std::int64_t stride) { return stride >= 0; }
 
@@ -120,11 +123,47 @@ void TrainedSources::Check(const std::vector<policy::Source>& sources) const {
   }
 }
 
-void LearnerLock::Run(const std::function<void()>& update) {
+UpdateLimit::UpdateLimit(const std::optional<double>& timeout_s)
+    : timeout_s_(timeout_s), next_look_(Clock::now() + kLookInterval) {
+  constexpr double kLongest = 1e9;  // s
+  if (!timeout_s) return;
+  if (!(*timeout_s >= 0)) {
+    throw SpecError("timeout_s is " + std::to_string(*timeout_s) + ", expected 0 or more seconds");
+  }
+  if (*timeout_s > kLongest) return;
+  const std::chrono::duration<double> wait(*timeout_s);
+  end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
+}
+
+bool UpdateLimit::IsOver() {
+  if (is_over_) return true;
+  const Clock::time_point now = Clock::now();
+  if (end_ && now >= *end_) is_over_ = true;
+  if (std::this_thread::get_id() != caller_ || now < next_look_) return is_over_;
+  next_look_ = now + kLookInterval;
+  const AcquireGil gil;
+  if (PyErr_CheckSignals() != 0) {
+    interrupted_ = std::make_exception_ptr(py::error_already_set());
+    is_over_ = true;
+  }
+  return is_over_;
+}
+
+void UpdateLimit::Raise() const {
+  if (interrupted_) std::rethrow_exception(interrupted_);
+  const AcquireGil gil;
+  const std::string message = "the update took longer than " + std::to_string(*timeout_s_) +
+                              " s: weights and optimiser are those of its last whole gradient step";
+  PyErr_SetString(PyExc_TimeoutError, message.c_str());
+  throw py::error_already_set();
+}
+
+void LearnerLock::Run(const policy::UpdateStop& stop, const std::function<void()>& update) {
   CheckFork();
   // the lock within, or two threads would wait for each other
   const ReleaseGil no_gil;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::timed_mutex> lock(mutex_, std::defer_lock);
+  while (!lock.try_lock_for(kLookInterval)) stop.Check();
   update();
 }
 

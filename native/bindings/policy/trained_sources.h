@@ -6,9 +6,14 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rollouts/policy/gradient_steps.h"
@@ -40,16 +45,43 @@ class TrainedSources {
   std::vector<std::string> names_;
 };
 
+// Ctrl-C and a time limit, which end an update. Made and destroyed with the GIL.
+class UpdateLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Throws SpecError of a time below 0.
+  explicit UpdateLimit(const std::optional<double>& timeout_s);
+
+  // Raises KeyboardInterrupt, or what another handler of a signal raises, and TimeoutError.
+  policy::UpdateStop stop() {
+    return {[this] { return IsOver(); }, [this] { Raise(); }};
+  }
+
+ private:
+  // Thread-safe, without the GIL. The thread that made the limit looks at signals.
+  bool IsOver();
+  [[noreturn]] void Raise() const;
+
+  const std::optional<double> timeout_s_;
+  std::optional<Clock::time_point> end_;
+  const std::thread::id caller_ = std::this_thread::get_id();
+  Clock::time_point next_look_;     // at signals; the caller's
+  std::exception_ptr interrupted_;  // what Python raised; the caller's, written before is_over_
+  std::atomic<bool> is_over_{false};
+};
+
 // One update at a time, without the GIL.
 class LearnerLock {
  public:
-  // Throws ProtocolError in a forked child whose parent was in an update. Needs the GIL.
-  void Run(const std::function<void()>& update);
+  // Throws ProtocolError in a forked child whose parent was in an update, and what `stop` raises
+  // while another thread's update goes on. Needs the GIL.
+  void Run(const policy::UpdateStop& stop, const std::function<void()>& update);
 
  private:
   void CheckFork();
 
-  std::mutex mutex_;  // held by the thread whose update it is
+  std::timed_mutex mutex_;  // held by the thread whose update it is
   pid_t pid_ = getpid();  // the process whose threads take the mutex; guarded by the GIL
 };
 

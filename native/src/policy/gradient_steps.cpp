@@ -11,8 +11,11 @@
 namespace rollouts::policy {
 namespace {
 
-std::int64_t NumParts(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / (2 * kChunkColumns), 1, GradientSteps::kMostParts);
+// Each part has a group of columns or more.
+std::int64_t NumParts(std::int64_t rows, std::int64_t num_steps) {
+  const std::int64_t groups = (rows + kColumns - 1) / kColumns;
+  const std::int64_t most = std::clamp<std::int64_t>(groups, 1, GradientSteps::kMostParts);
+  return std::clamp<std::int64_t>(rows * num_steps / (2 * kChunkColumns), 1, most);
 }
 
 // Calls `use(i, place)` for each element of a view, in its own order.
@@ -74,30 +77,53 @@ void GradientSteps::ReadParams(std::span<const Source> sources) {
 }
 
 std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t count,
-                                   const Gradients::Load& load, const Begin& begin,
-                                   const PartLoss& loss) {
+                                   const Sequences& sequences, const Gradients::Load& load,
+                                   const Begin& begin, const PartLoss& loss,
+                                   const UpdateStop& stop) {
   of_sources_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
   ReadParams(sources);
-  const std::int64_t num_parts = NumParts(count);
+  const std::size_t num_parts = ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
+    Part& part = parts_[index];
+    part.sums.assign(static_cast<std::size_t>(gradients_.num_sums()), 0.0f);
+    begin(index);
+    const auto of_part = [&](const ChunkOutputs& chunk) { loss(index, chunk); };
+    gradients_.Run(weights_, part.first, part.last, sequences, load, of_part, part.room,
+                   part.sums.data(), stop);
+  });
+  AddParts(num_parts);
+  UnpackParts();
+  return num_parts;
+}
+
+void GradientSteps::RunForward(std::span<const Source> sources, std::int64_t count,
+                               const Sequences& sequences, const Gradients::Load& load,
+                               const Begin& begin, const PartLoss& use, const UpdateStop& stop) {
+  ReadParams(sources);
+  ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
+    begin(index);
+    const Part& part = parts_[index];
+    const auto of_part = [&](const ChunkOutputs& chunk) { use(index, chunk); };
+    gradients_.RunForward(weights_, part.first, part.last, sequences, load, of_part,
+                          parts_[index].room, stop);
+  });
+}
+
+std::size_t GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_steps,
+                                       const UpdateStop& stop,
+                                       const std::function<void(std::size_t)>& run) {
   // whole groups of columns, so that the cut is that of one thread
   const std::int64_t groups = (count + kColumns - 1) / kColumns;
+  const std::int64_t num_parts = NumParts(count, num_steps);
   for (std::int64_t p = 0; p < num_parts; ++p) {
     parts_[p].first = groups * p / num_parts * kColumns;
     parts_[p].last = std::min(count, groups * (p + 1) / num_parts * kColumns);
   }
   threads_.For(num_parts, 1, [&](std::int64_t at, std::int64_t end) {
-    for (; at < end; ++at) {
-      const auto index = static_cast<std::size_t>(at);
-      Part& part = parts_[index];
-      part.sums.assign(static_cast<std::size_t>(gradients_.num_sums()), 0.0f);
-      begin(index);
-      const auto of_part = [&](const ChunkOutputs& chunk) { loss(index, chunk); };
-      gradients_.Run(weights_, part.first, part.last, load, of_part, part.room, part.sums.data());
-    }
+    for (; at < end; ++at) run(static_cast<std::size_t>(at));
   });
-  AddParts(static_cast<std::size_t>(num_parts));
-  UnpackParts();
+  // what was left out is not known below
+  stop.Check();
   return static_cast<std::size_t>(num_parts);
 }
 

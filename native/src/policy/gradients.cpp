@@ -10,6 +10,8 @@ namespace rollouts::policy {
 namespace {
 
 constexpr std::int32_t kBlock = 16;
+// Floats that a chunk of sequences keeps of its forward pass, beyond which it has fewer of them.
+constexpr std::int64_t kMostKept = std::int64_t{1} << 22;
 
 std::int32_t Padded(std::int32_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
 
@@ -36,13 +38,17 @@ Gradients::Gradients(const Program& program, const std::vector<bool>& trained)
   Plan(trained);
 }
 
-// Registers whose gradients lead to a trained parameter.
+// Registers whose gradients lead to a trained parameter, be it through the states before.
 std::vector<bool> Gradients::FindWanted(const std::vector<bool>& trained) const {
-  std::vector<bool> wanted{false};
-  for (const Op& op : network_.program().ops) {
+  const Program& program = network_.program();
+  std::vector<bool> wanted{network_.state_size() > 0};
+  for (const Op& op : program.ops) {
     bool wants = false;
     for (const std::int32_t param : op.params) wants = wants || trained[param];
     for (const std::int32_t input : op.inputs) wants = wants || wanted[input];
+    const auto name = static_cast<std::int32_t>(wanted.size());
+    // a part of the observation alone
+    if (op.kind == OpKind::kSlice && network_.row(name) + op.size <= program.obs_size) wants = false;
     wanted.push_back(wants);
   }
   return wanted;
@@ -157,38 +163,167 @@ void Gradients::Pack(std::span<const std::span<const float>> params, Weights& we
   }
 }
 
-void Gradients::Run(const Weights& weights, std::int64_t first, std::int64_t last, const Load& load,
-                    const Loss& loss, Room& room, float* sums) const {
-  const Kernels& kernels = BestKernels();
+// Rows that are computed together, in the memory of a thread.
+struct Gradients::Pass {
+  float* values;      // (num_steps, groups, num_rows, kColumns)
+  float* gradients;   // (groups, num_rows, kColumns): of one step
+  float* transposed;
+  float* carried;     // (groups, state_size, kColumns): gradients of the states that a step left
+  std::int64_t most;  // rows that there is room for
+  std::int64_t group_size;
+  std::int64_t first = 0, last = 0;
+
+  std::int32_t groups() const {
+    return static_cast<std::int32_t>((last - first + kColumns - 1) / kColumns);
+  }
+  float* step(std::int32_t index) const { return values + index * groups() * group_size; }
+};
+
+// Some of these rows, as columns.
+struct Gradients::Group {
+  std::int64_t first;
+  std::int32_t columns;
+
+  Group(const Pass& pass, std::int32_t index)
+      : first(pass.first + index * kColumns),
+        columns(static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, pass.last - first))) {}
+  // the sequence of a column; columns that nobody wants compute as the first does
+  std::int64_t row(std::int32_t column) const { return first + (column < columns ? column : 0); }
+};
+
+Gradients::Pass Gradients::MakePass(std::int64_t num_rows, const Sequences& sequences,
+                                    Room& room) const {
   const std::int64_t group_size = std::int64_t{network_.num_rows()} * kColumns;
+  const std::int64_t sequence_size = group_size * sequences.num_steps;
+  const std::int64_t groups = std::clamp<std::int64_t>(
+      kMostKept / sequence_size, 1,
+      std::min<std::int64_t>(kChunkGroups, (num_rows + kColumns - 1) / kColumns));
   // transposing reads up to a block behind a register
-  float* values = OnALine(room.values, kChunkGroups * group_size + kBlock * kColumns);
-  float* gradients = OnALine(room.gradients, kChunkGroups * group_size);
-  float* transposed = OnALine(room.transposed, num_transposed_);
+  return {.values = OnALine(room.values, groups * sequence_size + kBlock * kColumns),
+          .gradients = OnALine(room.gradients, groups * group_size),
+          .transposed = OnALine(room.transposed, num_transposed_),
+          .carried = OnALine(room.carried, groups * network_.state_size() * kColumns),
+          .most = groups * kColumns,
+          .group_size = group_size};
+}
+
+void Gradients::Run(const Weights& weights, std::int64_t first, std::int64_t last,
+                    const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
+                    float* sums, const UpdateStop& stop) const {
+  Pass pass = MakePass(last - first, sequences, room);
+  for (; first < last && !stop.IsOver(); first = pass.last) {
+    pass.first = first;
+    pass.last = std::min(last, first + pass.most);
+    Forward(weights, sequences, load, pass);
+    Backward(weights, sequences, loss, pass, sums);
+  }
+}
+
+void Gradients::RunForward(const Weights& weights, std::int64_t first, std::int64_t last,
+                           const Sequences& sequences, const Load& load, const Loss& loss,
+                           Room& room, const UpdateStop& stop) const {
+  Pass pass = MakePass(last - first, sequences, room);
+  for (; first < last && !stop.IsOver(); first = pass.last) {
+    pass.first = first;
+    pass.last = std::min(last, first + pass.most);
+    Forward(weights, sequences, load, pass);
+    for (std::int32_t t = sequences.burn_in; t < sequences.num_steps; ++t) {
+      for (std::int32_t g = 0; g < pass.groups(); ++g) {
+        const Group group(pass, g);
+        loss({&network_, pass.step(t) + g * pass.group_size, nullptr, group.first, group.columns, t});
+      }
+    }
+  }
+}
+
+void Gradients::Forward(const Weights& weights, const Sequences& sequences, const Load& load,
+                        const Pass& pass) const {
   const auto instructions = network_.instructions();
   const auto count = static_cast<std::int32_t>(instructions.size());
-  while (first < last) {
-    std::int32_t groups = 0;
-    for (; groups < kChunkGroups && first < last; ++groups) {
-      const auto columns = static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, last - first));
-      float* rows = values + groups * group_size;
-      float* given = gradients + groups * group_size;
-      load(first, columns, rows);
-      // columns that nobody wants compute as the first does, and have no gradient
-      for (std::int32_t k = 0; k < network_.input_size() && columns < kColumns; ++k) {
+  for (std::int32_t t = 0; t < sequences.num_steps; ++t) {
+    for (std::int32_t g = 0; g < pass.groups(); ++g) {
+      const Group group(pass, g);
+      float* rows = pass.step(t) + g * pass.group_size;
+      load(group.first, group.columns, t, rows);
+      const std::int32_t loaded = t == 0 ? network_.input_size() : network_.program().obs_size;
+      for (std::int32_t k = 0; k < loaded && group.columns < kColumns; ++k) {
         float* feature = rows + k * kColumns;
-        std::fill(feature + columns, feature + kColumns, feature[0]);
+        std::fill(feature + group.columns, feature + kColumns, feature[0]);
       }
-      kernels.forward(instructions.data(), count, weights.packed.data(), rows, kColumns);
+      if (t > 0) TakeStates(sequences, group, t, pass.step(t - 1) + g * pass.group_size, rows);
+      BestKernels().forward(instructions.data(), count, weights.packed.data(), rows, kColumns);
+    }
+  }
+}
+
+// The states that the step before left, or new ones where an episode begins.
+void Gradients::TakeStates(const Sequences& sequences, const Group& group, std::int32_t step,
+                           const float* before, float* rows) const {
+  float* to = rows + network_.program().obs_size * kColumns;
+  const float* initial = sequences.initial;
+  bool begins[kColumns];
+  for (std::int32_t i = 0; i < kColumns; ++i) begins[i] = sequences.begins(group.row(i), step);
+  for (std::size_t state = 0; state < network_.program().states.size(); ++state) {
+    const std::size_t output = network_.num_outputs() + state;
+    const float* from = before + network_.output_row(output) * kColumns;
+    for (std::int32_t k = 0; k < network_.output_size(output); ++k, ++initial) {
+      for (const bool is_new : begins) {
+        *to++ = is_new ? *initial : *from;
+        ++from;
+      }
+    }
+  }
+}
+
+void Gradients::Backward(const Weights& weights, const Sequences& sequences, const Loss& loss,
+                         const Pass& pass, float* sums) const {
+  const auto instructions = network_.instructions();
+  const auto count = static_cast<std::int32_t>(instructions.size());
+  const std::int64_t carried_size = std::int64_t{network_.state_size()} * kColumns;
+  // no step behind the last one has a gradient
+  std::fill_n(pass.carried, pass.groups() * carried_size, 0.0f);
+  for (std::int32_t t = sequences.num_steps; t-- > sequences.burn_in;) {
+    float* values = pass.step(t);
+    for (std::int32_t g = 0; g < pass.groups(); ++g) {
+      float* given = pass.gradients + g * pass.group_size;
       for (const auto& [row, size] : zeroed_) {
         std::fill_n(given + row * kColumns, size * kColumns, 0.0f);
       }
-      loss({&network_, rows, given, first, columns});
-      first += columns;
+      AddCarried(pass.carried + g * carried_size, given);
+      const Group group(pass, g);
+      loss({&network_, values + g * pass.group_size, given, group.first, group.columns, t});
     }
-    const Chunk chunk{values, gradients, transposed, network_.num_rows(), groups};
-    kernels.backward(instructions.data(), steps_.data(), count, weights.packed.data(),
-                     weights.matrices.data(), chunk, sums);
+    const Chunk chunk{values, pass.gradients, pass.transposed, network_.num_rows(), pass.groups()};
+    BestKernels().backward(instructions.data(), steps_.data(), count, weights.packed.data(),
+                           weights.matrices.data(), chunk, sums);
+    for (std::int32_t g = 0; g < pass.groups() && t > sequences.burn_in; ++g) {
+      Carry(sequences, Group(pass, g), t, pass.gradients + g * pass.group_size,
+            pass.carried + g * carried_size);
+    }
+  }
+}
+
+// Adds what later steps give to the gradients of the new states.
+void Gradients::AddCarried(const float* carried, float* gradients) const {
+  for (std::size_t state = 0; state < network_.program().states.size(); ++state) {
+    const std::size_t output = network_.num_outputs() + state;
+    float* to = gradients + network_.output_row(output) * kColumns;
+    const std::int32_t count = network_.output_size(output) * kColumns;
+    for (std::int32_t i = 0; i < count; ++i) to[i] += *carried++;
+  }
+}
+
+// The gradients of the states before a step; those of new ones lead nowhere.
+void Gradients::Carry(const Sequences& sequences, const Group& group, std::int32_t step,
+                      const float* gradients, float* carried) const {
+  bool begins[kColumns];
+  for (std::int32_t i = 0; i < kColumns; ++i) begins[i] = sequences.begins(group.row(i), step);
+  const float* from = gradients + network_.program().obs_size * kColumns;
+  for (std::int32_t k = 0; k < network_.state_size(); ++k) {
+    for (const bool is_new : begins) {
+      *carried++ = is_new ? 0.0f : *from;
+      ++from;
+    }
   }
 }
 

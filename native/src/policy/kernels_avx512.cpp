@@ -34,8 +34,8 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, StepWeights, MoveWeights,
-                                    IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, DensityOfActions,
+                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
   return &kKernels;
 }
 

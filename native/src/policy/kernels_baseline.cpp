@@ -13,11 +13,11 @@ namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, StepWeights, MoveWeights,
-                                    IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, DensityOfActions,
+                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, StepWeights, MoveWeights,
-                                    IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, DensityOfActions,
+                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
 #endif
   return &kKernels;
 }

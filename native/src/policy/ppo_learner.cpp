@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "rollouts/policy/kernels.h"
 #include "rollouts/support/errors.h"
@@ -10,10 +12,25 @@
 namespace rollouts::policy {
 namespace {
 
+bool Counts(const ActedRows& acted, std::int64_t row) {
+  return !acted.counts || acted.counts[row] != 0;
+}
+
+// Calls `use(row, place)` for each row of a minibatch behind the burn-in, step by step.
+template <typename Use>
+void ForEachRow(const ActedRows& acted, std::span<const std::int64_t> sequences, Use&& use) {
+  const std::int64_t stride = acted.num_sequences();
+  std::size_t place = acted.burn_in * sequences.size();
+  for (std::int64_t t = acted.burn_in; t < acted.num_steps; ++t) {
+    for (const std::int64_t sequence : sequences) use(t * stride + sequence, place++);
+  }
+}
+
 // The number of rows that count in the means of a minibatch.
 std::int64_t NumCounted(const ActedRows& acted, std::span<const std::int64_t> rows) {
-  if (!acted.counts) return static_cast<std::int64_t>(rows.size());
-  return std::ranges::count_if(rows, [&](std::int64_t row) { return acted.counts[row] != 0; });
+  std::int64_t counted = 0;
+  ForEachRow(acted, rows, [&](std::int64_t row, std::size_t) { counted += Counts(acted, row); });
+  return counted;
 }
 
 // Throws where a minibatch has no means.
@@ -36,18 +53,28 @@ PpoLearner::PpoLearner(const Program& program, std::vector<ParamView> views,
 
 void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& acted,
                            bool normalizes) {
-  advantages_.resize(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) advantages_[i] = acted.advantage[rows[i]];
-  if (!normalizes || rows.size() < 2) return;
+  advantages_.assign(rows.size() * acted.num_steps, 0.0f);
+  std::int64_t count = 0;
   double sum = 0, squares = 0;
-  for (const float value : advantages_) sum += value;
-  const double mean = sum / static_cast<double>(rows.size());
-  for (const float value : advantages_) squares += (value - mean) * (value - mean);
+  // a row that does not count has an advantage of 0
+  const auto for_each = [&](auto&& use) {
+    ForEachRow(acted, rows, [&](std::int64_t row, std::size_t place) {
+      if (Counts(acted, row)) use(acted.advantage[row], advantages_[place]);
+    });
+  };
+  for_each([&](float value, float& to) {
+    to = value;
+    sum += value;
+    ++count;
+  });
+  if (!normalizes || count < 2) return;
+  const double mean = sum / static_cast<double>(count);
+  for_each([&](float value, float&) { squares += (value - mean) * (value - mean); });
   // torch's std: of a sample
-  const double deviation = std::sqrt(squares / static_cast<double>(rows.size() - 1));
-  for (float& value : advantages_) {
-    value = static_cast<float>((value - mean) / (deviation + 1e-8));
-  }
+  const double deviation = std::sqrt(squares / static_cast<double>(count - 1));
+  for_each([&](float value, float& to) {
+    to = static_cast<float>((value - mean) / (deviation + 1e-8));
+  });
 }
 
 void PpoLearner::BeginPart(Part& part, const ActedRows& acted,
@@ -58,6 +85,7 @@ void PpoLearner::BeginPart(Part& part, const ActedRows& acted,
   part.shares.resize(static_cast<std::size_t>(width) * kColumns);
   part.index.resize(num_elements() * kColumns);
   part.inputs.resize(acted.inputs ? num_inputs() * kColumns : 0);
+  part.masked.resize(acted.mask ? static_cast<std::size_t>(width) * kColumns : 0);
   part.weight = 1.0f / static_cast<float>(NumCounted(acted, rows));
 }
 
@@ -69,13 +97,14 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
   for (std::int32_t i = 0; i < kColumns; ++i) {
     // what is beyond the minibatch is the first row once more, and does not count
     const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
-    const std::int64_t row = rows[place];
-    const bool counts = i < chunk.columns && (!acted.counts || acted.counts[row] != 0);
+    const std::int64_t row = chunk.step * acted.num_sequences() + rows[place];
+    const bool counts = i < chunk.columns && Counts(acted, row);
     columns.weight[i] = counts ? part.weight : 0.0f;
     columns.log_prob[i] = acted.log_prob[row];
-    columns.advantage[i] = advantages_[place];
-    columns.target[i] = has_value() ? acted.target[row] : 0.0f;
-    columns.value[i] = acted.value ? acted.value[row] : 0.0f;
+    columns.advantage[i] =
+        advantages_.empty() ? 0.0f : advantages_[chunk.step * rows.size() + place];
+    columns.target[i] = has_value() && counts ? acted.target[row] : 0.0f;
+    columns.value[i] = acted.value && counts ? acted.value[row] : 0.0f;
     for (std::int64_t e = 0; e < elements && acted.index; ++e) {
       part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
     }
@@ -91,38 +120,105 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
   columns.inputs = part.inputs.data();
 }
 
-void PpoLearner::AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const {
-  const std::size_t value_at = NumHeadInputs(head_.kind);
-  HeadInputs inputs{.first = chunk.output(0), .size = network().output_size(0)};
-  HeadGradients to{.first = chunk.gradient(0)};
+// The head's first input, without a probability for actions that were not allowed.
+const float* PpoLearner::Masked(Part& part, const ActedRows& acted,
+                                std::span<const std::int64_t> rows,
+                                const ChunkOutputs& chunk) const {
+  const float* logits = chunk.output(0);
+  if (!acted.mask) return logits;
+  const std::int64_t width = network().output_size(0);
+  std::copy_n(logits, width * kColumns, part.masked.data());
+  for (std::int32_t i = 0; i < chunk.columns; ++i) {
+    const std::int64_t row = chunk.step * acted.num_sequences() + rows[chunk.first + i];
+    // one that does not count may have none that is allowed
+    if (!Counts(acted, row)) continue;
+    for (std::int64_t a = 0; a < width; ++a) {
+      if (acted.mask[row * width + a]) continue;
+      part.masked[a * kColumns + i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  return part.masked.data();
+}
+
+HeadInputs PpoLearner::InputsOf(const ChunkOutputs& chunk, const float* first) const {
+  HeadInputs inputs{.first = first, .size = network().output_size(0)};
   if (!IsDiscrete(head_.kind)) {
     inputs.second = chunk.output(1);
     inputs.second_size = network().output_size(1);
-    to.second = chunk.gradient(1);
   }
   inputs.nvec = nvec_.data();
   inputs.num_elements = static_cast<std::int32_t>(nvec_.size());
+  return inputs;
+}
+
+void PpoLearner::AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk,
+                         const float* first) const {
+  const std::size_t value_at = NumHeadInputs(head_.kind);
+  HeadGradients to{.first = chunk.gradient(0)};
+  if (!IsDiscrete(head_.kind)) to.second = chunk.gradient(1);
   if (has_value()) to.value = chunk.gradient(value_at);
-  BestKernels().ppo(head_, inputs, has_value() ? chunk.output(value_at) : nullptr, part.acted, rule,
-                    part.shares.data(), to, part.loss);
+  BestKernels().ppo(head_, InputsOf(chunk, first), has_value() ? chunk.output(value_at) : nullptr,
+                    part.acted, rule, part.shares.data(), to, part.loss);
+}
+
+// Observations of a step, and before the first one the states.
+void PpoLearner::LoadColumns(const ActedRows& acted, std::span<const std::int64_t> rows,
+                             std::int32_t step, float* to) const {
+  const auto copy = [&](const float* from, std::int64_t first, std::int64_t size, float* column) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const float* row = from + (first + rows[i]) * size;
+      for (std::int64_t k = 0; k < size; ++k) column[k * kColumns + i] = row[k];
+    }
+  };
+  const std::int64_t size = network().program().obs_size;
+  copy(acted.obs, step * acted.num_sequences(), size, to);
+  if (step == 0) copy(acted.states, 0, network().state_size(), to + size * kColumns);
+}
+
+Sequences PpoLearner::SequencesOf(const ActedRows& acted, std::span<const std::int64_t> rows) {
+  const auto begins = [&acted, rows](std::int64_t sequence, std::int32_t step) {
+    return acted.ended[(step - 1) * acted.num_sequences() + rows[sequence]] != 0;
+  };
+  return {acted.num_steps, acted.burn_in, acted.initial, begins};
 }
 
 PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& acted,
-                              std::span<const std::int64_t> rows, const PpoRule& rule) {
-  const std::int64_t size = network().input_size();
-  const auto load = [&](std::int64_t first, std::int32_t columns, float* to) {
-    for (std::int32_t i = 0; i < columns; ++i) {
-      const float* row = acted.obs + rows[first + i] * size;
-      for (std::int64_t k = 0; k < size; ++k) to[k * kColumns + i] = row[k];
-    }
+                              std::span<const std::int64_t> rows, const PpoRule& rule,
+                              const UpdateStop& stop) {
+  const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t step, float* to) {
+    LoadColumns(acted, rows.subspan(first, columns), step, to);
   };
   const auto begin = [&](std::size_t part) { BeginPart(parts_[part], acted, rows); };
   const auto loss = [&](std::size_t part, const ChunkOutputs& chunk) {
     GatherActed(parts_[part], acted, rows, chunk);
-    AddLoss(parts_[part], rule, chunk);
+    AddLoss(parts_[part], rule, chunk, Masked(parts_[part], acted, rows, chunk));
   };
   const auto count = static_cast<std::int64_t>(rows.size());
-  return AddParts(steps_.Compute(sources, count, load, begin, loss));
+  return AddParts(steps_.Compute(sources, count, SequencesOf(acted, rows), load, begin, loss, stop));
+}
+
+void PpoLearner::Evaluate(std::span<const Source> sources, const ActedRows& acted,
+                          const Evaluated& to, const UpdateStop& stop) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(acted.num_sequences()));
+  std::iota(rows.begin(), rows.end(), 0);
+  advantages_.clear();
+  const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t step, float* columns_to) {
+    LoadColumns(acted, std::span<const std::int64_t>(rows).subspan(first, columns), step, columns_to);
+  };
+  const auto begin = [&](std::size_t part) { BeginPart(parts_[part], acted, rows); };
+  const auto use = [&](std::size_t index, const ChunkOutputs& chunk) {
+    Part& part = parts_[index];
+    GatherActed(part, acted, rows, chunk);
+    float log_prob[kColumns], entropy[kColumns];
+    BestKernels().density(head_, InputsOf(chunk, Masked(part, acted, rows, chunk)), part.acted,
+                          part.shares.data(), log_prob, entropy);
+    const std::int64_t row = chunk.step * acted.num_sequences() + chunk.first;
+    std::copy_n(log_prob, chunk.columns, to.log_prob + row);
+    std::copy_n(entropy, chunk.columns, to.entropy + row);
+    if (to.value) std::copy_n(chunk.output(NumHeadInputs(head_.kind)), chunk.columns, to.value + row);
+  };
+  const auto count = static_cast<std::int64_t>(rows.size());
+  steps_.RunForward(sources, count, SequencesOf(acted, rows), load, begin, use, stop);
 }
 
 // Adds the parts up in a fixed tree.
@@ -156,14 +252,14 @@ void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& setting
 
 std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const ActedRows& acted,
                                           std::span<const std::int64_t> order,
-                                          std::int64_t minibatch,
-                                          const PpoSettings& settings) {
+                                          std::int64_t minibatch, const PpoSettings& settings,
+                                          const UpdateStop& stop) {
   std::vector<PpoReport> reports;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     CheckCounted(acted, rows, reports.size());
     Normalize(rows, acted, settings.normalizes);
-    PpoReport report = Compute(sources, acted, rows, settings.rule);
+    PpoReport report = Compute(sources, acted, rows, settings.rule, stop);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;

@@ -30,10 +30,10 @@ void RowLossLearner::WriteOutputs(const ChunkOutputs& chunk, float* outputs) con
 
 RowLossReport RowLossLearner::Update(std::span<const Source> sources, const float* rows,
                                      std::int64_t count, const std::optional<double>& max_norm,
-                                     float* outputs) {
+                                     float* outputs, const UpdateStop& stop) {
   const std::int64_t size = network().input_size();
   const float share = 1.0f / static_cast<float>(count);
-  const auto load = [&](std::int64_t first, std::int32_t columns, float* to) {
+  const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t, float* to) {
     GatherColumns(rows + first * size, columns, size, to);
   };
   const auto loss = [&](std::size_t, const ChunkOutputs& chunk) {
@@ -41,7 +41,7 @@ RowLossReport RowLossLearner::Update(std::span<const Source> sources, const floa
     float* gradient = chunk.gradient(0);
     for (std::int32_t i = 0; i < chunk.columns; ++i) gradient[i] += share;
   };
-  steps_.Compute(sources, count, load, [](std::size_t) {}, loss);
+  steps_.Compute(sources, count, {}, load, [](std::size_t) {}, loss, stop);
   double sum = 0;
   for (std::int64_t row = 0; row < count; ++row) sum += outputs[row * num_outputs_];
   const auto mean = static_cast<float>(sum / static_cast<double>(count));

@@ -57,13 +57,19 @@ class GradientSteps {
 
   const Network& network() const { return gradients_.network(); }
 
-  // Computes the gradients of rows [0, count) with the weights of `sources`. `loss` writes those of
-  // the outputs; each part is one thread's, and Begin is called before its first rows. Returns the
-  // number of parts. Throws SpecError where a parameter is not finite.
+  // Computes the gradients of rows or sequences [0, count) with the weights of `sources`. `loss`
+  // writes those of the outputs; each part is one thread's, and Begin is called before its first
+  // rows. Returns the number of parts. Throws SpecError where a parameter is not finite, and what
+  // `stop` raises.
   using Begin = std::function<void(std::size_t part)>;
   using PartLoss = std::function<void(std::size_t part, const ChunkOutputs& outputs)>;
   std::size_t Compute(std::span<const Source> sources, std::int64_t count,
-                      const Gradients::Load& load, const Begin& begin, const PartLoss& loss);
+                      const Sequences& sequences, const Gradients::Load& load, const Begin& begin,
+                      const PartLoss& loss, const UpdateStop& stop = {});
+  // The forward pass alone; `use` sees the outputs.
+  void RunForward(std::span<const Source> sources, std::int64_t count, const Sequences& sequences,
+                  const Gradients::Load& load, const Begin& begin, const PartLoss& use,
+                  const UpdateStop& stop = {});
   // The norm of the gradients of all sources that are trained.
   double FindNorm(std::span<const Source> sources) const;
   // Throws SpecError where the norm is not finite.
@@ -83,6 +89,9 @@ class GradientSteps {
     std::vector<float> sums;
     Gradients::Room room;
   };
+  // Cuts rows [0, count) into parts and calls `run` for each, by several threads.
+  std::size_t ForEachPart(std::int64_t count, std::int32_t num_steps, const UpdateStop& stop,
+                          const std::function<void(std::size_t)>& run);
   void Clip(std::span<const Source> sources, double limit, ClipBy by);
   void ReadParams(std::span<const Source> sources);
   void AddParts(std::size_t count);

@@ -10,6 +10,7 @@
 
 #include "rollouts/policy/backward.h"
 #include "rollouts/policy/network.h"
+#include "rollouts/policy/update_stop.h"
 
 namespace rollouts::policy {
 
@@ -19,8 +20,9 @@ struct ChunkOutputs {
   const Network* network;
   const float* values;
   float* gradients;
-  std::int64_t first;    // row of the batch
+  std::int64_t first;    // row of the batch; with memory a sequence of it
   std::int32_t columns;  // at most kColumns
+  std::int32_t step = 0;  // place in the sequences
 
   const float* output(std::size_t index) const {
     return values + network->output_row(index) * kColumns;
@@ -29,6 +31,16 @@ struct ChunkOutputs {
   float* gradient(std::size_t index) const {
     return gradients + network->output_row(index) * kColumns;
   }
+};
+
+// Sequences of rows, where a network has memory. Without memory each row is a sequence of one step.
+struct Sequences {
+  std::int32_t num_steps = 1;
+  // The first steps lead to the states of those behind them; no gradient goes through them.
+  std::int32_t burn_in = 0;
+  const float* initial = nullptr;  // (state_size): the states that an episode begins with
+  // Whether an episode begins with a step, 1 or a later one, of a sequence.
+  std::function<bool(std::int64_t sequence, std::int32_t step)> begins;
 };
 
 // Immutable; any number of threads may compute with it.
@@ -50,15 +62,23 @@ class Gradients {
 
   // Memory of one thread.
   struct Room {
-    std::vector<float> values, gradients, transposed;
+    std::vector<float> values, gradients, transposed, carried;
   };
 
   // Runs rows [first, last) of a batch forward, `loss` on each group of them, and backward. Adds to
-  // `sums` (num_sums). `load` writes rows [first, first + columns) as columns (input_size, kColumns).
-  using Load = std::function<void(std::int64_t first, std::int32_t columns, float* to)>;
+  // `sums` (num_sums). `load` writes rows [first, first + columns) as columns (input_size, kColumns);
+  // at steps behind the first the states are there. Sequences go forward through all steps, and back.
+  // Where `stop` is over, the rows that are left are left out.
+  using Load = std::function<void(std::int64_t first, std::int32_t columns, std::int32_t step,
+                                  float* to)>;
   using Loss = std::function<void(const ChunkOutputs& outputs)>;
-  void Run(const Weights& weights, std::int64_t first, std::int64_t last, const Load& load,
-           const Loss& loss, Room& room, float* sums) const;
+  void Run(const Weights& weights, std::int64_t first, std::int64_t last, const Sequences& sequences,
+           const Load& load, const Loss& loss, Room& room, float* sums,
+           const UpdateStop& stop = {}) const;
+  // The forward pass alone; `loss` sees the outputs, and their gradients are null.
+  void RunForward(const Weights& weights, std::int64_t first, std::int64_t last,
+                  const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
+                  const UpdateStop& stop = {}) const;
 
   std::int64_t num_sums() const { return num_sums_; }
   // The gradients in `sums`, added to arrays of the parameters' own sizes; null where one is not
@@ -66,6 +86,19 @@ class Gradients {
   void Unpack(const float* sums, std::span<float* const> gradients) const;
 
  private:
+  struct Pass;
+  struct Group;
+
+  Pass MakePass(std::int64_t num_rows, const Sequences& sequences, Room& room) const;
+  void Forward(const Weights& weights, const Sequences& sequences, const Load& load,
+               const Pass& pass) const;
+  void Backward(const Weights& weights, const Sequences& sequences, const Loss& loss,
+                const Pass& pass, float* sums) const;
+  void TakeStates(const Sequences& sequences, const Group& group, std::int32_t step,
+                  const float* before, float* rows) const;
+  void AddCarried(const float* carried, float* gradients) const;
+  void Carry(const Sequences& sequences, const Group& group, std::int32_t step,
+             const float* gradients, float* carried) const;
   void Plan(const std::vector<bool>& trained);
   std::vector<bool> FindWanted(const std::vector<bool>& trained) const;
   void PlanInputs(const std::vector<bool>& wanted);

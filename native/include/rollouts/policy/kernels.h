@@ -29,6 +29,9 @@ struct Kernels {
   void (*ppo)(const Head& head, const HeadInputs& inputs, const float* value,
               const ActedColumns& acted, const PpoRule& rule, float* room,
               const HeadGradients& to, float* sums);
+  // The log-density and the entropy of a group's actions. `room` as of `ppo`.
+  void (*density)(const Head& head, const HeadInputs& inputs, const ActedColumns& acted, float* room,
+                  float* log_prob, float* entropy);
   // One step of `size` weights, whose gradients count `scale` times.
   // `means` is null but with Adam.
   void (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,

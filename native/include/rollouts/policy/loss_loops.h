@@ -120,22 +120,35 @@ void GiveDensity(const Head& head, const HeadInputs& in, const ActedColumns& act
   }
 }
 
+// The square of a value's error or, far from 0, its tangent.
+Floats ErrorLoss(const PpoRule& rule, Floats error, Floats& slope) {
+  const Floats square = error * error;
+  slope = 2.0f * error;
+  if (!rule.is_huber) return square;
+  const Floats limit = Splat(rule.huber);
+  const Floats near = AtMost(AtLeast(error, -limit), limit);
+  slope = 2.0f * near;
+  return near * (2.0f * error - near);
+}
+
 // The value's loss, and its gradient.
 Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* value, int v,
                  Floats weight, Floats& plain, float* to) {
   const Floats now = Load(value + v), target = Load(acted.target + v);
   const Floats error = now - target;
   plain = error * error;
-  Floats loss = plain, slope = 2.0f * error;
+  Floats slope = Splat(0.0f);
+  Floats loss = ErrorLoss(rule, error, slope);
   if (rule.limits_value) {
     const Floats old = Load(acted.value + v);
     const Floats moved = now - old;
     const Floats limit = Splat(rule.value_clip);
     // as torch.clamp: a limit below 0 is above the lower one, and is the value everywhere
     const Floats bounded = old + AtMost(AtLeast(moved, -limit), limit) - target;
-    const Floats other = bounded * bounded;
+    Floats bounded_slope = Splat(0.0f);
+    const Floats other = ErrorLoss(rule, bounded, bounded_slope);
     const Mask inside = (moved >= -limit) & (moved <= limit);
-    const Floats other_slope = Select(inside, 2.0f * bounded, Splat(0.0f));
+    const Floats other_slope = Select(inside, bounded_slope, Splat(0.0f));
     const Mask takes = rule.value_worse ? other > loss : Mask{} == 0;
     const Mask equal = rule.value_worse ? other == loss : Mask{};
     slope = Select(takes, other_slope, Select(equal, 0.5f * (slope + other_slope), slope));
@@ -150,13 +163,25 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
   return loss;
 }
 
+// As Kernels::density.
+void DensityOfActions(const Head& head, const HeadInputs& in, const ActedColumns& acted, float* room,
+                      float* log_prob, float* entropy) {
+  for (int v = 0; v < kColumns; v += kLanes) {
+    const Density density = DensityOf(head, in, acted, v, room);
+    Store(log_prob + v, density.log_prob);
+    Store(entropy + v, density.entropy);
+  }
+}
+
 // As Kernels::ppo.
 void Ppo(const Head& head, const HeadInputs& in, const float* value, const ActedColumns& acted,
          const PpoRule& rule, float* room, const HeadGradients& to, float* sums) {
   for (int v = 0; v < kColumns; v += kLanes) {
     const Floats weight = Load(acted.weight + v);
     const Density density = DensityOf(head, in, acted, v, room);
-    const Floats moved = density.log_prob - Load(acted.log_prob + v);
+    // a row that does not count may have any number
+    const Floats apart = density.log_prob - Load(acted.log_prob + v);
+    const Floats moved = Select(weight > 0.0f, apart, Splat(0.0f));
     const Floats ratio = Exp(moved);
     const Floats advantage = Load(acted.advantage + v);
     const Floats low = Splat(rule.low), high = Splat(rule.high);

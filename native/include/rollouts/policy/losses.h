@@ -33,6 +33,8 @@ struct PpoRule {
   float value_clip = 0;     // limit of the value's distance from what it was, if it is limited
   bool value_worse = true;    // the larger of the errors with and without that limit counts
   float value_weight = 0.5f;  // factor of the squared error
+  bool is_huber = false;
+  float huber = 0;  // size of an error beyond which its loss goes on straight (Huber 1964)
   bool caps_error = false;
   float error_cap = 0;     // limit of the squared error, if it is capped
   bool has_kl = false;

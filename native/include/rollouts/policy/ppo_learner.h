@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient steps of PPO on a batch of rows, in place on the parameters' own memory.
+// Gradient steps of PPO on a batch of rows or sequences, in place on the parameters' own memory.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,27 @@
 
 namespace rollouts::policy {
 
-// Rows of a batch. One of index and box is null.
+// Rows of a batch. One of index and box is null. Those of a network with memory are sequences: row
+// t * (count / num_steps) + s is step t of sequence s.
 struct ActedRows {
   std::int64_t count = 0;
+  std::int32_t num_steps = 1;
+  std::int32_t burn_in = 0;                // see Sequences; none of these steps counts in the loss
+  const float* states = nullptr;           // (sequences, state_size): before the first step
+  const float* initial = nullptr;          // (state_size): with which an episode begins
+  const std::uint8_t* ended = nullptr;     // (count): whether an episode ended with the row
   const float* obs = nullptr;           // (count, input_size)
   const std::int64_t* index = nullptr;  // (count, elements)
   const float* box = nullptr;           // (count, d)
-  const std::uint8_t* mask = nullptr;   // (count, A) or null
+  const std::uint8_t* mask = nullptr;   // (count, A): whether an action was allowed, or null
   const float* log_prob = nullptr;
   const float* advantage = nullptr;
   const float* target = nullptr;
   const float* value = nullptr;
   const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
   const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
+
+  std::int64_t num_sequences() const { return count / num_steps; }
 };
 
 struct PpoSettings {
@@ -51,12 +59,21 @@ class PpoLearner {
 
   const Network& network() const { return steps_.network(); }
 
-  // One gradient step for each minibatch of `order`, which names rows. Returns a report of each that
+  // One gradient step for each minibatch of `order`, which names rows, or sequences. Returns a report of each that
   // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
-  // parameter is not finite, or no row counts.
+  // parameter is not finite, or no row counts; likewise what `stop` raises.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
-                                const PpoSettings& settings);
+                                const PpoSettings& settings, const UpdateStop& stop = {});
+  // The actions' log-density and entropy, and the value if there is one, of each row (count) behind
+  // the burn-in, by the weights of `sources`. Throws as Update.
+  struct Evaluated {
+    float* log_prob;
+    float* entropy;
+    float* value;  // null: there is none
+  };
+  void Evaluate(std::span<const Source> sources, const ActedRows& rows, const Evaluated& to,
+                const UpdateStop& stop = {});
   // Gradient steps since it was made. An update makes one for each report, but none for the last one
   // where target_kl ended it; what threw has made those before. Thread-safe.
   std::int64_t num_steps() const { return steps_.num_steps(); }
@@ -64,18 +81,25 @@ class PpoLearner {
  private:
   struct Part {
     float loss[kNumLossSums * kColumns];
-    std::vector<float> box, shares, inputs;
+    std::vector<float> box, shares, inputs, masked;
     float weight = 0;  // a row's that counts
     std::vector<std::int32_t> index;
     ActedColumns acted;
   };
   void Normalize(std::span<const std::int64_t> rows, const ActedRows& acted, bool normalizes);
+  void LoadColumns(const ActedRows& acted, std::span<const std::int64_t> rows, std::int32_t step,
+                   float* to) const;
+  static Sequences SequencesOf(const ActedRows& acted, std::span<const std::int64_t> rows);
   PpoReport Compute(std::span<const Source> sources, const ActedRows& acted,
-                    std::span<const std::int64_t> rows, const PpoRule& rule);
+                    std::span<const std::int64_t> rows, const PpoRule& rule, const UpdateStop& stop);
   void BeginPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows) const;
   void GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                    const ChunkOutputs& chunk) const;
-  void AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk) const;
+  const float* Masked(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
+                      const ChunkOutputs& chunk) const;
+  HeadInputs InputsOf(const ChunkOutputs& chunk, const float* first) const;
+  void AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& chunk,
+               const float* first) const;
   PpoReport AddParts(std::size_t count);
   static void CheckLosses(const PpoReport& report, const PpoSettings& settings,
                           std::size_t minibatch);
@@ -89,7 +113,7 @@ class PpoLearner {
   GradientSteps steps_;
   const Head head_;
   const std::vector<std::int32_t> nvec_;
-  std::vector<float> advantages_;  // those of the minibatch
+  std::vector<float> advantages_;  // those of the minibatch; none while rows are evaluated
   std::vector<Part> parts_;
 };
 

@@ -31,7 +31,8 @@ class RowLossLearner {
   // weights before. Throws SpecError, with the weights as before, where the loss, a gradient or a
   // parameter is not finite.
   RowLossReport Update(std::span<const Source> sources, const float* rows, std::int64_t count,
-                       const std::optional<double>& max_norm, float* outputs);
+                       const std::optional<double>& max_norm, float* outputs,
+                       const UpdateStop& stop = {});
   std::int64_t num_steps() const { return steps_.num_steps(); }
 
  private:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient steps in native code, where it can read the network: who makes them, and their logs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+import rollouts
+from rollouts.learner.native_learner import Losses, NativeLearner
+
+LOGGED = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
+
+
+def add_learner_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds --learner-engine."""
+    parser.add_argument(
+        "--learner-engine",
+        choices=("auto", "native", "torch"),
+        default="auto",
+        help="maker of gradient steps; auto: native code where it can read the network",
+    )
+
+
+def read_module(
+    module: nn.Module,
+    action_space: gymnasium.Space[Any],
+    observation_space: gymnasium.Space[Any] | int,
+    optimizer: torch.optim.Optimizer,
+    *,
+    engine: str,
+    num_threads: int,
+) -> NativeLearner | None:
+    """Makes what learns in native code; None where torch does, as with a CNN.
+
+    Args:
+      module: As `NativePolicy.from_torch` takes it, with its spaces.
+      optimizer: As of `NativeLearner`.
+      engine: Choice of --learner-engine.
+      num_threads: Threads of a large minibatch.
+
+    Raises:
+      SpecError: The engine is "native", which cannot read the module.
+    """
+    if engine == "torch":
+        return None
+    try:
+        policy = rollouts.NativePolicy.from_torch(module, action_space, observation_space)
+        return NativeLearner(policy, optimizer, num_threads=num_threads)
+    except rollouts.SpecError:
+        if engine == "native":
+            raise
+        return None
+
+
+def logs_of(found: Sequence[Losses]) -> dict[str, float]:
+    """Means over all minibatches, by the names of LOGGED; a value's loss is half its error."""
+    parts = [
+        np.stack(
+            [
+                each.policy_loss,
+                0.5 * each.value_loss,
+                each.entropy,
+                each.approx_kl,
+                each.clip_fraction,
+            ]
+        )
+        for each in found
+    ]
+    return dict(zip(LOGGED, np.concatenate(parts, 1).mean(1).tolist(), strict=True))

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Deployment`: what a policy's file says of itself, and what it does around the network."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.envs.wrappers import NAMES, Wrappers, read_wrappers
+from rollouts.errors import SpecError
+
+FORMAT = "rollouts policy"
+VERSION = 1
+KEY = "rollouts.json"  # name of the description within a file
+ENDINGS = (".onnx", ".pt2", ".pt")  # files with these can be read again
+# wrappers whose work the file does, and those that matter to a training alone
+_WITHIN = ("normalize_observation", "rescale_action", "clip_action")
+_OF_TRAINING = ("normalize_reward", "clip_reward")
+
+Floats = NDArray[np.float32]
+
+
+def is_exported(path: Path) -> bool:
+    """Whether a path is that of an exported policy; a checkpoint may end in .pt, too."""
+    if path.suffix not in ENDINGS or path.is_dir():
+        return False
+    if path.suffix != ".pt":
+        return True
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith(f"/extra/{KEY}") for name in archive.namelist())
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the file.
+
+    Attributes:
+      shape: Without the leading dimension of rows, which is B.
+      meaning: One line for people.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The description that stands in the file, as JSON.
+
+    Attributes:
+      id: What the policy was trained in.
+      env_options: Options of `make_vec` for an environment that shows what the file takes and takes
+        what the file gives; what the file does itself is not among them.
+      group: Group of agents that it acts for; "": there is one agent.
+      parts: (name, shape) of what a flat observation consists of, in order; empty: not known.
+      inputs, outputs: Arguments and results, in their order.
+      first: First number of a Discrete space; actions of the file begin there.
+      nvec: Numbers of actions of each element of a MultiDiscrete space.
+      initial_states: Numbers of each state, flattened, when an episode begins.
+      rollouts_version: Version of the library that wrote it.
+    """
+
+    id: str
+    env_options: Mapping[str, Any]
+    group: str
+    parts: tuple[tuple[str, tuple[int, ...]], ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    first: int = 0
+    nvec: tuple[int, ...] = ()
+    initial_states: tuple[tuple[float, ...], ...] = ()
+    rollouts_version: str = ""
+
+    def to_json(self) -> str:
+        """The description as text that `from_json` reads."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, path: object) -> Deployment:
+        """Reads what a file says.
+
+        Raises:
+          SpecError: It was not written by `rollouts.export`, or by a newer one.
+        """
+        try:
+            given = json.loads(text)
+            if given.pop("format") != FORMAT:
+                raise KeyError("format")
+            version = given.pop("version")
+            ports: dict[str, Any] = {
+                kind: tuple(
+                    Port(**{**one, "shape": tuple(one["shape"])}) for one in given.pop(kind)
+                )
+                for kind in ("inputs", "outputs")
+            }
+            parts = tuple((name, tuple(shape)) for name, shape in given.pop("parts"))
+            nvec = tuple(given.pop("nvec"))
+            initial = tuple(tuple(one) for one in given.pop("initial_states"))
+            made = cls(**given, **ports, parts=parts, nvec=nvec, initial_states=initial)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SpecError(
+                f"{path} does not say what it is ({error}), expected a file that rollouts.export "
+                "wrote"
+            ) from error
+        if version != VERSION:
+            raise SpecError(
+                f"{path} is of version {version}, expected {VERSION}: use the rollouts "
+                f"{made.rollouts_version} that wrote it, or export the policy again"
+            )
+        return made
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surroundings:
+    """The work of a pool's wrappers between the environment and the network.
+
+    Attributes:
+      mean, deviation: Statistics of each number of an observation; None: nothing is normalised.
+      limit: The largest magnitude of what is normalised.
+      scale, offset: An action of the network becomes scale * action + offset; None: it stays.
+      low, high: Bounds of the network's actions before that; None: there are none.
+      action_space: Space of the actions that come out.
+      env_options: As of `Deployment`.
+    """
+
+    mean: Floats | None = None
+    deviation: Floats | None = None
+    limit: float = math.inf
+    scale: Floats | None = None
+    offset: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
+    action_space: gymnasium.Space[Any] | None = None
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def surroundings_of(
+    env: Any, raw_action_space: gymnasium.Space[Any], given: Mapping[str, Any]
+) -> Surroundings:
+    """Reads what a pool's wrappers do.
+
+    Args:
+      env: The pool, whose running statistics are taken as they are now.
+      raw_action_space: Space of the same environment without wrappers.
+      given: Options that the pool was made with.
+    """
+    wrappers = read_wrappers({name: given[name] for name in NAMES if name in given})
+    left = {k: v for k, v in given.items() if k not in (*_WITHIN, *_OF_TRAINING)}
+    found: dict[str, Any] = {"action_space": raw_action_space, "env_options": left}
+    if wrappers.normalize_observation is not None:
+        epsilon, limit = wrappers.normalize_observation
+        counted = env.observation_statistics
+        found["mean"] = counted.mean.astype(np.float32)
+        found["deviation"] = np.sqrt(counted.var + epsilon).astype(np.float32)
+        found["limit"] = float(limit)
+    found.update(_of_actions(wrappers, raw_action_space))
+    return Surroundings(**found)
+
+
+def outer_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a pool without the wrappers whose work the file does."""
+    return {name: value for name, value in given.items() if name not in _WITHIN}
+
+
+def _of_actions(wrappers: Wrappers, space: gymnasium.Space[Any]) -> dict[str, Floats]:
+    if not isinstance(space, gymnasium.spaces.Box):
+        return {}
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    found: dict[str, Any] = {}
+    if wrappers.rescale_action is not None:
+        least, most = (np.broadcast_to(one, space.shape) for one in wrappers.rescale_action)
+        found["scale"] = (high - low) / (most - least)
+        found["offset"] = low - least * found["scale"]
+        low, high = least, most
+    if wrappers.clip_action:
+        found |= {"low": low, "high": high}
+    return {name: np.asarray(value, np.float32) for name, value in found.items()}

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`export`: a policy into a file, compared with the policy before the file is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.envs.make import make_pool
+from rollouts.errors import SpecError
+from rollouts.exporting.c_header import c_header
+from rollouts.exporting.deployment import (
+    Deployment,
+    Port,
+    Surroundings,
+    outer_options,
+    surroundings_of,
+)
+from rollouts.support.extras import needs
+from rollouts.support.plain_values import plain_option
+from rollouts.support.whole_file import replace_whole
+
+with needs("torch", "rollouts.export"):
+    import torch
+    from torch import Tensor, nn
+
+    from rollouts.exporting import graph_files
+    from rollouts.exporting.deployed_module import DeployedModule, Scores
+    from rollouts.policies.foreign import Unwrapped, Wrapped, as_actor_critic
+    from rollouts.policies.native import NativePolicy
+    from rollouts.policies.program import parameters_of
+    from rollouts.policies.sources import Sources
+    from rollouts.policies.trace import random_rows, trace
+    from rollouts.policy import SquashedGaussianHead, make_action_head
+
+Array = NDArray[Any]
+_TOLERANCE = 1e-5  # as a share of the largest number that is compared, or of 1
+_MOST_DIFFERENT = 0.01  # share of the actions that are chosen
+_WRITERS = {
+    ".onnx": (graph_files.to_onnx, graph_files.from_onnx),
+    ".pt2": (graph_files.to_pt2, graph_files.from_pt2),
+    ".pt": (graph_files.to_torchscript, graph_files.from_torchscript),
+}
+
+
+def export(
+    policy: Any,
+    path: str | os.PathLike[str],
+    env: Any,
+    *,
+    noise: bool = False,
+    action_mask: bool = False,
+    group: str | None = None,
+    num_compared: int = 1000,
+) -> Deployment:
+    """Writes a policy as a file that acts without this library.
+
+    The file takes observations as the environment shows them without wrappers that scale, and gives
+    actions that it takes: what `normalize_observation`, `rescale_action` and `clip_action` of the
+    pool do is within the file, with the running statistics as they are now. Stacked frames, and the
+    time of `time_aware`, stay a part of the observation. Floats come in as float32.
+
+    Before the file is there, its own runtime (onnxruntime or torch) acts for observations of random
+    episodes and is compared with the policy.
+
+    Args:
+      policy: A `TorchPolicy`, `RecurrentTorchPolicy` or `NativePolicy`; a torch module as these
+        take it; a Stable-Baselines3 model of PPO or A2C, an RLModule, or CleanRL's Agent.
+      path: The file: `.onnx`; `.pt2` of torch.export; `.pt` of TorchScript; or `.h`, C without any
+        library for networks of linear layers.
+      env: The pool that it acts in: its id, options, spaces, wrappers and statistics count.
+      noise: Whether the file takes noise, by which it draws actions as in training; else the most
+        likely action is taken. Not of `.h`.
+      action_mask: Whether the file takes masks (B, A).
+      group: Name of the group of agents that it acts for, where there are several agents.
+      num_compared: Observations that are compared.
+
+    Returns:
+      What the file says of itself.
+
+    Raises:
+      SpecError: The policy or the ending is not known, the network cannot be exported, or the file
+        acts otherwise than the policy; nothing is written.
+      FileError: The file cannot be written.
+      EngineError: A package is missing, such as onnxscript.
+    """
+    path = Path(path)
+    if path.suffix not in (*_WRITERS, ".h"):
+        raise SpecError(
+            f"path is {os.fspath(path)!r}, expected one that ends in {', '.join(_WRITERS)} or .h"
+        )
+    if noise and path.suffix == ".h":
+        raise SpecError("noise=True is not for .h, which acts deterministically: leave it out")
+    arguments, options = _options_of(env)
+    agents = _agents_of(env, group)
+    with make_pool(env.env_spec.id, 8, seed=0, autoreset_mode="same_step", **arguments) as raw:
+        around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
+        obs = _observations(raw, group, num_compared)
+    network, head = _network_of(policy, agents.single_action_space)
+    with _acting(network), torch.no_grad():
+        module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
+        inputs = _inputs(module, around, obs, noise=noise, masks=action_mask)
+        expected = [each.numpy() for each in module(*inputs.values())]
+        about = _describe(module, around, env.env_spec, group, inputs, expected)
+        _write(path, module, about, inputs, expected)
+    return about
+
+
+@contextmanager
+def _acting(network: nn.Module) -> Iterator[None]:
+    """Puts a network, layer by layer, into the mode in which it acts, and back."""
+    training = [layer for layer in network.modules() if layer.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for layer in training:
+            layer.training = True
+
+
+def _write(
+    path: Path,
+    module: DeployedModule,
+    about: Deployment,
+    inputs: Mapping[str, Tensor],
+    expected: Sequence[Array],
+) -> None:
+    if path.suffix == ".h":
+        data = _in_c(module, about, inputs, path.stem)
+    else:
+        write, read = _WRITERS[path.suffix]
+        example = tuple(each[:2].clone() for each in inputs.values())
+        data = write(module, example, about)
+        _, run = read(data, path)
+        arrays = [each.numpy() for each in inputs.values()]
+        _compare(path, expected, run(arrays))
+        _compare(path, [each[:1] for each in expected], run([each[:1] for each in arrays]))
+    with replace_whole(path) as file:
+        file.write(data)
+
+
+def _in_c(
+    module: DeployedModule, about: Deployment, inputs: Mapping[str, Tensor], name: str
+) -> bytes:
+    obs = inputs["obs"]
+    # whole numbers are those that were seen, up to the largest
+    space: gymnasium.Space[Any] = gymnasium.spaces.Box(-np.inf, np.inf, obs.shape[1:], np.float32)
+    if not obs.is_floating_point():
+        space = gymnasium.spaces.Box(0, int(obs.max()), obs.shape[1:], obs.numpy().dtype.type)
+    scores = Scores(module)
+    try:
+        program = trace(scores, space)
+    except SpecError as error:
+        advice = str(error).replace("use engine='torch'", "export it to .onnx or .pt2")
+        raise SpecError(advice) from error
+    arrays = parameters_of(program, Sources(scores).arrays())
+    return c_header(program, arrays, about, name).encode()
+
+
+def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of make_pool without the wrappers within the file, and the options as given."""
+    engine: Any = getattr(env, "engine", None)
+    if "recipe" not in getattr(engine, "can", ()):
+        raise SpecError(
+            f"env is a {type(env).__name__}, expected a pool of rollouts.make_vec that native code "
+            "steps: it says what the policy was trained in"
+        )
+    arguments = engine.recipe[2]
+    given, limit = dict(arguments["env_options"]), arguments["max_episode_steps"]
+    outer = outer_options(given)
+    if limit is not None:
+        given["max_episode_steps"] = limit
+    return {"max_episode_steps": limit, "env_options": outer}, given
+
+
+def _agents_of(env: Any, group: str | None) -> Any:
+    """The pool, or one group of its agents: what has the spaces of one agent.
+
+    Raises:
+      SpecError: There is no such group.
+    """
+    groups = getattr(env, "groups", None) or {}
+    if group is None and not groups:
+        return env
+    if group in groups:
+        return groups[group]
+    known = ", ".join(groups) or "none, as there is one agent"
+    raise SpecError(f"group is {group!r}, expected one of the environment's groups: {known}")
+
+
+def _network_of(policy: Any, action_space: gymnasium.Space[Any]) -> tuple[nn.Module, Any]:
+    """The network and the head by which it acts.
+
+    Raises:
+      SpecError: It is no policy that is known.
+    """
+    head = getattr(policy, "head", None)
+    if isinstance(policy, NativePolicy):
+        if policy.reading is None:
+            raise SpecError(
+                "the NativePolicy was made of a program, expected one of a torch module"
+            )
+        kind = policy.head.kind
+        made = SquashedGaussianHead.of if kind == "tanh_gaussian" else make_action_head
+        return _exportable(policy.reading.module), made(action_space)
+    module = getattr(policy, "module", None)
+    if not isinstance(module, nn.Module) or isinstance(policy, nn.Module):
+        inner = getattr(policy, "policy", None)
+        module = policy if isinstance(policy, nn.Module) else inner
+        head = None
+    if not isinstance(module, nn.Module):
+        raise SpecError(
+            f"policy is a {type(policy).__name__}, expected a TorchPolicy, a NativePolicy, a torch "
+            "module that returns (logits, value) or (mean, log_std, value), or a model of "
+            "Stable-Baselines3's PPO or A2C"
+        )
+    if any(each.device.type != "cpu" for each in module.parameters()):
+        raise SpecError("the network is on a GPU, expected the CPU: move it there to export it")
+    return _exportable(as_actor_critic(module)), head or make_action_head(action_space)
+
+
+def _exportable(module: nn.Module) -> nn.Module:
+    return Unwrapped(module) if isinstance(module, Wrapped) else module
+
+
+def _observations(raw: Any, group: str | None, count: int) -> Array:
+    """Observations (count, *obs_shape) of random episodes, floats as float32."""
+
+    def rows(shown: Any) -> Array:
+        if group is None:
+            return np.array(shown)
+        of_agents = np.array(shown[group])
+        return of_agents.reshape(-1, *of_agents.shape[2:])
+
+    raw.action_space.seed(0)
+    found = [rows(raw.reset(seed=0)[0])]
+    while sum(map(len, found)) < count:
+        found.append(rows(raw.step(raw.action_space.sample())[0]))
+    obs = np.concatenate(found)[:count]
+    return obs.astype(np.float32) if obs.dtype.kind == "f" else obs
+
+
+def _inputs(
+    module: DeployedModule, around: Surroundings, obs: Array, *, noise: bool, masks: bool
+) -> dict[str, Tensor]:
+    rng = np.random.default_rng(0)
+    inputs = {"obs": torch.from_numpy(obs)}
+    for i, first in enumerate(module.initial):
+        space = gymnasium.spaces.Box(-np.inf, np.inf, tuple(first.shape), np.float32)
+        inputs[f"state_{i}"] = torch.from_numpy(random_rows(space, len(obs), rng))
+    params, _ = module.params(*inputs.values())
+    size = params[0].shape[1:]
+    if masks:
+        if not module.is_discrete:
+            raise SpecError(
+                "action_mask=True is for Discrete or MultiDiscrete actions: leave it out"
+            )
+        allowed = rng.random((len(obs), *size)) < 0.7
+        # an element without any allowed action has none to take
+        allowed[:, _first_of_elements(around, size[0])] = True
+        inputs["action_mask"] = torch.from_numpy(allowed)
+    if noise:
+        shape = (len(obs), *size)
+        drawn = rng.gumbel(size=shape) if module.is_discrete else rng.normal(size=shape)
+        inputs["noise"] = torch.from_numpy(drawn.astype(np.float32))
+    return inputs
+
+
+def _first_of_elements(around: Surroundings, size: int) -> list[int]:
+    space = around.action_space
+    nvec = np.ravel(space.nvec) if isinstance(space, gymnasium.spaces.MultiDiscrete) else [size]
+    return [int(sum(nvec[:i])) for i in range(len(nvec))]
+
+
+_MEANINGS = {
+    "obs": "observation of the environment, as make_vec(id, **env_options) shows it",
+    "action_mask": "True for each action that may be chosen",
+    "noise": "noise by which actions are drawn: normally distributed, of logits standard Gumbel",
+    "action": "action, as that environment takes it",
+    "logits": "unnormalised log probabilities of the actions",
+}
+
+
+def _describe(
+    module: DeployedModule,
+    around: Surroundings,
+    spec: Any,
+    group: str | None,
+    inputs: Mapping[str, Tensor],
+    outputs: Sequence[Array],
+) -> Deployment:
+    import rollouts
+
+    names = ["action", *(["logits"] if module.is_discrete else [])]
+    names += [f"next_state_{i}" for i in range(module.num_states)]
+    space = around.action_space
+    nvec = np.ravel(space.nvec) if isinstance(space, gymnasium.spaces.MultiDiscrete) else ()
+    return Deployment(
+        id=spec.id,
+        env_options={name: plain_option(name, value) for name, value in around.env_options.items()},
+        group=group or "",
+        parts=spec.observation_parts,
+        inputs=tuple(_port(name, each.numpy()) for name, each in inputs.items()),
+        outputs=tuple(_port(name, each) for name, each in zip(names, outputs, strict=True)),
+        first=int(getattr(space, "start", 0))
+        if isinstance(space, gymnasium.spaces.Discrete)
+        else 0,
+        nvec=tuple(int(n) for n in nvec),
+        initial_states=tuple(tuple(each.flatten().tolist()) for each in module.initial),
+        rollouts_version=rollouts.__version__,
+    )
+
+
+def _port(name: str, array: Array) -> Port:
+    meaning = _MEANINGS.get(name, "what the network remembers of the episode")
+    return Port(name, tuple(array.shape[1:]), str(array.dtype), meaning)
+
+
+def _compare(path: Path, expected: Sequence[Array], found: Sequence[Array]) -> None:
+    """Raises SpecError where a file acts otherwise than the policy."""
+    action, *others = zip(expected, found, strict=True)
+    for wanted, got in others:
+        _check_close(path, wanted, got)
+    if action[0].dtype.kind == "f":
+        return _check_close(path, *action)
+    # rounding may choose the other of two that are as good, once in many rows
+    differs = int(np.sum(np.any((action[0] != action[1]).reshape(len(action[0]), -1), axis=1)))
+    if differs > _MOST_DIFFERENT * len(action[0]):
+        raise SpecError(
+            f"{path} was not written: it chooses other actions than the policy for {differs} of "
+            f"{len(action[0])} observations: report this with the network"
+        )
+
+
+def _check_close(path: Path, wanted: Array, got: Array) -> None:
+    # logits of actions that are not allowed are as small as can be
+    counts = np.abs(wanted) < 1e6
+    apart = np.abs(wanted[counts] - got[counts]).max(initial=0)
+    if not apart <= _TOLERANCE * np.abs(wanted[counts]).max(initial=1):
+        raise SpecError(
+            f"{path} was not written: its answers are up to {apart:.2g} off the policy's, expected "
+            f"{_TOLERANCE}: does the network draw random numbers, or compute in half precision?"
+        )

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`read_rows`: rows of a rollout as native learners read them, once their sizes are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.errors import SpecError
+from rollouts.policies.native_heads import nvec_of
+from rollouts.policies.program import Program
+
+Array = NDArray[Any]
+
+# what rows of some losses have
+_OPTIONAL = frozenset({"value", "inputs", "counts", "action_mask"})
+
+
+def read_rows(
+    rows: Mapping[str, Array],
+    program: Program,
+    action_space: gymnasium.Space[Any],
+    *,
+    needed: Collection[str],
+) -> dict[str, Array]:
+    """Returns arrays (N, ...) by the names of native code.
+
+    Args:
+      rows: As of `NativeLearner.update`.
+      program: What the module computes.
+      action_space: The space of one environment's actions.
+      needed: What rows have beside observations and actions.
+
+    Raises:
+      SpecError: Rows have something else, or not of these sizes.
+    """
+    wanted = {"obs", "action", *needed} | ({"ended"} if program.state_sizes else set())
+    if rows.keys() - _OPTIONAL != wanted:
+        perhaps = ", ".join(sorted(_OPTIONAL))
+        raise SpecError(
+            f"rows are {sorted(rows)}, expected {sorted(wanted)}, and perhaps {perhaps}"
+        )
+    lead = _lead(rows, program)
+    count = math.prod(lead)
+    arrays: dict[str, Array] = {
+        name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
+        for name, array in rows.items()
+        if name != "action" and np.shape(array)[: len(lead)] == lead
+    }
+    sizes = {name: array.shape[1] for name, array in arrays.items()}
+    num_box = program.sizes[program.outputs[0]]
+    expected = dict.fromkeys(rows.keys() - {"action"}, 1) | {"obs": program.obs_size}
+    num_inputs = len(program.outputs) - len(program.state_sizes) - 1
+    expected |= {
+        name: size
+        for name, size in (("inputs", num_box * num_inputs), ("action_mask", num_box))
+        if name in rows
+    }
+    if sizes != expected:
+        whole = " x ".join(map(str, lead))
+        raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {whole}")
+    for name in arrays.keys() & {"counts", "ended", "action_mask"}:
+        arrays[name] = (arrays[name] != 0).view(np.uint8)
+    arrays |= _actions(np.asarray(rows["action"]), action_space, lead, num_box)
+    if "action_mask" in arrays:
+        arrays["mask"] = arrays.pop("action_mask")
+        _check_masks(arrays, action_space)
+    return arrays
+
+
+def read_states(
+    state: Sequence[Array], initial: Sequence[Array], num_sequences: int
+) -> dict[str, Array]:
+    """Returns states before the first step, and those that episodes begin with, as native code's.
+
+    Raises:
+      SpecError: They are none of the module's.
+    """
+    expected = [(num_sequences, *each.shape) for each in initial]
+    shapes = [np.shape(each) for each in state]
+    if shapes != expected:
+        raise SpecError(
+            f"state has arrays of shapes {shapes}, expected {expected}: is it policy_state of the "
+            "same batch?"
+        )
+    flat = [np.reshape(each, (num_sequences, -1)) for each in state]
+    first = [each.reshape(1, -1) for each in initial]
+    return {
+        name: np.ascontiguousarray(np.concatenate(parts, 1), np.float32)
+        for name, parts in (("states", flat), ("initial", first))
+    }
+
+
+def check_order(order: NDArray[np.int64], minibatch: int, count: int) -> None:
+    """Raises SpecError where minibatches would have other rows, or sequences, than there are."""
+    if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
+        raise SpecError(
+            f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
+            f"expected 0 to {count - 1}, in minibatches of 1 or more"
+        )
+
+
+def _lead(rows: Mapping[str, Array], program: Program) -> tuple[int, ...]:
+    """(N,), or with memory (T, B)."""
+    shape: tuple[int, ...] = np.shape(rows["obs"])
+    if not program.state_sizes:
+        return shape[:1]
+    if len(shape) < 3 or 0 in shape:
+        raise SpecError(
+            f"obs has shape {shape}, expected (T, B, *obs_shape) of a module with memory, whose "
+            "rows are sequences"
+        )
+    return shape[:2]
+
+
+def _actions(
+    action: Array, space: gymnasium.Space[Any], lead: tuple[int, ...], num_box: int
+) -> dict[str, Array]:
+    is_box = isinstance(space, gymnasium.spaces.Box)
+    if not is_box:
+        action = action - getattr(space, "start", 0)
+    count, dtype = math.prod(lead), np.float32 if is_box else np.int64
+    if action.shape[: len(lead)] != lead:
+        raise SpecError(f"action has shape {action.shape}, expected {lead} and those of an action")
+    found: Array = np.ascontiguousarray(action, dtype).reshape(count, -1)
+    if is_box:
+        if found.shape[1] != num_box:
+            raise SpecError(f"rows have actions of {found.shape[1]} numbers, expected {num_box}")
+        return {"box": found}
+    # native code reads probabilities by these numbers
+    nvec = _nvec(space)
+    if found.shape[1] != len(nvec) or (found < 0).any() or (found >= nvec).any():
+        raise SpecError(f"rows have actions that are not of {space}")
+    return {"index": found}
+
+
+def _nvec(space: Any) -> NDArray[np.int64]:
+    return np.array(nvec_of(space) or [int(space.n)], np.int64)
+
+
+def _check_masks(arrays: Mapping[str, Array], space: gymnasium.Space[Any]) -> None:
+    """Raises SpecError where a row that counts has an action that its mask does not allow."""
+    if "index" not in arrays:
+        raise SpecError(f"actions of {space} cannot be masked: leave action_mask out")
+    firsts = np.cumsum(_nvec(space)) - _nvec(space)
+    allowed = np.take_along_axis(arrays["mask"], arrays["index"] + firsts, 1).all(1)
+    if "counts" in arrays:
+        allowed |= arrays["counts"][:, 0] == 0
+    if not allowed.all():
+        raise SpecError(
+            f"action_mask does not allow the action of row {int(np.argmin(allowed))}: expected the "
+            "mask by which it was chosen"
+        )
