@@ -23,13 +23,20 @@ NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failur
   $(addprefix tests/env_fns/test_env_fns_,failures.py processes.py steps.py) \
   tests/pool/test_gymnasium_ids.py tests/examples/test_host_examples.py
 # what `make check` runs: many tests for each second of pools, steps, collectors and policies. Files that
-# draw, host processes, import RLlib or go through every id are left to `make test`
+# draw, host processes, import RLlib or go through every id are left to `make test`, and so are single
+# tests that train for long, start Ray or an interpreter for each instruction set
 CHECK_TESTS := $(addprefix tests/,structure support pool wrappers collecting policies learner) \
   $(addprefix tests/oracle/test_,classic_control.py toy_text.py) \
   $(addprefix tests/env_fns/test_,env_fns_steps.py info_merging.py leaves.py wire.py) \
   $(addprefix tests/replay/test_,replay_buffer.py replay_items.py replay_tables.py)
 CHECK_WITHOUT := $(addprefix --ignore=tests/,policies/test_foreign.py policies/test_native_properties.py \
-  $(addprefix pool/test_,env_errors.py gymnasium_ids.py memory.py protocol_properties.py rendering.py))
+  policies/test_policy_elementary.py learner/test_native_learner_threads.py \
+  $(addprefix pool/test_,env_errors.py gymnasium_ids.py memory.py protocol_properties.py rendering.py)) \
+  $(addprefix --deselect=tests/,learner/test_native_learner.py::test_every_instruction_set_makes_the_same_steps \
+  learner/test_native_learner.py::test_a_thousand_steps_end_where_those_of_torch_end \
+  policies/test_native_policy.py::test_every_instruction_set_gives_the_same_bits \
+  policies/test_trace_refusals.py::test_compiled_modules_are_refused \
+  support/test_time_limit.py::test_a_call_of_ray_that_never_returns_ends_the_test)
 PY := $(VENV)/bin/python
 # runs a step of a target and keeps how long it took: `python tests/durations.py` prints the table
 TIMED := $(PY) tests/durations.py step
@@ -51,7 +58,7 @@ SUITE_TASKS := $(addsuffix -v1,AcrobotSwingup CartpoleSwingup CheetahRun HopperH
   LqrLqr62 PendulumSwingup PointMassEasy ReacherEasy SwimmerSwimmer6 WalkerRun)
 MUJOCO_PEERS := --peer envpool --peer mujoco-batch
 
-.PHONY: demo check check-code check-tests test test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
+.PHONY: demo check check-code check-style check-tests test test-types test-tests test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -61,22 +68,27 @@ demo: $(VENV)/.dependencies $(VENV)/.native
 # and compiles nothing but the module.
 check: check-code check-tests
 
-check-code: setup
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
+check-code: check-style
 	$(TIMED) check mypy $(PY) -m mypy
 
 check-tests: setup
 	$(TIMED) check tests $(PY) $(CHECK)
 
-# The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
-# newest Gymnasium what changes with it.
-test: setup $(NEWEST)/.gymnasium
+check-style: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(TIMED) test mypy $(PY) -m mypy
-	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels"
+
+# The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
+# newest Gymnasium what changes with it. mypy, which has one thread, and the download of that Gymnasium
+# go on beside the tests.
+test: test-types test-tests $(NEWEST)/.gymnasium
 	$(TIMED) test newest-gymnasium $(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
+
+test-types: check-style
+	$(TIMED) test mypy $(PY) -m mypy
+
+test-tests: check-style
+	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels"
 
 # Tests that take minutes around what they check: the core built again for sanitizers and as a wheel,
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and

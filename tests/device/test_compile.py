@@ -7,10 +7,13 @@ import dataclasses
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_envs import keep_between_runs
+from quick_nvrtc import Compile, quick_compiler
 
 from rollouts import EngineError, SpecError, _native
 from rollouts.envs.kernel import cuda
@@ -38,6 +41,12 @@ def needs_nvrtc() -> None:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="module")
+def compile_quickly() -> Iterator[Compile]:
+    with quick_compiler() as compile_quickly:
+        yield compile_quickly
+
+
 def source_of(env_type: str, obs_dtype: str | None = None) -> EnvKernelSource:
     env_id = ALL[env_type]
     env = env_source(env_id)
@@ -48,22 +57,28 @@ def source_of(env_type: str, obs_dtype: str | None = None) -> EnvKernelSource:
     return EnvKernelSource(env, obs_dtype or own, words)
 
 
-def compile_for(env_type: str, arch: str) -> None:
-    cubin = cuda.compile_cubin(source_of(env_type), arch).read_bytes()
+def assert_is_kernel(cubin: bytes, env_type: str) -> None:
     assert cubin[:4] == b"\x7fELF"
     assert all(name.encode() in cubin for name in source_of(env_type).entries)
 
 
-@pytest.mark.parametrize("env_type", ALL)
-def test_kernels_compile_for_a_gpu(env_type: str) -> None:
-    compile_for(env_type, ARCHS[0])
+def on_archs(others: pytest.MarkDecorator, first: tuple[pytest.MarkDecorator, ...] = ()) -> Any:
+    """Parametrises by GPUs, of which the first one and the others have marks of their own."""
+    marks = {arch: first if arch == ARCHS[0] else others for arch in ARCHS}
+    return pytest.mark.parametrize("arch", [pytest.param(a, marks=m) for a, m in marks.items()])
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("arch", ARCHS[1:])
+@on_archs(pytest.mark.system)
 @pytest.mark.parametrize("env_type", ALL)
-def test_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
-    compile_for(env_type, arch)
+def test_kernels_compile_for_every_gpu(compile_quickly: Compile, env_type: str, arch: str) -> None:
+    assert_is_kernel(compile_quickly(source_of(env_type), arch), env_type)
+
+
+# as pools compile them, which takes a minute for each GPU
+@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@pytest.mark.parametrize("env_type", ALL)
+def test_optimised_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
+    assert_is_kernel(cuda.compile_cubin(source_of(env_type), arch).read_bytes(), env_type)
 
 
 @pytest.mark.parametrize("obs_dtype", ("float16", "bfloat16"))
@@ -72,15 +87,22 @@ def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> Non
     assert cuda.compile_cubin(source_of(env_type, obs_dtype), "sm_90").read_bytes()
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("obs_dtype", ("float32", "int64"))
-def test_policies_compile_for_a_gpu(obs_dtype: str, arch: str) -> None:
-    source = PolicyKernelSource(obs_dtype)
+def assert_sums_stay_in_registers(source: PolicyKernelSource, arch: str) -> None:
     assert b"rollouts_policy" in cuda.compile_cubin(source, arch).read_bytes()
     usage = cuda.kernel_usage(source, arch)["rollouts_policy"]
-    # a thread keeps its sums in registers
     assert usage.spill_bytes == 0
     assert usage.registers <= 128
+
+
+@on_archs(pytest.mark.system)
+def test_policies_keep_their_sums_in_registers_on_every_gpu(arch: str) -> None:
+    assert_sums_stay_in_registers(PolicyKernelSource("float32"), arch)
+
+
+# whole numbers are only read in another way
+@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+def test_policies_of_whole_numbers_do_so_too(arch: str) -> None:
+    assert_sums_stay_in_registers(PolicyKernelSource("int64"), arch)
 
 
 def test_an_error_names_file_and_line() -> None:
@@ -94,6 +116,10 @@ def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = cuda.compile_cubin(source_of("CartPole"), "sm_90")
     monkeypatch.setattr(cuda, "_run_nvrtc", None)
     assert cuda.compile_cubin(source_of("CartPole"), "sm_90") == path
+    # the same compilation has said what a thread takes
+    assert cuda.kernel_usage(source_of("CartPole"), "sm_90").keys() == set(
+        source_of("CartPole").entries
+    )
 
 
 AFTER_TORCH = """

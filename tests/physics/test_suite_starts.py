@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import mujoco
@@ -42,6 +44,14 @@ def make(env_id: str, num_envs: int = NUM_STARTS, **options: Any) -> Any:
     return rollouts.make_vec(env_id, num_envs, **arguments)
 
 
+@pytest.fixture(scope="module")
+def begun(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A device's pool of the id that tests name, which share its starts."""
+    with make(request.param) as env:
+        env.reset()
+        yield env
+
+
 def positions(pool: Any, size: int) -> np.ndarray:
     """Positions of the C++ pool's environments, (N, size)."""
     numbers = np.stack([integration_state(one) for one in pool.get_state()])
@@ -50,17 +60,18 @@ def positions(pool: Any, size: int) -> np.ndarray:
 
 
 # the last bit decides the heights of QuadrupedFetch's starts
-@pytest.mark.parametrize("env_id", sorted({*DRAWN} - {"QuadrupedFetch-v1"}))
-def test_starts_are_spread_as_those_of_the_pool_of_threads(env_id: str) -> None:
-    env, pool = make(env_id), rollouts.make_vec(env_id, NUM_STARTS, seed=2)
-    env.reset(), pool.reset()
-    found = env.engine.steps.pool._worlds.data.qpos.numpy()
+@pytest.mark.parametrize("begun", sorted({*DRAWN} - {"QuadrupedFetch-v1"}), indirect=True)
+def test_starts_are_spread_as_those_of_the_pool_of_threads(begun: Any) -> None:
+    env_id = begun.env_spec.id
+    pool = rollouts.make_vec(env_id, NUM_STARTS, seed=2)
+    pool.reset()
+    found = begun.engine.steps.pool._worlds.data.qpos.numpy()
     expected = positions(pool, found.shape[1])
     spread = np.sqrt((found.var(axis=0) + expected.var(axis=0)) / NUM_STARTS)
     assert (np.abs(found.mean(axis=0) - expected.mean(axis=0)) < 4.5 * spread + 1e-6).all()
     assert (found.std(axis=0) < 1.5 * expected.std(axis=0) + 1e-6).all()
     assert (found.std(axis=0) > expected.std(axis=0) / 1.5 - 1e-6).all()
-    host = env.engine.steps.pool._worlds.host
+    host = begun.engine.steps.pool._worlds.host
     limited = np.flatnonzero(host.jnt_limited)
     values, (low, high) = found[:, host.jnt_qposadr[limited]], host.jnt_range[limited].T
     # at rest a limit gives way
@@ -68,11 +79,11 @@ def test_starts_are_spread_as_those_of_the_pool_of_threads(env_id: str) -> None:
     assert (values >= low - room).all() and (values <= high + room).all()
 
 
-def test_a_quadruped_begins_on_the_ground() -> None:
-    env = make("QuadrupedFetch-v1")
+@pytest.mark.parametrize("begun", ["QuadrupedFetch-v1"], indirect=True)
+def test_a_quadruped_begins_on_the_ground(begun: Any) -> None:
     pool = rollouts.make_vec("QuadrupedFetch-v1", NUM_STARTS, seed=1)
-    env.reset(), pool.reset()
-    found = env.engine.steps.pool._worlds.data.qpos.numpy()
+    pool.reset()
+    found = begun.engine.steps.pool._worlds.data.qpos.numpy()
     expected = positions(pool, found.shape[1])
     height = 2
     np.testing.assert_allclose(np.delete(found, height, 1), np.delete(expected, height, 1), 1e-6)
@@ -81,18 +92,17 @@ def test_a_quadruped_begins_on_the_ground() -> None:
         assert {*np.rint(100 * one[:, height]).tolist()} <= {52, 53}
 
 
-@pytest.mark.parametrize("env_id", APART)
-def test_nothing_touches_at_a_start(env_id: str) -> None:
-    env = make(env_id)
-    env.reset()
-    worlds = env.engine.steps.pool._worlds
-    data = mujoco.MjData(worlds.host)
-    fields = {name: env.model_field(name) for name in env.engine.steps.pool._task.suite.own_fields}
+@pytest.mark.parametrize("begun", APART, indirect=True)
+def test_nothing_touches_at_a_start(begun: Any) -> None:
+    pool = begun.engine.steps.pool
+    worlds, host = pool._worlds, copy.copy(pool._worlds.host)
+    data = mujoco.MjData(host)
+    fields = {name: begun.model_field(name) for name in pool._task.suite.own_fields}
     for row, qpos in enumerate(worlds.data.qpos.numpy()):
         for name, values in fields.items():
-            getattr(worlds.host, name)[...] = values[row]
+            getattr(host, name)[...] = values[row]
         data.qpos[:] = qpos
-        mujoco.mj_forward(worlds.host, data)
+        mujoco.mj_forward(host, data)
         assert data.ncon == 0
 
 
@@ -115,7 +125,7 @@ def test_a_world_goes_on_as_if_its_neighbours_did_not_begin(env_id: str) -> None
 @pytest.mark.parametrize("mode", ("next_step", "same_step"))
 @pytest.mark.parametrize("env_id", DRAWN)
 def test_episodes_end_and_begin_anew(env_id: str, mode: str) -> None:
-    limit = 12
+    limit = 6
     env = make(env_id, 4, autoreset_mode=mode, max_episode_steps=limit)
     pool = rollouts.make_vec(
         env_id, 4, seed=1, obs_dtype="float32", autoreset_mode=mode, max_episode_steps=limit

@@ -38,8 +38,8 @@ def test_a_step_that_fails_leaves_what_was_kept(tmp_path: Path) -> None:
 
 def test_the_table_adds_up_steps_and_names_the_slowest_file_first() -> None:
     found = [
-        durations.Step("check", "mypy", 3.0),
-        durations.Step("check", "tests", 9.0, {"a.py": 2.0, "b.py": 6.0}),
+        durations.Step("check", "mypy", 3.0, began=100.0),
+        durations.Step("check", "tests", 9.0, {"a.py": 2.0, "b.py": 6.0}, began=200.0),
     ]
     words = [line.split() for line in durations.table(found).splitlines()]
     assert words == [
@@ -49,3 +49,12 @@ def test_the_table_adds_up_steps_and_names_the_slowest_file_first() -> None:
         ["6.0", "s", "b.py"],
         ["2.0", "s", "a.py"],
     ]
+
+
+def test_steps_that_ran_beside_each_other_count_once() -> None:
+    found = [
+        durations.Step("test", "mypy", 30.0, began=100.0),
+        durations.Step("test", "tests", 90.0, began=110.0),
+        durations.Step("test", "newest-gymnasium", 7.0, began=200.0),
+    ]
+    assert durations.table(found).splitlines()[0] == "make test: 107 s"

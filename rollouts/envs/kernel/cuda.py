@@ -25,6 +25,7 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.own_env.cache import cache_folder, find_or_make
 
 _CUBIN = "kernel.cubin"
+_LOG = "compiler.log"
 _ALWAYS_ALLOWED = 48 * 1024  # bytes of shared memory that a kernel need not ask for
 _INSTALL = "pip install 'rollouts[cuda]'"
 
@@ -144,7 +145,9 @@ def compile_cubin(source: KernelSource, arch: str) -> Path:
     options, where = _options(source, arch)
 
     def make(folder: Path) -> None:
-        (folder / _CUBIN).write_bytes(_run_nvrtc(nvrtc, source, [*options, *where])[0])
+        cubin, said = _run_nvrtc(nvrtc, source, [*options, *where])
+        (folder / _CUBIN).write_bytes(cubin)
+        (folder / _LOG).write_text(said)
 
     status, *version = nvrtc.nvrtcVersion()
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -172,11 +175,12 @@ class KernelUsage:
 def kernel_usage(source: KernelSource, arch: str) -> dict[str, KernelUsage]:
     """Entry -> what the compiler says of it; needs no GPU.
 
+    Reads what the compiler said when it made the cubin, which the cache keeps beside it.
+
     Raises:
       As `compile_cubin`.
     """
-    options, where = _options(source, arch)
-    log = _run_nvrtc(_bindings("nvrtc"), source, [*options, *where, "--ptxas-options=-v"])[1]
+    log = compile_cubin(source, arch).with_name(_LOG).read_text()
     usage = {}
     for entry in source.entries:
         text = log.partition(f"Compiling entry function '{entry}'")[2]
@@ -202,6 +206,8 @@ def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
         "--fmad=false",
         # functions for the host alone, such as VisitConfig, carry no annotation
         "--device-as-default-execution-space",
+        # registers and memory are told, which changes no code
+        "--ptxas-options=-v",
     ]
     return options, [f"--include-path={folder}" for folder in source.include_dirs]
 

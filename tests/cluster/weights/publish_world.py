@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from counter_world import CounterCollector, StepChecker
+from digest_policy import digest, make_policy
 from learner_actors import start_by_value
 
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator, WeightTransport
@@ -32,34 +32,6 @@ def make_weights(step: int, size: int) -> dict[str, Any]:
         "frozen": torch.ones(size),
         "empty": torch.empty(0, 4),
     }
-
-
-def digest(weights: Mapping[str, Any]) -> int:
-    """A number that any other bit, shape, dtype or name changes."""
-    value = 0
-    for name in sorted(weights):
-        array = np.asarray(weights[name])
-        head = f"{name} {array.dtype.str} {array.shape}".encode()
-        value = zlib.crc32(head + np.ascontiguousarray(array).tobytes(), value)
-    return value
-
-
-class DigestPolicy:
-    """Acts by what its weights are."""
-
-    def __init__(self) -> None:
-        self.policy_version = 0
-        self.digest = 0
-
-    def load_weights(self, weights: Mapping[str, np.ndarray], version: int) -> None:
-        self.digest, self.policy_version = digest(weights), version
-
-    def act(self, obs: np.ndarray) -> np.ndarray:
-        return np.full(len(obs), self.digest)
-
-
-def make_policy(spec: Any) -> Any:
-    return DigestPolicy()
 
 
 def make_learner(*, size: int = 1000, has_transport: bool = True, **options: Any) -> Any:
