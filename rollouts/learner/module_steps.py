@@ -108,6 +108,9 @@ class ModuleSteps(ABC, Generic[Native]):
             # also those before a minibatch that was refused
             made = self._native.num_steps - made_before
             self._num_steps += made
+            if made:
+                # torch's schedules of learning rates look for it
+                self._optimizer._opt_called = True  # type: ignore[attr-defined]
             for each in state.values():
                 # a tensor changes in place
                 each["step"] += made
