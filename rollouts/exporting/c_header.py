@@ -69,9 +69,10 @@ def c_header(
             f"the network has {count:,} weights, expected {_MOST_WEIGHTS:,} at most in a C header: "
             "export it to .onnx, which onnxruntime runs from C, too"
         )
-    prefix = re.sub(r"\W", "_", name)
+    # C99 reserves names that begin with an underscore, and compilers differ in other letters
+    prefix = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_")
     if not prefix or prefix[0].isdigit():
-        prefix = f"policy_{prefix}"
+        prefix = f"policy_{prefix}".rstrip("_")
     return "\n".join(
         [
             *_comment(about),

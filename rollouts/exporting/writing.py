@@ -101,7 +101,12 @@ def export(
         raise SpecError("noise=True is not for .h, which acts deterministically: leave it out")
     arguments, options = _options_of(env)
     agents = _agents_of(env, group)
-    with make_pool(env.env_spec.id, 8, seed=0, autoreset_mode="same_step", **arguments) as raw:
+    # options may have a value for each environment
+    each = any(isinstance(v, list | tuple | np.ndarray) for v in arguments["env_options"].values())
+    num_envs = env.num_envs if each else 8
+    with make_pool(
+        env.env_spec.id, num_envs, seed=0, autoreset_mode="same_step", **arguments
+    ) as raw:
         around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
         obs = _observations(raw, group, num_compared)
     network, head = network_of(policy, agents.single_action_space, noise=noise)
@@ -176,6 +181,8 @@ def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     arguments = engine.recipe[2]
     given, limit = dict(arguments["env_options"]), arguments["max_episode_steps"]
+    # the precision of a GPU's rows is no option of the environment
+    given.pop("obs_dtype", None)
     outer = outer_options(given)
     if limit is not None:
         given["max_episode_steps"] = limit

@@ -149,6 +149,7 @@ KINDS = {
     "cnn": Kind(
         "ALE/Pong-v5",
         lambda env: rollouts.TorchPolicy(Cnn(6), env.single_action_space),
+        export={"num_compared": 64},
         in_c=False,
     ),
     "normaliser": Kind("Pendulum-v1", lambda env: torch_policy(env, is_box=True), options=SCALED),
@@ -501,7 +502,7 @@ def test_a_checkpoint_is_no_exported_policy(tmp_path: Path) -> None:
 def test_weights_that_do_not_act_stay_behind(tmp_path: Path) -> None:
     """The critic is half of a network, and no part of a policy."""
     env, policy = made(KINDS["discrete"])
-    policy.module.critic = nn.Sequential(nn.Linear(24, 100_000), nn.Linear(100_000, 1))
+    policy.module.critic = nn.Sequential(nn.Linear(24, 20_000), nn.Linear(20_000, 1))
     with env:
         for ending in (".onnx", ".h"):
             rollouts.export(policy, tmp_path / f"policy{ending}", env)

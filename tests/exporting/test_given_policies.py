@@ -149,3 +149,29 @@ def test_bounds_alone_surround_a_network(tmp_path: Path) -> None:
         expected = net(torch.from_numpy(obs))[0].clamp(-2, 2).numpy()
     found = ExportedPolicy(tmp_path / "policy.pt2").act(obs).action
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"device": "cpu-emulation"}, {}),
+        ({"pole_half_length": [0.4, 0.5, 0.6]}, {"pole_half_length": [0.4, 0.5, 0.6]}),
+    ],
+)
+def test_any_pool_says_what_the_policy_acts_in(
+    options: dict[str, Any], kept: dict[str, Any], tmp_path: Path
+) -> None:
+    with rollouts.make_vec("CartPole-v1", 3, **options) as env:
+        about = rollouts.export(Linear(4, 2), tmp_path / "policy.pt", env, num_compared=8)
+    assert about.env_options == kept
+    with rollouts.make_vec(about.id, 3, **about.env_options) as env:
+        assert ExportedPolicy(tmp_path / "policy.pt").act(env.reset()[0]).action.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("stem", "prefix"), [("日本", "policy"), ("-a", "a"), ("3d", "policy_3d"), ("a b", "a_b")]
+)
+def test_names_in_c_are_of_plain_letters(stem: str, prefix: str, tmp_path: Path) -> None:
+    with rollouts.make_vec("CartPole-v1", 2) as env:
+        rollouts.export(Linear(4, 2), tmp_path / f"{stem}.h", env, num_compared=8)
+    assert f"static inline void {prefix}_act(" in (tmp_path / f"{stem}.h").read_text()
