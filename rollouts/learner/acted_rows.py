@@ -66,7 +66,7 @@ def read_rows(
         raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {whole}")
     for name in arrays.keys() & {"counts", "ended", "action_mask"}:
         arrays[name] = (arrays[name] != 0).view(np.uint8)
-    arrays |= _actions(np.asarray(rows["action"]), action_space, lead, num_box)
+    arrays |= _actions(rows, action_space, lead, num_box)
     if "action_mask" in arrays:
         arrays["mask"] = arrays.pop("action_mask")
         _check_masks(arrays, action_space)
@@ -119,9 +119,13 @@ def _lead(rows: Mapping[str, Array], program: Program) -> tuple[int, ...]:
 
 
 def _actions(
-    action: Array, space: gymnasium.Space[Any], lead: tuple[int, ...], num_box: int
+    rows: Mapping[str, Array], space: gymnasium.Space[Any], lead: tuple[int, ...], num_box: int
 ) -> dict[str, Array]:
-    is_box = isinstance(space, gymnasium.spaces.Box)
+    is_box, action = isinstance(space, gymnasium.spaces.Box), np.asarray(rows["action"])
+    if not is_box and action.shape[: len(lead)] == lead and "counts" in rows:
+        # rows that do not count may have any action, and get one of the space
+        counts = np.reshape(rows["counts"], lead + (1,) * (action.ndim - len(lead))) != 0
+        action = np.where(counts, action, getattr(space, "start", 0))
     if not is_box:
         action = action - getattr(space, "start", 0)
     count, dtype = math.prod(lead), np.float32 if is_box else np.int64

@@ -14,6 +14,7 @@ from rollouts import _native
 from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.acted_rows import check_order, read_rows, read_states
+from rollouts.learner.counted_rows import hide_uncounted
 from rollouts.learner.module_steps import ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
@@ -197,8 +198,9 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
             they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
             `action_mask` (N, A) of bool, where not all actions were allowed; `counts` (N,) of
-            bool, where some rows do not count in the means. With memory (T, B) in place of (N,),
-            and `ended` (T, B): terminated | truncated.
+            bool, where some rows do not count in the means, and may hold anything. With memory
+            (T, B) in place of (N,), and `ended` (T, B): terminated | truncated; there the
+            observation of each row leads to the states of those behind it.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer. With memory sequences, by their number among B.
           minibatch: Rows of a gradient step, or sequences.
@@ -227,6 +229,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
             raise SpecError("rows have no value, from which value_clip_range is measured")
         settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
+        arrays = hide_uncounted(arrays)
         self._check()
         found, made = self._step(
             lambda sources: self._native.update(
