@@ -40,7 +40,7 @@ def hide_uncounted(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _leads(counts: NDArray[np.bool_], arrays: dict[str, Any]) -> NDArray[np.bool_]:
-    """Where a row counts, or its state goes into one that does, (T, B)."""
+    """Marks rows that count, and those whose states go into one that does, (T, B)."""
     leads = counts.copy()
     if "ended" in arrays:
         goes_on = arrays["ended"].reshape(counts.shape) == 0

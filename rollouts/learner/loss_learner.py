@@ -101,7 +101,8 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """As `update`, of a module that was not touched since the last `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
-            lambda sources: self._native.update(sources, rows, max_grad_norm, timeout_s)
+            lambda sources, left_s: self._native.update(sources, rows, max_grad_norm, left_s),
+            timeout_s,
         )
         return LossFound(loss, norm, outputs)
 

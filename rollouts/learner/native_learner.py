@@ -144,7 +144,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
     Parameters and the state of torch's Adam, AdamW or RMSprop are changed in place: all that hold
     the module or the optimiser see each step, and a training may go on with torch at any time.
     Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
-    or the instruction set. One thread calls it at a time; a forked child trains with one thread.
+    or the instruction set. A thread waits for another's update; a forked child trains with one
+    thread.
     """
 
     def __init__(
@@ -232,9 +233,10 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         arrays = hide_uncounted(arrays)
         self._check()
         found, made = self._step(
-            lambda sources: self._native.update(
-                sources, arrays, order, minibatch, settings, timeout_s
-            )
+            lambda sources, left_s: self._native.update(
+                sources, arrays, order, minibatch, settings, left_s
+            ),
+            timeout_s,
         )
         policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(
