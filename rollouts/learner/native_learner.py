@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,7 +221,10 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             longer the one that was read; a loss or a gradient is NaN or infinite, or no row of a
             minibatch counts: the weights are those before that minibatch.
         """
-        is_cloning = isinstance(loss, CloningLoss)
+        if not isinstance(loss, Loss):
+            names = ", ".join(each.__name__ for each in get_args(Loss))
+            raise SpecError(f"loss is {loss!r}, expected an object of one of {names}")
+        is_cloning, order = isinstance(loss, CloningLoss), np.asarray(order)
         if not (self._has_value or is_cloning):
             raise SpecError("the module gives no value, which this loss trains")
         needed = () if is_cloning else ("log_prob", "advantage", "target")

@@ -322,3 +322,36 @@ def test_the_divergence_is_of_allowed_actions_alone(not_allowed: float) -> None:
     learner, _ = learner_of(agent, "multi_categorical")
     found = learner.update(rows, np.arange(20), minibatch=20, loss=PpoLoss(kl_weight=0.2))
     assert found.kl[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"order": np.arange(10) < 5}, r"order is bool of shape \(10,\), expected the numbers"),
+        ({"order": np.arange(10.0)}, "order is float64"),
+        ({"order": np.arange(10).reshape(2, 5)}, r"order is int64 of shape \(2, 5\)"),
+        ({"minibatch": 0}, "minibatch is 0, expected a whole number of at least 1"),
+        ({"minibatch": 2.5}, "minibatch is 2.5, expected a whole number of at least 1"),
+        ({"loss": PpoLoss}, "expected an object of one of PpoLoss, PolicyGradientLoss"),
+        ({"action": np.full(10, 0.5)}, "expected whole numbers"),
+        ({"counts": np.full(10, 0.5)}, "counts has numbers beside 0 and 1"),
+        ({"counts": np.full(10, np.nan)}, "counts has numbers beside 0 and 1"),
+    ],
+)
+def test_what_would_be_cut_off_is_refused(change: dict[str, Any], match: str) -> None:
+    learner, optimizer = learner_of(Agent("categorical"), "categorical")
+    rows = rows_of("categorical", 10, 1)
+    given: dict[str, Any] = {"order": np.arange(10), "minibatch": 5, "loss": PpoLoss()} | change
+    rows |= {name: given.pop(name) for name in ("action", "counts") if name in given}
+    with pytest.raises(SpecError, match=match):
+        learner.update(rows, **given)
+    assert not optimizer.state
+
+
+def test_no_rows_are_evaluated_and_an_order_may_be_a_list() -> None:
+    learner, _ = learner_of(Agent("categorical"), "categorical")
+    rows = rows_of("categorical", 10, 1)
+    none = {name: rows[name][:0] for name in ("obs", "action")}
+    assert learner.evaluate(none).log_prob.shape == (0,)
+    order: Any = [3, 1, 2]
+    assert learner.update(rows, order, minibatch=2, loss=PpoLoss()).num_steps == 2
