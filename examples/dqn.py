@@ -21,6 +21,7 @@ from typing import Any
 import gymnasium
 import torch
 from common.checkpoint import Checkpointed
+from common.native_learning import add_learner_engine, read_or_none
 from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,
@@ -35,6 +36,8 @@ from ppo import Agent
 from torch import Tensor, nn
 
 import rollouts
+from rollouts.learner.loss_learner import LossLearner
+from rollouts.learner.row_losses import DqnLoss
 from rollouts.replay import NStep, TransitionBatch
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.workers import PolicySpec
@@ -61,6 +64,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = run_parser(__doc__)
     add_replay_arguments(parser)
     add_greedy_arguments(parser)
+    add_learner_engine(parser)
     env_id = chosen_env_id(argv, parser.get_default("env_id"))
     for prefix, preset in PRESETS.items():
         if env_id.startswith(prefix):
@@ -114,8 +118,22 @@ class Learner(Checkpointed):
         # fused: for networks this small the optimiser would otherwise be a fifth of an update
         parameters = self.online.parameters()
         self.optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, fused=True)
-        self.start = int(spec.single_action_space.start)  # type: ignore[attr-defined]
+        space: Any = spec.single_action_space
+        self.start, self.num_actions = int(space.start), int(space.n)
         self.updates = 0
+        self.native = read_or_none(lambda: self._read(spaces[0].shape or ()), args.learner_engine)
+
+    def _read(self, obs_shape: tuple[int, ...]) -> LossLearner:
+        """Makes what learns in native code. Raises SpecError where that cannot be: for a CNN."""
+        loss = DqnLoss(
+            Values(self.online),
+            Values(self.target),
+            obs_shape,
+            self.num_actions,
+            double=True,
+            weighted=True,
+        )
+        return LossLearner(loss, self.optimizer, self.args.torch_threads)
 
     def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
         """Takes one gradient step; returns the errors as priorities (B,) and what to log."""
@@ -123,6 +141,15 @@ class Learner(Checkpointed):
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
+        loss, value, error = (self.descend if self.native is None else self.descend_natively)(batch)
+        self.updates += 1
+        if self.updates % self.args.target_interval == 0:
+            self.target.load_state_dict(self.online.state_dict())
+        # an item without error is still sampled now and then
+        return error + 1e-6, {"loss": loss, "value": value.mean(), "error": error.mean()}
+
+    def descend(self, batch: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Takes the step by torch; returns the loss, the values (B,) and sizes of errors (B,)."""
         # the action that the online network prefers, valued by the other one; batch.discount is 0
         # where the episode terminated, and next_obs the true final one where it was truncated
         with torch.no_grad():
@@ -139,13 +166,30 @@ class Learner(Checkpointed):
         nn.utils.clip_grad_norm_(self.online.parameters(), self.args.max_grad_norm)
         self.optimizer.step()
 
-        self.updates += 1
-        if self.updates % self.args.target_interval == 0:
-            self.target.load_state_dict(self.online.state_dict())
-        error = (value - goal).detach().abs()
-        logs = {"loss": loss.detach(), "value": value.detach().mean(), "error": error.mean()}
-        # an item without error is still sampled now and then
-        return error + 1e-6, logs
+        return loss.detach(), value.detach(), (value - goal).detach().abs()
+
+    def descend_natively(self, batch: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """The same step of the same loss in native code."""
+        assert self.native is not None
+        names = "obs", "reward", "discount", "next_obs", "weight"
+        parts = {name: getattr(batch, name).numpy() for name in names}
+        index = batch.action.long() - self.start
+        parts["action"] = nn.functional.one_hot(index, self.num_actions).numpy()
+        found = self.native.step(parts, max_grad_norm=self.args.max_grad_norm)
+        _, off, value = torch.from_numpy(found.outputs).unbind(1)
+        return torch.tensor(found.loss), value, off.abs()
+
+
+class Values(nn.Module):
+    """A network's values alone."""
+
+    def __init__(self, network: QNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Maps obs (B, ...) to values (B, A)."""
+        return self.network.values(obs)
 
 
 def main() -> int:

@@ -49,7 +49,54 @@ PRESETS: dict[str, dict[str, Any]] = {
         "num_epochs": 2,
         "num_minibatches": 4,
     },
-    "Pendulum-v1": {"total_steps": 300_000, "gamma": 0.9},
+    "Acrobot-v1": {
+        "num_envs": 32,
+        "learning_rate": 2e-3,
+        "num_epochs": 4,
+        "total_steps": 500_000,
+    },
+    "Pendulum-v1": {
+        "num_envs": 16,
+        "total_steps": 300_000,
+        "num_epochs": 10,
+        "num_minibatches": 32,
+        "gamma": 0.9,
+    },
+    "LunarLander-v3": {
+        "num_envs": 16,
+        "rollout_length": 256,
+        "num_epochs": 4,
+        "num_minibatches": 64,
+        "gamma": 0.999,
+        "gae_lambda": 0.98,
+        "entropy_coef": 0.01,
+    },
+    "BipedalWalker-v3": {
+        "num_envs": 32,
+        "total_steps": 2_000_000,
+        "num_epochs": 8,
+        "num_minibatches": 32,
+        "gamma": 0.999,
+        "option": [("normalize_reward", True)],
+    },
+    # narrower than 1 from the start: what Ant's actions cost is else more than what steps give
+    "HalfCheetah-v5": {
+        "num_envs": 32,
+        "rollout_length": 64,
+        "num_epochs": 8,
+        "num_minibatches": 16,
+        "log_std": -1.0,
+        "option": [("normalize_observation", True), ("normalize_reward", True)],
+    },
+    "Ant-v5": {
+        "num_envs": 32,
+        "rollout_length": 64,
+        "learning_rate": 7e-4,
+        "num_epochs": 8,
+        "num_minibatches": 16,
+        "log_std": -1.0,
+        "option": [("normalize_observation", True), ("normalize_reward", True)],
+    },
     "ALE/": {
         "total_steps": 10_000_000,
         "learning_rate": 2.5e-4,
@@ -76,6 +123,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--gae-lambda", type=float, default=0.95, help="see rollouts.returns.gae")
     add("--clip", type=float, default=0.2, help="how far the probability ratio counts")
     add("--entropy-coef", type=float, default=0.0, help="weight of the entropy bonus")
+    add("--log-std", type=float, default=0.0, help="of Box actions, to begin with")
     add("--value-coef", type=float, default=0.5, help="weight of the value loss")
     add("--max-grad-norm", type=float, default=0.5, help="gradients are scaled down to this")
     add_learner_engine(parser)
@@ -166,6 +214,8 @@ class Learner(Checkpointed):
         spec = spec_of(args)
         torch.manual_seed(args.seed)
         self.model = Agent(spec.single_observation_space, spec.single_action_space)
+        if not self.model.is_discrete:
+            nn.init.constant_(self.model.log_std, args.log_std)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
         # fused: one call for all parameters, a third of a gradient step of a small network
         self.optimizer = torch.optim.Adam(

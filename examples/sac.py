@@ -22,9 +22,11 @@ from threading import Event
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 from common.checkpoint import Checkpointed
 from common.evaluated_run import EvaluatedRun
+from common.native_learning import add_learner_engine, read_or_none
 from common.replay_training import ReplayTraining, add_replay_arguments, make_table, run
 from common.training import chosen_env_id, run_parser, spec_of
 from numpy.typing import NDArray
@@ -32,12 +34,14 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import rollouts
+from rollouts.learner.loss_learner import LossLearner, TargetNetwork
+from rollouts.learner.row_losses import SacActorLoss, SacCriticLoss, TemperatureLoss
 from rollouts.policy import SquashedGaussianHead
 from rollouts.replay import DeviceTransitions, NStep, ReplayService, SequenceBatch
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.workers import PolicySpec, QueueLimits
 
-CHECKPOINT_KIND = "rollouts examples/sac.py, version 1"
+CHECKPOINT_KIND = "rollouts examples/sac.py, version 2"
 
 # the tanh of a normal number of mean 0 and this deviation is almost uniformly distributed
 EVEN_LOG_STD = log(0.85)
@@ -64,6 +68,7 @@ def parse_args(
     add("--tau", type=float, default=0.005, help="of an update that a target network takes over")
     add("--eval-interval", type=int, default=5_000, help="env-steps between evaluations; 0: none")
     add("--eval-episodes", type=int, default=10, help="of an evaluation, without exploration")
+    add_learner_engine(parser)
     # small fragments and no fragment ahead: the learner is the slow side
     parser.set_defaults(env_id="HalfCheetah-v5", total_steps=1_000_000, num_shards=0, num_envs=4)
     parser.set_defaults(rollout_length=8, learning_rate=3e-4, anneal=False, n_step=1)
@@ -110,15 +115,15 @@ class Critics(nn.Module):
     ) -> None:
         super().__init__()
         sizes = (obs_size + action_size, hidden), (hidden, hidden), (hidden, 1)
-        # as nn.Linear begins
-        self.weights = nn.ParameterList(uniform(count, i, o, bound=i**-0.5) for i, o in sizes)
+        # as nn.Linear begins, and in its order, in which native code reads fastest
+        self.weights = nn.ParameterList(uniform(count, o, i, bound=i**-0.5) for i, o in sizes)
         self.biases = nn.ParameterList(uniform(count, 1, o, bound=i**-0.5) for i, o in sizes)
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
         """Maps obs (B, ...) and action (B, A) within [-1, 1] to values (count, B)."""
         features = torch.cat([obs.flatten(1), action], -1).expand(len(self.weights[0]), -1, -1)
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            features = torch.baddbmm(bias, features.relu() if i else features, weight)
+            features = torch.baddbmm(bias, features.relu() if i else features, weight.mT)
         return features[..., 0]
 
 
@@ -183,6 +188,7 @@ class Learner(Checkpointed):
         self.move_target: Callable[..., None] = get_ema_multi_avg_fn(1 - args.tau)
         self.rng = torch.Generator(args.device).manual_seed(args.seed)
         self.updates = 0
+        self.native = read_or_none(lambda: NativeSteps(self), args.learner_engine)
 
     def learn(
         self, batch: ReplayBatch | DeviceTransitions, *, learning_rate: float
@@ -192,6 +198,9 @@ class Learner(Checkpointed):
         for optimizer in (self.actor_optimizer, self.critic_optimizer):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
+        self.updates += 1
+        if self.native is not None:
+            return self.native.learn(batch)
         # MuJoCo observes in double
         obs, next_obs = batch.obs.float(), batch.next_obs.float()
         alpha = self.log_alpha.detach().exp()
@@ -215,7 +224,6 @@ class Learner(Checkpointed):
         descend(actor_loss + alpha_loss, self.actor_optimizer, self.of_actor)
 
         self.move_target(list(self.target.parameters()), self.of_critics, self.updates)
-        self.updates += 1
         error = (value - goal).detach().abs().mean(0)
         logs = {"critic": critic_loss.detach(), "actor": actor_loss.detach(), "alpha": alpha}
         return error + 1e-6, {**logs, "entropy": entropy, "value": value.detach().mean()}
@@ -244,6 +252,83 @@ def descend(loss: Tensor, optimizer: torch.optim.Adam, parameters: list[Any]) ->
     optimizer.zero_grad()
     torch.autograd.backward(loss, inputs=parameters)
     optimizer.step()
+
+
+class NativeSteps:
+    """The gradient steps of `Learner.learn` in native code, from the same random numbers."""
+
+    def __init__(self, learner: Learner) -> None:
+        """Reads the networks. Raises SpecError where native code does not know a layer."""
+        self.learner, self.threads = learner, learner.args.torch_threads
+        shape = (learner.actor.layers[1].in_features,)
+        size = len(learner.head.low)
+        actor, critics = Normal(learner.actor), Apart(learner.critics)
+        # far out the slope of tanh rounds to 0, and its logarithm would be no number
+        options: Any = {"epsilon": 1e-30}
+        critic_loss = SacCriticLoss(
+            actor, critics, Apart(learner.target), shape, size, weighted=True, **options
+        )
+        actor_loss = SacActorLoss(actor, critics, shape, size, **options)
+        self.critic = LossLearner(critic_loss, learner.critic_optimizer, self.threads)
+        self.actor = LossLearner(actor_loss, learner.actor_optimizer, self.threads)
+        # a loss of its own, although the optimiser is the actor's
+        self.alpha = LossLearner(TemperatureLoss(learner.log_alpha), learner.actor_optimizer)
+        self.target = TargetNetwork(learner.critics, learner.target)
+
+    def learn(self, batch: Any) -> tuple[Tensor, dict[str, Any]]:
+        """As `Learner.learn`."""
+        learner = self.learner
+        alpha = float(learner.log_alpha.detach().exp())
+        unit = learner.head.unit(batch.action)
+        names = "obs", "reward", "discount", "next_obs", "weight"
+        parts = {name: getattr(batch, name).numpy() for name in names}
+        noise = [torch.empty_like(unit).normal_(generator=learner.rng) for _ in range(2)]
+        heat = np.full((len(unit), 1), alpha, np.float32)
+
+        # `step`: nobody touches the networks between two of them
+        parts |= {"action": unit.numpy(), "noise": noise[0].numpy(), "temperature": heat}
+        critic = self.critic.step(parts)
+        parts = {"obs": parts["obs"], "noise": noise[1].numpy(), "temperature": heat}
+        actor = self.actor.step(parts)
+        log_prob = float(actor.outputs[:, 1].mean())
+        self.alpha.step({"excess": np.array([[log_prob + learner.target_entropy]])})
+        self.target.move(learner.args.tau)
+        _, _, value, error = critic.outputs.T
+        logs = {"critic": critic.loss, "actor": actor.loss, "alpha": alpha, "entropy": -log_prob}
+        return torch.from_numpy(error + 1e-6), {**logs, "value": float(value.mean())}
+
+
+class Normal(nn.Module):
+    """An actor's mean and log_std alone."""
+
+    def __init__(self, actor: Actor) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """Maps obs (B, ...) to mean and log_std (B, A)."""
+        mean, log_std, _ = self.actor(obs)
+        return mean, log_std
+
+
+class Apart(nn.Module):
+    """Critics one after the other, by the same weights."""
+
+    def __init__(self, critics: Critics) -> None:
+        super().__init__()
+        self.critics = critics
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        """Maps obs (B, ...) and action (B, A) to a value (B, 1) of each critic."""
+        weights, biases = self.critics.weights, self.critics.biases
+        values = []
+        for critic in range(len(weights[0])):
+            features = torch.cat([obs.flatten(1), action], -1)
+            for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+                features = features.relu() if i else features
+                features = nn.functional.linear(features, weight[critic], bias[critic, 0])
+            values.append(features)
+        return tuple(values)
 
 
 class SacTraining(EvaluatedRun, ReplayTraining):

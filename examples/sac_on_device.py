@@ -45,7 +45,7 @@ from rollouts.policy import OrnsteinUhlenbeckHead, SquashedGaussianHead
 from rollouts.replay import DeviceReplay, DeviceTransitions, NStep
 from rollouts.workers import PolicySpec
 
-CHECKPOINT_KIND = "rollouts examples/sac_on_device.py, version 1"
+CHECKPOINT_KIND = "rollouts examples/sac_on_device.py, version 2"
 
 # what differs from one environment to the next; every value is also an option
 PRESETS: dict[str, dict[str, Any]] = {
@@ -87,6 +87,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
     add("--resume", type=Path, help="a run directory, or a checkpoint in one")
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
+    parser.set_defaults(learner_engine="torch")
     parser.set_defaults(**PRESETS.get(chosen_env_id(argv, "Pendulum-v1"), {}))
     return parser.parse_args(argv)
 

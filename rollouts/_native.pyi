@@ -541,8 +541,21 @@ class RowLossLearner:
         sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
         rows: Array,
         max_norm: float | None,
+        clip_by: str,
         timeout_s: float | None = ...,
     ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
+    def compute(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        rows: Array,
+        timeout_s: float | None = ...,
+    ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
+    def apply(
+        self,
+        sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
+        max_norm: float | None,
+        clip_by: str,
+    ) -> None: ...
     @property
     def num_steps(self) -> int: ...
 
@@ -553,6 +566,9 @@ def policy_kernels_in_use() -> str: ...
 CLOCK_DTYPE: np.dtype[np.void]  # a row of clocks
 
 def device_facts(id: str, options: dict[str, Any], num_envs: int) -> dict[str, Any]: ...
+def task_facts(
+    id: str, options: dict[str, Any], num_envs: int, of_model: bool
+) -> dict[str, Any]: ...
 def seal_states(
     id: str,
     options: dict[str, Any],

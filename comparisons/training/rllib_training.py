@@ -12,15 +12,22 @@ import time
 from typing import Any
 
 import ray
+from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
-from rollouts.integrations.rllib import RolloutsEnvRunner, RolloutsPPOLearner
+from ray.rllib.algorithms.sac import SACConfig
+from rollouts.integrations.rllib import (
+    RolloutsDQNLearner,
+    RolloutsEnvRunner,
+    RolloutsPPOLearner,
+    RolloutsSACLearner,
+)
 
 from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
 
 
-def _trainer(learner_class: Any = None, **runners: Any) -> Trainer:
+def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Trainer:
     def train(task: Task) -> TrainingResult:
-        config = PPOConfig().environment(task.id)
+        config = make_config().environment(task.id)
         config.env_runners(num_env_runners=0, num_envs_per_env_runner=task.num_envs, **runners)
         if learner_class:
             config.learners(learner_class=learner_class)
@@ -44,10 +51,16 @@ def _trainer(learner_class: Any = None, **runners: Any) -> Trainer:
     return train
 
 
-TRAINERS: dict[str, dict[str, Trainer]] = {
-    "ppo": {
-        "rollouts": _trainer(RolloutsPPOLearner, env_runner_cls=RolloutsEnvRunner),
-        "rollouts-torch": _trainer(env_runner_cls=RolloutsEnvRunner),
-        "rllib": _trainer(),
+def _trainers(make_config: Any, learner_class: Any) -> dict[str, Trainer]:
+    return {
+        "rollouts": _trainer(make_config, learner_class, env_runner_cls=RolloutsEnvRunner),
+        "rollouts-torch": _trainer(make_config, env_runner_cls=RolloutsEnvRunner),
+        "rllib": _trainer(make_config),
     }
+
+
+TRAINERS = {
+    "ppo": _trainers(PPOConfig, RolloutsPPOLearner),
+    "dqn": _trainers(DQNConfig, RolloutsDQNLearner),
+    "sac": _trainers(SACConfig, RolloutsSACLearner),
 }

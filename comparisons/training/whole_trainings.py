@@ -17,7 +17,7 @@ from comparisons.report.rows import Row, row_of
 from rollouts.errors import EngineError, SpecError
 
 # the libraries, and the extras that install them
-LIBRARIES = {"sb3": "sb3", "rllib": "rllib"}
+LIBRARIES = {"sb3": "sb3", "rllib": "rllib", "tianshou": "tianshou", "cleanrl": "torch"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,9 @@ class Processes:
                 self.device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
                 torch.cuda.set_device(self.device)
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-            # A group of its own, whose threads end in `close`. Those of the default group do not
-            # where DistributedDataParallel was used, and a thread of Gloo that frees a tensor of
-            # Python while the interpreter ends aborts the process.
+            # A group of its own, whose threads end in `close`. After DistributedDataParallel the
+            # default group's threads go on, and a thread of Gloo that frees a tensor of Python
+            # while the interpreter ends aborts the process.
             self._sums = dist.new_group()
 
     @property

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,8 @@ from torch import nn
 
 import rollouts
 from rollouts.learner.native_learner import Losses, NativeLearner
+
+Steps = TypeVar("Steps")
 
 LOGGED = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
 
@@ -48,11 +50,28 @@ def read_module(
     Raises:
       SpecError: The engine is "native", which cannot read the module.
     """
+
+    def read() -> NativeLearner:
+        policy = rollouts.NativePolicy.from_torch(module, action_space, observation_space)
+        return NativeLearner(policy, optimizer, num_threads=num_threads)
+
+    return read_or_none(read, engine)
+
+
+def read_or_none(read: Callable[[], Steps], engine: str) -> Steps | None:
+    """Returns what makes the steps in native code; None where torch makes them.
+
+    Args:
+      read: Reads the networks; raises SpecError where it cannot, as on a GPU.
+      engine: Choice of --learner-engine.
+
+    Raises:
+      SpecError: The engine is "native", which cannot read the networks.
+    """
     if engine == "torch":
         return None
     try:
-        policy = rollouts.NativePolicy.from_torch(module, action_space, observation_space)
-        return NativeLearner(policy, optimizer, num_threads=num_threads)
+        return read()
     except rollouts.SpecError:
         if engine == "native":
             raise

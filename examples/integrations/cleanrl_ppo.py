@@ -2,9 +2,13 @@
 """PPO in the manner of CleanRL: one file, one loop, environments from a native pool.
 
     python examples/integrations/cleanrl_ppo.py --num-envs 8
+    python examples/integrations/cleanrl_ppo.py --env-id HalfCheetah-v5 --num-envs 1 \
+        --num-steps 2048 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 \
+        --ent-coef 0 --total-timesteps 1000000
 
-Agent, loss, optimiser and hyper-parameters are as in CleanRL's ppo.py. Three loops of it are calls
-of native code here, each of which may stay as it was:
+Agent, loss, optimiser and hyper-parameters are as in CleanRL's ppo.py; with continuous actions the
+agent and what surrounds environments are as in its ppo_continuous_action.py. Three loops of them
+are calls of native code here, each of which may stay as it was:
 
     loop over steps          `Collector`: the pool's threads compute the agent between steps
     loop back over rewards   `batch_gae`
@@ -25,6 +29,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 
 import rollouts
 from rollouts.support.extras import needs
@@ -32,7 +37,7 @@ from rollouts.support.extras import needs
 with needs("torch", "this example"):
     import torch
     from torch import Tensor, nn
-    from torch.distributions import Categorical
+    from torch.distributions import Categorical, Independent, Normal
 
     from rollouts.learner.native_learner import NativeLearner, PpoLoss
     from rollouts.returns import batch_gae
@@ -42,7 +47,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     add = parser.add_argument
-    add("--env-id", default="CartPole-v1", help="an environment with Discrete actions")
+    add("--env-id", default="CartPole-v1", help="an environment with Discrete or Box actions")
     add("--num-envs", type=int, default=8)
     add("--num-steps", type=int, default=128, help="steps per environment and update")
     add("--total-timesteps", type=int, default=500_000)
@@ -71,14 +76,19 @@ def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
 class Agent(nn.Module):
     """An actor and a critic, two hidden layers of 64 each."""
 
-    def __init__(self, num_inputs: int, num_actions: int) -> None:
+    def __init__(self, num_inputs: int, num_actions: int, *, is_continuous: bool = False) -> None:
         super().__init__()
 
         def mlp(outputs: int, gain: float) -> nn.Module:
             hidden = layer(num_inputs, 64), nn.Tanh(), layer(64, 64), nn.Tanh()
             return nn.Sequential(*hidden, layer(64, outputs, gain))
 
-        self.actor, self.critic = mlp(num_actions, 0.01), mlp(1, 1.0)
+        self.critic = mlp(1, 1.0)
+        if is_continuous:
+            self.actor_mean = mlp(num_actions, 0.01)
+            self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions))
+        else:
+            self.actor = mlp(num_actions, 0.01)
 
     def get_value(self, obs: Tensor) -> Tensor:
         """Maps obs (B, D) to values (B, 1)."""
@@ -89,10 +99,32 @@ class Agent(nn.Module):
         self, obs: Tensor, action: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Maps obs (B, D) to actions, their log-densities and entropies (B,), and values (B, 1)."""
-        probs: Any = Categorical(logits=self.actor(obs))
+        if hasattr(self, "actor_mean"):
+            mean = self.actor_mean(obs)
+            probs: Any = Independent(Normal(mean, self.actor_logstd.exp().expand_as(mean)), 1)
+        else:
+            probs = Categorical(logits=self.actor(obs))
         if action is None:
             action = probs.sample()
         return action, probs.log_prob(action), probs.entropy(), self.critic(obs)
+
+
+def make_envs(args: argparse.Namespace) -> rollouts.VectorEnv:
+    """The environments; those with continuous actions in ppo_continuous_action.py's wrappers."""
+    envs = rollouts.make_vec(args.env_id, args.num_envs, seed=args.seed, autoreset_mode="same_step")
+    if isinstance(envs.single_action_space, Discrete):
+        return envs
+    envs.close()
+    return rollouts.make_vec(
+        args.env_id,
+        args.num_envs,
+        seed=args.seed,
+        autoreset_mode="same_step",
+        clip_action=True,
+        normalize_observation={"clip": 10},
+        normalize_reward={"gamma": args.gamma},
+        clip_reward=10,
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -100,8 +132,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    envs = rollouts.make_vec(args.env_id, args.num_envs, seed=args.seed, autoreset_mode="same_step")
-    agent = Agent(int(np.prod(envs.single_observation_space.shape)), envs.single_action_space.n)
+    envs = make_envs(args)
+    space = envs.single_action_space
+    agent = Agent(
+        int(np.prod(envs.single_observation_space.shape)),
+        int(space.n) if isinstance(space, Discrete) else int(np.prod(space.shape)),
+        is_continuous=not isinstance(space, Discrete),
+    )
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     policy = rollouts.NativePolicy.from_torch(
         agent, envs.single_action_space, envs.single_observation_space, seed=args.seed
@@ -110,6 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     learner = NativeLearner(policy, optimizer)
     loss = PpoLoss(
         clip_range=args.clip_coef,
+        value_clip_range=args.clip_coef,
         value_weight=0.5 * args.vf_coef,
         entropy_weight=args.ent_coef,
     )

@@ -23,7 +23,8 @@ What to change, the weakest and the strongest:
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"
 
-    # PPO's gradient steps in native code, where they can be (learner.why_not_native_learner)
+    # gradient steps in native code, where they can be (learner.why_not_native_learner);
+    # also RolloutsDQNLearner and RolloutsSACLearner
     config.learners(learner_class=rllib.RolloutsPPOLearner)
 
     # what it samples is written, as RLlib's own runner does it
@@ -85,14 +86,17 @@ from .agents_runner import RolloutsMultiAgentEnvRunner
 from .env import EnvCreator, RolloutsVectorEnv, register
 from .env_runner import RolloutsEnvRunner
 from .images import image_module
+from .off_policy_learner import RolloutsDQNLearner, RolloutsSACLearner
 from .ppo_learner import RolloutsPPOLearner
 
 __all__ = [
     "EnvCreator",
+    "RolloutsDQNLearner",
     "RolloutsEnvRunner",
     "RolloutsMultiAgentEnvRunner",
     "RolloutsOfflineEnvRunner",
     "RolloutsPPOLearner",
+    "RolloutsSACLearner",
     "RolloutsVectorEnv",
     "image_module",
     "register",

@@ -29,16 +29,15 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.torch_utils import explained_variance
 from torch import Tensor
 
-from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
-from rollouts.learner.native_learner import ClipBy, Losses, NativeLearner, PpoLoss
+from rollouts.learner.native_learner import Losses, NativeLearner, PpoLoss
 
-from .learner_reader import LearnerReader
+from .learner_reader import NativeUpdates, clip_of, log_norms
 from .minibatches import minibatch_order, plan_of
+from .ppo_reader import PPO_KIND
 
 Array = NDArray[Any]
 
-_CLIP_BY: dict[str, ClipBy] = {"global_norm": "all", "norm": "each", "value": "element"}
 _COUNTED = (
     (NUM_MODULE_STEPS_TRAINED, "sum"),
     (NUM_MODULE_STEPS_TRAINED_LIFETIME, "lifetime_sum"),
@@ -49,39 +48,22 @@ _ENV_STEPS = (
 )
 
 
-class RolloutsPPOLearner(PPOTorchLearner):
+class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
     """RLlib's PPOTorchLearner with gradient steps in native code.
 
     `update` makes the steps that PPOTorchLearner makes, to rounding: the same minibatches, loss,
-    clipping, optimiser, metrics and state, on the same parameters, without torch's dispatch. What
-    native code does not have stays with torch: stateful modules and layers such as convolutions,
-    several modules, several learners, GPUs, methods that a subclass overrides. `learner_engine`
-    says who made the last steps, and `why_not_native_learner` why not native code.
-
-    Attributes:
-      train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where that is
-        possible. A subclass decides it.
+    clipping, optimiser, metrics and state, on the same parameters, without torch's dispatch. All
+    that is said of `NativeUpdates` holds.
     """
 
-    train_engine: Engine = "auto"
+    _kind = PPO_KIND
 
     def __init__(self, **kwargs: Any) -> None:
         """Takes PPOTorchLearner's arguments."""
         super().__init__(**kwargs)
-        self._reader = LearnerReader(self.train_engine, RolloutsPPOLearner)
         self._all: MultiAgentBatch | None = None
         self._native: NativeLearner | None = None
         self._order = np.empty((0, 0), np.int64)
-
-    @property
-    def learner_engine(self) -> str:
-        """The engine of the last gradient steps: "native" or "torch"; "" before the first."""
-        return self._reader.engine
-
-    @property
-    def why_not_native_learner(self) -> str:
-        """The reason why torch made the last gradient steps; "" where it did not."""
-        return self._reader.why_not
 
     def _create_iterator_if_necessary(self, **kwargs: Any) -> Iterable[MultiAgentBatch]:
         """RLlib's minibatches for torch; for native code the last one, which metrics are of.
@@ -91,7 +73,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
         """
         minibatches: Any = super()._create_iterator_if_necessary(**kwargs)
         batch = getattr(minibatches, "_batch", None)
-        self._native = self._reader.choose(self, batch)
+        self._native = self._choose(None if batch is None else batch.policy_batches)
         if self._native is None:
             return minibatches  # type: ignore[no-any-return]
         assert batch is not None
@@ -104,7 +86,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
         if self._native is None:
             if not self.learner_engine:
                 # a subclass makes the minibatches itself, and did not ask
-                self._reader.choose(self, None)
+                self._choose(None)
             return super()._update(batch)  # type: ignore[no-any-return]
         assert self._all is not None
         ((module_id, rows),) = self._all.policy_batches.items()
@@ -113,7 +95,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
             total = self._train(self._native, module_id, rows)
         except SpecError as error:
             # torch sets gradients that are not finite to 0, says so and goes on
-            self._reader.give_up(error)
+            self._give_up(error)
             made = self._native.num_steps - made
             for each in self._order[made:]:
                 answer = super()._update(_minibatch(self._all, each).policy_batches)
@@ -138,6 +120,7 @@ class RolloutsPPOLearner(PPOTorchLearner):
             refuses_overflow=True,
         )
         rows = rows_of(batch, has_kl=config.use_kl_loss)
+        max_grad_norm, clip_by = clip_of(config)
 
         def train(order: Array) -> Losses:
             return native.update(
@@ -145,8 +128,8 @@ class RolloutsPPOLearner(PPOTorchLearner):
                 order.ravel(),
                 minibatch=order.shape[1],
                 loss=loss,
-                max_grad_norm=config.grad_clip or None,
-                clip_by=_CLIP_BY[config.grad_clip_by] if config.grad_clip else "all",
+                max_grad_norm=max_grad_norm,
+                clip_by=clip_by,
             )
 
         if len(self._order) > 1:
@@ -157,10 +140,8 @@ class RolloutsPPOLearner(PPOTorchLearner):
             value = self.module[module_id].compute_values({Columns.OBS: batch[Columns.OBS][last]})
         target = batch[Postprocessing.VALUE_TARGETS][last]
         found = train(last[None])
-        if config.grad_clip and config.grad_clip_by == "global_norm":
-            ((name, _),) = self.get_optimizers_for_module(module_id)
-            key = (module_id, f"gradients_{name}_global_norm")
-            self.metrics.log_value(key, float(found.grad_norm[-1]), window=1)
+        ((name, _),) = self.get_optimizers_for_module(module_id)
+        log_norms(self, module_id, {name: float(found.grad_norm[-1])})
         return self._log_loss(module_id, loss, found, explained_variance(target, value))
 
     def _log_loss(self, module_id: str, loss: PpoLoss, found: Losses, explained: Tensor) -> float:

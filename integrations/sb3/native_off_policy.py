@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner, TargetNetwork
 from rollouts.learner.row_losses import (
     DqnLoss,
@@ -27,6 +26,7 @@ from rollouts.learner.row_losses import (
 from rollouts.machine.cpu_count import usable_cpus
 
 from ..shared.missing import needs
+from ..shared.native_training import NativeTrainer, are_as_read
 
 try:
     from stable_baselines3 import DQN, SAC, TD3
@@ -38,11 +38,8 @@ except ImportError as error:
 Array = NDArray[Any]
 
 
-class ModelTrainer(Protocol):
+class ModelTrainer(NativeTrainer, Protocol):
     """The learners of one model."""
-
-    def is_as_read(self) -> bool:
-        """Returns True while the networks are what was read."""
 
     @property
     def train(self) -> Callable[..., None]:
@@ -75,8 +72,8 @@ class DqnTrainer:
         self._learner = LossLearner(loss, model.policy.optimizer, usable_cpus())
 
     def is_as_read(self) -> bool:
-        """See `ModelTrainer`."""
-        return _are_as_read(self._learner)
+        """See `NativeTrainer`."""
+        return are_as_read(self._learner)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
         """As `DQN.train`."""
@@ -116,11 +113,11 @@ class SacTrainer:
         self._logs: dict[str, list[float]] = {}
 
     def is_as_read(self) -> bool:
-        """See `ModelTrainer`."""
+        """See `NativeTrainer`."""
         learners = [self._critic, self._actor]
         if self._temperature is not None:
             learners.append(self._temperature)
-        return _are_as_read(*learners)
+        return are_as_read(*learners)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
         """As `SAC.train`."""
@@ -179,8 +176,8 @@ class Td3Trainer:
         ]
 
     def is_as_read(self) -> bool:
-        """See `OffPolicyTrainer`."""
-        return _are_as_read(self._critic, self._actor)
+        """See `NativeTrainer`."""
+        return are_as_read(self._critic, self._actor)
 
     def train(self, model: Any, gradient_steps: int, batch_size: int) -> None:
         """As `TD3.train`."""
@@ -248,15 +245,6 @@ def _sample(model: Any, batch_size: int) -> dict[str, Array]:
         "discount": ((1 - data.dones) * discounts).numpy(),
         "next_obs": data.next_observations.numpy(),
     }
-
-
-def _are_as_read(*learners: LossLearner) -> bool:
-    try:
-        for each in learners:
-            each.check()
-    except SpecError:
-        return False
-    return True
 
 
 def _dqn_parts(model: Any) -> tuple[Any, ...]:

@@ -16,10 +16,10 @@ from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
 
 from ..shared.missing import needs
+from ..shared.native_training import has_hooks
 from .callbacks import reads_locals
 from .finished import FinishedRollout
 from .normalize import from_native, parted, to_native
-from .policy_forward import has_hooks
 
 try:
     from stable_baselines3.common.buffers import RolloutBuffer

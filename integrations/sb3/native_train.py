@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,20 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rollouts.collecting.engine import Engine, why_slow
-from rollouts.errors import SpecError
-from rollouts.learner.gradient_check import check_hooks
-from rollouts.learner.module_steps import check_optimizer
+from rollouts.collecting.engine import Engine
 from rollouts.learner.native_learner import (
     Losses,
     NativeLearner,
     PolicyGradientLoss,
     PpoLoss,
 )
-from rollouts.learner.side_effects import put_back_if_refused
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
 from ..shared.missing import needs
+from ..shared.native_training import Networks, TrainerReader, has_hooks
 from .native_off_policy import OFF_POLICY_KINDS, ModelTrainer, TrainerKind, lacking_in
 from .native_rollouts import check_engine
-from .policy_forward import has_hooks
 
 try:
     from stable_baselines3 import A2C, PPO
@@ -68,13 +65,13 @@ class NativeTraining:
           SpecError: As those classes. `learn` raises it where "native" is not possible.
         """
         self.train_engine: str = check_engine(train_engine, "train_engine")
-        self._trainer = TrainReader()
+        self._trainer: TrainerReader[ModelTrainer] = TrainerReader()
         super().__init__(*args, **kwargs)
 
     def train(self, *args: Any, **kwargs: Any) -> None:
         """Makes the gradient steps of one call; takes what the algorithm's own `train` takes."""
         theirs = super().train  # type: ignore[misc]
-        trainer = self._trainer.choose(self, theirs)
+        trainer = choose_trainer(self._trainer, self, theirs)
         if trainer is None:
             theirs(*args, **kwargs)
             return
@@ -96,112 +93,34 @@ class NativeTraining:
         return [*super()._excluded_save_params(), "_trainer"]  # type: ignore[misc]
 
 
-class TrainReader:
-    """A model's networks and optimisers for native code, read again when they are other ones."""
+def choose_trainer(
+    reader: TrainerReader[ModelTrainer], model: Any, theirs: Any
+) -> ModelTrainer | None:
+    """Returns what trains a model now; None for the algorithm's own method.
 
-    def __init__(self) -> None:
-        # what the last `train` was made with: "native" or "torch", and why not native
-        self.engine, self.why_not = "", ""
-        self._made: ModelTrainer | None = None
-        self._seen: tuple[Any, ...] = ()
-        self._refusal = _Refusal()
+    Args:
+      reader: The model's.
+      model: The model.
+      theirs: Its `train` without native code.
 
-    def __reduce__(self) -> Any:
-        """A new one: a copy of the model has networks of its own, which are read for it."""
-        return TrainReader, ()
+    Raises:
+      SpecError: model.train_engine is none of the three, or "native" and not possible.
+    """
+    kind = _KINDS.get(getattr(theirs, "__func__", None)) or _unknown(theirs)
 
-    def choose(self, model: Any, theirs: Any) -> ModelTrainer | None:
-        """Returns what trains now; None for the algorithm's own method.
-
-        Args:
-          model: The model.
-          theirs: Its `train` without native code.
-
-        Raises:
-          SpecError: model.train_engine is none of the three, or "native" and not possible.
-        """
-        engine = check_engine(model.train_engine, "train_engine")
-        kind = _KINDS.get(getattr(theirs, "__func__", None))
-        if engine == "torch":
-            why_not = "train_engine='torch' was asked for"
-        elif kind is None:
-            why_not = f"{getattr(theirs, '__qualname__', theirs)} is not the library's own train"
-        else:
-            why_not = kind.find_reason(model)
-        made: ModelTrainer | None = None
-        if not why_not and engine == "auto":
-            why_not = why_slow()
-        if not why_not and kind is not None:
-            made, why_not = self._read(model, kind, must=engine == "native")
-        if why_not and engine == "native":
-            raise SpecError(f"train_engine='native' is not possible: {why_not}")
-        self.engine, self.why_not = "torch" if why_not else "native", why_not
-        return made
-
-    def _read(
-        self, model: Any, kind: TrainerKind, *, must: bool
-    ) -> tuple[ModelTrainer | None, str]:
+    def find_networks() -> Networks:
         # what it does in training alone, such as dropout, is read
         model.policy.set_training_mode(True)
         parts = kind.parts_of(model)
-        seen = (model.policy, *model.policy.modules(), *parts)
         optimizers = [each for each in parts if isinstance(each, torch.optim.Optimizer)]
-        try:
-            # what takes microseconds comes first
-            for each in optimizers:
-                check_optimizer(each)
-                check_hooks(model.policy, [*model.policy.parameters()], each)
-        except SpecError as error:
-            return None, str(error)
-        if self._seen == seen and self._made and self._made.is_as_read():
-            return self._made, ""
-        refusal = self._refusal
-        if refusal.stands((seen, *_settings_of(model, optimizers))) and not must:
-            return None, refusal.why_not
-        self._seen, self._made = seen, None
-        try:
-            with put_back_if_refused(model.policy):
-                self._made = kind.make(model)
-        except SpecError as error:
-            refusal.why_not = str(error)
-            return None, refusal.why_not
-        self._refusal = _Refusal()
-        return self._made, ""
+        return Networks(model.policy, optimizers, parts)
 
-
-class _Refusal:
-    """The reason why a model was not read, which saves reading it in vain at each `train`.
-
-    What was refused is asked about again when its settings are others, and else at the second
-    call, the fourth, the eighth and so on: a forward may depend on anything.
-    """
-
-    def __init__(self) -> None:
-        self.why_not = ""
-        self._settings: Any = None
-        self._num_asked, self._next = 0, 1
-
-    def stands(self, settings: Any) -> bool:
-        """Returns True until it is time to read a model of these settings again."""
-        if settings != self._settings:
-            self._settings, self._num_asked, self._next = settings, 0, 1
-        self._num_asked += 1
-        if self._num_asked < self._next:
-            return True
-        self._next *= 2
-        return False
-
-
-def _settings_of(model: Any, optimizers: list[torch.optim.Optimizer]) -> tuple[Any, ...]:
-    """Settings that often decide whether native code trains a model; asked in microseconds."""
-    layers = [(each.training, has_hooks(each)) for each in model.policy.modules()]
-    tensors = [(id(each), each.requires_grad) for each in model.policy.parameters()]
-    groups = [
-        [id(tensor) for tensor in group["params"]]
-        for each in optimizers
-        for group in each.param_groups
-    ]
-    return layers, tensors, groups
+    return reader.choose(
+        model.train_engine,
+        lambda: kind.find_reason(model),
+        find_networks,
+        lambda: kind.make(model),
+    )
 
 
 class _OnPolicyTrainer:
@@ -213,7 +132,7 @@ class _OnPolicyTrainer:
         self._train = train_ppo if isinstance(model, PPO) else train_a2c
 
     def is_as_read(self) -> bool:
-        """See `ModelTrainer`."""
+        """See `NativeTrainer`."""
         return self._learner.is_as_read()
 
     def train(self, model: Any) -> None:
@@ -361,4 +280,12 @@ def _why_not(model: Any) -> str:
 _ON_POLICY = TrainerKind(
     _why_not, parts_of=lambda model: (model.policy.optimizer,), make=_OnPolicyTrainer
 )
+
+
+def _unknown(theirs: Any) -> TrainerKind:
+    """The kind of an algorithm that native code does not train."""
+    name = getattr(theirs, "__qualname__", theirs)
+    return replace(_ON_POLICY, find_reason=lambda _: f"{name} is not the library's own train")
+
+
 _KINDS = {PPO.train: _ON_POLICY, A2C.train: _ON_POLICY, **OFF_POLICY_KINDS}

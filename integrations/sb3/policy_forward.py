@@ -14,9 +14,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules import module as torch_module
 
 from ..shared.missing import needs
+from ..shared.native_training import has_hooks
 
 try:
     from stable_baselines3.common.distributions import (
@@ -168,15 +168,3 @@ def _run(layers: list[Layer], outputs: Tensor) -> Tensor:
     for layer in layers:
         outputs = layer(outputs)
     return outputs
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether calling the module does more than its forward, as nn.Module.__call__ checks it."""
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or torch_module._global_forward_hooks
-        or torch_module._global_forward_pre_hooks
-        or "forward" in module.__dict__
-        or getattr(module, "_compiled_call_impl", None) is not None
-    )

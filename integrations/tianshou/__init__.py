@@ -12,6 +12,12 @@ Policies, algorithms, trainers, buffers, hooks and wrappers stay as they are. Ei
 changed alone: Tianshou's collectors run on `RolloutsVectorEnv`, and `RolloutsCollector` on any
 environment. With wait_num or timeout, `RolloutsAsyncCollector` takes the place of AsyncCollector.
 
+Gradient steps of DQN and SAC in native code, by Tianshou's arguments (`algorithm.learner_engine`,
+`algorithm.why_not_native_learner`):
+
+    -algorithm = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3))
+    +algorithm = NativeDQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3))
+
 Traps handled:
   * Tianshou resets ended environments itself. The pool has done so in the same step, and `reset`
     hands that observation out; obs_next of an ended episode is its true last observation. A pool in
@@ -43,6 +49,13 @@ except ImportError as _error:
 
 from .async_collector import RolloutsAsyncCollector
 from .collector import RolloutsCollector
+from .native_steps import NativeDQN, NativeSAC
 from .vector_env import RolloutsVectorEnv
 
-__all__ = ["RolloutsAsyncCollector", "RolloutsCollector", "RolloutsVectorEnv"]
+__all__ = [
+    "NativeDQN",
+    "NativeSAC",
+    "RolloutsAsyncCollector",
+    "RolloutsCollector",
+    "RolloutsVectorEnv",
+]

@@ -206,6 +206,28 @@ py::dict DeviceFacts(const std::string& id, const py::dict& options, std::int32_
   return result;
 }
 
+py::dict FactsOfTask(const std::string& id, const py::dict& options, std::int32_t num_envs,
+                     bool of_model) {
+  const RegistryEntry& entry = FindEntry(id);
+  if (!entry.device.task) throw SpecError(id + " is no task that kernels know");
+  const TaskFacts facts = entry.device.task(OptionColumnsFromDict(options), num_envs, of_model);
+  const auto bytes_of = [](const std::vector<std::uint8_t>& from) {
+    return py::bytes(reinterpret_cast<const char*>(from.data()), from.size());
+  };
+  py::dict result;
+  result["task"] = bytes_of(facts.task);
+  result["configs"] = bytes_of(facts.configs);
+  result["config_bytes"] = facts.config_bytes;
+  result["own_options"] = py::cast(facts.own_options);
+  result["contact_forces"] = facts.contact_forces;
+  // poses alone cost little of what follows from positions
+  constexpr DataArrays kPoses =
+      kXpos | kXquat | kXmat | kXipos | kGeomXpos | kGeomXmat | kSiteXpos | kSiteXmat;
+  const bool poses_alone = (facts.reads & ~kPoses) == 0;
+  result["refresh"] = facts.reads == 0 ? "nothing" : poses_alone ? "kinematics" : "forward";
+  return result;
+}
+
 }  // namespace
 
 void BindDevice(py::module_& module) {
@@ -214,6 +236,9 @@ void BindDevice(py::module_& module) {
   module.attr("CLOCK_DTYPE") = py::dtype::of<ClockRow>();
   module.def("device_facts", &DeviceFacts, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              "What a pool of a GPU must know of environments with these options.");
+  module.def("task_facts", &FactsOfTask, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+             py::arg("of_model"),
+             "What a pool of mujoco_warp must know of a task of Gymnasium's with these options.");
   module.def("seal_states", &SealStates, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("envs"), py::arg("clocks"), py::arg("fields"),
              "Saved states, as CpuPool's, of environments whose clocks and states are given.");

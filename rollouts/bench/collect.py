@@ -202,7 +202,7 @@ def _open_streams(
     in_process: bool,
 ) -> list[Stream]:
     """Opens all that can be measured here, and adds the rest to failures; the stack closes them."""
-    from rollouts.bench.collect_streams import Coordinated, EnvAlone, InProcess, PlainLoop
+    from rollouts.bench.collect_streams import Coordinated, EnvAlone, InProcess, PlainStream
 
     streams: list[Stream] = []
 
@@ -225,7 +225,7 @@ def _open_streams(
     add(lambda: EnvAlone(task))
     # only light environments have one
     with suppress(SpecError):
-        add(lambda: PlainLoop(task))
+        add(lambda: PlainStream(task))
     for name, make in peers.items():
         with _left_out_if_missing(name, failures):
             add(functools.partial(make, task, peer_num_envs or task.settings.num_envs))

@@ -138,7 +138,7 @@ class EnvAlone:
         self._env.close()
 
 
-class PlainLoop:
+class PlainStream:
     """A C++ loop over our own light environments: one thread, no pool, no policy."""
 
     name = "plain C++ loop"

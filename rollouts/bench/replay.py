@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from rollouts.bench.all_peers import find
 from rollouts.bench.peer import Peer
-from rollouts.bench.replay_own import Candidate, Ours
+from rollouts.bench.replay_own import Candidate, OwnReplay
 from rollouts.bench.replay_workloads import (
     Array,
     Workload,
@@ -33,7 +33,7 @@ WORKLOADS = (
     Workload("32 floats", (32,), "float32", 1, 64, 64, 2048),
 )
 
-OURS = Peer(name="rollouts", replay=Ours)
+OURS = Peer(name="rollouts", replay=OwnReplay)
 
 Output = Literal["torch", "numpy"]
 
@@ -53,7 +53,7 @@ class ReplayMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReplaySettings:
     """Settings that are the same for every library.
 
     Attributes:
@@ -74,7 +74,7 @@ class Settings:
 
 
 def compare(
-    load: Workload, peers: list[str], settings: Settings
+    load: Workload, peers: list[str], settings: ReplaySettings
 ) -> tuple[list[ReplayMeasurement], list[str]]:
     """Measures ours and the peers on one workload.
 
@@ -126,7 +126,7 @@ def compare(
     return results, missing
 
 
-def to_text(results: list[ReplayMeasurement], missing: list[str], settings: Settings) -> str:
+def to_text(results: list[ReplayMeasurement], missing: list[str], settings: ReplaySettings) -> str:
     """Lays the measurements out as a table in Markdown."""
     lines = [
         f"Batches of {settings.batch_size}, their values as {settings.output} on the CPU for every "
@@ -145,7 +145,7 @@ def to_text(results: list[ReplayMeasurement], missing: list[str], settings: Sett
 
 
 def to_json(
-    results: list[ReplayMeasurement], missing: list[str], settings: Settings
+    results: list[ReplayMeasurement], missing: list[str], settings: ReplaySettings
 ) -> dict[str, Any]:
     """Returns the measurements as plain data."""
     told = asdict(settings)
@@ -154,7 +154,7 @@ def to_json(
 
 
 def _measure(
-    candidate: Candidate, load: Workload, rollouts: list[dict[str, Array]], settings: Settings
+    candidate: Candidate, load: Workload, rollouts: list[dict[str, Array]], settings: ReplaySettings
 ) -> tuple[float, float, float]:
     def insert(rollout: dict[str, Array], env_id: Array) -> None:
         for _ in range(load.num_steps // load.length):

@@ -51,7 +51,7 @@ class Candidate(Protocol):
         """Memory of what is stored."""
 
 
-class Ours:
+class OwnReplay:
     """rollouts.replay.ReplayBuffer."""
 
     note = ""

@@ -39,7 +39,7 @@ _WIDTH = 1 << 16  # elements of one array
 
 
 @dataclass(slots=True)
-class Row:
+class WeightRow:
     """The time of one way of sending a model: medians over the repeats."""
 
     name: str
@@ -85,13 +85,13 @@ def main() -> None:
         shared.leave()
 
 
-def _measure(megabytes: float, repeats: int) -> list[Row]:
+def _measure(megabytes: float, repeats: int) -> list[WeightRow]:
     state = _model(megabytes)
     puller = ray.remote(num_cpus=1)(_Puller).remote({n: v.numel() for n, v in state.items()})
     rows = []
     ways = _ways()
     for name, (publish, stored_bytes) in ways.items():
-        row = Row(name)
+        row = WeightRow(name)
         # the first publication has no version before it to differ from
         ray.get(puller.pull.remote(publish(state)))
         for _ in range(repeats):
@@ -147,12 +147,12 @@ def _ways() -> dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[], 
     return ways
 
 
-def _xor(state: dict[str, Tensor]) -> Row:
+def _xor(state: dict[str, Tensor]) -> WeightRow:
     """The time of a compressed exclusive or with the version before, on up to 8 arrays."""
     names = [name for name in state if name.startswith("trained")][:8]
     before = {name: state[name].numpy().copy() for name in names}
     _train(state)
-    row = Row("compressed xor, no store")
+    row = WeightRow("compressed xor, no store")
     share = sum(value.nbytes for value in state.values()) / sum(v.nbytes for v in before.values())
     start = time.perf_counter()
     packed = [
@@ -192,7 +192,7 @@ def _train(state: dict[str, Tensor]) -> None:
             value += torch.randn(value.shape).clamp_(-1, 1) * _LEARNING_RATE
 
 
-def _print(megabytes: float, rows: list[Row]) -> None:
+def _print(megabytes: float, rows: list[WeightRow]) -> None:
     print(f"\n{megabytes:g} MB, half of it frozen")
     print(f"{'':28} {'publish ms':>12} {'pull ms':>10} {'MB stored':>10}")
     for row in rows:

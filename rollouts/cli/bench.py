@@ -134,7 +134,7 @@ def measure_replay(args: argparse.Namespace) -> None:
     if args.workload == "add_step":
         _measure_steps(args, peers)
         return
-    settings = replay.Settings(
+    settings = replay.ReplaySettings(
         batch_size=args.batch_size,
         num_batches=args.num_batches,
         repeats=args.repeats,

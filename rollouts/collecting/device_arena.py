@@ -15,7 +15,7 @@ from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.collecting.wanted import RETURNS, Wanted
 from rollouts.envs.kernel.graph import LaunchGraph
 from rollouts.envs.kernel.launch_args import DeviceRows, Launch, WorldRows
-from rollouts.envs.kernel.policy_launch import Fragment, PolicyLaunch, ReturnsRows
+from rollouts.envs.kernel.policy_launch import FragmentArrays, PolicyLaunch, ReturnsRows
 from rollouts.envs.kernel.rows import HeldRows
 from rollouts.policies.checks import head_inputs
 
@@ -136,7 +136,7 @@ class GroupArena:
         gamma, gae_lambda, n = self.wanted.returns.rule
         num_rows = self.policy.rows.num_rows
         names = ("reward", "value", "terminated", "truncated", "bootstrap_value", "last_value")
-        fragment = Fragment(
+        fragment = FragmentArrays(
             steps=self.steps, envs=1, row=num_rows, **{name: self.at(name, 0) for name in names}
         )
         return ReturnsRows(

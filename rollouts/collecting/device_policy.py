@@ -16,7 +16,7 @@ from torch import Tensor
 from rollouts.envs.kernel.kernel import Kernel, make_kernel
 from rollouts.envs.kernel.kernel_source import PolicyKernelSource
 from rollouts.envs.kernel.policy_launch import (
-    Head,
+    HeadArgs,
     KernelAgents,
     KernelPolicy,
     OutputPlace,
@@ -166,7 +166,7 @@ class DevicePolicy:
         value = outputs[num_inputs] if len(outputs) > num_inputs else OutputPlace(0, 0)
         self._told = KernelPolicy(
             **{name: one.data_ptr() for name, one in self._arrays.items()},
-            head=Head.from_buffer_copy(layout["head"]),
+            head=HeadArgs.from_buffer_copy(layout["head"]),
             num_instructions=layout["num_instructions"],
             num_rows=layout["num_rows"],
             num_elements=len(layout["nvec"]),

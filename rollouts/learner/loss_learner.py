@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.learner.module_steps import ModuleSteps, View
+from rollouts.learner.native_learner import ClipBy
 from rollouts.learner.read_module import ReadModule
 from rollouts.learner.row_losses import RowLoss
 from rollouts.learner.side_effects import put_back_if_refused
@@ -69,19 +70,20 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         parts: Mapping[str, Array],
         *,
         max_grad_norm: float | None = None,
+        clip_by: ClipBy = "all",
         timeout_s: float | None = None,
     ) -> LossFound:
         """Makes a gradient step.
 
         Args:
           parts: What a row of the loss has, (B, ...) each.
-          max_grad_norm, timeout_s: As of `NativeLearner.update`.
+          max_grad_norm, clip_by, timeout_s: As of `NativeLearner.update`.
 
         Raises:
           SpecError, TimeoutError, KeyboardInterrupt: As `NativeLearner.update`.
         """
         self.check()
-        return self.step(parts, max_grad_norm=max_grad_norm, timeout_s=timeout_s)
+        return self.step(parts, max_grad_norm=max_grad_norm, clip_by=clip_by, timeout_s=timeout_s)
 
     def check(self) -> None:
         """Looks at the module and the optimiser, as `update` does.
@@ -96,15 +98,37 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         parts: Mapping[str, Array],
         *,
         max_grad_norm: float | None = None,
+        clip_by: ClipBy = "all",
         timeout_s: float | None = None,
     ) -> LossFound:
         """As `update`, of a module that was not touched since the last `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
-            lambda sources, left_s: self._native.update(sources, rows, max_grad_norm, left_s),
+            lambda sources, left_s: self._native.update(
+                sources, rows, max_grad_norm, clip_by, left_s
+            ),
             timeout_s,
         )
         return LossFound(loss, norm, outputs)
+
+    def compute(self, parts: Mapping[str, Array]) -> LossFound:
+        """Computes what `step` would, and leaves the weights until `apply`.
+
+        So several learners' gradients may be those of the same weights.
+        """
+        rows = self._loss.rows(parts)
+        (loss, norm, outputs), _ = self._step(
+            lambda sources, _: self._native.compute(sources, rows)
+        )
+        return LossFound(loss, norm, outputs)
+
+    def apply(self, *, max_grad_norm: float | None = None, clip_by: ClipBy = "all") -> None:
+        """Makes the step of the last `compute`.
+
+        Raises:
+          SpecError: There was none since the last step.
+        """
+        self._step(lambda sources, _: self._native.apply(sources, max_grad_norm, clip_by))
 
     def _find_trained(self) -> list[Tensor]:
         trained = super()._find_trained()

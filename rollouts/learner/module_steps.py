@@ -15,7 +15,7 @@ from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_gradients, check_hooks
 from rollouts.learner.read_module import ReadModule
 from rollouts.learner.side_effects import put_back_if_refused, refuse_changes
-from rollouts.learner.turns import Turns
+from rollouts.learner.update_turns import UpdateTurns
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Param
 from rollouts.support.extras import needs
@@ -66,7 +66,7 @@ class ModuleSteps(ABC, Generic[Native]):
           SpecError: As `NativeLearner`.
         """
         self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
-        self._num_steps, self._turns = 0, Turns()
+        self._num_steps, self._turns = 0, UpdateTurns()
         self._program = policy.program
         whole_number("num_threads", num_threads, 1, 4096)
         tensors = policy.sources.tensors()
@@ -95,7 +95,7 @@ class ModuleSteps(ABC, Generic[Native]):
             self._remake(trained)
 
     def _step(
-        self, update: Callable[[list[Source], float | None], Found], timeout_s: float | None
+        self, update: Callable[[list[Source], float | None], Found], timeout_s: float | None = None
     ) -> tuple[Found, int]:
         """Returns what `update` returns, and the number of gradient steps that it made.
 
@@ -120,6 +120,9 @@ class ModuleSteps(ABC, Generic[Native]):
             # also those before a minibatch that was refused
             made = self._native.num_steps - made_before
             self._num_steps += made
+            if made:
+                # torch's schedules of learning rates look for it
+                self._optimizer._opt_called = True  # type: ignore[attr-defined]
             for each in state.values():
                 # a tensor changes in place
                 each["step"] += made

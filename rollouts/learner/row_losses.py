@@ -82,7 +82,8 @@ class DqnLoss(RowLoss):
 
     Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`, and perhaps `weight`.
     The discount is 0 where the episode ended, and for n steps the product of theirs. Outputs are
-    the loss and the difference from the target, of which a replay's priority is the size.
+    the loss, the difference from the target, of which a replay's priority is the size, and the
+    chosen action's value.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class DqnLoss(RowLoss):
         *,
         double: bool = False,
         weighted: bool = False,
+        huber: float | None = 1.0,
     ) -> None:
         """Takes networks of obs (B, *obs_shape) to values (B, num_actions).
 
@@ -101,13 +103,15 @@ class DqnLoss(RowLoss):
           double: Whether `network` chooses the action that `target_network` values (van Hasselt et
             al. 2016).
           weighted: Whether rows have a `weight` that the loss is multiplied by.
+          huber: Difference from which on Huber's loss is linear; None: the squared difference.
         """
         shapes = _transition(obs_shape, num_actions) | _weight(weighted)
         super().__init__(shapes, (target_network,))
         self.network, self.target_network, self.double_q = network, target_network, double
+        self.huber = huber
 
     def forward(self, rows: Tensor) -> Outputs:
-        """Returns the loss and the difference, (B, 1) each."""
+        """Returns the loss, the difference and the value, (B, 1) each."""
         obs, action, reward, discount, next_obs, *weights = self.parts(rows)
         value = (self.network(obs) * action).sum(1, keepdim=True)
         following = self.target_network(next_obs)
@@ -116,16 +120,86 @@ class DqnLoss(RowLoss):
         else:
             best = following.amax(1, keepdim=True)
         off = value - (reward + discount * best)
-        near = off.clamp(-1.0, 1.0)
-        return _times(near * off - 0.5 * near.square(), weights), off
+        return _times(_of_difference(off, self.huber), weights), off, value
+
+
+class ValueLoss(RowLoss):
+    """The loss of a critic's value and a target that is given.
+
+    Rows are `obs`, `action` and `target`, and perhaps `weight`. Outputs are those of `DqnLoss`.
+    """
+
+    def __init__(
+        self,
+        critic: nn.Module,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        *,
+        huber: float | None = None,
+        weighted: bool = False,
+    ) -> None:
+        """Takes a network of obs and actions (B, num_actions) to a value (B, 1).
+
+        Args:
+          huber, weighted: As of `DqnLoss`.
+        """
+        shapes = {"obs": obs_shape, "action": (num_actions,), "target": (1,)}
+        super().__init__(shapes | _weight(weighted))
+        self.critic, self.huber = critic, huber
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss, the difference and the value, (B, 1) each."""
+        obs, action, target, *weights = self.parts(rows)
+        value = self.critic(obs, action)
+        off = value - target
+        return _times(_of_difference(off, self.huber), weights), off, value
+
+
+class SoftValueLoss(RowLoss):
+    """SAC's loss of one critic, which may be followed by a `ValueLoss` of another one.
+
+    Rows are those of `SacCriticLoss`. Outputs are those of `DqnLoss` and the target.
+    """
+
+    def __init__(
+        self,
+        actor: nn.Module,
+        critic: nn.Module,
+        target_critic: nn.Module,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        *,
+        huber: float | None = None,
+        epsilon: float = 1e-6,
+        weighted: bool = False,
+    ) -> None:
+        """Takes the networks as `SacCriticLoss` does, but a critic of a value (B, 1).
+
+        Args:
+          huber, weighted: As of `DqnLoss`.
+          epsilon: As of `SacCriticLoss`.
+        """
+        super().__init__(_soft(obs_shape, num_actions, weighted), (actor, target_critic))
+        self.actor, self.critic, self.target_critic = actor, critic, target_critic
+        self.huber, self.epsilon = huber, epsilon
+
+    def forward(self, rows: Tensor) -> Outputs:
+        """Returns the loss, the difference, the value and the target, (B, 1) each."""
+        obs, action, reward, discount, next_obs, noise, temperature, *weights = self.parts(rows)
+        next_action, log_prob = squashed(self.actor(next_obs), noise, self.epsilon)
+        following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
+        target = reward + discount * (following - temperature * log_prob)
+        value = self.critic(obs, action)
+        off = value - target
+        return _times(_of_difference(off, self.huber), weights), off, value, target
 
 
 class SacCriticLoss(RowLoss):
     """SAC's loss of the critics (Haarnoja et al. 2018): half the squared errors of all of them.
 
     Rows are `obs`, `action`, `reward`, `discount`, `next_obs`, `noise` of the next action (standard
-    normal) and `temperature`. The output beside the loss is the mean of the critics' differences
-    from the target.
+    normal) and `temperature`. Outputs beside the loss are means over the critics: of their
+    differences from the target, of their values, and of the differences' sizes.
     """
 
     def __init__(
@@ -147,31 +221,25 @@ class SacCriticLoss(RowLoss):
           epsilon: Added to the slope of tanh in the density.
           weighted: As of `DqnLoss`.
         """
-        shapes = {
-            **_transition(obs_shape, num_actions),
-            "noise": (num_actions,),
-            "temperature": (1,),
-            **_weight(weighted),
-        }
-        super().__init__(shapes, (actor, target_critic))
+        super().__init__(_soft(obs_shape, num_actions, weighted), (actor, target_critic))
         self.actor, self.critic, self.target_critic = actor, critic, target_critic
         self.epsilon = epsilon
 
     def forward(self, rows: Tensor) -> Outputs:
-        """Returns the loss and the difference, (B, 1) each."""
+        """Returns the loss, the difference, the value and the size, (B, 1) each."""
         obs, action, reward, discount, next_obs, noise, temperature, *weights = self.parts(rows)
         next_action, log_prob = squashed(self.actor(next_obs), noise, self.epsilon)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
         target = reward + discount * (following - temperature * log_prob)
-        errors, off = _errors(self.critic(obs, action), target)
-        return _times(0.5 * errors, weights), off
+        errors, *means = _errors(self.critic(obs, action), target)
+        return _times(0.5 * errors, weights), *means
 
 
 class SacActorLoss(RowLoss):
     """SAC's loss of the actor: the temperature times the log-density, minus the least value.
 
-    Rows are `obs`, `noise` (standard normal) and `temperature`. The output beside the loss is the
-    log-density of the action.
+    Rows are `obs`, `noise` (standard normal) and `temperature`. Outputs are the loss, the
+    log-density of the action and its least value.
     """
 
     def __init__(
@@ -189,11 +257,11 @@ class SacActorLoss(RowLoss):
         self.actor, self.critic, self.epsilon = actor, critic, epsilon
 
     def forward(self, rows: Tensor) -> Outputs:
-        """Returns the loss and the log-density, (B, 1) each."""
+        """Returns the loss, the log-density and the value, (B, 1) each."""
         obs, noise, temperature = self.parts(rows)
         action, log_prob = squashed(self.actor(obs), noise, self.epsilon)
         value = torch.cat(self.critic(obs, action), 1).amin(1, keepdim=True)
-        return temperature * log_prob - value, log_prob
+        return temperature * log_prob - value, log_prob, value
 
 
 class TemperatureLoss(RowLoss):
@@ -240,12 +308,12 @@ class Td3CriticLoss(RowLoss):
         self.target_actor, self.critic, self.target_critic = target_actor, critic, target_critic
 
     def forward(self, rows: Tensor) -> Outputs:
-        """Returns the loss and the difference, (B, 1) each."""
+        """Returns the loss, the difference, the value and the size, (B, 1) each."""
         obs, action, reward, discount, next_obs, noise, *weights = self.parts(rows)
         next_action = (self.target_actor(next_obs) + noise).clamp(-1.0, 1.0)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
-        errors, off = _errors(self.critic(obs, action), reward + discount * following)
-        return _times(errors, weights), off
+        errors, *means = _errors(self.critic(obs, action), reward + discount * following)
+        return _times(errors, weights), *means
 
 
 class Td3ActorLoss(RowLoss):
@@ -284,6 +352,17 @@ def _transition(obs_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple
     }
 
 
+def _soft(
+    obs_shape: tuple[int, ...], num_actions: int, weighted: bool
+) -> dict[str, tuple[int, ...]]:
+    return {
+        **_transition(obs_shape, num_actions),
+        "noise": (num_actions,),
+        "temperature": (1,),
+        **_weight(weighted),
+    }
+
+
 def _weight(weighted: bool) -> dict[str, tuple[int, ...]]:
     return {"weight": (1,)} if weighted else {}
 
@@ -292,10 +371,19 @@ def _times(loss: Tensor, weights: list[Tensor]) -> Tensor:
     return loss * weights[0] if weights else loss
 
 
+def _of_difference(off: Tensor, huber: float | None) -> Tensor:
+    if huber is None:
+        return off.square()
+    near = off.clamp(-huber, huber)
+    return near * off - 0.5 * near.square()
+
+
 def _errors(values: tuple[Tensor, ...], target: Tensor) -> Outputs:
-    """The sum of the squared differences from the target, and their mean."""
-    offs = torch.cat(values, 1) - target
-    return offs.square().sum(1, keepdim=True), offs.mean(1, keepdim=True)
+    """The sum of the squared differences from the target; means of them, the values, and sizes."""
+    both = torch.cat(values, 1)
+    offs = both - target
+    means = [each.mean(1, keepdim=True) for each in (offs, both, offs.abs())]
+    return offs.square().sum(1, keepdim=True), *means
 
 
 def _of_first_maximum(keys: Tensor, values: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ _CONFIG = re.compile(r"( *)struct \w*Config\b.*\{$")
 _FIELD = re.compile(r" *[\w:]+ (?P<name>\w+)(?: = [^;]*)?; *(?:// *(?P<beside>.*))?$")
 _COMMENT = re.compile(r" *// *(.*)$")
 _remembered: dict[str, str] = {}
-_INCLUDE = re.compile(r'#include "rollouts/((?:envs|engines)/[^"]+)"')
+_INCLUDE = re.compile(r'(?:#include|// options:) "rollouts/((?:envs|engines)/[^"]+)"')
 
 
 @functools.cache
@@ -24,7 +24,8 @@ def option_help(header: str) -> Mapping[str, str]:
     """Reads one line of help for each option.
 
     A field's help is the comment beside it, or else the first sentence of the comment above it.
-    What a header includes is read too; its own fields come first.
+    What a header includes, or names in a comment "options:", is read too; its own fields come
+    first.
 
     Args:
       header: `EnvSpec.header`.
@@ -32,6 +33,11 @@ def option_help(header: str) -> Mapping[str, str]:
     Returns:
       Option -> help; of some that users do not give, too.
     """
+    return _read(header, ())
+
+
+def _read(header: str, within: tuple[str, ...]) -> dict[str, str]:
+    """Reads a header's help; `within` are headers that led to it."""
     text = _remembered.get(header)
     if text is None:
         file = Path(str(_native.__file__)).parent / "include" / "rollouts" / header
@@ -40,9 +46,10 @@ def option_help(header: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name, text in _fields(lines):
         found.setdefault(name, text)
+    within = (*within, header)
     for line in lines:
-        if include := _INCLUDE.match(line):
-            found = {**option_help(include[1]), **found}
+        if (include := _INCLUDE.match(line)) and include[1] not in within:
+            found = {**_read(include[1], within), **found}
     return found
 
 

@@ -188,12 +188,7 @@ def _collecting(env: Any, acting: Any, config: WorkerConfig) -> Collect:
         env,
         acting,
         config.rollout_length,
-        keep_final_obs=options.keep_final_obs,
-        num_torch_threads=options.num_torch_threads,
-        engine=options.engine,
-        outputs=options.outputs,
-        returns=options.returns,
-        mask_actions=options.mask_actions,
+        **options.of_collector,
     )
     if options.device is None:
         return collector.collect  # type: ignore[no-any-return]

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
 
 import numpy as np
 
 from rollouts.checks import flag, whole_number
+from rollouts.collecting.asked import Asked
 from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 from rollouts.features import asked_of
@@ -91,6 +92,12 @@ class CollectOptions:
         return [
             one for one in asked if self.pack_frame_stacks or one != "collect.pack_frame_stacks"
         ]
+
+    @property
+    def of_collector(self) -> dict[str, Any]:
+        """Keyword arguments for the worker's `Collector`: the options that it has too."""
+        named = {one.name for one in fields(Asked)}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name in named}
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""

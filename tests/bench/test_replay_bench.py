@@ -17,7 +17,7 @@ SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
 
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 def test_ours_is_measured_with_threads_and_memory(output: replay.Output) -> None:
-    settings = replay.Settings(num_threads=2, num_batches=2, repeats=1, output=output)
+    settings = replay.ReplaySettings(num_threads=2, num_batches=2, repeats=1, output=output)
     results, missing = replay.compare(SMALL, [], settings)
     (ours,) = results
     assert missing == []
@@ -34,7 +34,7 @@ def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch
 
     known = {"absent": Peer(name="absent", replay=absent)}
     monkeypatch.setattr(all_peers, "peers", lambda: known)
-    settings = replay.Settings(num_batches=1, repeats=1)
+    settings = replay.ReplaySettings(num_batches=1, repeats=1)
     results, missing = replay.compare(SMALL, ["absent"], settings)
     assert [r.library for r in results] == ["rollouts"]
     assert "absent" in missing[0]
@@ -43,7 +43,7 @@ def test_a_peer_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch
 def test_torchrl_without_its_extension_is_measured_with_uniform_samples_and_says_so() -> None:
     pytest.importorskip("torchrl", reason="torchrl is not installed")
     results, missing = replay.compare(
-        SMALL, ["torchrl"], replay.Settings(batch_size=8, num_batches=2, repeats=1)
+        SMALL, ["torchrl"], replay.ReplaySettings(batch_size=8, num_batches=2, repeats=1)
     )
     ours, peer = results
     assert missing == []
@@ -52,7 +52,7 @@ def test_torchrl_without_its_extension_is_measured_with_uniform_samples_and_says
         import torchrl._torchrl  # noqa: F401
     except ImportError:
         assert "Samples are uniform and have no priorities" in peer.note
-        assert f"torchrl: {peer.note}" in replay.to_text(results, [], replay.Settings())
+        assert f"torchrl: {peer.note}" in replay.to_text(results, [], replay.ReplaySettings())
     else:
         assert peer.note == ""
     assert ours.note == ""

@@ -68,9 +68,31 @@ def test_a_training_of_stable_baselines3_is_measured(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
+    ("library", "task"),
+    [
+        ("cleanrl", Task(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=256)),
+        (
+            "cleanrl",
+            Task(algorithm="ppo-continuous", id="Pendulum-v1", num_envs=1, total_steps=2048),
+        ),
+        ("tianshou", Task(algorithm="dqn", id="CartPole-v1", num_envs=2, total_steps=100)),
+        ("tianshou", Task(algorithm="sac", id="Pendulum-v1", num_envs=1, total_steps=20)),
+    ],
+)
+def test_each_trainer_of_a_library_makes_the_steps_that_are_asked_for(
+    library: str, task: Task
+) -> None:
+    pytest.importorskip("tianshou" if library == "tianshou" else "torch")
+    rows = whole_trainings.measure_training(library, task, repeats=1)
+    rates = [row for row in rows if row.unit == "env-steps/s"]
+    assert len(rates) > 1
+    assert all(row.median > 0 for row in rates)
+
+
+@pytest.mark.parametrize(
     ("library", "algorithm", "peers", "message"),
     [
-        ("sb4", "ppo", [], "library is 'sb4', expected one of sb3, rllib"),
+        ("sb4", "ppo", [], "library is 'sb4', expected one of sb3, rllib, tianshou, cleanrl"),
         ("sb3", "trpo", [], "algorithm is 'trpo', expected one of sb3's: ppo, a2c, dqn, sac, td3"),
         ("sb3", "ppo", ["sb3"], "no peer 'sb3': there are .*sb3-dummy, sb3-subproc"),
         ("rllib", "ppo", ["torch"], "no peer 'torch': there are rollouts-torch, rllib"),

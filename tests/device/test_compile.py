@@ -17,7 +17,8 @@ from quick_nvrtc import Compile, quick_compiler
 
 from rollouts import EngineError, SpecError, _native
 from rollouts.envs.kernel import cuda
-from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource
+from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource, TaskKernelSource
+from rollouts.envs.physics.supported import GYMNASIUM_IDS
 from rollouts.own_env.registrations import env_source
 
 # a cubin is found again by a digest of its text, its headers, the options and NVRTC's version
@@ -85,6 +86,13 @@ def test_optimised_kernels_compile_for_every_gpu(env_type: str, arch: str) -> No
 @pytest.mark.parametrize("env_type", ("CartPole", "TagGridWorld"))
 def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> None:
     assert cuda.compile_cubin(source_of(env_type, obs_dtype), "sm_90").read_bytes()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("env_id", sorted(GYMNASIUM_IDS))
+def test_tasks_of_mujoco_compile_for_a_gpu(compile_quickly: Compile, env_id: str) -> None:
+    source = TaskKernelSource(env_source(env_id))
+    assert b"rollouts_task" in compile_quickly(source, ARCHS[0])
 
 
 def assert_sums_stay_in_registers(source: PolicyKernelSource, arch: str) -> None:

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import subprocess
+from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from warm_python import run_in_new_python, run_script
 
 import rollouts
 from rollouts.checkpoint import load_checkpoint
+from rollouts.replay import TransitionBatch
 from rollouts.workers import PolicySpec
 
 pytestmark = pytest.mark.system
@@ -93,10 +99,72 @@ def match_replay(result: subprocess.CompletedProcess[str]) -> re.Match[str]:
     return match
 
 
-def test_workers_do_not_explore_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example as a module; what it imports lies beside it."""
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     import dqn
 
+    module: ModuleType = dqn
+    return module
+
+
+def transitions(seed: int, rows: int = 256) -> TransitionBatch:
+    """As n-step returns of a prioritised table are; in a quarter of them the episode ended."""
+    random = np.random.default_rng(seed)
+    obs, next_obs = random.normal(size=(2, rows, 4)).astype(np.float32)
+    ended = random.random(rows) < 0.25
+    arrays = {
+        "obs": obs,
+        "next_obs": next_obs,
+        "action": random.integers(2, size=rows),
+        "reward": 5 * random.random(rows, np.float32),
+        "discount": np.where(ended, 0, 0.99**5).astype(np.float32),
+        "weight": random.random(rows, np.float32),
+    }
+    others = dict.fromkeys(
+        {each.name for each in fields(TransitionBatch)} - arrays.keys(), torch.zeros(rows)
+    )
+    return TransitionBatch(**{k: torch.from_numpy(v) for k, v in arrays.items()}, **others)
+
+
+@pytest.mark.parametrize("first", ["native", "torch"])
+def test_both_engines_make_the_same_updates_and_go_on_from_each_other(
+    first: str, example: ModuleType
+) -> None:
+    engines = ["native", "torch"] if first == "native" else ["torch", "native"]
+    # the target network is taken over in the middle, and long gradients are clipped
+    options = ["--target-interval", "4", "--max-grad-norm", "0.5", "--learner-engine"]
+    one, other = (example.Learner(example.parse_args([*options, each])) for each in engines)
+    assert (one.native is None) == (first == "torch") != (other.native is None)
+    for update in range(10):
+        if update == 5:
+            other.load_state(copy.deepcopy(one.state()))
+        for learner in (one, other) if update != 2 else (one,):
+            found = learner.learn(transitions(update), learning_rate=1e-3)
+            if learner is one:
+                expected = found
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert found[1].keys() == expected[1].keys() and one.updates == other.updates == 10
+    for name, number in expected[1].items():
+        assert float(found[1][name]) == pytest.approx(float(number), rel=1e-4, abs=1e-4), name
+    for network in ("online", "target"):
+        mine, its = (getattr(each, network).state_dict() for each in (one, other))
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
+
+
+def test_pixels_are_learnt_from_by_torch(example: ModuleType) -> None:
+    def learner(engine: str) -> Any:
+        return example.Learner(
+            example.parse_args(["--env-id", "ALE/Pong-v5", "--learner-engine", engine])
+        )
+
+    assert learner("auto").native is None
+    with pytest.raises(rollouts.SpecError, match="onv2d"):
+        learner("native")
+
+
+def test_workers_do_not_explore_alike(example: ModuleType) -> None:
     spec = rollouts.env_spec("CartPole-v1")
     actions = []
     for worker in range(2):
@@ -110,7 +178,7 @@ def test_workers_do_not_explore_alike(monkeypatch: pytest.MonkeyPatch) -> None:
             incarnation=0,
             seed=worker,
         )
-        policy = dqn.make_policy(worker_spec, total_envs=2000)
+        policy = example.make_policy(worker_spec, total_envs=2000)
         policy.load_weights({k: 0 * w for k, w in policy.weights().items()}, 1)
         actions.append(policy.act(np.zeros((1000, 4), np.float32)).action)
     # the first environments explore two times in five

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,6 +100,14 @@ def test_actions_of_the_head_are_within_the_bounds_and_come_back(example: Module
     torch.testing.assert_close(head.scaled(head.unit(action)), action)
 
 
+def make_learner(example: ModuleType, engine: str) -> Any:
+    learner = example.Learner(
+        example.parse_args(["--env-id", "Hopper-v5", "--learner-engine", engine])
+    )
+    assert (learner.native is not None) == (engine == "native")
+    return learner
+
+
 class Reference:
     """The update without stacked networks, common optimisers or pruned gradients."""
 
@@ -157,13 +167,14 @@ def unstacked(critics: Any, index: int) -> nn.Sequential:
     """One of the two critics, of the usual layers."""
     layers = [nn.Linear(14, 256), nn.Linear(256, 256), nn.Linear(256, 1)]
     for layer, weight, bias in zip(layers, critics.weights, critics.biases, strict=True):
-        layer.weight.data = weight.data[index].T.clone()
+        layer.weight.data = weight.data[index].clone()
         layer.bias.data = bias.data[index, 0].clone()
     return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
 
 
-def test_updates_are_those_of_the_slow_reference(example: ModuleType) -> None:
-    learner = example.Learner(example.parse_args(["--env-id", "Hopper-v5"]))
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_updates_are_those_of_the_slow_reference(engine: str, example: ModuleType) -> None:
+    learner = make_learner(example, engine)
     batch = sampled(example, "Hopper-v5")
     assert batch.terminated.any() and (batch.truncated & ~batch.terminated).any()
     reference = Reference(learner)
@@ -181,6 +192,34 @@ def test_updates_are_those_of_the_slow_reference(example: ModuleType) -> None:
         for index, network in enumerate(networks):
             got = list(unstacked(stacked, index).parameters())
             torch.testing.assert_close(got, list(network.parameters()), **close)
+
+
+@pytest.mark.parametrize("first", ["native", "torch"])
+def test_a_run_goes_on_with_the_other_engine_as_with_its_own(
+    first: str, example: ModuleType
+) -> None:
+    one, other = (make_learner(example, engine) for engine in ("native", "torch"))
+    if first == "torch":
+        one, other = other, one
+    batch = sampled(example, "Hopper-v5")
+    # as a prioritised table weights them
+    weight = torch.rand(256, generator=torch.Generator().manual_seed(1))
+    batch = replace(batch, weight=weight)
+    for _ in range(3):
+        one.learn(batch, learning_rate=3e-4)
+    other.load_state(copy.deepcopy(one.state()))
+    for _ in range(3):
+        errors, logs = one.learn(batch, learning_rate=1e-4)
+        others, its_logs = other.learn(batch, learning_rate=1e-4)
+    torch.testing.assert_close(errors, others, rtol=1e-4, atol=1e-4)
+    assert logs.keys() == its_logs.keys() and one.updates == other.updates == 6
+    for name, number in logs.items():
+        assert float(number) == pytest.approx(float(its_logs[name]), rel=1e-4, abs=1e-4), name
+    close: Any = {"rtol": 0, "atol": 1e-5}
+    for network in ("actor", "critics", "target"):
+        mine, its = (getattr(each, network).state_dict() for each in (one, other))
+        torch.testing.assert_close(mine, its, **close)
+    torch.testing.assert_close(one.log_alpha, other.log_alpha, **close)
 
 
 def test_it_explores_evenly_before_it_learns(example: ModuleType) -> None:

@@ -75,7 +75,7 @@ def copy_task(state: np.void, env: Any) -> None:
     env.instrs.reset_verifier(env)
     env.grid.grid[free] = None
     if carried is not None:
-        # next to nothing: where it lay first is not near what it is to be put beside
+        # a carried object is next to nothing, whatever lay near its first place
         carried.cur_pos = np.array((-1, -1))
     env.carrying = carried
     limit = env.num_navs_needed(env.instrs) * env.room_size**2 * env.num_rows * env.num_cols

@@ -255,8 +255,7 @@ def test_a_stateful_module_is_left_to_torch() -> None:
     config = config_of(rllib.RolloutsPPOLearner, DISCRETE)
     config.rl_module(model_config=DefaultModelConfig(use_lstm=True, max_seq_len=5))
     learner = built(config)
-    batch = MultiAgentBatch({MODULE: SampleBatch({"obs": torch.zeros(1, 5)})}, 1)
-    assert learner._reader.choose(learner, batch) is None
+    assert learner._choose({MODULE: SampleBatch({"obs": torch.zeros(1, 5)})}) is None
     assert learner.why_not_native_learner.startswith("the RLModule is stateful")
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,9 +14,10 @@ from ray.rllib.core.distribution.torch.torch_distribution import (
     TorchDiagGaussian,
     TorchMultiCategorical,
 )
+from ray.rllib.core.rl_module.apis.self_supervised_loss_api import SelfSupervisedLossAPI
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from rollouts.integrations import rllib
-from rollouts.integrations.rllib.learner_reader import _num_threads
+from rollouts.integrations.rllib.learner_reader import num_threads
 from test_rllib_ppo_learner import (
     DISCRETE,
     MODULE,
@@ -376,4 +377,45 @@ def test_no_more_threads_compute_than_torchs(num_learners: int) -> None:
     config = config_of(OnlyNative, DISCRETE)
     config.learners(num_learners=num_learners, num_cpus_per_learner=2)
     # `one_torch_thread` has set 1
-    assert _num_threads(config) == 1
+    assert num_threads(config) == 1
+
+
+class Sorted(torch.nn.Module):
+    """A layer that native code does not have."""
+
+    calls: ClassVar[list[int]] = []
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        self.calls.append(len(features))
+        return features + features.sort(-1)[0]
+
+
+def test_a_module_that_is_refused_is_read_ever_more_seldom() -> None:
+    _, ours = pair_of(space=SPACES["box"])
+    module = ours.module[MODULE]
+    module.pi = torch.nn.Sequential(Sorted(), module.pi)
+    episodes, read = episodes_of(ours, 0), []
+    for _ in range(9):
+        Sorted.calls.clear()
+        update(ours, episodes, num_epochs=1, minibatch_size=None)
+        assert "sort" in ours.why_not_native_learner
+        # torch's own step is one
+        read.append(len(Sorted.calls) > 1)
+    assert read == [True, True, False, True, False, False, False, True, False]
+
+
+class OwnLossModule(SelfSupervisedLossAPI):
+    """Computes its loss itself."""
+
+    def compute_self_supervised_loss(self, *, learner: Any, **given: Any) -> Any:
+        return 2 * learner.compute_loss_for_module(**given)
+
+
+def test_a_module_with_a_loss_of_its_own_is_trained_by_torch() -> None:
+    theirs, ours = pair_of()
+    for each in (theirs, ours):
+        module = each.module[MODULE]
+        module.__class__ = type("Own", (type(module), OwnLossModule), {})
+    episodes = episodes_of(theirs, 0)
+    assert_equal_metrics(update(ours, episodes), update(theirs, episodes))
+    assert_torch_made(ours, theirs, "Own computes a loss of its own")

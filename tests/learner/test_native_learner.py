@@ -389,7 +389,7 @@ def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], match: str) ->
 @pytest.mark.parametrize("order", [[0, 40], [-1, 3]])
 def test_an_order_of_other_rows_is_refused(order: list[int]) -> None:
     _, rows, learner, _ = small()
-    with pytest.raises(SpecError, match="order names rows .* expected 0 to 39"):
+    with pytest.raises(SpecError, match=r"order names rows .* expected 0 to 39"):
         learner.update(rows, np.array(order), minibatch=2, loss=PpoLoss())
 
 

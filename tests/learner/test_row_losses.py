@@ -20,9 +20,11 @@ from rollouts.learner.row_losses import (
     RowLoss,
     SacActorLoss,
     SacCriticLoss,
+    SoftValueLoss,
     Td3ActorLoss,
     Td3CriticLoss,
     TemperatureLoss,
+    ValueLoss,
 )
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -72,6 +74,17 @@ class Twins(nn.Module):
         return self.one(both), self.two(both)
 
 
+class Single(nn.Module):
+    """One critic of an observation and an action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = layers(OBS + ACTIONS, 24, 1)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        return self.layers(torch.cat([obs, action], 1))
+
+
 def values() -> nn.Sequential:
     return layers(OBS, 24, ACTIONS)
 
@@ -103,7 +116,27 @@ def dqn_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
         best = following.gather(1, chooser.argmax(1, keepdim=True))
         target = rows["reward"] + rows["discount"] * best
     index = rows["action"].argmax(1, keepdim=True)
-    return nn.functional.smooth_l1_loss(loss.network(rows["obs"]).gather(1, index), target)
+    value = loss.network(rows["obs"]).gather(1, index)
+    return of_values(value, target, loss.huber)
+
+
+def of_values(value: Tensor, target: Tensor, huber: float | None) -> Tensor:
+    if huber is None:
+        return nn.functional.mse_loss(value, target)
+    return nn.functional.huber_loss(value, target, delta=huber)
+
+
+def value_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    return of_values(loss.critic(rows["obs"], rows["action"]), rows["target"], loss.huber)
+
+
+def soft_value_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        action, log_prob = drawn(loss.actor, rows["next_obs"], rows["noise"])
+        following = torch.cat(loss.target_critic(rows["next_obs"], action), 1).min(1, True)[0]
+        following = following - rows["temperature"] * log_prob
+        target = rows["reward"] + rows["discount"] * following
+    return value_in_torch(loss, rows | {"target": target})
 
 
 def drawn(actor: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,12 +180,16 @@ def make(kind: str) -> tuple[RowLoss, nn.Module, Any]:
     """A loss, the network that it trains, and the same loss in torch."""
     torch.manual_seed(3)
     if kind.startswith("dqn"):
-        net = values()
-        return (
-            DqnLoss(net, values(), (OBS,), ACTIONS, double=kind == "dqn-double"),
-            net,
-            dqn_in_torch,
-        )
+        net, huber = values(), None if kind == "dqn-squared" else 1.0
+        double = kind == "dqn-double"
+        dqn = DqnLoss(net, values(), (OBS,), ACTIONS, double=double, huber=huber)
+        return dqn, net, dqn_in_torch
+    if kind in ("value", "soft-value"):
+        one = Single()
+        if kind == "value":
+            return ValueLoss(one, (OBS,), ACTIONS), one, value_in_torch
+        soft = SoftValueLoss(Actor(), one, Twins(), (OBS,), ACTIONS, huber=0.7)
+        return soft, one, soft_value_in_torch
     twins = Twins()
     if kind == "sac-critic":
         loss: RowLoss = SacCriticLoss(Actor(), twins, Twins(), (OBS,), ACTIONS)
@@ -166,7 +203,10 @@ def make(kind: str) -> tuple[RowLoss, nn.Module, Any]:
     return Td3ActorLoss(actor, twins, (OBS,)), actor, td3_actor_in_torch
 
 
-KINDS = ["dqn", "dqn-double", "sac-critic", "sac-actor", "td3-critic", "td3-actor"]
+KINDS = [
+    *("dqn", "dqn-double", "dqn-squared", "sac-critic", "sac-actor", "td3-critic", "td3-actor"),
+    *("value", "soft-value"),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -238,14 +278,133 @@ def test_of_equal_values_double_dqn_takes_the_first() -> None:
     )
 
 
-def test_outputs_are_the_differences_from_the_target() -> None:
+def test_outputs_are_those_of_the_loss_in_torch() -> None:
     loss, net, _ = make("dqn")
     rows = batch(loss, 1)
     with torch.no_grad():
-        _, off = loss(torch.from_numpy(loss.rows(rows)))
+        _, *others = loss(torch.from_numpy(loss.rows(rows)))
     found = LossLearner(loss, torch.optim.Adam(net.parameters())).update(rows)
-    np.testing.assert_allclose(found.outputs[:, 1:], off.numpy(), rtol=1e-5, atol=1e-6)
+    expected = torch.cat(others, 1).numpy()
+    np.testing.assert_allclose(found.outputs[:, 1:], expected, rtol=1e-5, atol=1e-6)
     assert found.loss == pytest.approx(found.outputs[:, 0].mean(), rel=1e-6)
+
+
+def test_several_gradients_may_be_computed_before_the_first_step() -> None:
+    ends = []
+    for computes_first in (False, True):
+        torch.manual_seed(3)
+        actor, critic = Actor(), Twins()
+        first = LossLearner(
+            SacActorLoss(actor, critic, (OBS,), ACTIONS), torch.optim.Adam(actor.parameters())
+        )
+        other = copy.deepcopy(actor)
+        loss = SacCriticLoss(actor if computes_first else other, critic, Twins(), (OBS,), ACTIONS)
+        second = LossLearner(loss, torch.optim.Adam(critic.parameters()))
+        rows = batch(first._loss, 1), batch(loss, 1)
+        if computes_first:
+            first.compute(rows[0])
+            second.compute(rows[1])
+            first.apply()
+            second.apply()
+        else:
+            # each step's weights are known to the other as they were before
+            before = copy.deepcopy(critic)
+            second.update(rows[1])
+            after = copy.deepcopy(critic)
+            critic.load_state_dict(before.state_dict())
+            first.update(rows[0])
+            critic.load_state_dict(after.state_dict())
+        ends.append([*actor.parameters(), *critic.parameters()])
+    assert all(map(torch.equal, *ends))
+
+
+@pytest.mark.parametrize("clip_by", ["all", "each", "element"])
+def test_gradients_that_were_computed_are_applied_once_and_within_a_limit(clip_by: Any) -> None:
+    ends = []
+    for at_once in (True, False):
+        loss, net, _ = make("dqn")
+        learner = LossLearner(loss, torch.optim.RMSprop(net.parameters()))
+        if at_once:
+            learner.update(batch(loss, 1), max_grad_norm=0.01, clip_by=clip_by)
+        else:
+            learner.compute(batch(loss, 1))
+            assert learner.num_steps == 0
+            learner.apply(max_grad_norm=0.01, clip_by=clip_by)
+            assert learner.num_steps == 1
+            with pytest.raises(SpecError, match="there are no gradients"):
+                learner.apply()
+        ends.append([*net.parameters()])
+    assert all(map(torch.equal, *ends))
+
+
+def test_gradients_that_are_not_finite_are_not_applied() -> None:
+    loss, net, _ = make("dqn")
+    learner = LossLearner(loss, torch.optim.Adam(net.parameters()))
+    learner.compute(batch(loss, 1))
+    rows = batch(loss, 2)
+    rows["reward"][4] = np.nan
+    with pytest.raises(SpecError, match="gives a loss that is nan"):
+        learner.compute(rows)
+    with pytest.raises(SpecError, match="there are no gradients"):
+        learner.apply()
+
+
+@pytest.mark.parametrize("kind", ["sac-critic", "td3-critic"])
+def test_outputs_of_critics_are_means_over_them(kind: str) -> None:
+    loss, net, _ = make(kind)
+    rows = batch(loss, 1)
+    with torch.no_grad():
+        values = torch.cat(net(torch.from_numpy(rows["obs"]), torch.from_numpy(rows["action"])), 1)
+    found = LossLearner(loss, torch.optim.Adam(net.parameters())).update(rows)
+    _, off, value, size = found.outputs.T
+    np.testing.assert_allclose(value, values.mean(1).numpy(), rtol=1e-5, atol=1e-6)
+    # both critics have one target
+    offs = values.numpy() - (value - off)[:, None]
+    np.testing.assert_allclose(size, np.abs(offs).mean(1), rtol=1e-4, atol=1e-5)
+    assert (size > np.abs(off) + 1e-3).any()
+
+
+class Sliced(nn.Module):
+    """The networks of `Twins` in slices of common tensors, one of them transposed."""
+
+    def __init__(self, twins: Twins) -> None:
+        super().__init__()
+        one, two = [*twins.one.parameters()], [*twins.two.parameters()]
+        self.first = nn.Parameter(torch.stack([one[0].T, two[0].T]).detach().clone())
+        self.rest = nn.ParameterList(
+            torch.stack([a, b]).detach().clone() for a, b in zip(one[1:], two[1:], strict=True)
+        )
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+        both = torch.cat([obs, action], 1)
+        bias, weight, last_bias = self.rest
+        return tuple(
+            nn.functional.linear(
+                nn.functional.linear(both, self.first[i].T, bias[i]).relu(),
+                weight[i],
+                last_bias[i],
+            )
+            for i in range(2)
+        )
+
+
+def test_networks_in_slices_of_common_tensors_learn_as_networks_apart() -> None:
+    torch.manual_seed(3)
+    twins, targets, actor = Twins(), Twins(), Actor()
+    ends = []
+    for critics, target in ((twins, targets), (Sliced(twins), Sliced(targets))):
+        loss = SacCriticLoss(actor, critics, target, (OBS,), ACTIONS)
+        learner = LossLearner(loss, torch.optim.Adam(critics.parameters(), lr=1e-3))
+        for seed in range(5):
+            found = learner.update(batch(loss, seed))
+        ends.append(found)
+    sliced = critics.state_dict()
+    for i, net in enumerate((twins.one, twins.two)):
+        first, *rest = net.parameters()
+        assert torch.equal(sliced["first"][i].T, first)
+        assert all(torch.equal(sliced[f"rest.{k}"][i], each) for k, each in enumerate(rest))
+    assert ends[0].loss == ends[1].loss
+    np.testing.assert_array_equal(ends[0].outputs, ends[1].outputs)
 
 
 def test_an_optimiser_of_a_target_is_refused() -> None:

@@ -52,8 +52,15 @@ def set_theirs(model: mujoco.MjModel, data: mujoco.MjData, fields: dict[str, np.
     mujoco.mj_setConst(model, data)
 
 
+def humanoid_fields(field: Callable[[str], np.ndarray]) -> dict[str, np.ndarray]:
+    # its reward is the speed of the centre of mass
+    scales = np.linspace(0.5, 2, N * 14).reshape(N, 14)
+    return {"body_mass": field("body_mass") * scales}
+
+
 @pytest.mark.parametrize(
-    ("env_id", "fields_of"), [("Ant-v5", ant_fields), ("Walker2d-v5", walker_fields)]
+    ("env_id", "fields_of"),
+    [("Ant-v5", ant_fields), ("Humanoid-v5", humanoid_fields), ("Walker2d-v5", walker_fields)],
 )
 def test_overrides_step_as_a_changed_mjmodel_does(env_id: str, fields_of: Any) -> None:
     generator = np.random.default_rng(0)

@@ -50,7 +50,7 @@ def put_states(
             wp.to_torch(worlds.data.act).copy_(torch.from_numpy(act))
         worlds.refresh(refresh)
         arrays.beginning_wp.fill_(True)
-        pool._launch_task(arrays.beginning_wp, is_start=True)
+        pool._task.look(arrays.beginning_wp, is_start=True)
 
 
 def are_exact(host: Any, qpos: np.ndarray) -> np.ndarray:

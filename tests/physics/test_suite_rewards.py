@@ -52,7 +52,7 @@ def test_rewards_are_dm_controls_of_the_same_states(env_id: str) -> None:
     put_states(env, qpos, qvel, refresh="unactuated")
     with wp.ScopedDevice("cpu"):
         wp.to_torch(data.ctrl).copy_(torch.from_numpy(controls))
-        pool._launch_task(pool.arrays.beginning_wp, is_start=False)
+        pool._task.look(pool.arrays.beginning_wp, is_start=False)
     found = pool.arrays.outcomes["reward"].numpy()
     fields = {name: env.model_field(name) for name in pool._task.suite.own_fields}
     theirs = make_dm_control(env_id)

@@ -137,7 +137,8 @@ def assert_pools_give_back() -> None:
     used.append(settled_rss())
     assert wait_until(lambda: num_threads() == threads), (threads, num_threads())
     assert num_files() == files
-    # a pool's environments are 600 KiB, a batch 170 KiB: one lost by every fourth is more
+    # a pool's environments take 600 KiB, a batch 170 KiB: if every fourth pool lost one of these,
+    # more would be in use
     assert used[1] - used[0] < 4 * 2**20, used
 
 

@@ -66,3 +66,17 @@ def test_light_environments_include_core_alone() -> None:
     for family in ("classic", "toy_text"):
         for path in sorted((NATIVE / "include" / "rollouts" / "envs" / family).glob("*.h")):
             assert {folder_of(other) for other in included(path)} == {"core"}, path
+
+
+def test_tasks_that_kernels_run_include_core_and_views_alone() -> None:
+    tasks = NATIVE / "include" / "rollouts" / "envs" / "mujoco"
+    seen: set[Path] = set()
+    todo = [tasks / name for name in ("v4_bodies.h", "v4_runners.h", "v4_small.h")]
+    while todo:
+        path = todo.pop()
+        seen.add(path)
+        todo += [other for other in included(path) if other not in seen]
+    ours = {path for path in seen if folder_of(path) != "core"}
+    assert {path.name for path in ours if folder_of(path) != "envs"} == {"mujoco_views.h"}
+    # NVRTC has no standard library
+    assert [path for path in ours if re.search("^#include <", path.read_text(), re.MULTILINE)] == []

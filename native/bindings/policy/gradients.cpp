@@ -316,13 +316,6 @@ class PyPpoLearner {
   std::int64_t num_steps() const { return learner_.num_steps(); }
 
  private:
-  static policy::ClipBy ClipByOf(const std::string& name) {
-    if (name == "all") return policy::ClipBy::kAll;
-    if (name == "each") return policy::ClipBy::kEach;
-    if (name == "element") return policy::ClipBy::kElement;
-    throw SpecError("clip_by is '" + name + "', expected all, each or element");
-  }
-
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
     // None is no limit; one below 0 is, as in torch

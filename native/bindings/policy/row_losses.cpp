@@ -29,10 +29,36 @@ class PyRowLossLearner {
       : sources_(views, program),
         learner_(program, sources_.views(), CheckTrained(program, trained), num_threads) {}
 
-  // (loss, norm of the gradients, outputs (B, size of all)).
+  // (loss, norm of the gradients, outputs (B, size of all)) of the weights before the step.
   py::tuple Update(const py::list& sources, const FloatRows& rows,
-                   const std::optional<double>& max_norm,
+                   const std::optional<double>& max_norm, const std::string& clip_by,
                    const std::optional<double>& timeout_s) {
+    const policy::ClipBy by = ClipByOf(clip_by);
+    return Compute(sources, rows, timeout_s, [&](const std::vector<policy::Source>& read) {
+      learner_.Apply(read, max_norm, by);
+    });
+  }
+
+  // The same without the step, which `Apply` makes.
+  py::tuple ComputeOnly(const py::list& sources, const FloatRows& rows,
+                        const std::optional<double>& timeout_s) {
+    return Compute(sources, rows, timeout_s, [](const std::vector<policy::Source>&) {});
+  }
+
+  void Apply(const py::list& sources, const std::optional<double>& max_norm,
+             const std::string& clip_by) {
+    const policy::ClipBy by = ClipByOf(clip_by);
+    const std::vector<policy::Source> read = sources_.Read(sources);
+    UpdateLimit limit(std::nullopt);
+    lock_.Run(limit.stop(), [&] { learner_.Apply(read, max_norm, by); });
+  }
+
+  std::int64_t num_steps() const { return learner_.num_steps(); }
+
+ private:
+  template <typename Then>
+  py::tuple Compute(const py::list& sources, const FloatRows& rows,
+                    const std::optional<double>& timeout_s, Then&& then) {
     const std::vector<policy::Source> read = sources_.Read(sources);
     const std::int64_t size = learner_.network().input_size();
     if (rows.ndim() != 2 || rows.shape(1) != size || rows.shape(0) < 1) {
@@ -45,13 +71,13 @@ class PyRowLossLearner {
     policy::RowLossReport report;
     UpdateLimit limit(timeout_s);
     const policy::UpdateStop stop = limit.stop();
-    lock_.Run(stop, [&] { report = learner_.Update(read, rows.data(), count, max_norm, to, stop); });
+    lock_.Run(stop, [&] {
+      report = learner_.Compute(read, rows.data(), count, to, stop);
+      then(read);
+    });
     return py::make_tuple(report.loss, report.norm, outputs);
   }
 
-  std::int64_t num_steps() const { return learner_.num_steps(); }
-
- private:
   LearnerLock lock_;
   const TrainedSources sources_;
   policy::RowLossLearner learner_;
@@ -88,7 +114,11 @@ void BindRowLosses(py::module_& module) {
            py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
            py::arg("views"), py::arg("trained"), py::arg("num_threads"))
       .def("update", &PyRowLossLearner::Update, py::arg("sources"), py::arg("rows"),
-           py::arg("max_norm"), py::arg("timeout_s") = py::none())
+           py::arg("max_norm"), py::arg("clip_by"), py::arg("timeout_s") = py::none())
+      .def("compute", &PyRowLossLearner::ComputeOnly, py::arg("sources"), py::arg("rows"),
+           py::arg("timeout_s") = py::none())
+      .def("apply", &PyRowLossLearner::Apply, py::arg("sources"), py::arg("max_norm"),
+           py::arg("clip_by"))
       .def_property_readonly("num_steps", &PyRowLossLearner::num_steps);
   module.def("move_towards", &MoveTowards, py::arg("arrays"), py::arg("targets"), py::arg("share"));
 }

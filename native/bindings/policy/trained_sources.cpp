@@ -86,6 +86,13 @@ float* MutableFloats(const py::handle& array) {
   return held.mutable_data();
 }
 
+policy::ClipBy ClipByOf(const std::string& name) {
+  if (name == "all") return policy::ClipBy::kAll;
+  if (name == "each") return policy::ClipBy::kEach;
+  if (name == "element") return policy::ClipBy::kElement;
+  throw SpecError("clip_by is '" + name + "', expected all, each or element");
+}
+
 TrainedSources::TrainedSources(const py::list& views, const policy::Program& program)
     : views_(ReadViews(views, program)) {
   for (const policy::Param& param : program.params) names_.push_back(param.name);

@@ -26,6 +26,9 @@ std::vector<bool> CheckTrained(const policy::Program& program, const std::vector
 // The memory of a C-contiguous float32 array; throws SpecError of another one.
 float* MutableFloats(const pybind11::handle& array);
 
+// Throws SpecError of another name than "all", "each" or "element".
+policy::ClipBy ClipByOf(const std::string& name);
+
 // Views are read and written by pointer, so their sizes are checked.
 class TrainedSources {
  public:

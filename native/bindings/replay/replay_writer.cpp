@@ -158,7 +158,7 @@ void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::s
 
 void PyReplayWriter::ReadPriority(const py::object& given, NewSteps& steps) {
   if (given.is_none()) return;
-  // one for all, without an array
+  // a number is the priority of all rows, without an array
   if (PyFloat_Check(given.ptr())) {
     steps.priority = PyFloat_AS_DOUBLE(given.ptr());
     CheckPriority(steps.priority, 0, writer_.most_priority());

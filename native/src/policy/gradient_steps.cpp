@@ -21,15 +21,18 @@ std::int64_t NumParts(std::int64_t rows, std::int64_t num_steps) {
 // Calls `use(i, place)` for each element of a view, in its own order.
 template <typename Use>
 void ForEach(const ParamView& view, Use&& use) {
-  const std::int64_t count = std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1},
-                                             std::multiplies<>());
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t left = i, place = view.start;
-    for (std::size_t axis = view.shape.size(); axis-- > 0;) {
+  if (view.shape.empty()) return use(std::int64_t{0}, view.start);
+  const std::size_t last = view.shape.size() - 1;
+  const std::int64_t row = view.shape[last], stride = view.strides[last];
+  const std::int64_t count = view.num_elements();
+  for (std::int64_t first = 0; first < count; first += row) {
+    // the place is found once a row: a division for each element takes longer than the layer
+    std::int64_t left = first / row, place = view.start;
+    for (std::size_t axis = last; axis-- > 0;) {
       place += left % view.shape[axis] * view.strides[axis];
       left /= view.shape[axis];
     }
-    use(i, place);
+    for (std::int64_t i = 0; i < row; ++i) use(first + i, place + i * stride);
   }
 }
 
@@ -39,13 +42,21 @@ double SquaresOf(const std::vector<float>& gradient) {
 
 }  // namespace
 
-bool ParamView::is_whole(std::int64_t source_size) const {
+std::int64_t ParamView::num_elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+bool ParamView::is_dense() const {
   std::int64_t stride = 1;
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     if (shape[axis] != 1 && strides[axis] != stride) return false;
     stride *= shape[axis];
   }
-  return start == 0 && stride == source_size;
+  return true;
+}
+
+bool ParamView::is_whole(std::int64_t source_size) const {
+  return start == 0 && num_elements() == source_size && is_dense();
 }
 
 GradientSteps::GradientSteps(const Program& program, std::vector<ParamView> views,
@@ -62,8 +73,9 @@ void GradientSteps::ReadParams(std::span<const Source> sources) {
   std::vector<std::span<const float>> params;
   for (std::size_t i = 0; i < views_.size(); ++i) {
     const Source& source = sources[views_[i].source];
-    if (views_[i].is_whole(source.size)) {
-      params.emplace_back(source.weights, static_cast<std::size_t>(source.size));
+    if (views_[i].is_dense()) {
+      const auto size = static_cast<std::size_t>(views_[i].num_elements());
+      params.emplace_back(source.weights + views_[i].start, size);
       continue;
     }
     std::vector<float>& gathered = gathered_[i];

@@ -28,9 +28,10 @@ void RowLossLearner::WriteOutputs(const ChunkOutputs& chunk, float* outputs) con
   }
 }
 
-RowLossReport RowLossLearner::Update(std::span<const Source> sources, const float* rows,
-                                     std::int64_t count, const std::optional<double>& max_norm,
-                                     float* outputs, const UpdateStop& stop) {
+RowLossReport RowLossLearner::Compute(std::span<const Source> sources, const float* rows,
+                                      std::int64_t count, float* outputs,
+                                      const UpdateStop& stop) {
+  norm_.reset();
   const std::int64_t size = network().input_size();
   const float share = 1.0f / static_cast<float>(count);
   const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t, float* to) {
@@ -48,8 +49,15 @@ RowLossReport RowLossLearner::Update(std::span<const Source> sources, const floa
   if (!std::isfinite(mean)) GradientSteps::Refuse(0, "a loss");
   const double norm = steps_.FindNorm(sources);
   steps_.CheckNorm(norm, 0);
-  steps_.Step(sources, 0, norm, max_norm);
+  norm_ = norm;
   return {.loss = mean, .norm = static_cast<float>(norm)};
+}
+
+void RowLossLearner::Apply(std::span<const Source> sources, const std::optional<double>& max_norm,
+                           ClipBy by) {
+  if (!norm_) throw SpecError("there are no gradients, which are computed before each step");
+  steps_.Step(sources, 0, *norm_, max_norm, by);
+  norm_.reset();
 }
 
 void MoveTowards(std::int64_t size, const float* from, float share, float* to) {

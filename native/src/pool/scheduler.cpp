@@ -133,7 +133,7 @@ void Scheduler::ForAllEnvs(const EnvTask& task, std::int32_t chunk, bool alone,
   Share({run, chunk}, poll);
 }
 
-// Shares a task with all participants; true where it said so everywhere.
+// Shares a task with all participants; true where it returned true for each of them.
 bool Scheduler::Share(const SharedTask& task, const std::function<void()>& poll) {
   shared_done_.store(0, std::memory_order_relaxed);
   shared_good_.store(true, std::memory_order_relaxed);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <limits>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "entries.h"
 #include "registry_heavy_includes.inc"
 #include "rollouts/envs/dm_control/dmc_env.h"
+#include "rollouts/envs/mujoco/mujoco_env.h"
 #include "rollouts/pool/heavy_env_batch.h"
 
 namespace rollouts {
@@ -44,12 +48,45 @@ std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t 
   return MakeHeavyBatch(HeavyTypeOf<Env>(), options, first_row, num_envs);
 }
 
+// Reads the model if `of_model`. Throws SpecError for one that the task cannot use.
+template <HeavyEnvironment Env>
+TaskFacts FactsOfTask(const OptionColumns& options, std::int32_t num_envs, bool of_model) {
+  using Task = typename Env::Task;
+  using Config = typename Task::Config;
+  static_assert(std::is_trivially_copyable_v<Task> && std::is_trivially_copyable_v<Config>);
+  const auto configs = ReadConfigs<Env>(options, 0, num_envs);
+  TaskFacts facts;
+  if (of_model) {
+    const auto model = PhysicsModel::Get(ModelPath(configs[0]));
+    CheckModel(*model, Task::kNeeds);
+    facts.task = BytesOf(std::vector<Task>{Task(configs[0], *model)});
+  }
+  facts.configs = BytesOf(std::vector<Config>(configs.begin(), configs.end()));
+  facts.config_bytes = sizeof(Config);
+  OptionLister own;
+  Config defaults = configs[0];
+  Task::VisitConfig(defaults, own);
+  facts.own_options = own.options;
+  facts.reads = Task::kReads;
+  facts.contact_forces = std::any_of(configs.begin(), configs.end(), Task::ContactForces);
+  return facts;
+}
+
+// Facts for mujoco_warp's pool, of Gymnasium's tasks.
+template <HeavyEnvironment Env>
+DeviceLayout HeavyLayout() {
+  DeviceLayout layout;
+  if constexpr (requires { typename Env::Task; }) layout.task = FactsOfTask<Env>;
+  return layout;
+}
+
 }  // namespace
 
 std::vector<RegistryEntry> HeavyEntries() {
 #define ROLLOUTS_HEAVY_ENV(ID, TYPE, HEADER, MAX_STEPS, THRESHOLD) \
   RegistryEntry{ID,    MAX_STEPS, THRESHOLD, /*cpu_only=*/true, HEADER,         \
-                #TYPE, HeavyOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>},
+                #TYPE, HeavyOptions<TYPE>, HeavySpec<TYPE>, HeavyBatch<TYPE>, /*multi_agent=*/false, \
+                HeavyLayout<TYPE>()},
   std::vector<RegistryEntry> entries{
 #include "registry_heavy_entries.inc"
   };

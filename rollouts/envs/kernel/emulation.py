@@ -21,28 +21,27 @@ from rollouts.own_env.cache import cache_folder, find_or_make
 from rollouts.own_env.compiler import find_compiler
 
 _LIBRARY = "kernel.so"
-Calls = list[Callable[[], None]]
-_recorded: ContextVar[Calls | None] = ContextVar("recorded", default=None)
+Call = Callable[[], None]
+_recorded: ContextVar[Callable[[Call], None] | None] = ContextVar("recorded", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[Calls]:
-    """Records kernels inside the block in place of running them, with copies of their arguments."""
-    calls: Calls = []
-    token = _recorded.set(calls)
+def recording(keep: Callable[[Call], None]) -> Iterator[None]:
+    """Hands kernels inside to `keep` in place of running them, with copies of their arguments."""
+    token = _recorded.set(keep)
     try:
-        yield calls
+        yield
     finally:
         _recorded.reset(token)
 
 
-def run_or_record(call: Callable[[], None]) -> None:
+def run_or_record(call: Call) -> None:
     """Calls it, or keeps it where kernels are kept: a GPU's graph records torch by itself."""
-    calls = _recorded.get()
-    if calls is None:
+    keep = _recorded.get()
+    if keep is None:
         call()
     else:
-        calls.append(call)
+        keep(call)
 
 
 class HostKernel:

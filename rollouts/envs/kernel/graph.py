@@ -105,7 +105,8 @@ class HostGraph(LaunchGraph):
         self._calls: list[Callable[[], None]] = []
 
     def _record(self, launch: Callable[[], None]) -> None:
-        with recording() as self._calls:
+        self._calls = []
+        with recording(self._calls.append):
             launch()
 
     def _replay(self) -> None:

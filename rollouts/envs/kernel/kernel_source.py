@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of kernels: an environment's header or a policy's, and the entries around it."""
+"""The texts of kernels: a header of an environment or a policy, and the entries around it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Protocol
 
 from rollouts.envs.kernel.launch_args import EnvLaunch, Launch, WorldLaunch
 from rollouts.envs.kernel.policy_launch import PolicyLaunch
+from rollouts.envs.kernel.task_launch import TaskLaunch
 from rollouts.own_env.registrations import EnvSource
 from rollouts.support.include_dir import include_dir
 
@@ -183,12 +184,63 @@ class PolicyKernelSource:
         return said
 
 
+@dataclass(frozen=True, slots=True)
+class TaskKernelSource:
+    """A kernel of a MuJoCo task over the arrays of mujoco_warp.
+
+    Attributes:
+      env: Where the text of the pool's environment is, whose task it is.
+    """
+
+    env: EnvSource
+
+    @property
+    def name(self) -> str:
+        """Names the task."""
+        return f"the task of {self.env.type}"
+
+    @property
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Folders for the compiler."""
+        return self.env.include_dirs
+
+    @property
+    def launch_type(self) -> type[Launch]:
+        """Argument of the entry."""
+        return TaskLaunch
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Functions of the kernel."""
+        return ("rollouts_task",)
+
+    @property
+    def text(self) -> str:
+        """The translation unit."""
+        return (
+            "#define ROLLOUTS_KERNEL\n"
+            f'#include "{self.env.header}"\n'
+            '#include "rollouts/device/task_kernel.h"\n'
+            f"ROLLOUTS_TASK_KERNEL(rollouts::TaskOf<rollouts::{self.env.type}>::Type)\n"
+        )
+
+    @property
+    def digest(self) -> str:
+        """Differs where the text does, or a header that it may include."""
+        return _digest(self.text, _digest_of_ours(_TASK_FOLDERS, include_dir()))
+
+    def explain(self, said: str) -> str:
+        """Returns what a compiler said."""
+        return said
+
+
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 # folders of ours that kernels may include
 _ENV_FOLDERS = ("core", "device", "envs")
+_TASK_FOLDERS = ("core", "device", "engines", "envs")
 _POLICY_FOLDERS = ("core", "device", "data", "policy")
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from rollouts.envs.kernel.launch_args import ClockColumns, Launch, pointers
 
 
-class Head(ctypes.Structure):
+class HeadArgs(ctypes.Structure):
     """`policy::Head`."""
 
     _fields_ = [
@@ -35,7 +35,7 @@ class KernelPolicy(ctypes.Structure):
 
     _fields_ = [
         *pointers("instructions", "params", "nvec", "states", "initial", "bounds"),
-        ("head", Head),
+        ("head", HeadArgs),
         ("num_instructions", ctypes.c_int32),
         ("num_rows", ctypes.c_int32),
         ("num_elements", ctypes.c_int32),
@@ -82,7 +82,7 @@ class ChosenRows(ctypes.Structure):
     )
 
 
-class Fragment(ctypes.Structure):
+class FragmentArrays(ctypes.Structure):
     """`rollouts::Fragment<float>` of all rows."""
 
     _fields_ = [
@@ -97,7 +97,7 @@ class ReturnsRows(ctypes.Structure):
     """Returns of a whole rollout, and by which rule."""
 
     _fields_ = [
-        ("fragment", Fragment),
+        ("fragment", FragmentArrays),
         *pointers("advantage", "target"),
         ("gamma", ctypes.c_double),
         ("gae_lambda", ctypes.c_double),

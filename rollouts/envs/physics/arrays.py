@@ -33,7 +33,8 @@ class PhysicsArrays(Clocks):
       shown: (N, values) float32, as Warp's array: what a task's kernel shows beside mujoco_warp's.
       commands: (N,) uint8, of `kernels/episodes.py`.
       stepping, beginning: (N,) bool: who moved in a step, and who began an episode.
-      outcomes: What a task has made of the step, by the names of `outcome`.
+      outcomes: What a task has made of the step, by the names of `outcome`, and `before`, (N, 2)
+        float64: what a task remembers of the step before.
       clocks, out, sums, outcome: Structs of clock, rows and totals, and of what a task writes;
         NAME_wp: as Warp's arrays.
     """
@@ -78,8 +79,8 @@ class PhysicsArrays(Clocks):
             "shown": zeros(num_shown),
         }
         self.outcome = Outcome()
-        for name, tensor in self.outcomes.items():
-            setattr(self.outcome, name, wp.from_torch(tensor))
+        for name in ("reward", "terminated", "infos", "shown"):
+            setattr(self.outcome, name, wp.from_torch(self.outcomes[name]))
         self.shown = self.outcome.shown
 
     def row_arrays(self) -> dict[str, Any]:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import mujoco
 
 from rollouts import _native
-from rollouts.envs.physics.kernels import own_models, small_tasks, starts
-from rollouts.envs.physics.tasks import CONTACT_FORCES, Options, Part, Task
+from rollouts.envs.physics.kernels import own_models, starts
+from rollouts.envs.physics.tasks import CONTACT_FORCES, Part, Task
 
 
-def own_task(model_file: str, host: Any, options: Options) -> Task:
+def own_task(model_file: str, host: Any, options: Mapping[str, Any]) -> Task:
     """The task of a model, of MuJoCo-v0's options; the native core has checked its names."""
 
     def parts(option: str) -> tuple[Part, ...]:
@@ -24,8 +25,7 @@ def own_task(model_file: str, host: Any, options: Options) -> Task:
     sources = {part.source for part in (*observation, *infos)}
     return Task(
         own_models.own_model,
-        small_tasks.NoOptions,
-        lambda _, __: [*observation],
+        observation,
         start=starts.NORMAL_VELOCITIES if options["qvel_noise"] == "normal" else starts.UNIFORM,
         after_start="forward",
         infos=infos,

@@ -79,6 +79,7 @@ class PhysicsSteps:
             (spec.single_observation_space.shape or (0,))[0],
             sum(self._info_sizes),
             device=setting.device,
+            is_emulated=setting.is_emulated,
             env_id_offset=setting.env_id_offset,
             autoreset=AUTORESET.index(setting.autoreset_mode),
             max_episode_steps=limit,
@@ -92,15 +93,16 @@ class PhysicsSteps:
 
     def change(self, given: dict[str, Any], begins: list[bool] | None) -> None:
         """Gives other options and models to those that begin, or to all."""
-        num_envs, device = self._setting.num_envs, self._setting.device
+        num_envs = self._setting.num_envs
         read = read_options(given, num_envs, own_model=self._is_own)
-        mask = None if begins is None else torch.tensor(begins, device=device)
-        columns = self.pool.read_options(read.native)
+        self.pool.check_options(read.native)
+        columns = changed_columns(self._spec, self.columns, read.native, begins, num_envs)
+        others = self.pool.read_options(columns)
         if read.model is not None:
             self._change_model(read.model, begins)
         # last, as nothing can be wrong with them any more
-        self.pool.put_options(columns, mask)
-        self.columns = changed_columns(self._spec, self.columns, read.native, begins, num_envs)
+        self.pool.put_options(others)
+        self.columns = columns
 
     def _change_model(self, model: Any, begins: list[bool] | None) -> None:
         num_envs = self._setting.num_envs

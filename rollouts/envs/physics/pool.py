@@ -15,17 +15,17 @@ from rollouts.envs.options import Columns
 from rollouts.envs.physics.arrays import PhysicsArrays
 from rollouts.envs.physics.bare import BarePhysics
 from rollouts.envs.physics.functions import BatchFunctions
-from rollouts.envs.physics.graphs import Sequence, stream_of
+from rollouts.envs.physics.graphs import Sequence, as_warp, stream_of
+from rollouts.envs.physics.header_task import HeaderTask
 from rollouts.envs.physics.kernels.episodes import SAME_STEP, begin_step, end_step
-from rollouts.envs.physics.kernels.observing import CLIP, observe_part
 from rollouts.envs.physics.library import quiet
 from rollouts.envs.physics.model_fields import ModelFields
-from rollouts.envs.physics.options import OptionArrays
 from rollouts.envs.physics.own_task import own_task
-from rollouts.envs.physics.starting import Starts
+from rollouts.envs.physics.pool_task import PoolTask, one_of_each
 from rollouts.envs.physics.states import States
 from rollouts.envs.physics.suite_tasks import suite_task
-from rollouts.envs.physics.tasks import TASKS, Part, SuiteTask, Task
+from rollouts.envs.physics.supported import GYMNASIUM_IDS
+from rollouts.envs.physics.warp_task import WarpTask
 from rollouts.envs.physics.worlds import OVERFLOW_BITS, Worlds, read_model
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import Column
@@ -45,6 +45,7 @@ def make_pool(
     num_infos: int,
     *,
     device: torch.device,
+    is_emulated: bool,
     env_id_offset: int,
     autoreset: int,
     max_episode_steps: int,
@@ -56,6 +57,7 @@ def make_pool(
     Args:
       options: All of the task's: one value, or a list of N.
       num_infos: Numbers of a row of infos.
+      is_emulated: Whether kernels are the host's.
       autoreset: Of `kernels/episodes.py`.
       max_episode_steps: Time limit; 0: none.
       functions: MuJoCo-v0's.
@@ -65,34 +67,37 @@ def make_pool(
       SpecError: A model or options that mujoco_warp does not have.
     """
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
-        host = read_model(model_file)
-        if id == OWN_MODEL:
-            task = own_task(model_file, host, options)
-        else:
-            task = TASKS[id] if id in TASKS else suite_task(id, host)
-        if task.suite is not None:
+        host, known = read_model(model_file), None
+        if id not in GYMNASIUM_IDS:
+            known = own_task(model_file, host, options) if id == OWN_MODEL else suite_task(id, host)
+        suite = None if known is None else known.suite
+        if suite is not None:
             given = {name: size for name, size in memory.items() if size is not None}
-            memory = {**task.suite.memory, **given}
+            memory = {**suite.memory, **given}
         worlds = Worlds(host, model_file, num_envs, memory)
-        columns = OptionArrays(task.options, options, num_envs, device)
-        shared = columns.others(options)
         arrays = PhysicsArrays(
             num_envs,
             obs_size,
             num_infos,
-            0 if task.suite is None else task.suite.num_shown,
+            0 if suite is None else suite.num_shown,
             device=device,
             env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
         )
+        fields = ModelFields(worlds, model_file, device)
+        task: PoolTask
+        if known is None:
+            task = HeaderTask(id, options, worlds, fields, arrays, is_emulated=is_emulated)
+        else:
+            task = WarpTask(known, options, worlds, fields, arrays)
+        shared = one_of_each(options, task.own_options)
         return PhysicsPool(
             task,
             worlds,
             arrays,
-            columns,
-            {**options, **shared},
+            Layout.of(shared) if functions else None,
             _kind(id, worlds, shared),
-            ModelFields(worlds, model_file, device),
+            fields,
             functions=functions,
             autoreset=autoreset,
             max_episode_steps=max_episode_steps,
@@ -118,11 +123,10 @@ class PhysicsPool:
 
     def __init__(
         self,
-        task: Task,
+        task: PoolTask,
         worlds: Worlds,
         arrays: PhysicsArrays,
-        options: OptionArrays,
-        shared: Mapping[str, Any],
+        layout: Layout | None,
         kind: str,
         fields: ModelFields,
         *,
@@ -133,35 +137,22 @@ class PhysicsPool:
         """Compiles all kernels, on Warp's current device.
 
         Args:
-          shared: All options; those that are not in `options` do not differ.
+          layout: The arrays that MuJoCo-v0's functions see.
           kind: What states of these environments are told apart by.
           fields: In which worlds' models differ.
           functions: MuJoCo-v0's.
           autoreset: Of `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
-        self._task, self._worlds, self.arrays, self._options = task, worlds, arrays, options
+        self._task, self._worlds, self.arrays = task, worlds, arrays
         self._autoreset, self._max_episode_steps = autoreset, max_episode_steps
         self._num_envs = worlds.num_envs
-        self._frame_skip = int(shared["frame_skip"]) or task.frame_skip
-        self._contact_forces = task.needs_contact_forces(shared)
-        places = tuple(
-            worlds.body(str(shared[name.removeprefix("option:")]))
-            if name.startswith("option:")
-            else worlds.body(name)
-            for name in task.bodies
-        )
-        suite = task.suite or SuiteTask(0.0, places, -1)
-        self._looks_at = (suite.places, suite.goal, suite.sizes)
-        for name in suite.own_fields:
-            fields.have_own(name)
-        self._parts = task.observation(shared, places)
         self._kind, self.fields = kind, fields
         self.num_launches = 0
         self.functions: BatchFunctions | None = None
-        if functions:
+        if layout is not None:
             self.functions = BatchFunctions(
-                functions, Layout.of(shared), arrays, fields.timestep, self._frame_skip
+                functions, layout, arrays, fields.timestep, task.frame_skip
             )
         self._controls = wp.to_torch(worlds.data.ctrl)
         self._capture()
@@ -170,23 +161,16 @@ class PhysicsPool:
     def _capture(self) -> None:
         """Makes the graphs, of arrays that may lie elsewhere now; environments stay as they are."""
         arrays, worlds, fields = self.arrays, self._worlds, self.fields
-        self._sim = worlds.simulation(
-            self._frame_skip, wp.from_torch(fields.timestep), *self._looks_at
-        )
-        self._starts = Starts(self._task, worlds, fields, arrays, self._options.noise_scale)
-        columns = {**worlds.state(), **arrays.state(), **fields.state()}
-        suite = self._task.suite
-        if suite is not None and (suite.target >= 0 or suite.moves_geoms):
-            columns["geom_xpos"] = wp.to_torch(worlds.data.geom_xpos)
-        if suite is not None and suite.moves_geoms:
-            columns["geom_xmat"] = wp.to_torch(worlds.data.geom_xmat)
+        self._task.bind()
+        columns = {**worlds.state(), **arrays.state(), **fields.state(), **self._task.state()}
         self.states = States(columns, self._kind)
         kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
         # torch made its tensors on a stream of its own
         wp.synchronize_device()
         # a capture compiles nothing: everything runs once before
-        self._launch_step()
-        self._launch_reset()
+        with as_warp(arrays.device):
+            self._launch_step()
+            self._launch_reset()
         stages = [self._launch_step]
         if self.functions is not None:
             stages = [self._launch_dynamics, self._launch_rest]
@@ -225,7 +209,7 @@ class PhysicsPool:
 
     def bare_physics(self) -> BarePhysics:
         """The same worlds once more, without the task."""
-        return BarePhysics(self._worlds, self._frame_skip, self.arrays.device)
+        return BarePhysics(self._worlds, self._task.frame_skip, self.arrays.device)
 
     def copy_rows(self, to: DeviceRows) -> None:
         """Copies the rows of the last step to where `to` has an address, on torch's stream."""
@@ -247,23 +231,27 @@ class PhysicsPool:
         """As of `Worlds`."""
         return self._worlds.told_overflow(bits)
 
-    def read_options(self, values: Columns) -> dict[str, Tensor]:
-        """Weights and ranges as `put_options` takes them.
-
-        Raises:
-          SpecError: Options that are not among those, or no numbers.
-        """
-        unknown = sorted({*values} - self._options.names)
+    def check_options(self, given: Columns) -> None:
+        """Raises SpecError for options that cannot change."""
+        own = self._task.own_options
+        unknown = sorted({*given} - own)
         if unknown:
             raise SpecError(
                 f"reset options {unknown} cannot change in a GPU's pool; expected 'reset_mask', "
-                f"'model' or {', '.join(sorted(self._options.names)) or 'nothing else'}"
+                f"'model' or {', '.join(sorted(own)) or 'nothing else'}"
             )
-        return self._options.read(values)
 
-    def put_options(self, columns: dict[str, Tensor], mask: Tensor | None) -> None:
-        """Has the marked environments, or all, take other weights and ranges."""
-        self._options.put(columns, mask)
+    def read_options(self, columns: Columns) -> Any:
+        """As of `PoolTask`."""
+        return self._task.read_options(columns)
+
+    def put_options(self, read: Any) -> None:
+        """Puts other weights and ranges in place."""
+        before = self._task.contact_forces
+        self._task.put_options(read)
+        if self._task.contact_forces != before:
+            with quiet(), wp.ScopedDevice(wp.device_from_torch(self.arrays.device)):
+                self._capture()
 
     def _launch_step(self) -> None:
         self._launch_dynamics()
@@ -273,18 +261,19 @@ class PhysicsPool:
         """Moves the worlds, and has their task look at them."""
         stepping = self.arrays.stepping_wp
         self._launch_begin()
-        self._worlds.step(self._frame_skip, contact_forces=self._contact_forces)
-        if self._task.suite is not None:
+        task = self._task
+        self._worlds.step(task.frame_skip, contact_forces=task.contact_forces)
+        if task.is_suite:
             self._worlds.bring_up_to_date()
-        self._launch_task(stepping, is_start=False)
+        task.look(stepping, is_start=False)
         if self.functions is not None:
-            self._observe(stepping)
+            task.observe(stepping)
 
     def _launch_rest(self) -> None:
         """Ends the step, once its reward is known."""
         arrays = self.arrays
         self._launch_end()
-        self._observe(arrays.stepping_wp)
+        self._task.observe(arrays.stepping_wp)
         if self._autoreset == SAME_STEP:
             wp.copy(arrays.final_obs_wp, arrays.obs_wp)
             wp.copy(arrays.final_infos_wp, arrays.outcome.infos)
@@ -309,14 +298,6 @@ class PhysicsPool:
             ],
         )
 
-    def _launch_task(self, marked: Any, *, is_start: bool) -> None:
-        arrays = self.arrays
-        wp.launch(
-            self._task.kernel,
-            self._num_envs,
-            [self._options.struct, self._sim, arrays.outcome, marked, is_start],
-        )
-
     def _launch_end(self) -> None:
         arrays = self.arrays
         wp.launch(
@@ -324,7 +305,9 @@ class PhysicsPool:
             self._num_envs,
             [
                 arrays.clocks,
-                self._sim,
+                self._worlds.data.ctrl,
+                self._worlds.data.qpos,
+                self._worlds.data.qvel,
                 arrays.outcome,
                 arrays.out,
                 arrays.sums,
@@ -339,41 +322,12 @@ class PhysicsPool:
 
     def _launch_start(self) -> None:
         """Begins episodes of those who are marked, and shows them."""
-        arrays, worlds = self.arrays, self._worlds
-        self._starts.launch(contact_forces=self._contact_forces)
-        worlds.refresh(self._task.after_start)
-        self._launch_task(arrays.beginning_wp, is_start=True)
-        self._observe(arrays.beginning_wp)
-
-    def _observe(self, marked: Any) -> None:
-        arrays = self.arrays
-        for parts, to in ((self._parts, arrays.obs_wp), (self._task.infos, arrays.outcome.infos)):
-            at = 0
-            for part in parts:
-                at += self._observe_part(part, to, at, marked)
-            assert at in (0, to.shape[1])
-
-    def _observe_part(self, part: Part, to: Any, at: int, marked: Any) -> int:
-        arrays = self.arrays
-        source = arrays.shown if part.source == "shown" else self._worlds.flat(part.source)
-        count = source.shape[1] - part.first if part.count is None else part.count
-        low = high = self._options.unused
-        if part.kind == CLIP:
-            low, high = self._options.bound(part.low), self._options.bound(part.high)
-        wp.launch(
-            observe_part,
-            (self._num_envs, count),
-            [
-                part.kind,
-                source,
-                part.first,
-                part.other,
-                low,
-                high,
-                at,
-                marked,
-                arrays.clocks.broken,
-                to,
-            ],
-        )
-        return count
+        task, worlds, beginning = self._task, self._worlds, self.arrays.beginning_wp
+        self.fields.launch_draws(self.arrays.clocks, beginning)
+        worlds.clear(beginning)
+        task.start(beginning)
+        if task.contact_forces:
+            worlds.clear_contact_forces(beginning)
+        worlds.refresh(task.after_start)
+        task.look(beginning, is_start=True)
+        task.observe(beginning)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Starts`: how worlds begin episodes."""
+"""`SuiteStarts`: how worlds of the DeepMind Control Suite begin episodes."""
 
 from __future__ import annotations
 
@@ -10,49 +10,11 @@ import mujoco_warp
 import warp as wp
 
 from rollouts.envs.physics.arrays import PhysicsArrays
-from rollouts.envs.physics.kernels.starts import start_episodes
 from rollouts.envs.physics.kernels.suite_starts import SuiteStart, begin_suite, draw_suite
 from rollouts.envs.physics.model_fields import ModelFields
 from rollouts.envs.physics.repeating import Rest, Tries
-from rollouts.envs.physics.tasks import SuiteTask, Task
+from rollouts.envs.physics.tasks import SuiteTask
 from rollouts.envs.physics.worlds import Worlds
-
-
-class Starts:
-    """Launches that draw starts of those who are marked."""
-
-    def __init__(
-        self,
-        task: Task,
-        worlds: Worlds,
-        fields: ModelFields,
-        arrays: PhysicsArrays,
-        noise_scale: Any,
-    ) -> None:
-        """Of a task's worlds and `noise_scale` (N,), of tasks of Gymnasium's."""
-        self._task, self._worlds, self._fields, self._arrays = task, worlds, fields, arrays
-        self._noise_scale = noise_scale
-        self._qpos0, self._qvel0 = fields.start(task.keyframe)
-        if task.suite is not None:
-            self._suite = SuiteStarts(task.start, task.suite, worlds, fields, arrays, self._qpos0)
-
-    def launch(self, *, contact_forces: bool) -> None:
-        """Puts worlds that begin where they do; nothing follows from it yet."""
-        task, worlds, arrays = self._task, self._worlds, self._arrays
-        beginning = arrays.beginning_wp
-        draws = self._fields.launch_draws(arrays.clocks, beginning)
-        worlds.clear(beginning)
-        data = worlds.data
-        if task.suite is not None:
-            self._suite.launch()
-        else:
-            inputs = [task.start, arrays.clocks, self._noise_scale, draws, self._qpos0, self._qvel0]
-            outputs = [beginning, data.qpos, data.qvel]
-            wp.launch(start_episodes, worlds.num_envs, [*inputs, *outputs])
-        if task.keyframe >= 0:
-            worlds.put_keyframe(task.keyframe, beginning)
-        if contact_forces:
-            worlds.clear_contact_forces(beginning)
 
 
 class SuiteStarts:
@@ -77,7 +39,7 @@ class SuiteStarts:
             self._draws = Rest(worlds, task.num_resting, self._draw).launch
 
     def launch(self) -> None:
-        """As `Starts`."""
+        """Puts worlds that begin where they do; nothing follows from it yet."""
         beginning = self._arrays.beginning_wp
         self._launch(begin_suite, beginning)
         if self._task.begin is not None:

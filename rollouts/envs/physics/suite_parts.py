@@ -7,7 +7,6 @@ from typing import Any
 
 import mujoco
 
-from rollouts.envs.physics.kernels import small_tasks
 from rollouts.envs.physics.tasks import Part, SuiteTask, Task
 
 OBJECTS = mujoco.mjtObj
@@ -26,8 +25,7 @@ def make_task(
     """A task whose options are none; `others`: of a `SuiteTask`."""
     return Task(
         kernel,
-        small_tasks.NoOptions,
-        lambda _, __: observation,
+        tuple(observation),
         start=start,
         after_start="unactuated",
         suite=SuiteTask(goal, places, target, **others),

@@ -118,12 +118,6 @@ class Worlds:
             )
         return f"asked for more memory than mujoco_warp has ({OverflowType(bits).name})"
 
-    def body(self, name: str) -> int:
-        """The number of a body, which the C++ pool has found in the model before."""
-        if name.isdigit():
-            return int(name)
-        return int(mujoco.mj_name2id(self.host, mujoco.mjtObj.mjOBJ_BODY, name))
-
     def flat(self, name: str) -> Any:
         """An array of the data as (N, elements) of float32, the same memory."""
         if name not in self._flat:
@@ -149,22 +143,13 @@ class Worlds:
         data = self.data if data is None else data
         return {name: wp.to_torch(getattr(data, name)) for name in _STATE}
 
-    def simulation(
-        self,
-        frame_skip: int,
-        timestep: Any,
-        places: tuple[int, ...],
-        goal: float,
-        sizes: tuple[float, ...],
-    ) -> Any:
-        """What kernels of ours read; `timestep` (N,) are seconds of a substep."""
+    def simulation(self, places: tuple[int, ...], goal: float, sizes: tuple[float, ...]) -> Any:
+        """Collects what Warp's kernels of a task read that looks at these places."""
         sim, data = Simulation(), self.data
-        sim.timestep, sim.frame_skip = timestep, frame_skip
         sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
         sim.others = wp.array(places[3:], dtype=int)
         sim.goal, sim.sizes = goal, wp.array(sizes, dtype=float)
         sim.body_rootid = self.model.body_rootid
-        sim.qpos0, sim.body_mass = self.model.qpos0, self.model.body_mass
         for name in (
             "qpos",
             "qvel",
@@ -181,8 +166,6 @@ class Worlds:
             "sensordata",
         ):
             setattr(sim, name, getattr(data, name))
-        sim.cfrc_ext = self.flat("cfrc_ext")
-        sim.ten_length, sim.ten_velocity = data.ten_length, data.ten_velocity
         return sim
 
     def step(self, num_substeps: int, *, contact_forces: bool) -> None:

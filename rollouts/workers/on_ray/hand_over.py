@@ -74,7 +74,7 @@ def check_release(learner: Any, timeout_s: float | None) -> None:
     _of_our_release.add(actor_id(learner))
 
 
-class Transfer:
+class HandOver:
     """One attempt to hand a fragment over to a learner's actor; see `FragmentInbox`."""
 
     def __init__(self, handle: FragmentHandle, learner: Any, *, copies: bool) -> None:

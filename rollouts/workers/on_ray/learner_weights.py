@@ -30,7 +30,7 @@ from rollouts.workers.on_ray import weight_snapshot
 from rollouts.workers.on_ray.direct_transports import ray_transport
 from rollouts.workers.on_ray.flat_weights import Layout
 from rollouts.workers.on_ray.ray_session import check_connected, connected
-from rollouts.workers.on_ray.ray_weights import RayWeights, Transfer
+from rollouts.workers.on_ray.ray_weights import RayWeights, WeightTransfer
 from rollouts.workers.tensor_transport import TensorTransport
 from rollouts.workers.weight_transport import ONLY, WeightTransport
 from rollouts.workers.weights import PlansOf, Snapshot, WeightStore
@@ -167,7 +167,7 @@ class LearnerWeights:
         return _Call(learner, method, way, taken, arrays)
 
     def _snapshots(
-        self, call: _Call, taken: Mapping[str, weight_snapshot.Taken], end: float | None
+        self, call: _Call, taken: Mapping[str, weight_snapshot.TakenSnapshot], end: float | None
     ) -> dict[str, Snapshot]:
         tensors: dict[str, Any] = {}
         if call.way is not None:
@@ -209,7 +209,7 @@ class LearnerWeights:
 
     def _wait(
         self, calls: Sequence[_Call], end: float | None, timeout_s: float | None
-    ) -> list[dict[str, weight_snapshot.Taken]]:
+    ) -> list[dict[str, weight_snapshot.TakenSnapshot]]:
         """Waits for all; an error of any is raised at once."""
         waiting = {call.taken: call for call in calls}
         taken = {}
@@ -332,11 +332,11 @@ def _source(learner: Any, method: str) -> object:
     return actor_id(learner), method
 
 
-def _result(call: _Call) -> dict[str, weight_snapshot.Taken]:
+def _result(call: _Call) -> dict[str, weight_snapshot.TakenSnapshot]:
     """Returns what a learner said that has answered, or raises."""
     learner = call.learner
     try:
-        taken: dict[str, weight_snapshot.Taken] = ray.get(call.taken)
+        taken: dict[str, weight_snapshot.TakenSnapshot] = ray.get(call.taken)
     except ray.exceptions.RayActorError as error:
         raise LearnerError(f"the learner's actor {learner!r} has died: {error}") from error
     except ray.exceptions.RayTaskError as error:
@@ -354,7 +354,7 @@ def _result(call: _Call) -> dict[str, weight_snapshot.Taken]:
 def _make_part(arrays: Any, layout: Layout, tensors: Any, version: int) -> RayWeights:
     if tensors is None:
         return RayWeights(version, arrays)
-    return RayWeights(version, arrays, Transfer(uuid.uuid4().hex, layout, tensors))
+    return RayWeights(version, arrays, WeightTransfer(uuid.uuid4().hex, layout, tensors))
 
 
 def _left(end: float | None) -> float | None:

@@ -17,7 +17,7 @@ from rollouts.workers.fleet import FleetRules
 from rollouts.workers.fleet_thread import ABANDONED_TIMEOUT_S, FleetThread
 from rollouts.workers.on_ray.bundles import Bundles
 from rollouts.workers.on_ray.direct_transports import ray_transport
-from rollouts.workers.on_ray.hand_over import Transfer, check_learner, check_release
+from rollouts.workers.on_ray.hand_over import HandOver, check_learner, check_release
 from rollouts.workers.on_ray.inference import InferenceServer
 from rollouts.workers.on_ray.learner_weights import LearnerWeights, read_learners
 from rollouts.workers.on_ray.ray_session import RaySession, check_connected
@@ -119,7 +119,7 @@ class RayRunner(FleetThread):
         copies = lends_memory(self._tensor_transport)
         with self.told_of_workers(timeout_s):
             handle = self.queue.hand_over(
-                lambda handle: Transfer(handle, learner, copies=copies), timeout_s
+                lambda handle: HandOver(handle, learner, copies=copies), timeout_s
             )
         return [handle]
 

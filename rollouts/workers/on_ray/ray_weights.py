@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class WeightTransfer:
     """Tensors of a part that are sent to workers before they ask for it.
 
     Attributes:
@@ -40,7 +40,7 @@ class Transfer:
 
     def __reduce__(self) -> Any:
         # Ray cannot pass such references on inside of objects
-        return Transfer, (self.name, self.layout)
+        return WeightTransfer, (self.name, self.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RayWeights:
 
     version: int
     ref: Any  # ray.ObjectRef of the arrays
-    transfer: Transfer | None = None
+    transfer: WeightTransfer | None = None
 
     def fetch(self) -> Weights:
         if self.transfer is not None:

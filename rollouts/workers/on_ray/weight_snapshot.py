@@ -65,8 +65,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """Taken: facts about one policy's snapshot.
+class TakenSnapshot:
+    """Facts about the snapshot of one policy's weights.
 
     Attributes:
       sizes   name -> bytes, of all arrays.
@@ -95,8 +95,8 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
     """Asks the learner for its weights, and copies them.
 
     Returns:
-      policy -> Taken, and then of each of these name -> array, which Ray copies into its object
-      store; None where there are fewer policies than results.
+      policy -> TakenSnapshot, and then for each of these name -> array, which Ray copies into its
+      object store; None where there are fewer policies than results.
     Raises:
       SpecError: These are no weights.
       Exception: What the learner raised.
@@ -156,7 +156,7 @@ def _ask(learner: Any, order: Order) -> Mapping[str, Mapping[str, Array | Tensor
 
 def _take(
     policy: str, values: Mapping[str, Array | Tensor], stored: Mapping[str, Stored], order: Order
-) -> Taken:
+) -> TakenSnapshot:
     """Copies what has to be kept here of a policy's weights."""
     names = _names_to_store(policy, stored, order)
     layout: Layout = ()
@@ -173,7 +173,7 @@ def _take(
             if former is None or former.attempt < order.attempt:
                 _kept[order.coordinator, policy] = _Kept(order.attempt, buffer, kept)
     sizes = {name: bytes_of(value) for name, value in stored.items()}
-    return Taken(sizes=sizes, names=names, layout=layout)
+    return TakenSnapshot(sizes=sizes, names=names, layout=layout)
 
 
 def _names_to_store(policy: str, stored: Mapping[str, Stored], order: Order) -> frozenset[str]:

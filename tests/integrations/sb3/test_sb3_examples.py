@@ -33,6 +33,13 @@ def run(name: str, *args: str, limit_s: float = 600.0) -> subprocess.CompletedPr
         ("sb3_ppo.py", ["--total-timesteps", "20000", "--target-return", "60"]),
         ("sb3_dqn.py", ["--total-timesteps", "3000", "--target-return", "5"]),
         ("cleanrl_ppo.py", ["--total-timesteps", "20000", "--target-return", "60"]),
+        (
+            "cleanrl_ppo.py",
+            [
+                *("--env-id", "InvertedPendulum-v5", "--ent-coef", "0"),
+                *("--total-timesteps", "40000", "--target-return", "30"),
+            ],
+        ),
     ],
 )
 def test_a_short_run_ends_well_above_random(name: str, args: list[str]) -> None:

@@ -26,7 +26,10 @@ ROLLOUTS_HD inline double Fmod(double x, double y) { return fmod(x, y); }
 ROLLOUTS_HD inline float Sqrt(float x) { return sqrtf(x); }
 ROLLOUTS_HD inline double Sqrt(double x) { return sqrt(x); }
 ROLLOUTS_HD inline double Exp(double x) { return exp(x); }
+ROLLOUTS_HD inline double Log(double x) { return log(x); }
 ROLLOUTS_HD inline double Log1p(double x) { return log1p(x); }
+ROLLOUTS_HD inline double LibrarySin(double x) { return sin(x); }
+ROLLOUTS_HD inline double LibraryCos(double x) { return cos(x); }
 // Number of the lowest bit that is set; one must be.
 ROLLOUTS_HD inline std::int32_t LowestBit(std::uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
 ROLLOUTS_HD inline std::int32_t LowestBit(std::uint64_t x) {
@@ -104,10 +107,16 @@ inline double Fmod(double x, double y) { return std::fmod(x, y); }
 inline float Sqrt(float x) { return std::sqrt(x); }
 inline double Sqrt(double x) { return std::sqrt(x); }
 inline double Exp(double x) { return std::exp(x); }
+inline double Log(double x) { return std::log(x); }
 inline double Log1p(double x) { return std::log1p(x); }
+// The C library's, where a reference has the same bits.
+inline double LibrarySin(double x) { return std::sin(x); }
+inline double LibraryCos(double x) { return std::cos(x); }
 inline std::int32_t LowestBit(std::uint32_t x) { return __builtin_ctz(x); }
 inline std::int32_t LowestBit(std::uint64_t x) { return __builtin_ctzll(x); }
 #endif
+
+ROLLOUTS_HD constexpr double Abs(double x) { return x < 0 ? -x : x; }
 
 template <typename T>
 ROLLOUTS_HD constexpr T Clip(T x, T low, T high) {

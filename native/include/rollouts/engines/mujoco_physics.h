@@ -11,99 +11,19 @@
 #include <type_traits>
 #include <vector>
 
+#include "rollouts/engines/mujoco_views.h"
+
 namespace rollouts {
 
 class ModelCopy;
 class StateReader;
 class StateWriter;
 
-// Parts of a model that are read.
-struct ModelView {
-  std::int32_t nq = 0;       // positions
-  std::int32_t nv = 0;       // velocities
-  std::int32_t nu = 0;       // actuators
-  std::int32_t nbody = 0;    // bodies, the world is the first
-  std::int32_t nsite = 0;
-  std::int32_t ntendon = 0;
-  std::int32_t na = 0;           // states of actuators
-  std::int32_t njnt = 0;         // joints
-  std::int32_t nsensordata = 0;  // numbers of all sensors together
-  double timestep = 0;           // seconds
-  const double* gravity = nullptr;             // (3)
-  const double* qpos0 = nullptr;               // (nq)
-  const double* body_mass = nullptr;           // (nbody)
-  const double* body_subtreemass = nullptr;    // (nbody)
-  const std::int32_t* jnt_type = nullptr;      // (njnt) JointType
-  const std::int32_t* jnt_qposadr = nullptr;   // (njnt) where its positions begin
-  const std::int32_t* jnt_dofadr = nullptr;    // (njnt) where its velocities begin
-  const double* jnt_range = nullptr;           // (njnt, 2) where JointLimited
-  const double* geom_size = nullptr;           // (ngeom, 3)
-  const double* site_size = nullptr;           // (nsite, 3)
-  const double* key_qpos = nullptr;            // (nkey, nq) of keyframes
-  const double* key_qvel = nullptr;            // (nkey, nv)
-  const double* actuator_ctrlrange = nullptr;  // (nu, 2) see ControlRange
-  const std::int32_t* sensor_adr = nullptr;    // (nsensor) where its numbers begin
-  const void* engine_model = nullptr;          // the mjModel, for engines/ alone
-};
-
-// mjtJoint
-enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint };
-
 // Kinds of things that have names in a model.
 enum class ModelObject { kBody, kJoint, kGeom, kSite, kSensor, kActuator, kTendon, kLight };
 
 // The type of the values of a model's array; mjtBool is a byte.
 enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
-
-// Arrays of a simulation that are read. They are MuJoCo's own and change with every step. Those
-// that depend on positions lag one substep behind qpos, as MuJoCo leaves them after mj_step.
-struct DataView {
-  const double* qpos = nullptr;             // (nq)
-  const double* qvel = nullptr;             // (nv)
-  const double* act = nullptr;              // (na)
-  const double* ctrl = nullptr;             // (nu)
-  const double* xpos = nullptr;             // (nbody, 3) of bodies
-  const double* xquat = nullptr;            // (nbody, 4)
-  const double* xmat = nullptr;             // (nbody, 9) rows of a rotation
-  const double* xipos = nullptr;            // (nbody, 3) of their centres of mass
-  const double* geom_xpos = nullptr;        // (ngeom, 3)
-  const double* geom_xmat = nullptr;        // (ngeom, 9)
-  const double* site_xpos = nullptr;        // (nsite, 3)
-  const double* site_xmat = nullptr;        // (nsite, 9)
-  const double* sensordata = nullptr;       // (nsensordata)
-  const double* cinert = nullptr;           // (nbody, 10)
-  const double* cvel = nullptr;             // (nbody, 6)
-  const double* cfrc_ext = nullptr;         // (nbody, 6)
-  const double* qfrc_actuator = nullptr;    // (nv)
-  const double* qfrc_constraint = nullptr;  // (nv)
-  const double* ten_length = nullptr;       // (ntendon)
-  const double* ten_velocity = nullptr;     // (ntendon)
-  const void* engine_data = nullptr;        // the mjData, for engines/ alone
-};
-
-// Arrays of a DataView that a task reads besides qpos, qvel, act and ctrl: names of bits.
-using DataArrays = std::uint32_t;
-enum DataArray : DataArrays {
-  kXpos = 1u << 0,
-  kXquat = 1u << 1,
-  kXmat = 1u << 2,
-  kXipos = 1u << 3,
-  kGeomXpos = 1u << 4,
-  kGeomXmat = 1u << 5,
-  kSiteXpos = 1u << 6,
-  kSiteXmat = 1u << 7,
-  kSensordata = 1u << 8,
-  kCinert = 1u << 9,
-  kCvel = 1u << 10,
-  kQfrcActuator = 1u << 11,
-  kQfrcConstraint = 1u << 12,
-  kTenLength = 1u << 13,
-  kTenVelocity = 1u << 14,
-  kSubtreeCom = 1u << 15,  // this and the next are no part of a DataView
-  kQacc = 1u << 16,
-  kAllArrays = (1u << 17) - 1,
-  kBeyondLanes = 1u << 31,  // others, which lanes do not write
-};
 
 // The bit of an array of mjData by its name; 0 where none is needed.
 DataArrays ArrayInLanes(std::string_view name);

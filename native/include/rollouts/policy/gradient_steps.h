@@ -24,6 +24,10 @@ struct ParamView {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
 
+  std::int64_t num_elements() const;
+  // Whether its elements lie one after the other, in their order.
+  bool is_dense() const;
+  // Whether they are all of the array besides.
   bool is_whole(std::int64_t source_size) const;
 };
 
@@ -101,7 +105,7 @@ class GradientSteps {
   const std::vector<ParamView> views_;
   replay::WorkerThreads threads_;
   Gradients::Weights weights_;
-  std::vector<std::vector<float>> gathered_;  // params that are no whole array
+  std::vector<std::vector<float>> gathered_;  // params that are not dense
   std::vector<std::vector<float>> of_sources_;  // gradients
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<Part> parts_;

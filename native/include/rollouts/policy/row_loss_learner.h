@@ -16,7 +16,7 @@ struct RowLossReport {
   float norm = 0;  // all gradients together, before they were clipped
 };
 
-// As GradientSteps.
+// As GradientSteps. The gradients of several learners may be computed before the first is applied.
 class RowLossLearner {
  public:
   // Throws SpecError where the first output is not one number for each row.
@@ -27,12 +27,13 @@ class RowLossLearner {
   // Numbers of all outputs of a row.
   std::int64_t num_outputs() const { return num_outputs_; }
 
-  // One gradient step of rows (count, input_size). `outputs` (count, num_outputs) gets those of the
-  // weights before. Throws SpecError, with the weights as before, where the loss, a gradient or a
-  // parameter is not finite.
-  RowLossReport Update(std::span<const Source> sources, const float* rows, std::int64_t count,
-                       const std::optional<double>& max_norm, float* outputs,
-                       const UpdateStop& stop = {});
+  // Computes the gradients of rows (count, input_size), which `Apply` makes a step of. `outputs`
+  // (count, num_outputs) gets those of these weights. Throws SpecError where the loss, a gradient or
+  // a parameter is not finite.
+  RowLossReport Compute(std::span<const Source> sources, const float* rows, std::int64_t count,
+                        float* outputs, const UpdateStop& stop = {});
+  // Makes a gradient step, once for each `Compute`. Throws SpecError where there are no gradients.
+  void Apply(std::span<const Source> sources, const std::optional<double>& max_norm, ClipBy by);
   std::int64_t num_steps() const { return steps_.num_steps(); }
 
  private:
@@ -40,6 +41,7 @@ class RowLossLearner {
 
   GradientSteps steps_;
   std::int64_t num_outputs_ = 0;
+  std::optional<double> norm_;  // the gradients' where they were computed and not applied
 };
 
 // Moves `to` towards `from`: (1 - share) of it stays (Polyak and Juditsky 1992).

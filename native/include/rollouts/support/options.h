@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rollouts/core/switch.h"
+#include "rollouts/core/short_text.h"
 #include "rollouts/support/errors.h"
 
 namespace rollouts {
@@ -38,6 +39,7 @@ class OptionReader {
   void operator()(const char* name, float& field);
   void operator()(const char* name, double& field);
   void operator()(const char* name, std::string& field);
+  void operator()(const char* name, ShortText& field);
   void operator()(const char* name, Switch& field);
   // One of `words`, by its number.
   template <std::size_t kCount>
@@ -87,6 +89,7 @@ class OptionLister {
   void operator()(const char* name, std::int32_t field);
   void operator()(const char* name, double field);
   void operator()(const char* name, const std::string& field);
+  void operator()(const char* name, const ShortText& field);
   void operator()(const char* name, const Switch& field);
   template <std::size_t kCount>
   void Word(const char* name, std::int32_t field, const char* const (&words)[kCount]) {

@@ -86,6 +86,17 @@ void OptionReader::operator()(const char* name, std::string& field) {
   field = *given;
 }
 
+void OptionReader::operator()(const char* name, ShortText& field) {
+  std::string given = field.chars;
+  (*this)(name, given);
+  constexpr std::size_t kMost = ShortText::kSize - 1;
+  if (given.size() > kMost) {
+    throw SpecError(std::string("option '") + name + "' has " + std::to_string(given.size()) +
+                    " bytes, expected at most " + std::to_string(kMost));
+  }
+  field = ShortText(given.c_str());
+}
+
 void OptionReader::operator()(const char* name, Switch& field) {
   const OptionValue* value = Find(name);
   if (!value) return;
@@ -142,6 +153,10 @@ void OptionLister::operator()(const char* name, double field) { options[name] = 
 
 void OptionLister::operator()(const char* name, const std::string& field) {
   options[name] = field;
+}
+
+void OptionLister::operator()(const char* name, const ShortText& field) {
+  options[name] = std::string(field.chars);
 }
 
 void OptionLister::operator()(const char* name, const Switch& field) {

@@ -115,7 +115,7 @@ class NativeEmulator final : public AtariMachine {
         repeat_probability_(repeat_probability) {
     const auto& legal = game_->legal_actions();
     for (AleAction action = 0; action < kNumAleActions; ++action) {
-      // what a game has no use for is nothing pressed, as in ALE
+      // an action that the game does not use presses nothing, as in ALE
       const bool is_legal = std::find(legal.begin(), legal.end(), action) != legal.end();
       actions_[static_cast<std::size_t>(action)] = is_legal ? action : kAleNoop;
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.structs import Clock, Outcome, Rows, Simulation, Totals
+from rollouts.envs.physics.kernels.structs import Clock, Outcome, Rows, Totals
 
 # nobody takes gradients, which are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
@@ -63,7 +63,9 @@ def is_good(values: wp.array2d[float], w: int) -> bool:
 @wp.kernel
 def end_step(
     clock: Clock,
-    sim: Simulation,
+    ctrl: wp.array2d[float],
+    qpos: wp.array2d[float],
+    qvel: wp.array2d[float],
     outcome: Outcome,
     rows: Rows,
     totals: Totals,
@@ -90,7 +92,7 @@ def end_step(
         if not (wp.abs(reward) < wp.inf):
             fault = REWARD
         # controls first: mujoco_warp clamps what is no number to a bound
-        if not (is_good(sim.ctrl, w) and is_good(sim.qpos, w) and is_good(sim.qvel, w)):
+        if not (is_good(ctrl, w) and is_good(qpos, w) and is_good(qvel, w)):
             fault = NOT_FINITE
         if fault != 0:
             reward = 0.0

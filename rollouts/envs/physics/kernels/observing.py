@@ -9,12 +9,9 @@ import warp as wp
 wp.set_module_options({"enable_backward": False})
 
 COPY = wp.constant(0)
-CLIP = wp.constant(1)
-SINE = wp.constant(2)
-COSINE = wp.constant(3)
-DIFFERENCE = wp.constant(4)
-LOG_1_PLUS = wp.constant(5)
-ASINH = wp.constant(6)
+DIFFERENCE = wp.constant(1)
+LOG_1_PLUS = wp.constant(2)
+ASINH = wp.constant(3)
 
 
 @wp.kernel
@@ -23,8 +20,6 @@ def observe_part(
     source: wp.array2d[float],
     first: int,
     other: int,
-    low: wp.array[float],
-    high: wp.array[float],
     at: int,
     marked: wp.array[wp.bool],
     broken: wp.array[wp.bool],
@@ -32,19 +27,13 @@ def observe_part(
 ):
     """Writes elements of the marked rows from `at` on: `source`'s from `first` on, or of them.
 
-    DIFFERENCE: less those from `other` on. CLIP: to the world's low and high.
+    DIFFERENCE: less those from `other` on.
     """
     w, i = wp.tid()
     if not marked[w]:
         return
     value = source[w, first + i]
-    if kind == CLIP:
-        value = wp.min(wp.max(value, low[w]), high[w])
-    elif kind == SINE:
-        value = wp.sin(value)
-    elif kind == COSINE:
-        value = wp.cos(value)
-    elif kind == DIFFERENCE:
+    if kind == DIFFERENCE:
         value = value - source[w, other + i]
     elif kind == LOG_1_PLUS:
         value = wp.log(1.0 + value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Outcome, Simulation
 from rollouts.envs.physics.kernels.task_math import put_outcome
 
@@ -15,7 +14,6 @@ wp.set_module_options({"enable_backward": False})
 
 @wp.kernel
 def own_model(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

@@ -14,11 +14,6 @@ wp.set_module_options({"enable_backward": False})
 # how positions and velocities are drawn
 UNIFORM = wp.constant(0)
 NORMAL_VELOCITIES = wp.constant(1)
-REACHER = wp.constant(2)
-PUSHER = wp.constant(3)
-
-_REACH = wp.constant(wp.float64(0.2))  # metres; of Reacher's target from the middle
-_LEAST_DISTANCE = wp.constant(wp.float64(0.17))  # metres; of Pusher's cylinder from its goal
 
 
 @wp.func
@@ -72,53 +67,14 @@ def start_episodes(
     draw = draws[w]
     row = w % qpos0.shape[0]
     scale = noise_scale[w]
-    velocity_scale = scale
-    if kind == REACHER:
-        scale = wp.float64(0.1)
-    if kind == REACHER or kind == PUSHER:
-        velocity_scale = wp.float64(0.005)
 
     for i in range(nq):
-        qpos[w, i] = float(qpos0[row, i])
-        if kind != PUSHER:
-            qpos[w, i] = float(qpos0[row, i] + noise(seed, id, episode, draw, scale))
-            draw += 1
-    if kind == REACHER:
-        # the target rests anywhere in a disc
-        x = noise(seed, id, episode, draw, _REACH)
-        y = noise(seed, id, episode, draw + 1, _REACH)
-        draw += 2
-        while wp.sqrt(x * x + y * y) >= _REACH:
-            x = noise(seed, id, episode, draw, _REACH)
-            y = noise(seed, id, episode, draw + 1, _REACH)
-            draw += 2
-        qpos[w, nq - 2] = float(x)
-        qpos[w, nq - 1] = float(y)
-    if kind == PUSHER:
-        # the cylinder not too near to the goal, which is the middle
-        x = uniform_in(seed, id, episode, draw, wp.float64(-0.3), wp.float64(0.0))
-        y = noise(seed, id, episode, draw + 1, wp.float64(0.2))
-        draw += 2
-        while wp.sqrt(x * x + y * y) <= _LEAST_DISTANCE:
-            x = uniform_in(seed, id, episode, draw, wp.float64(-0.3), wp.float64(0.0))
-            y = noise(seed, id, episode, draw + 1, wp.float64(0.2))
-            draw += 2
-        qpos[w, nq - 4] = float(x)
-        qpos[w, nq - 3] = float(y)
-        qpos[w, nq - 2] = 0.0
-        qpos[w, nq - 1] = 0.0
-
+        qpos[w, i] = float(qpos0[row, i] + noise(seed, id, episode, draw, scale))
+        draw += 1
     for i in range(nv):
         if kind == NORMAL_VELOCITIES:
-            qvel[w, i] = float(qvel0[i] + velocity_scale * normal(seed, id, episode, draw))
+            qvel[w, i] = float(qvel0[i] + scale * normal(seed, id, episode, draw))
             draw += 2
         else:
-            qvel[w, i] = float(qvel0[i] + noise(seed, id, episode, draw, velocity_scale))
+            qvel[w, i] = float(qvel0[i] + noise(seed, id, episode, draw, scale))
             draw += 1
-    # what is no joint of the arm rests
-    if kind == REACHER:
-        for i in range(nv - 2, nv):
-            qvel[w, i] = 0.0
-    if kind == PUSHER:
-        for i in range(nv - 4, nv):
-            qvel[w, i] = 0.0

@@ -10,16 +10,12 @@ import warp as wp
 class Simulation:
     """mujoco_warp's arrays, to read, and what a task needs of the model."""
 
-    frame_skip: wp.float64  # substeps of a step
-    timestep: wp.array[wp.float64]  # (N,) seconds of a substep
     first: int  # the bodies that a task looks at, or what its kernel says
     second: int
     third: int
     others: wp.array[int]  # more of those
     goal: float  # a task's own number
     sizes: wp.array[float]  # more of those
-    qpos0: wp.array2d[float]  # one row for all worlds, or one for each
-    body_mass: wp.array2d[float]
     qpos: wp.array2d[float]
     qvel: wp.array2d[float]
     ctrl: wp.array2d[float]
@@ -34,16 +30,12 @@ class Simulation:
     subtree_com: wp.array2d[wp.vec3]
     body_rootid: wp.array[int]
     sensordata: wp.array2d[float]
-    cfrc_ext: wp.array2d[float]  # (N, 6 * nbody)
-    ten_length: wp.array2d[float]
-    ten_velocity: wp.array2d[float]
 
 
 @wp.struct
 class Outcome:
     """What a task's kernel makes of a step."""
 
-    before: wp.array2d[wp.float64]  # (N, 2): where the step before ended
     reward: wp.array[float]
     terminated: wp.array[wp.bool]
     infos: wp.array2d[float]

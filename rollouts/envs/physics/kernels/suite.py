@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Outcome, Simulation
 from rollouts.envs.physics.kernels.task_math import put_outcome
 
@@ -70,7 +69,6 @@ def small_control(sim: Simulation, w: int) -> float:
 
 @wp.kernel
 def acrobot(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -89,7 +87,6 @@ def acrobot(
 
 @wp.kernel
 def point_mass(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -106,7 +103,6 @@ def point_mass(
 
 @wp.kernel
 def cartpole(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -131,7 +127,6 @@ def cartpole(
 
 @wp.kernel
 def cartpole_sparse(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -148,7 +143,6 @@ def cartpole_sparse(
 
 @wp.kernel
 def pendulum(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -161,7 +155,6 @@ def pendulum(
 
 @wp.kernel
 def suite_reacher(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -178,7 +171,6 @@ def suite_reacher(
 
 @wp.kernel
 def walker(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -200,7 +192,6 @@ def walker(
 
 @wp.kernel
 def suite_hopper(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -223,7 +214,6 @@ def suite_hopper(
 
 @wp.kernel
 def cheetah(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

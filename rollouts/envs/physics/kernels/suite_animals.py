@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Outcome, Simulation
 from rollouts.envs.physics.kernels.suite import beyond, cosine, gaussian, linear
 from rollouts.envs.physics.kernels.task_math import put_outcome
@@ -52,7 +51,6 @@ def velocity_at(sim: Simulation, w: int, body: int, place: wp.vec3) -> wp.vec3:
 
 @wp.kernel
 def quadruped_move(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -69,7 +67,6 @@ def quadruped_move(
 
 @wp.kernel
 def quadruped_fetch(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -131,7 +128,6 @@ def dog_stands(sim: Simulation, w: int) -> float:
 
 @wp.kernel
 def dog(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -158,7 +154,6 @@ def dog(
 
 @wp.kernel
 def dog_fetch(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

@@ -6,7 +6,6 @@ from __future__ import annotations
 import warp as wp
 
 from rollouts.envs.physics.kernels.philox import uniform, uniform_in
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Clock, Outcome, Simulation
 from rollouts.envs.physics.kernels.suite import beyond, gaussian
 from rollouts.envs.physics.kernels.suite_starts import SuiteStart
@@ -30,7 +29,6 @@ def is_close(sim: Simulation, w: int, pair: int) -> float:
 
 @wp.kernel
 def manipulator(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Outcome, Simulation
 from rollouts.envs.physics.kernels.task_math import put_outcome
 
@@ -17,7 +16,6 @@ _SPIN = wp.constant(-15.0)  # rad/s
 
 @wp.kernel
 def ball_in_cup(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -38,7 +36,6 @@ def ball_in_cup(
 
 @wp.kernel
 def finger_spin(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -56,7 +53,6 @@ def finger_spin(
 
 @wp.kernel
 def finger_turn(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Outcome, Simulation
 from rollouts.envs.physics.kernels.suite import beyond, gaussian, linear, small_control
 from rollouts.envs.physics.kernels.task_math import put_outcome
@@ -20,7 +19,6 @@ _NUM_LIMBS = wp.constant(4)
 
 @wp.kernel
 def suite_humanoid(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.small_tasks import NoOptions
 from rollouts.envs.physics.kernels.structs import Outcome, Simulation
 from rollouts.envs.physics.kernels.suite import beyond, cosine, gaussian
 from rollouts.envs.physics.kernels.task_math import put_outcome, sum_of_squares
@@ -29,7 +28,6 @@ def long_tail(x: float) -> float:
 
 @wp.kernel
 def fish_upright(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -43,7 +41,6 @@ def fish_upright(
 
 @wp.kernel
 def fish_swim(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -69,7 +66,6 @@ def fish_swim(
 
 @wp.kernel
 def suite_swimmer(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],
@@ -102,7 +98,6 @@ def suite_swimmer(
 
 @wp.kernel
 def lqr(
-    options: NoOptions,
     sim: Simulation,
     outcome: Outcome,
     marked: wp.array[wp.bool],

@@ -12,7 +12,7 @@
 
 #include "rollouts/core/rng.h"
 #include "rollouts/engines/mujoco_physics.h"
-#include "rollouts/envs/mujoco/observation_writer.h"
+#include "rollouts/engines/observation_writer.h"
 
 namespace rollouts::dmc {
 

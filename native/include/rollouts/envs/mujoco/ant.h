@@ -2,25 +2,18 @@
 // Ant-v5 of Gymnasium (ant_v5.py): four legs run in the direction of x.
 #pragma once
 
-#include <algorithm>
-#include <string>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct AntTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "ant.xml";
-      frame_skip = 5;
-    }
+  static constexpr ModelFile kModel{"ant.xml", 5};
+  struct Config {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 0.5;  // cost of the sum of squared actions
     double contact_cost_weight = 5e-4;  // cost of the sum of squared contact forces
     double healthy_reward = 1;  // reward of each step in which it is healthy
-    std::string main_body = "1";  // the body whose speed counts: its number or name
+    ShortText main_body = "1";  // the body whose speed counts: its number or name
     bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
     double healthy_z_min = 0.2;  // m; lowest healthy height of the torso
     double healthy_z_max = 1;  // m; greatest healthy height of the torso
@@ -40,8 +33,8 @@ struct AntTask {
   double before[2] = {};  // position of the main body
   std::int32_t main_body;
 
-  AntTask(const Config& config, const PhysicsModel& model)
-      : main_body(BodyByNumberOrName(model, "main_body", config.main_body)) {}
+  AntTask(const Config& config, const auto& model)
+      : main_body(BodyByNumberOrName(model, "main_body", config.main_body.chars)) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -60,27 +53,27 @@ struct AntTask {
           config.exclude_current_positions_from_observation);
     visit("include_cfrc_ext_in_observation", config.include_cfrc_ext_in_observation);
   }
-  static bool ContactForces(const Config& config) {
+  ROLLOUTS_HD static bool ContactForces(const Config& config) {
     return config.include_cfrc_ext_in_observation || config.contact_cost_weight != 0;
   }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
     mujoco::AddNormal(rng, config.reset_noise_scale, qvel, model.nv);
   }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
-    std::copy_n(MainPosition(sim), 2, before);
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto& infos) {
+    mujoco::CopyPair(MainPosition(sim), before);
     PutPosition(sim, infos);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
-    const double* after = MainPosition(sim);
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
+    const auto* const after = MainPosition(sim);
     const double x_velocity = (after[0] - before[0]) / sim.dt;
     const double y_velocity = (after[1] - before[1]) / sim.dt;
-    std::copy_n(after, 2, before);
+    mujoco::CopyPair(after, before);
 
     const bool healthy = IsHealthy(config, sim);
     const double forward_reward = x_velocity * config.forward_reward_weight;
@@ -100,7 +93,7 @@ struct AntTask {
     return StepResult::Of(reward, !healthy && config.terminate_when_unhealthy);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     const std::int32_t skipped = config.exclude_current_positions_from_observation ? 2 : 0;
     obs.Put(sim.data.qpos + skipped, sim.model.nq - skipped);
     obs.Put(sim.data.qvel, sim.model.nv);
@@ -109,27 +102,27 @@ struct AntTask {
                    config.contact_force_max);
   }
 
-  const double* MainPosition(const Simulation& sim) const { return sim.data.xpos + 3 * main_body; }
+  ROLLOUTS_HD auto MainPosition(const auto& sim) const { return sim.data.xpos + 3 * main_body; }
 
-  static bool IsHealthy(const Config& config, const Simulation& sim) {
+  ROLLOUTS_HD static bool IsHealthy(const Config& config, const auto& sim) {
     const double z = sim.data.qpos[2];
     return mujoco::AllFinite(sim.data.qpos, sim.model.nq) &&
            mujoco::AllFinite(sim.data.qvel, sim.model.nv) && config.healthy_z_min <= z &&
            z <= config.healthy_z_max;
   }
 
-  static double ContactCost(const Config& config, const Simulation& sim) {
+  ROLLOUTS_HD static double ContactCost(const Config& config, const auto& sim) {
     const auto squared = [&](std::int32_t i) {
-      const double force =
-          Clip(sim.data.cfrc_ext[i], config.contact_force_min, config.contact_force_max);
-      return force * force;
+      const double force = sim.data.cfrc_ext[i];
+      const double clipped = Clip(force, config.contact_force_min, config.contact_force_max);
+      return clipped * clipped;
     };
     return config.contact_cost_weight *
            mujoco::PairwiseSum<double>(squared, 0, 6 * sim.model.nbody);
   }
 
  private:
-  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD static void PutPosition(const auto& sim, auto& infos) {
     infos.Put(sim.data.qpos[0]);
     infos.Put(sim.data.qpos[1]);
     infos.Put(mujoco::Norm(sim.data.qpos, 2));

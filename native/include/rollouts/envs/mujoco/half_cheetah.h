@@ -2,17 +2,13 @@
 // HalfCheetah-v5 of Gymnasium (half_cheetah_v5.py): two legs in a plane run in the direction of x.
 #pragma once
 
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct HalfCheetahTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "half_cheetah.xml";
-      frame_skip = 5;
-    }
+  static constexpr ModelFile kModel{"half_cheetah.xml", 5};
+  struct Config {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
     double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
@@ -25,7 +21,7 @@ struct HalfCheetahTask {
   static constexpr std::int32_t kSubstepNs = 5'000;
   double before[2] = {};  // x
 
-  HalfCheetahTask(const Config&, const PhysicsModel&) {}
+  HalfCheetahTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -35,21 +31,21 @@ struct HalfCheetahTask {
     visit("exclude_current_positions_from_observation",
           config.exclude_current_positions_from_observation);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
     mujoco::AddNormal(rng, config.reset_noise_scale, qvel, model.nv);
   }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto& infos) {
     before[0] = sim.data.qpos[0];
     infos.Put(before[0]);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
     const double x = sim.data.qpos[0];
     const double x_velocity = (x - before[0]) / sim.dt;
     before[0] = x;
@@ -62,7 +58,7 @@ struct HalfCheetahTask {
     return StepResult::Of(forward_reward - ctrl_cost, false);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     const std::int32_t skipped = config.exclude_current_positions_from_observation ? 1 : 0;
     obs.Put(sim.data.qpos + skipped, sim.model.nq - skipped);
     obs.Put(sim.data.qvel, sim.model.nv);

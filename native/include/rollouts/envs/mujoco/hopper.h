@@ -2,18 +2,13 @@
 // Hopper-v5 of Gymnasium (hopper_v5.py): one leg hops in the direction of x.
 #pragma once
 
-#include <algorithm>
-
 #include "rollouts/envs/mujoco/upright_runner.h"
 
 namespace rollouts {
 
 struct HopperRules {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "hopper.xml";
-      frame_skip = 4;
-    }
+  static constexpr ModelFile kModel{"hopper.xml", 4};
+  struct Config {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 1e-3;  // cost of the sum of squared actions
     double healthy_reward = 1;  // reward of each step in which it is healthy
@@ -39,14 +34,18 @@ struct HopperRules {
     visit("healthy_angle_max", config.healthy_angle_max);
   }
 
-  static bool IsHealthy(const Config& config, const Simulation& sim) {
+  ROLLOUTS_HD static bool IsHealthy(const Config& config, const auto& sim) {
     const auto inside = [&](double value) {
       return mujoco::Inside(value, config.healthy_state_min, config.healthy_state_max);
     };
     // positions and velocities without x and z
-    return std::all_of(sim.data.qpos + 2, sim.data.qpos + sim.model.nq, inside) &&
-           std::all_of(sim.data.qvel, sim.data.qvel + sim.model.nv, inside) &&
-           mujoco::Inside(sim.data.qpos[1], config.healthy_z_min, config.healthy_z_max) &&
+    for (std::int32_t i = 2; i < sim.model.nq; ++i) {
+      if (!inside(sim.data.qpos[i])) return false;
+    }
+    for (std::int32_t i = 0; i < sim.model.nv; ++i) {
+      if (!inside(sim.data.qvel[i])) return false;
+    }
+    return mujoco::Inside(sim.data.qpos[1], config.healthy_z_min, config.healthy_z_max) &&
            mujoco::Inside(sim.data.qpos[2], config.healthy_angle_min, config.healthy_angle_max);
   }
 };

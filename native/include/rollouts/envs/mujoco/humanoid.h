@@ -2,18 +2,13 @@
 // Humanoid-v5 of Gymnasium (humanoid_v5.py): walk in the direction of x without falling.
 #pragma once
 
-#include <algorithm>
-
 #include "rollouts/envs/mujoco/humanoid_body.h"
 
 namespace rollouts {
 
 struct HumanoidTask {
+  static constexpr ModelFile kModel{"humanoid.xml", 5};
   struct Config : HumanoidConfig {
-    Config() {
-      xml_file = "humanoid.xml";
-      frame_skip = 5;
-    }
     double forward_reward_weight = 1.25;  // reward per m/s forwards
     double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
     double contact_cost_weight = 5e-7;  // cost of the sum of squared contact forces
@@ -41,12 +36,8 @@ struct HumanoidTask {
       kXipos | kCinert | kCvel | kQfrcActuator | kTenLength | kTenVelocity;
   static constexpr std::int32_t kSubstepNs = 50'000;
   double before[2] = {};  // the centre of mass
-  double total_mass;
 
-  HumanoidTask(const Config&, const PhysicsModel& model)
-      : total_mass(mujoco::PairwiseSum<double>(
-            [&](std::int32_t body) { return model.view().body_mass[body]; }, 0,
-            model.view().nbody)) {}
+  HumanoidTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -61,27 +52,27 @@ struct HumanoidTask {
     visit("healthy_z_max", config.healthy_z_max);
     humanoid::VisitConfig(config, visit);
   }
-  static bool ContactForces(const Config& config) {
+  ROLLOUTS_HD static bool ContactForces(const Config& config) {
     return config.include_cfrc_ext_in_observation || config.contact_cost_weight != 0;
   }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     humanoid::DrawStart(config, model, rng, qpos, qvel);
   }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto& infos) {
     MassCenter(sim, before);
     PutPosition(sim, infos);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float*,
+                                   auto& infos) {
     double after[2];
     MassCenter(sim, after);
     const double x_velocity = (after[0] - before[0]) / sim.dt;
     const double y_velocity = (after[1] - before[1]) / sim.dt;
-    std::copy_n(after, 2, before);
+    mujoco::CopyPair(after, before);
 
     const bool healthy =
         mujoco::Inside(sim.data.qpos[2], config.healthy_z_min, config.healthy_z_max);
@@ -102,22 +93,24 @@ struct HumanoidTask {
     return StepResult::Of(reward, !healthy && config.terminate_when_unhealthy);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     humanoid::Observe(config, sim, obs);
   }
 
-  void MassCenter(const Simulation& sim, double* center) const {
+  ROLLOUTS_HD void MassCenter(const auto& sim, double* center) const {
+    const auto mass_of = [&](std::int32_t body) -> double { return sim.model.body_mass[body]; };
+    const double total_mass = mujoco::PairwiseSum<double>(mass_of, 0, sim.model.nbody);
     for (std::int32_t axis = 0; axis < 2; ++axis) {
       double sum = 0;
       for (std::int32_t body = 0; body < sim.model.nbody; ++body) {
-        sum += sim.model.body_mass[body] * sim.data.xipos[3 * body + axis];
+        sum += mass_of(body) * sim.data.xipos[3 * body + axis];
       }
       center[axis] = sum / total_mass;
     }
   }
 
  private:
-  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD static void PutPosition(const auto& sim, auto& infos) {
     infos.Put(sim.data.qpos[0]);
     infos.Put(sim.data.qpos[1]);
     humanoid::PutTendons(sim, infos);

@@ -2,14 +2,11 @@
 // The common part of Humanoid and HumanoidStandup: starts and observations.
 #pragma once
 
-#include <cstdint>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
-struct HumanoidConfig : MujocoConfig {
+struct HumanoidConfig {
   double reset_noise_scale = 0.01;  // how far an episode's start is drawn from the model's own
   bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   bool include_cinert_in_observation = true;  // inertias and masses of the bodies
@@ -35,16 +32,16 @@ void VisitConfig(HumanoidConfig& config, Visitor& visit) {
   visit("include_cfrc_ext_in_observation", config.include_cfrc_ext_in_observation);
 }
 
-inline void DrawStart(const HumanoidConfig& config, const ModelView& model, Rng& rng, double* qpos,
-                      double* qvel) {
+ROLLOUTS_HD inline void DrawStart(const HumanoidConfig& config, const auto& model, Rng& rng, double* qpos,
+                                  double* qvel) {
   mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
   mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
 }
 
 // The world, the first body, is left out.
-inline void Observe(const HumanoidConfig& config, const Simulation& sim, ObservationWriter& obs) {
-  const ModelView& model = sim.model;
-  const DataView& data = sim.data;
+ROLLOUTS_HD inline void Observe(const HumanoidConfig& config, const auto& sim, auto& obs) {
+  const auto& model = sim.model;
+  const auto& data = sim.data;
   const std::int32_t skipped = config.exclude_current_positions_from_observation ? 2 : 0;
   obs.Put(data.qpos + skipped, model.nq - skipped);
   obs.Put(data.qvel, model.nv);
@@ -56,18 +53,18 @@ inline void Observe(const HumanoidConfig& config, const Simulation& sim, Observa
   if (config.include_cfrc_ext_in_observation) obs.Put(data.cfrc_ext + 6, 6 * (model.nbody - 1));
 }
 
-inline void PutTendons(const Simulation& sim, InfoWriter& infos) {
+ROLLOUTS_HD inline void PutTendons(const auto& sim, auto& infos) {
   infos.Put(sim.data.ten_length, sim.model.ntendon);
   infos.Put(sim.data.ten_velocity, sim.model.ntendon);
 }
 
 // The cost of contacts with the world: weight * sum of squared forces, clipped.
-inline double ContactCost(const Simulation& sim, double weight, double low, double high) {
+ROLLOUTS_HD inline double ContactCost(const auto& sim, double weight, double low, double high) {
   const double cost = weight * mujoco::SumOfSquares(sim.data.cfrc_ext, 6 * sim.model.nbody);
   return Clip(cost, low, high);
 }
 
-inline double ControlCost(const Simulation& sim, double weight) {
+ROLLOUTS_HD inline double ControlCost(const auto& sim, double weight) {
   return weight * mujoco::SumOfSquares(sim.data.ctrl, sim.model.nu);
 }
 

@@ -7,11 +7,8 @@
 namespace rollouts {
 
 struct HumanoidStandupTask {
+  static constexpr ModelFile kModel{"humanoidstandup.xml", 5};
   struct Config : HumanoidConfig {
-    Config() {
-      xml_file = "humanoidstandup.xml";
-      frame_skip = 5;
-    }
     double uph_cost_weight = 1;  // taken by Gymnasium's class and not used there either
     double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
     double impact_cost_weight = 5e-7;  // cost of the sum of squared contact forces
@@ -32,7 +29,7 @@ struct HumanoidStandupTask {
   static constexpr std::int32_t kSubstepNs = 70'000;
   double before[2] = {};
 
-  HumanoidStandupTask(const Config&, const PhysicsModel&) {}
+  HumanoidStandupTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -43,25 +40,25 @@ struct HumanoidStandupTask {
     visit("impact_cost_max", config.impact_cost_max);
     humanoid::VisitConfig(config, visit);
   }
-  static bool ContactForces(const Config& config) {
+  ROLLOUTS_HD static bool ContactForces(const Config& config) {
     return config.include_cfrc_ext_in_observation || config.impact_cost_weight != 0;
   }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     humanoid::DrawStart(config, model, rng, qpos, qvel);
   }
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto& infos) {
     PutPosition(sim, infos);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float*,
+                                   auto& infos) {
     PutPosition(sim, infos);
     return PutCosts(config, sim, infos);
   }
 
-  static StepResult PutCosts(const Config& config, const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD static StepResult PutCosts(const Config& config, const auto& sim, auto& infos) {
     const double uph_cost = sim.data.qpos[2] / sim.model.timestep;
     const double ctrl_cost = humanoid::ControlCost(sim, config.ctrl_cost_weight);
     const double impact_cost = humanoid::ContactCost(
@@ -72,12 +69,12 @@ struct HumanoidStandupTask {
     return StepResult::Of(uph_cost - ctrl_cost - impact_cost + 1, false);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     humanoid::Observe(config, sim, obs);
   }
 
  private:
-  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD static void PutPosition(const auto& sim, auto& infos) {
     infos.Put(sim.data.qpos[0]);
     infos.Put(sim.data.qpos[1]);
     infos.Put(sim.data.qpos[2] - sim.model.qpos0[2]);

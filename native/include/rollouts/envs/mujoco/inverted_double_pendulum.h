@@ -3,19 +3,13 @@
 // on a cart upright.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct InvertedDoublePendulumTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "inverted_double_pendulum.xml";
-      frame_skip = 5;
-    }
+  static constexpr ModelFile kModel{"inverted_double_pendulum.xml", 5};
+  struct Config {
     double healthy_reward = 10;  // reward of each step until it falls
     double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
   };
@@ -27,24 +21,24 @@ struct InvertedDoublePendulumTask {
   static constexpr double kMost = 10;  // bound of speeds and forces that are observed
   double before[2] = {};
 
-  InvertedDoublePendulumTask(const Config&, const PhysicsModel&) {}
+  InvertedDoublePendulumTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("healthy_reward", config.healthy_reward);
     visit("reset_noise_scale", config.reset_noise_scale);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
     mujoco::AddNormal(rng, config.reset_noise_scale, qvel, model.nv);
   }
-  void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
+  ROLLOUTS_HD void AfterReset(const Config&, const auto&, auto&) {}
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float*,
+                                   auto& infos) {
     const Fate fate = FateOf(sim);
     const double alive_bonus = fate.terminated ? 0 : config.healthy_reward;
     infos.Put(alive_bonus);
@@ -60,7 +54,7 @@ struct InvertedDoublePendulumTask {
     double velocity_penalty;
     bool terminated;
   };
-  static Fate FateOf(const Simulation& sim) {
+  ROLLOUTS_HD static Fate FateOf(const auto& sim) {
     constexpr double kLowestTip = 1;  // metres
     const double x = sim.data.site_xpos[0];
     const double y = sim.data.site_xpos[2];
@@ -71,10 +65,10 @@ struct InvertedDoublePendulumTask {
             .terminated = y <= kLowestTip};
   }
 
-  void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config&, const auto& sim, auto& obs) const {
     obs.Put(sim.data.qpos[0]);
-    for (std::int32_t i = 1; i < sim.model.nq; ++i) obs.Put(std::sin(sim.data.qpos[i]));
-    for (std::int32_t i = 1; i < sim.model.nq; ++i) obs.Put(std::cos(sim.data.qpos[i]));
+    for (std::int32_t i = 1; i < sim.model.nq; ++i) obs.Put(LibrarySin(sim.data.qpos[i]));
+    for (std::int32_t i = 1; i < sim.model.nq; ++i) obs.Put(LibraryCos(sim.data.qpos[i]));
     obs.PutClipped(sim.data.qvel, sim.model.nv, -kMost, kMost);
     obs.PutClipped(sim.data.qfrc_constraint, 1, -kMost, kMost);
   }

@@ -2,19 +2,13 @@
 // InvertedPendulum-v5 of Gymnasium (inverted_pendulum_v5.py): keep a pole on a cart upright.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct InvertedPendulumTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "inverted_pendulum.xml";
-      frame_skip = 2;
-    }
+  static constexpr ModelFile kModel{"inverted_pendulum.xml", 2};
+  struct Config {
     double reset_noise_scale = 0.01;  // how far an episode's start is drawn from the model's own
   };
   static constexpr InfoSpec kInfos[] = {{"reward_survive"}};
@@ -23,36 +17,36 @@ struct InvertedPendulumTask {
   static constexpr std::int32_t kSubstepNs = 2'000;
   double before[2] = {};
 
-  InvertedPendulumTask(const Config&, const PhysicsModel&) {}
+  InvertedPendulumTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("reset_noise_scale", config.reset_noise_scale);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
     mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
   }
-  void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
+  ROLLOUTS_HD void AfterReset(const Config&, const auto&, auto&) {}
 
-  StepResult AfterStep(const Config&, const Simulation& sim, const float*, InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config&, const auto& sim, const float*, auto& infos) {
     const bool terminated = HasFallen(sim);
     const double reward = terminated ? 0 : 1;
     infos.Put(reward);
     return StepResult::Of(reward, terminated);
   }
 
-  static bool HasFallen(const Simulation& sim) {
+  ROLLOUTS_HD static bool HasFallen(const auto& sim) {
     constexpr double kMaxAngle = 0.2;  // radians from upright
     const bool finite = mujoco::AllFinite(sim.data.qpos, sim.model.nq) &&
                         mujoco::AllFinite(sim.data.qvel, sim.model.nv);
-    return !finite || std::fabs(sim.data.qpos[1]) > kMaxAngle;
+    return !finite || Abs(sim.data.qpos[1]) > kMaxAngle;
   }
 
-  void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config&, const auto& sim, auto& obs) const {
     obs.Put(sim.data.qpos, sim.model.nq);
     obs.Put(sim.data.qvel, sim.model.nv);
   }

@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of Gymnasium's MuJoCo tasks: the options that all take, the loop around
-// the simulation, observations of either precision, saved states. Each task is a header beside
-// this one and has
-//
-//   struct Config : MujocoConfig    its options, named as those of Gymnasium's class; a range
-//       (low, high) is two options here, ..._min and ..._max
-//   static constexpr InfoSpec kInfos[]     the keys of Gymnasium's info, in its order
-//   static constexpr ModelNeeds kNeeds     what a user's own model must have
-//   static constexpr DataArrays kReads     arrays that it reads beside qpos, qvel, act and ctrl;
-//       cfrc_ext is ContactForces'
-//   static constexpr std::int32_t kSubstepNs     rough cost of one substep on one core
-//   template <class V> static void VisitConfig(Config&, V& visit)     its own options
-//   static bool ContactForces(const Config&)     whether it reads cfrc_ext
-//   Task(const Config&, const PhysicsModel&)
-//   void DrawStart(config, model, rng, qpos, qvel) const     qpos and qvel hold the model's own
-//   void AfterReset(config, sim, infos)     puts what Gymnasium's reset reports: the first infos
-//   StepResult AfterStep(config, sim, action, infos)     puts all infos
-//   void Observe(config, sim, obs) const
-//   double before[2]     what it remembers of the step before
-//
-// Arithmetic follows Gymnasium's to the order of additions, so that results are equal.
+// The common part of Gymnasium's MuJoCo tasks in the CPU pool: the options that all take, the loop
+// around the simulation, observations of either precision, saved states. What a task is stands in
+// task.h.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +15,11 @@
 
 #include "rollouts/core/env.h"
 #include "rollouts/engines/mujoco_physics.h"
+#include "rollouts/engines/observation_writer.h"
 #include "rollouts/envs/mujoco/model_changes.h"
 #include "rollouts/envs/mujoco/model_owner.h"
-#include "rollouts/envs/mujoco/observation_writer.h"
 #include "rollouts/envs/mujoco/step_engine.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
@@ -47,21 +30,13 @@ struct MujocoConfig : EngineConfig {
   std::string obs_dtype = "float64";   // float64, Gymnasium's, or float32: half the bytes
 };
 
-// The least that a task needs of a model.
-struct ModelNeeds {
-  std::int32_t nq = 1;
-  std::int32_t nv = 1;
-  std::int32_t nsite = 0;
-};
-
-// As length of an InfoSpec in a task's kInfos: as many as the model has tendons.
-inline constexpr std::int32_t kPerTendon = -2;
-
-// A simulation and its model, to read.
-struct Simulation {
-  const ModelView& model;
-  const DataView& data;
-  double dt;  // seconds of a step
+// A task's own options, and those that all take.
+template <typename Task>
+struct MujocoTaskConfig : MujocoConfig, Task::Config {
+  MujocoTaskConfig() {
+    xml_file = Task::kModel.name;
+    frame_skip = Task::kModel.frame_skip;
+  }
 };
 
 // Writes info values in the order of kInfos; debug builds check that there are no more of them.
@@ -108,10 +83,11 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory, std::vector<
 void LoadMujoco(Physics& physics, MujocoMemory& memory, PixelView* pixels,
                 std::span<const std::uint8_t> state);
 
-template <typename Task>
+template <typename TaskOfEnv>
 class MujocoEnv : public ModelOwner {
  public:
-  using Config = typename Task::Config;
+  using Task = TaskOfEnv;
+  using Config = MujocoTaskConfig<Task>;
   using Action = float;
   using Obs = std::uint8_t;  // bytes: the dtype is an option
 

@@ -2,19 +2,13 @@
 // Pusher-v5 of Gymnasium (pusher_v5.py): an arm pushes a cylinder to a goal.
 #pragma once
 
-#include <algorithm>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct PusherTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "pusher_v5.xml";
-      frame_skip = 5;
-    }
+  static constexpr ModelFile kModel{"pusher_v5.xml", 5};
+  struct Config {
     double reward_near_weight = 0.5;  // cost of the distance from arm to object
     double reward_dist_weight = 1;  // cost of the distance from object to goal
     double reward_control_weight = 0.1;  // cost of the sum of squared actions
@@ -28,7 +22,7 @@ struct PusherTask {
   std::int32_t object;
   std::int32_t goal;
 
-  PusherTask(const Config&, const PhysicsModel& model)
+  PusherTask(const Config&, const auto& model)
       : tips_arm(model.BodyId("tips_arm")),
         object(model.BodyId("object")),
         goal(model.BodyId("goal")) {}
@@ -39,26 +33,26 @@ struct PusherTask {
     visit("reward_dist_weight", config.reward_dist_weight);
     visit("reward_control_weight", config.reward_control_weight);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
   // The last four positions are the cylinder's and the goal's.
-  void DrawStart(const Config&, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config&, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     constexpr double kLeastDistance = 0.17;  // metres, from cylinder to goal at the origin
     double* const cylinder = qpos + model.nq - 4;
     do {
       cylinder[0] = rng.Uniform(-0.3, 0);
       cylinder[1] = rng.Uniform(-0.2, 0.2);
     } while (mujoco::Norm(cylinder, 2) <= kLeastDistance);
-    std::fill_n(qpos + model.nq - 2, 2, 0.0);
+    for (std::int32_t i = model.nq - 2; i < model.nq; ++i) qpos[i] = 0;
     mujoco::AddUniform(rng, 0.005, qvel, model.nv);
-    std::fill_n(qvel + model.nv - 4, 4, 0.0);
+    for (std::int32_t i = model.nv - 4; i < model.nv; ++i) qvel[i] = 0;
   }
-  void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
+  ROLLOUTS_HD void AfterReset(const Config&, const auto&, auto&) {}
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
-    const double* const at = sim.data.xpos + 3 * object;
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
+    const auto* const at = sim.data.xpos + 3 * object;
     const double near = mujoco::Distance(at, sim.data.xpos + 3 * tips_arm);
     const double distance = mujoco::Distance(at, sim.data.xpos + 3 * goal);
     const double reward_near = -near * config.reward_near_weight;
@@ -71,10 +65,11 @@ struct PusherTask {
     return StepResult::Of(reward_dist + reward_ctrl + reward_near, false);
   }
 
-  void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config&, const auto& sim, auto& obs) const {
     obs.Put(sim.data.qpos, 7);
     obs.Put(sim.data.qvel, 7);
-    for (const std::int32_t body : {tips_arm, object, goal}) obs.Put(sim.data.xpos + 3 * body, 3);
+    const std::int32_t bodies[] = {tips_arm, object, goal};
+    for (const std::int32_t body : bodies) obs.Put(sim.data.xpos + 3 * body, 3);
   }
 };
 

@@ -2,20 +2,13 @@
 // Reacher-v5 of Gymnasium (reacher_v5.py): an arm in a plane reaches for a target.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct ReacherTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "reacher.xml";
-      frame_skip = 2;
-    }
+  static constexpr ModelFile kModel{"reacher.xml", 2};
+  struct Config {
     double reward_dist_weight = 1;  // cost of the distance from fingertip to target
     double reward_control_weight = 1;  // cost of the sum of squared actions
   };
@@ -27,7 +20,7 @@ struct ReacherTask {
   std::int32_t fingertip;
   std::int32_t target;
 
-  ReacherTask(const Config&, const PhysicsModel& model)
+  ReacherTask(const Config&, const auto& model)
       : fingertip(model.BodyId("fingertip")), target(model.BodyId("target")) {}
 
   template <typename Visitor>
@@ -35,11 +28,11 @@ struct ReacherTask {
     visit("reward_dist_weight", config.reward_dist_weight);
     visit("reward_control_weight", config.reward_control_weight);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
   // The target, the last two positions, rests anywhere in a disc.
-  void DrawStart(const Config&, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config&, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     constexpr double kReach = 0.2;  // metres
     mujoco::AddUniform(rng, 0.1, qpos, model.nq);
     double* const goal = qpos + model.nq - 2;
@@ -48,12 +41,12 @@ struct ReacherTask {
       goal[1] = rng.Uniform(-kReach, kReach);
     } while (mujoco::Norm(goal, 2) >= kReach);
     mujoco::AddUniform(rng, 0.005, qvel, model.nv);
-    std::fill_n(qvel + model.nv - 2, 2, 0.0);
+    for (std::int32_t i = model.nv - 2; i < model.nv; ++i) qvel[i] = 0;
   }
-  void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
+  ROLLOUTS_HD void AfterReset(const Config&, const auto&, auto&) {}
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
     const double distance =
         mujoco::Distance(sim.data.xpos + 3 * fingertip, sim.data.xpos + 3 * target);
     const double reward_dist = -distance * config.reward_dist_weight;
@@ -64,10 +57,10 @@ struct ReacherTask {
     return StepResult::Of(reward_dist + reward_ctrl, false);
   }
 
-  void Observe(const Config&, const Simulation& sim, ObservationWriter& obs) const {
-    const double* qpos = sim.data.qpos;
-    for (std::int32_t i = 0; i < 2; ++i) obs.Put(std::cos(qpos[i]));
-    for (std::int32_t i = 0; i < 2; ++i) obs.Put(std::sin(qpos[i]));
+  ROLLOUTS_HD void Observe(const Config&, const auto& sim, auto& obs) const {
+    const auto* const qpos = sim.data.qpos;
+    for (std::int32_t i = 0; i < 2; ++i) obs.Put(LibraryCos(qpos[i]));
+    for (std::int32_t i = 0; i < 2; ++i) obs.Put(LibrarySin(qpos[i]));
     obs.Put(qpos + 2, sim.model.nq - 2);
     obs.Put(sim.data.qvel, 2);
     for (std::int32_t i = 0; i < 2; ++i) {

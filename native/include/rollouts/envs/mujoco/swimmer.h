@@ -2,19 +2,13 @@
 // Swimmer-v5 of Gymnasium (swimmer_v5.py): a chain of three links swims in the direction of x.
 #pragma once
 
-#include <algorithm>
-
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
 struct SwimmerTask {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "swimmer.xml";
-      frame_skip = 4;
-    }
+  static constexpr ModelFile kModel{"swimmer.xml", 4};
+  struct Config {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 1e-4;  // cost of the sum of squared actions
     double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
@@ -28,7 +22,7 @@ struct SwimmerTask {
   static constexpr std::int32_t kSubstepNs = 3'000;
   double before[2] = {};  // x and y
 
-  SwimmerTask(const Config&, const PhysicsModel&) {}
+  SwimmerTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -38,24 +32,24 @@ struct SwimmerTask {
     visit("exclude_current_positions_from_observation",
           config.exclude_current_positions_from_observation);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
     mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
   }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
-    std::copy_n(sim.data.qpos, 2, before);
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto& infos) {
+    mujoco::CopyPair(sim.data.qpos, before);
     PutPosition(sim, infos);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
     const double x_velocity = (sim.data.qpos[0] - before[0]) / sim.dt;
     const double y_velocity = (sim.data.qpos[1] - before[1]) / sim.dt;
-    std::copy_n(sim.data.qpos, 2, before);
+    mujoco::CopyPair(sim.data.qpos, before);
     const double forward_reward = config.forward_reward_weight * x_velocity;
     const double ctrl_cost = mujoco::ActionCost(config.ctrl_cost_weight, action, sim.model.nu);
     PutPosition(sim, infos);
@@ -66,14 +60,14 @@ struct SwimmerTask {
     return StepResult::Of(forward_reward - ctrl_cost, false);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     const std::int32_t skipped = config.exclude_current_positions_from_observation ? 2 : 0;
     obs.Put(sim.data.qpos + skipped, sim.model.nq - skipped);
     obs.Put(sim.data.qvel, sim.model.nv);
   }
 
  private:
-  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD static void PutPosition(const auto& sim, auto& infos) {
     infos.Put(sim.data.qpos[0]);
     infos.Put(sim.data.qpos[1]);
     infos.Put(mujoco::Norm(sim.data.qpos, 2));

@@ -3,15 +3,15 @@
 // are to keep their height and angle.
 #pragma once
 
-#include "rollouts/envs/mujoco/mujoco_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/mujoco/task.h"
 
 namespace rollouts {
 
-// `Rules` has Config, kSubstepNs and IsHealthy(config, sim).
+// `Rules` has Config, kModel, kSubstepNs and IsHealthy(config, sim).
 template <typename Rules>
 struct UprightRunnerTask {
   using Config = typename Rules::Config;
+  static constexpr ModelFile kModel = Rules::kModel;
   static constexpr InfoSpec kInfos[] = {{"x_position"},     {"z_distance_from_origin"},
                                         {"x_velocity"},     {"reward_forward"},
                                         {"reward_ctrl"},    {"reward_survive"}};
@@ -20,7 +20,7 @@ struct UprightRunnerTask {
   static constexpr std::int32_t kSubstepNs = Rules::kSubstepNs;
   double before[2] = {};  // x
 
-  UprightRunnerTask(const Config&, const PhysicsModel&) {}
+  UprightRunnerTask(const Config&, const auto&) {}
 
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
@@ -33,21 +33,21 @@ struct UprightRunnerTask {
           config.exclude_current_positions_from_observation);
     Rules::VisitHealthyRanges(config, visit);
   }
-  static bool ContactForces(const Config&) { return false; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  void DrawStart(const Config& config, const ModelView& model, Rng& rng, double* qpos,
-                 double* qvel) const {
+  ROLLOUTS_HD void DrawStart(const Config& config, const auto& model, Rng& rng, double* qpos,
+                             double* qvel) const {
     mujoco::AddUniform(rng, config.reset_noise_scale, qpos, model.nq);
     mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
   }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto& infos) {
     before[0] = sim.data.qpos[0];
     PutPosition(sim, infos);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
     const double x = sim.data.qpos[0];
     const double x_velocity = (x - before[0]) / sim.dt;
     before[0] = x;
@@ -64,7 +64,7 @@ struct UprightRunnerTask {
                           !healthy && config.terminate_when_unhealthy);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     constexpr double kMaxSpeed = 10;  // in observations
     const std::int32_t skipped = config.exclude_current_positions_from_observation ? 1 : 0;
     obs.Put(sim.data.qpos + skipped, sim.model.nq - skipped);
@@ -72,7 +72,7 @@ struct UprightRunnerTask {
   }
 
  private:
-  static void PutPosition(const Simulation& sim, InfoWriter& infos) {
+  ROLLOUTS_HD static void PutPosition(const auto& sim, auto& infos) {
     infos.Put(sim.data.qpos[0]);
     infos.Put(sim.data.qpos[1] - sim.model.qpos0[1]);
   }

@@ -4,8 +4,6 @@
 // and no infos are reported at reset.
 #pragma once
 
-#include <algorithm>
-
 #include "rollouts/envs/mujoco/ant.h"
 #include "rollouts/envs/mujoco/humanoid.h"
 #include "rollouts/envs/mujoco/humanoid_standup.h"
@@ -38,18 +36,18 @@ struct AntV4Task : AntTask {
     visit("exclude_current_positions_from_observation",
           config.exclude_current_positions_from_observation);
   }
-  static bool ContactForces(const Config& config) { return config.use_contact_forces; }
+  ROLLOUTS_HD static bool ContactForces(const Config& config) { return config.use_contact_forces; }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
-    std::copy_n(MainPosition(sim), 2, before);
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) {
+    mujoco::CopyPair(MainPosition(sim), before);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
-    const double* const xy = MainPosition(sim);
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
+    const auto* const xy = MainPosition(sim);
     const double x_velocity = (xy[0] - before[0]) / sim.dt;
     const double y_velocity = (xy[1] - before[1]) / sim.dt;
-    std::copy_n(xy, 2, before);
+    mujoco::CopyPair(xy, before);
     const bool healthy = IsHealthy(config, sim);
     const double healthy_reward =
         (healthy || config.terminate_when_unhealthy) * config.healthy_reward;
@@ -69,7 +67,7 @@ struct AntV4Task : AntTask {
                           !healthy && config.terminate_when_unhealthy);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     const std::int32_t skipped = config.exclude_current_positions_from_observation ? 2 : 0;
     obs.Put(sim.data.qpos + skipped, sim.model.nq - skipped);
     obs.Put(sim.data.qvel, sim.model.nv);
@@ -81,9 +79,8 @@ struct AntV4Task : AntTask {
 
 namespace humanoid {
 
-inline void ObserveV4(const HumanoidConfig& config, const Simulation& sim,
-                      ObservationWriter& obs) {
-  const ModelView& model = sim.model;
+ROLLOUTS_HD inline void ObserveV4(const HumanoidConfig& config, const auto& sim, auto& obs) {
+  const auto& model = sim.model;
   const std::int32_t skipped = config.exclude_current_positions_from_observation ? 2 : 0;
   obs.Put(sim.data.qpos + skipped, model.nq - skipped);
   obs.Put(sim.data.qvel, model.nv);
@@ -114,17 +111,17 @@ struct HumanoidV4Task : HumanoidTask {
     visit("exclude_current_positions_from_observation",
           config.exclude_current_positions_from_observation);
   }
-  static bool ContactForces(const Config&) { return true; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return true; }
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) { MassCenter(sim, before); }
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) { MassCenter(sim, before); }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float*,
+                                   auto& infos) {
     double after[2];
     MassCenter(sim, after);
     const double x_velocity = (after[0] - before[0]) / sim.dt;
     const double y_velocity = (after[1] - before[1]) / sim.dt;
-    std::copy_n(after, 2, before);
+    mujoco::CopyPair(after, before);
     const bool healthy =
         mujoco::Inside(sim.data.qpos[2], config.healthy_z_min, config.healthy_z_max);
     const double forward_reward = config.forward_reward_weight * x_velocity;
@@ -143,7 +140,7 @@ struct HumanoidV4Task : HumanoidTask {
                           !healthy && config.terminate_when_unhealthy);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     humanoid::ObserveV4(config, sim, obs);
   }
 };
@@ -156,16 +153,16 @@ struct HumanoidStandupV4Task : HumanoidStandupTask {
 
   template <typename Visitor>
   static void VisitConfig(Config&, Visitor&) {}
-  static bool ContactForces(const Config&) { return true; }
+  ROLLOUTS_HD static bool ContactForces(const Config&) { return true; }
 
-  void AfterReset(const Config&, const Simulation&, InfoWriter&) {}
+  ROLLOUTS_HD void AfterReset(const Config&, const auto&, auto&) {}
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float*,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float*,
+                                   auto& infos) {
     return PutCosts(config, sim, infos);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     humanoid::ObserveV4(config, sim, obs);
   }
 };

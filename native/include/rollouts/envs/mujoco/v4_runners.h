@@ -3,8 +3,6 @@
 // otherwise than v5. None reports infos at reset.
 #pragma once
 
-#include <algorithm>
-
 #include "rollouts/envs/mujoco/half_cheetah.h"
 #include "rollouts/envs/mujoco/hopper.h"
 #include "rollouts/envs/mujoco/swimmer.h"
@@ -18,7 +16,7 @@ struct HalfCheetahV4Task : HalfCheetahTask {
       {"x_position"}, {"x_velocity"}, {"reward_run"}, {"reward_ctrl"}};
   using HalfCheetahTask::HalfCheetahTask;
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) {
     before[0] = sim.data.qpos[0];
   }
 };
@@ -32,12 +30,12 @@ struct UprightRunnerV4Task : UprightRunnerTask<Rules> {
   using Base::Base;
   using Base::before;
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) {
     before[0] = sim.data.qpos[0];
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
     const double x = sim.data.qpos[0];
     const double x_velocity = (x - before[0]) / sim.dt;
     before[0] = x;
@@ -54,9 +52,7 @@ struct UprightRunnerV4Task : UprightRunnerTask<Rules> {
 
 // The feet slip differently.
 struct Walker2dV4Rules : Walker2dRules {
-  struct Config : Walker2dRules::Config {
-    Config() { xml_file = "walker2d.xml"; }
-  };
+  static constexpr ModelFile kModel{"walker2d.xml", 4};
 };
 
 // Other names in info, and another order.
@@ -66,16 +62,16 @@ struct SwimmerV4Task : SwimmerTask {
       {"distance_from_origin"}, {"x_velocity"},  {"y_velocity"}, {"forward_reward"}};
   using SwimmerTask::SwimmerTask;
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
-    std::copy_n(sim.data.qpos, 2, before);
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) {
+    mujoco::CopyPair(sim.data.qpos, before);
   }
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
-    const double* const xy = sim.data.qpos;
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float* action,
+                                   auto& infos) {
+    const auto* const xy = sim.data.qpos;
     const double x_velocity = (xy[0] - before[0]) / sim.dt;
     const double y_velocity = (xy[1] - before[1]) / sim.dt;
-    std::copy_n(xy, 2, before);
+    mujoco::CopyPair(xy, before);
     const double forward_reward = config.forward_reward_weight * x_velocity;
     const double ctrl_cost = mujoco::ActionCost(config.ctrl_cost_weight, action, sim.model.nu);
     infos.Put(forward_reward);

@@ -3,8 +3,6 @@
 // (..._v4.py): what they do otherwise than v5. None has options or reports infos at reset.
 #pragma once
 
-#include <array>
-
 #include "rollouts/envs/mujoco/inverted_double_pendulum.h"
 #include "rollouts/envs/mujoco/inverted_pendulum.h"
 #include "rollouts/envs/mujoco/pusher.h"
@@ -19,12 +17,12 @@ struct ReacherV4Task : ReacherTask {
   template <typename Visitor>
   static void VisitConfig(Config&, Visitor&) {}
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) {
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) {
     before[0] = TargetDistance(sim);
   }
 
-  StepResult AfterStep(const Config&, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config&, const auto& sim, const float* action,
+                                   auto& infos) {
     const double reward_dist = -before[0];
     const double reward_ctrl = -mujoco::SumOfSquares(action, sim.model.nu);
     before[0] = TargetDistance(sim);
@@ -33,13 +31,13 @@ struct ReacherV4Task : ReacherTask {
     return StepResult::Of(reward_dist + reward_ctrl, false);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     ReacherTask::Observe(config, sim, obs);
     obs.Put(sim.data.xpos[3 * fingertip + 2] - sim.data.xpos[3 * target + 2]);
   }
 
  private:
-  double TargetDistance(const Simulation& sim) const {
+  ROLLOUTS_HD double TargetDistance(const auto& sim) const {
     return mujoco::Distance(sim.data.xpos + 3 * fingertip, sim.data.xpos + 3 * target);
   }
 };
@@ -47,19 +45,17 @@ struct ReacherV4Task : ReacherTask {
 // The reward is that of the state before the step, its parts are reported without their weights,
 // and the cylinder is lighter.
 struct PusherV4Task : PusherTask {
-  struct Config : PusherTask::Config {
-    Config() { xml_file = "pusher.xml"; }
-  };
+  static constexpr ModelFile kModel{"pusher.xml", 5};
   static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}};
   using PusherTask::PusherTask;
 
   template <typename Visitor>
   static void VisitConfig(Config&, Visitor&) {}
 
-  void AfterReset(const Config&, const Simulation& sim, InfoWriter&) { Remember(sim); }
+  ROLLOUTS_HD void AfterReset(const Config&, const auto& sim, auto&) { Remember(sim); }
 
-  StepResult AfterStep(const Config&, const Simulation& sim, const float* action,
-                       InfoWriter& infos) {
+  ROLLOUTS_HD StepResult AfterStep(const Config&, const auto& sim, const float* action,
+                                   auto& infos) {
     const double reward_near = -before[0];
     const double reward_dist = -before[1];
     // float32, like the action
@@ -71,8 +67,8 @@ struct PusherV4Task : PusherTask {
   }
 
  private:
-  void Remember(const Simulation& sim) {
-    const double* const at = sim.data.xpos + 3 * object;
+  ROLLOUTS_HD void Remember(const auto& sim) {
+    const auto* const at = sim.data.xpos + 3 * object;
     before[0] = mujoco::Distance(at, sim.data.xpos + 3 * tips_arm);
     before[1] = mujoco::Distance(at, sim.data.xpos + 3 * goal);
   }
@@ -80,32 +76,32 @@ struct PusherV4Task : PusherTask {
 
 // A fall is paid like any other step; no infos.
 struct InvertedPendulumV4Task : InvertedPendulumTask {
-  static constexpr std::array<InfoSpec, 0> kInfos{};
+  static constexpr NoInfos kInfos{};
   using InvertedPendulumTask::InvertedPendulumTask;
 
   template <typename Visitor>
   static void VisitConfig(Config&, Visitor&) {}
 
-  StepResult AfterStep(const Config&, const Simulation& sim, const float*, InfoWriter&) {
+  ROLLOUTS_HD StepResult AfterStep(const Config&, const auto& sim, const float*, auto&) {
     return StepResult::Of(1, HasFallen(sim));
   }
 };
 
 // A fall is paid like any other step, forces on all joints are observed; no infos.
 struct InvertedDoublePendulumV4Task : InvertedDoublePendulumTask {
-  static constexpr std::array<InfoSpec, 0> kInfos{};
+  static constexpr NoInfos kInfos{};
   using InvertedDoublePendulumTask::InvertedDoublePendulumTask;
 
   template <typename Visitor>
   static void VisitConfig(Config&, Visitor&) {}
 
-  StepResult AfterStep(const Config& config, const Simulation& sim, const float*, InfoWriter&) {
+  ROLLOUTS_HD StepResult AfterStep(const Config& config, const auto& sim, const float*, auto&) {
     const Fate fate = FateOf(sim);
     return StepResult::Of(config.healthy_reward - fate.distance_penalty - fate.velocity_penalty,
                           fate.terminated);
   }
 
-  void Observe(const Config& config, const Simulation& sim, ObservationWriter& obs) const {
+  ROLLOUTS_HD void Observe(const Config& config, const auto& sim, auto& obs) const {
     InvertedDoublePendulumTask::Observe(config, sim, obs);
     obs.PutClipped(sim.data.qfrc_constraint + 1, sim.model.nv - 1, -kMost, kMost);
   }

@@ -7,11 +7,8 @@
 namespace rollouts {
 
 struct Walker2dRules {
-  struct Config : MujocoConfig {
-    Config() {
-      xml_file = "walker2d_v5.xml";
-      frame_skip = 4;
-    }
+  static constexpr ModelFile kModel{"walker2d_v5.xml", 4};
+  struct Config {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 1e-3;  // cost of the sum of squared actions
     double healthy_reward = 1;  // reward of each step in which it is healthy
@@ -33,7 +30,7 @@ struct Walker2dRules {
     visit("healthy_angle_max", config.healthy_angle_max);
   }
 
-  static bool IsHealthy(const Config& config, const Simulation& sim) {
+  ROLLOUTS_HD static bool IsHealthy(const Config& config, const auto& sim) {
     return mujoco::Inside(sim.data.qpos[1], config.healthy_z_min, config.healthy_z_max) &&
            mujoco::Inside(sim.data.qpos[2], config.healthy_angle_min, config.healthy_angle_max);
   }

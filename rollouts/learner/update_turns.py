@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Turns`: threads that use a learner, one after the other."""
+"""`UpdateTurns`: threads that use a learner, one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.errors import ProtocolError
 _LONGEST_S = 1e6
 
 
-class Turns:
+class UpdateTurns:
     """Gives one thread its turn. Native code has a lock of its own, of the computation alone."""
 
     def __init__(self) -> None:

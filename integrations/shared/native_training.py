@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makers of a library's gradient steps: native code, or torch, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from rollouts.checks import one_of
+from rollouts.collecting.engine import why_slow
+from rollouts.errors import SpecError
+from rollouts.learner.gradient_check import check_hooks
+from rollouts.learner.loss_learner import LossLearner
+from rollouts.learner.module_steps import check_optimizer
+from rollouts.learner.side_effects import put_back_if_refused
+
+
+class NativeTrainer(Protocol):
+    """Gradient steps of networks that were read."""
+
+    def is_as_read(self) -> bool:
+        """Returns True while the networks are what was read."""
+
+
+Made = TypeVar("Made", bound=NativeTrainer)
+
+
+@dataclass(frozen=True, slots=True)
+class Networks:
+    """The parts of an algorithm that a trainer is made of.
+
+    Attributes:
+      module: All networks, with their layers.
+      optimizers: The optimisers of their parameters.
+      others: Further objects or numbers; a trainer is made anew where one is another.
+    """
+
+    module: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    others: tuple[Any, ...] = ()
+
+
+class TrainerReader(Generic[Made]):
+    """An algorithm's networks for native code, read again when they are other ones.
+
+    Attributes:
+      engine: The engine of the last steps: "native" or "torch"; "" before the first.
+      why_not: The reason why torch made them; "" where it did not.
+    """
+
+    def __init__(self) -> None:
+        self.engine, self.why_not = "", ""
+        self._made: Made | None = None
+        self._seen: tuple[Any, ...] = ()
+        self._refusal = _Refusal()
+
+    def __reduce__(self) -> Any:
+        """A new one: a copy of the algorithm has networks of its own, which are read for it."""
+        return TrainerReader, ()
+
+    def choose(
+        self,
+        wanted: str,
+        find_reason: Callable[[], str],
+        find_networks: Callable[[], Networks],
+        make: Callable[[], Made],
+    ) -> Made | None:
+        """Returns what trains now; None for the algorithm's own way.
+
+        Args:
+          wanted: The algorithm's train_engine.
+          find_reason: Says what native code does not train; "" for nothing. Asked each time.
+          find_networks: Returns what is read; called where there is no such reason.
+          make: Reads the networks.
+
+        Raises:
+          SpecError: `wanted` is none of the three, or "native" and not possible.
+        """
+        one_of("train_engine", wanted, ("auto", "native", "torch"))
+        made: Made | None = None
+        why_not = "train_engine='torch' was asked for" if wanted == "torch" else find_reason()
+        if not why_not and wanted == "auto":
+            why_not = why_slow()
+        if not why_not:
+            made, why_not = self._read(find_networks(), make, must=wanted == "native")
+        if why_not:
+            self.give_up(wanted, SpecError(why_not))
+        else:
+            self.engine, self.why_not = "native", ""
+        return made
+
+    def give_up(self, wanted: str, error: SpecError) -> None:
+        """Leaves steps to torch; raises SpecError where native code has to make them."""
+        if wanted == "native":
+            raise SpecError(f"train_engine='native' is not possible: {error}") from error
+        self.engine, self.why_not = "torch", str(error)
+
+    def _read(
+        self, networks: Networks, make: Callable[[], Made], *, must: bool
+    ) -> tuple[Made | None, str]:
+        module, optimizers = networks.module, networks.optimizers
+        seen = (module, *module.modules(), *optimizers, *networks.others)
+        try:
+            # what takes microseconds comes first
+            for each in optimizers:
+                check_optimizer(each)
+            if self._seen == seen and self._made and self._made.is_as_read():
+                return self._made, ""
+            for each in optimizers:
+                check_hooks(module, [*module.parameters()], each)
+        except SpecError as error:
+            return None, str(error)
+        refusal = self._refusal
+        if refusal.stands((seen, *_settings_of(module, optimizers))) and not must:
+            return None, refusal.why_not
+        self._seen, self._made = seen, None
+        try:
+            # layers such as dropout draw while they are read
+            with put_back_if_refused(module), torch.random.fork_rng(devices=[]):
+                self._made = make()
+        except SpecError as error:
+            refusal.why_not = str(error)
+            return None, refusal.why_not
+        self._refusal = _Refusal()
+        return self._made, ""
+
+
+class _Refusal:
+    """The reason why networks were not read, which saves reading them in vain at each step.
+
+    What was refused is asked about again when its settings are others, and else at the second
+    call, the fourth, the eighth and so on: a forward may depend on anything.
+    """
+
+    def __init__(self) -> None:
+        self.why_not = ""
+        self._settings: Any = None
+        self._num_asked, self._next = 0, 1
+
+    def stands(self, settings: Any) -> bool:
+        """Returns True until it is time to read networks of these settings again."""
+        if settings != self._settings:
+            self._settings, self._num_asked, self._next = settings, 0, 1
+        self._num_asked += 1
+        if self._num_asked < self._next:
+            return True
+        self._next *= 2
+        return False
+
+
+def _settings_of(module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[Any, ...]:
+    """Settings that often decide whether native code trains a module; asked in microseconds."""
+    layers = [(each.training, has_hooks(each)) for each in module.modules()]
+    tensors = [(id(each), each.requires_grad) for each in module.parameters()]
+    groups = [
+        [id(tensor) for tensor in group["params"]]
+        for each in optimizers
+        for group in each.param_groups
+    ]
+    return layers, tensors, groups
+
+
+def are_as_read(*learners: LossLearner) -> bool:
+    """Returns True while the learners' networks are what was read."""
+    try:
+        for each in learners:
+            each.check()
+    except SpecError:
+        return False
+    return True
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Returns True where calling a module does more than its forward, as nn.Module checks it."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or torch_module._global_forward_hooks
+        or torch_module._global_forward_pre_hooks
+        or "forward" in module.__dict__
+        or getattr(module, "_compiled_call_impl", None) is not None
+    )
+
+
+def own_method(given: Any, base: type, names: Sequence[str]) -> str:
+    """The method that is another one than the base's; "" for none."""
+    for name in names:
+        if name in vars(given) or getattr(type(given), name, None) is not getattr(base, name, None):
+            return name
+    return ""

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`NativeDQN` and `NativeSAC`: Tianshou's algorithms, whose steps native code makes."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from tianshou.algorithm.algorithm_base import Algorithm
+from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
+from tianshou.algorithm.modelfree.reinforce import SimpleLossTrainingStats
+from tianshou.algorithm.modelfree.sac import SAC, SACPolicy, SACTrainingStats
+from tianshou.utils.conversion import to_optional_float
+from torch import Tensor, nn
+
+from rollouts.collecting.engine import Engine
+from rollouts.learner.loss_learner import LossLearner
+from rollouts.learner.row_losses import SacActorLoss, ValueLoss
+from rollouts.machine.cpu_count import usable_cpus
+
+from ..shared.native_training import Made, Networks, TrainerReader, are_as_read, own_method
+
+Array = NDArray[Any]
+
+# the epsilon of Tianshou's correct_log_prob_gaussian_tanh
+_EPSILON = float(np.finfo(np.float32).eps)
+
+
+class NativeSteps(Generic[Made]):
+    """A mixin before one of Tianshou's algorithms: gradient steps in native code.
+
+    What native code does not have stays with torch: layers such as convolutions and dropout,
+    optimisers other than Adam, AdamW and RMSprop, observations other than Box, networks on a GPU,
+    policies with a forward of their own. `learner_engine` says who made the last step, and
+    `why_not_native_learner` why not native code. Target values and target networks are Tianshou's.
+
+    Native steps set no `.grad`. Numbers that are not finite raise SpecError; Tianshou goes on.
+
+    Attributes:
+      train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where that is
+        possible. It may be set at any time.
+    """
+
+    train_engine: Engine = "auto"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes the algorithm's arguments."""
+        super().__init__(*args, **kwargs)
+        self._reader: TrainerReader[Made] = TrainerReader()
+
+    @property
+    def learner_engine(self) -> str:
+        """The engine of the last gradient step: "native" or "torch"; "" before the first."""
+        return self._reader.engine
+
+    @property
+    def why_not_native_learner(self) -> str:
+        """The reason why torch made the last gradient step; "" where it did not."""
+        return self._reader.why_not
+
+
+class NativeDQN(NativeSteps["_DqnTrainer"], DQN[Any]):
+    """Tianshou's DQN with the steps of `NativeSteps`."""
+
+    def _update_with_batch(self, batch: Any) -> SimpleLossTrainingStats:
+        trainer = self._reader.choose(
+            self.train_engine,
+            lambda: _why_not_dqn(self, batch),
+            lambda: Networks(
+                self.policy, [self.optim._optim], (self.huber_loss_delta, batch.obs.shape[1:])
+            ),
+            lambda: _DqnTrainer(self, batch.obs.shape[1:]),
+        )
+        if trainer is None:
+            return super()._update_with_batch(batch)
+        self._periodically_update_lagged_network_weights()
+        return trainer.train(self, batch)
+
+
+class NativeSAC(NativeSteps["_SacTrainer"], SAC[Any]):
+    """Tianshou's SAC with the steps of `NativeSteps`."""
+
+    def _update_with_batch(self, batch: Any) -> Any:
+        trainer = self._reader.choose(
+            self.train_engine,
+            lambda: _why_not_sac(self, batch),
+            lambda: Networks(
+                self, [each._optim for each in _optimizers(self)], (batch.obs.shape[1:],)
+            ),
+            lambda: _SacTrainer(self, batch.obs.shape[1:]),
+        )
+        return super()._update_with_batch(batch) if trainer is None else trainer.train(self, batch)
+
+
+class _DqnTrainer:
+    """DQN's gradient steps."""
+
+    def __init__(self, algorithm: Any, obs_shape: tuple[int, ...]) -> None:
+        """Reads the network. Raises SpecError where that is not possible."""
+        policy, optim = algorithm.policy, algorithm.optim
+        self._num_actions = int(policy.action_space.n)
+        loss = ValueLoss(
+            _ChosenValue(policy.model),
+            obs_shape,
+            self._num_actions,
+            huber=algorithm.huber_loss_delta,
+            weighted=True,
+        )
+        self._learner = LossLearner(loss, optim._optim, usable_cpus())
+
+    def is_as_read(self) -> bool:
+        """As of `NativeTrainer`."""
+        return are_as_read(self._learner)
+
+    def train(self, algorithm: Any, batch: Any) -> SimpleLossTrainingStats:
+        """As `DQN._update_with_batch`, behind the update of the target network."""
+        weight = batch.pop("weight", 1.0)
+        if algorithm.huber_loss_delta is not None:
+            # Tianshou's Huber loss is without weights
+            weight = 1.0
+        parts = _parts(batch, weight)
+        parts["action"] = np.eye(self._num_actions, dtype=np.float32)[batch.act]
+        found = self._learner.step(parts, max_grad_norm=algorithm.optim._max_grad_norm)
+        batch.weight = torch.from_numpy(-found.outputs[:, 1])
+        return SimpleLossTrainingStats(loss=found.loss)
+
+
+class _SacTrainer:
+    """SAC's gradient steps."""
+
+    def __init__(self, algorithm: Any, obs_shape: tuple[int, ...]) -> None:
+        """Reads the networks. Raises SpecError where that is not possible."""
+        policy, threads = algorithm.policy, usable_cpus()
+        size = int(np.prod(policy.action_space.shape))
+        critics = [_Critic(algorithm.critic), _Critic(algorithm.critic2)]
+        actor = SacActorLoss(
+            _MeanAndScale(policy.actor), _Both(*critics), obs_shape, size, epsilon=_EPSILON
+        )
+        self._critics = [
+            LossLearner(ValueLoss(critic, obs_shape, size, weighted=True), optim._optim, threads)
+            for critic, optim in zip(
+                critics, (algorithm.critic_optim, algorithm.critic2_optim), strict=True
+            )
+        ]
+        self._actor = LossLearner(actor, algorithm.policy_optim._optim, threads)
+
+    def is_as_read(self) -> bool:
+        """As of `NativeTrainer`."""
+        return are_as_read(self._actor, *self._critics)
+
+    def train(self, algorithm: Any, batch: Any) -> Any:
+        """As `SAC._update_with_batch`."""
+        parts = _parts(batch, getattr(batch, "weight", 1.0))
+        optims = algorithm.critic_optim, algorithm.critic2_optim
+        # both before either step, so that numbers that are not finite change nothing
+        found = [each.compute(parts) for each in self._critics]
+        for each, optim in zip(self._critics, optims, strict=True):
+            each.apply(max_grad_norm=optim._max_grad_norm)
+        offs = torch.from_numpy(np.stack([each.outputs[:, 1] for each in found]))
+        batch.weight = offs.mean(0)
+        # as torch.distributions.Normal draws it
+        noise = torch.normal(torch.zeros(batch.act.shape, dtype=torch.float32), 1.0)
+        heat = np.full((len(batch.obs), 1), algorithm.alpha.value, np.float32)
+        actor = self._actor.step(
+            {"obs": parts["obs"], "noise": noise.numpy(), "temperature": heat},
+            max_grad_norm=algorithm.policy_optim._max_grad_norm,
+        )
+        alpha_loss = algorithm.alpha.update(torch.from_numpy(-actor.outputs[:, 1:2]))
+        algorithm._update_lagged_network_weights()
+        return SACTrainingStats(
+            actor_loss=actor.loss,
+            critic1_loss=found[0].loss,
+            critic2_loss=found[1].loss,
+            alpha=to_optional_float(algorithm.alpha.value),
+            alpha_loss=to_optional_float(alpha_loss),
+        )
+
+
+class _ChosenValue(nn.Module):
+    """The value of an action that is given as one-hot numbers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        value: Tensor = (self.model(obs)[0] * action).sum(1, keepdim=True)
+        return value
+
+
+class _Critic(nn.Module):
+    """The value (B, 1) of an action."""
+
+    def __init__(self, critic: nn.Module) -> None:
+        super().__init__()
+        self.critic = critic
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        value: Tensor = self.critic(obs, action)
+        return value.reshape(-1, 1)
+
+
+class _Both(nn.Module):
+    """Two critics, each with its own value."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(obs, action), self.second(obs, action)
+
+
+class _MeanAndScale(nn.Module):
+    """Mean and log_std of an action before tanh."""
+
+    def __init__(self, actor: nn.Module) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, scale = self.actor(obs)[0]
+        return mean, scale.log()
+
+
+def _parts(batch: Any, weight: Any) -> dict[str, Array]:
+    """Rows of a batch with Tianshou's targets."""
+    count = len(batch.obs)
+    weights = np.broadcast_to(torch.as_tensor(weight).numpy().reshape(-1, 1), (count, 1))
+    target = torch.as_tensor(batch.returns).reshape(count, 1).numpy()
+    return {"obs": batch.obs, "action": batch.act, "target": target, "weight": weights}
+
+
+def _optimizers(algorithm: Any) -> tuple[Any, ...]:
+    return algorithm.policy_optim, algorithm.critic_optim, algorithm.critic2_optim
+
+
+def _why_not_dqn(algorithm: Any, batch: Any) -> str:
+    policy = algorithm.policy
+    if own := own_method(policy, DiscreteQLearningPolicy, ("forward", "__call__")):
+        return f"{type(policy).__name__} has its own {own}"
+    space = policy.action_space
+    if not isinstance(space, spaces.Discrete) or space.start:
+        return f"actions are of {space}, expected Discrete with numbers from 0 on"
+    if why_not := _why_not(algorithm, batch, [algorithm.optim]):
+        return why_not
+    action, num_actions = batch.act, int(space.n)
+    if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
+        return f"actions are {action.dtype} of shape {action.shape}, expected whole numbers (B,)"
+    if action.min(initial=0) < 0 or action.max(initial=0) >= num_actions:
+        return f"an action is not within 0 and {num_actions - 1}"
+    return ""
+
+
+def _why_not_sac(algorithm: Any, batch: Any) -> str:
+    policy, names = algorithm.policy, ("_minimize_critic_squared_loss",)
+    if own := own_method(algorithm, NativeSAC, names):
+        return f"{type(algorithm).__name__} has its own {own}"
+    if own := own_method(policy, SACPolicy, ("forward", "__call__")):
+        return f"{type(policy).__name__} has its own {own}"
+    if policy.deterministic_eval and not policy.is_within_training_step:
+        return "the policy is not within a training step, where its actions are not drawn"
+    return _why_not(algorithm, batch, _optimizers(algorithm))
+
+
+def _why_not(algorithm: Any, batch: Any, optims: Any) -> str:
+    for each in optims:
+        if type(each) is not Algorithm.Optimizer or "step" in vars(each):
+            return "an optimiser of the algorithm has a step of its own"
+        held = {id(p) for group in each._optim.param_groups for p in group["params"]}
+        if each._max_grad_norm is not None and not all(
+            id(p) in held for p in each._module.parameters()
+        ):
+            return "an optimiser lacks a parameter that counts in max_grad_norm"
+    for name in ("obs", "act"):
+        array = batch[name]
+        if not isinstance(array, np.ndarray) or array.dtype == object:
+            return f"{name} of the batch is a {type(array).__name__}, expected an array of numbers"
+    if torch.as_tensor(batch.returns).numel() != len(batch.obs):
+        return "returns of the batch are not one number for each row"
+    return ""
