@@ -28,6 +28,7 @@ it is in common/agent_training.py.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -94,6 +95,11 @@ def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def minibatches(count: int, most: int) -> tuple[Tensor, ...]:
+    """Shuffled rows in at most `most` parts of two or more, whose advantages have a deviation."""
+    return torch.randperm(count).tensor_split(max(1, min(most, count // 2)))
 
 
 def num_logits(space: spaces.Space[Any]) -> int:
@@ -173,6 +179,9 @@ class Group(Checkpointed):
             gae_lambda=args.gae_lambda,
         )
         there = torch.from_numpy(batch.extras["active"]).flatten()
+        if there.sum() < 2:
+            # rows of an agent that is hardly there have no deviation
+            return math.nan
         self.mean += 0.1 * (float(target[batch.extras["active"]].mean()) - self.mean)
         self.std += 0.1 * (float(target[batch.extras["active"]].std()) + 1e-4 - self.std)
 
@@ -189,8 +198,7 @@ class Group(Checkpointed):
             return self._update_natively(self.native, steps)
         entropies = []
         for _ in range(args.num_epochs):
-            order = torch.randperm(len(steps[0]))
-            for index in order.tensor_split(args.num_minibatches):
+            for index in minibatches(len(steps[0]), args.num_minibatches):
                 loss, entropy = self.loss(*(each[index] for each in steps))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
@@ -218,7 +226,7 @@ class Group(Checkpointed):
         )
         entropies = []
         for _ in range(args.num_epochs):
-            for index in torch.randperm(len(obs)).tensor_split(args.num_minibatches):
+            for index in minibatches(len(obs), args.num_minibatches):
                 found = learner.update(
                     rows,
                     index.numpy(),

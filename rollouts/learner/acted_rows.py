@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.policies.native_heads import nvec_of
 from rollouts.policies.program import Program
@@ -48,7 +49,7 @@ def read_rows(
     lead = _lead(rows, program)
     count = math.prod(lead)
     arrays: dict[str, Array] = {
-        name: np.ascontiguousarray(array, np.float32).reshape(count, -1)
+        name: np.ascontiguousarray(array, np.float32).reshape(count, _width(array, lead))
         for name, array in rows.items()
         if name != "action" and np.shape(array)[: len(lead)] == lead
     }
@@ -65,8 +66,10 @@ def read_rows(
         whole = " x ".join(map(str, lead))
         raise SpecError(f"rows have {sizes} numbers each, expected {expected}, all of {whole}")
     for name in arrays.keys() & {"counts", "ended", "action_mask"}:
+        if not np.isin(arrays[name], (0, 1)).all():
+            raise SpecError(f"{name} has numbers beside 0 and 1, expected an array of bool")
         arrays[name] = (arrays[name] != 0).view(np.uint8)
-    arrays |= _actions(np.asarray(rows["action"]), action_space, lead, num_box)
+    arrays |= _actions(rows, action_space, lead, num_box)
     if "action_mask" in arrays:
         arrays["mask"] = arrays.pop("action_mask")
         _check_masks(arrays, action_space)
@@ -98,10 +101,16 @@ def read_states(
 
 def check_order(order: NDArray[np.int64], minibatch: int, count: int) -> None:
     """Raises SpecError where minibatches would have other rows, or sequences, than there are."""
-    if len(order) and not (order.min() >= 0 and order.max() < count and minibatch > 0):
+    whole_number("minibatch", minibatch, 1)
+    # an empty list is of floats
+    if order.ndim != 1 or (len(order) and order.dtype.kind not in "iu"):
         raise SpecError(
-            f"order names rows {order.min()} to {order.max()} in minibatches of {minibatch}, "
-            f"expected 0 to {count - 1}, in minibatches of 1 or more"
+            f"order is {order.dtype} of shape {order.shape}, expected the numbers of rows, or "
+            "sequences, in one axis: np.flatnonzero makes them of an array of bool"
+        )
+    if len(order) and not (order.min() >= 0 and order.max() < count):
+        raise SpecError(
+            f"order names rows {order.min()} to {order.max()}, expected 0 to {count - 1}"
         )
 
 
@@ -118,16 +127,28 @@ def _lead(rows: Mapping[str, Array], program: Program) -> tuple[int, ...]:
     return shape[:2]
 
 
+def _width(array: Array, lead: tuple[int, ...]) -> int:
+    """The numbers of a row, of which there may be none."""
+    return math.prod(np.shape(array)[len(lead) :])
+
+
 def _actions(
-    action: Array, space: gymnasium.Space[Any], lead: tuple[int, ...], num_box: int
+    rows: Mapping[str, Array], space: gymnasium.Space[Any], lead: tuple[int, ...], num_box: int
 ) -> dict[str, Array]:
-    is_box = isinstance(space, gymnasium.spaces.Box)
+    is_box, action = isinstance(space, gymnasium.spaces.Box), np.asarray(rows["action"])
+    if not is_box and action.shape[: len(lead)] == lead and "counts" in rows:
+        # rows that do not count may have any action, and get one of the space
+        counts = np.reshape(rows["counts"], lead + (1,) * (action.ndim - len(lead))) != 0
+        action = np.where(counts, action, getattr(space, "start", 0))
     if not is_box:
         action = action - getattr(space, "start", 0)
     count, dtype = math.prod(lead), np.float32 if is_box else np.int64
     if action.shape[: len(lead)] != lead:
         raise SpecError(f"action has shape {action.shape}, expected {lead} and those of an action")
-    found: Array = np.ascontiguousarray(action, dtype).reshape(count, -1)
+    is_whole = is_box or action.dtype.kind in "bui" or (np.mod(action, 1) == 0).all()
+    if not is_whole:
+        raise SpecError(f"rows have actions that are not of {space}: expected whole numbers")
+    found: Array = np.ascontiguousarray(action, dtype).reshape(count, _width(action, lead))
     if is_box:
         if found.shape[1] != num_box:
             raise SpecError(f"rows have actions of {found.shape[1]} numbers, expected {num_box}")

@@ -104,7 +104,10 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """As `update`, of a module that was not touched since the last `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
-            lambda sources: self._native.update(sources, rows, max_grad_norm, clip_by, timeout_s)
+            lambda sources, left_s: self._native.update(
+                sources, rows, max_grad_norm, clip_by, left_s
+            ),
+            timeout_s,
         )
         return LossFound(loss, norm, outputs)
 
@@ -114,7 +117,9 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         So several learners' gradients may be those of the same weights.
         """
         rows = self._loss.rows(parts)
-        (loss, norm, outputs), _ = self._step(lambda sources: self._native.compute(sources, rows))
+        (loss, norm, outputs), _ = self._step(
+            lambda sources, _: self._native.compute(sources, rows)
+        )
         return LossFound(loss, norm, outputs)
 
     def apply(self, *, max_grad_norm: float | None = None, clip_by: ClipBy = "all") -> None:
@@ -123,7 +128,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         Raises:
           SpecError: There was none since the last step.
         """
-        self._step(lambda sources: self._native.apply(sources, max_grad_norm, clip_by))
+        self._step(lambda sources, _: self._native.apply(sources, max_grad_norm, clip_by))
 
     def _find_trained(self) -> list[Tensor]:
         trained = super()._find_trained()

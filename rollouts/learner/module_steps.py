@@ -15,6 +15,7 @@ from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_gradients, check_hooks
 from rollouts.learner.read_module import ReadModule
 from rollouts.learner.side_effects import put_back_if_refused, refuse_changes
+from rollouts.learner.update_turns import UpdateTurns
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.program import Param
 from rollouts.support.extras import needs
@@ -65,7 +66,7 @@ class ModuleSteps(ABC, Generic[Native]):
           SpecError: As `NativeLearner`.
         """
         self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
-        self._num_steps = 0
+        self._num_steps, self._turns = 0, UpdateTurns()
         self._program = policy.program
         whole_number("num_threads", num_threads, 1, 4096)
         tensors = policy.sources.tensors()
@@ -93,8 +94,19 @@ class ModuleSteps(ABC, Generic[Native]):
             self._check_gradients(trained)
             self._remake(trained)
 
-    def _step(self, update: Callable[[list[Source]], Found]) -> tuple[Found, int]:
-        """Returns what `update` returns, and the number of gradient steps that it made."""
+    def _step(
+        self, update: Callable[[list[Source], float | None], Found], timeout_s: float | None = None
+    ) -> tuple[Found, int]:
+        """Returns what `update` returns, and the number of gradient steps that it made.
+
+        Args:
+          update: Makes the steps, within the seconds that are left when it is this thread's turn.
+          timeout_s: Seconds for both.
+        """
+        with self._turns.take(timeout_s) as left_s:
+            return self._step_now(lambda sources: update(sources, left_s))
+
+    def _step_now(self, update: Callable[[list[Source]], Found]) -> tuple[Found, int]:
         state = {id(each): self._state(each) for each in self._trained}
         rules = _rules(self._optimizer)
         sources = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from rollouts import _native
 from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.acted_rows import check_order, read_rows, read_states
+from rollouts.learner.counted_rows import hide_uncounted
 from rollouts.learner.module_steps import ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
@@ -143,7 +144,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
     Parameters and the state of torch's Adam, AdamW or RMSprop are changed in place: all that hold
     the module or the optimiser see each step, and a training may go on with torch at any time.
     Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
-    or the instruction set. One thread calls it at a time; a forked child trains with one thread.
+    or the instruction set. A thread waits for another's update; a forked child trains with one
+    thread.
     """
 
     def __init__(
@@ -197,8 +199,9 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
             they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
             `action_mask` (N, A) of bool, where not all actions were allowed; `counts` (N,) of
-            bool, where some rows do not count in the means. With memory (T, B) in place of (N,),
-            and `ended` (T, B): terminated | truncated.
+            bool, where some rows do not count in the means, and may hold anything. With memory
+            (T, B) in place of (N,), and `ended` (T, B): terminated | truncated; there the
+            observation of each row leads to the states of those behind it.
           order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
             have fewer. With memory sequences, by their number among B.
           minibatch: Rows of a gradient step, or sequences.
@@ -218,7 +221,10 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             longer the one that was read; a loss or a gradient is NaN or infinite, or no row of a
             minibatch counts: the weights are those before that minibatch.
         """
-        is_cloning = isinstance(loss, CloningLoss)
+        if not isinstance(loss, Loss):
+            names = ", ".join(each.__name__ for each in get_args(Loss))
+            raise SpecError(f"loss is {loss!r}, expected an object of one of {names}")
+        is_cloning, order = isinstance(loss, CloningLoss), np.asarray(order)
         if not (self._has_value or is_cloning):
             raise SpecError("the module gives no value, which this loss trains")
         needed = () if is_cloning else ("log_prob", "advantage", "target")
@@ -227,11 +233,13 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         if isinstance(loss, PpoLoss) and loss.value_clip_range is not None and "value" not in rows:
             raise SpecError("rows have no value, from which value_clip_range is measured")
         settings = _settings(loss, max_grad_norm) | {"clip_by": clip_by}
+        arrays = hide_uncounted(arrays)
         self._check()
         found, made = self._step(
-            lambda sources: self._native.update(
-                sources, arrays, order, minibatch, settings, timeout_s
-            )
+            lambda sources, left_s: self._native.update(
+                sources, arrays, order, minibatch, settings, left_s
+            ),
+            timeout_s,
         )
         policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(

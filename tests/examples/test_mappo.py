@@ -124,6 +124,14 @@ def test_native_gradient_steps_are_those_of_torch(env_id: str, tmp_path: Path) -
         torch.testing.assert_close(weight, other[name], rtol=0, atol=1e-4, msg=name)
 
 
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_group_of_fewer_rows_than_minibatches_learns(engine: str, tmp_path: Path) -> None:
+    where = ("--run-dir", tmp_path, "--learner-engine", engine, "--num-minibatches", 2_000)
+    result = mappo("--env-id", "simple_tag_v3", *SMALL, "--total-steps", 100, *where)
+    assert result.returncode == 0, result.stderr
+    assert all(each.isfinite().all() for each in load_checkpoint(tmp_path).weights.values())
+
+
 def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path) -> None:
     options = ("--num-envs", 4, "--num-epochs", 1, "--checkpoint-interval-s", 0)
     with Script(SCRIPT, *options, "--total-steps", 10**8, "--run-dir", tmp_path) as run:

@@ -386,11 +386,11 @@ def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], match: str) ->
     assert all(torch.equal(each, before[name]) for name, each in module.named_parameters())
 
 
-@pytest.mark.parametrize(("order", "minibatch"), [([0, 40], 2), ([-1, 3], 2), ([0, 1], 0)])
-def test_an_order_of_other_rows_is_refused(order: list[int], minibatch: int) -> None:
+@pytest.mark.parametrize("order", [[0, 40], [-1, 3]])
+def test_an_order_of_other_rows_is_refused(order: list[int]) -> None:
     _, rows, learner, _ = small()
-    with pytest.raises(SpecError, match="expected 0 to 39, in minibatches of 1 or more"):
-        learner.update(rows, np.array(order), minibatch=minibatch, loss=PpoLoss())
+    with pytest.raises(SpecError, match=r"order names rows .* expected 0 to 39"):
+        learner.update(rows, np.array(order), minibatch=2, loss=PpoLoss())
 
 
 def test_rows_of_any_memory_order_and_type_are_the_same() -> None:

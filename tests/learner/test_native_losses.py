@@ -277,3 +277,81 @@ def test_masks_that_do_not_fit_are_refused(head: str, mask: Any, match: str) -> 
     rows = {**rows_of(head, 10, 1), "action_mask": mask}
     with pytest.raises(SpecError, match=match):
         learner.update(rows, np.arange(10), minibatch=10, loss=PpoLoss())
+
+
+@pytest.mark.parametrize("head", sorted(SPACES))
+def test_rows_that_do_not_count_may_hold_anything(head: str) -> None:
+    ends = []
+    for is_spoilt in (False, True):
+        agent = Agent(head)
+        rows = rows_of(head, 60, 3, masks=head != "gaussian")
+        counts = rows["counts"] = np.arange(60) % 3 != 0
+        if is_spoilt:
+            for name in ("obs", "advantage", "target", "log_prob"):
+                rows[name][~counts] = np.nan
+            rows["action"][~counts] = np.nan if head == "gaussian" else -1
+            if "action_mask" in rows:
+                rows["action_mask"][~counts] = False
+        learner, _ = learner_of(agent, head)
+        kept = {name: each.copy() for name, each in rows.items()}
+        learner.update(rows, np.arange(60), minibatch=20, loss=PpoLoss(entropy_weight=0.1))
+        np.testing.assert_equal(rows, kept)
+        ends.append([*agent.parameters()])
+    assert all(map(torch.equal, *ends))
+
+
+@pytest.mark.parametrize("not_allowed", [0.7, -np.inf, np.nan])
+def test_the_divergence_is_of_allowed_actions_alone(not_allowed: float) -> None:
+    agent = Agent("multi_categorical")
+    rows = rows_of("multi_categorical", 20, 4, masks=True)
+    mask = torch.from_numpy(rows["action_mask"])
+    random = np.random.default_rng(4)
+    rows["inputs"] = random.normal(size=mask.shape).astype(np.float32)
+    both = [agent(torch.from_numpy(rows["obs"]))[0].detach(), torch.from_numpy(rows["inputs"])]
+    lowest = torch.finfo(torch.float32).min / 4
+    now, before = (
+        [
+            torch.distributions.Categorical(logits=part)
+            for part in logits.masked_fill(~mask, lowest).split([3, 2, 4], 1)
+        ]
+        for logits in both
+    )
+    pairs = zip(before, now, strict=True)
+    expected = sum(torch.distributions.kl_divergence(one, two).mean().item() for one, two in pairs)
+    rows["inputs"][~rows["action_mask"]] = not_allowed
+    learner, _ = learner_of(agent, "multi_categorical")
+    found = learner.update(rows, np.arange(20), minibatch=20, loss=PpoLoss(kl_weight=0.2))
+    assert found.kl[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"order": np.arange(10) < 5}, r"order is bool of shape \(10,\), expected the numbers"),
+        ({"order": np.arange(10.0)}, "order is float64"),
+        ({"order": np.arange(10).reshape(2, 5)}, r"order is int64 of shape \(2, 5\)"),
+        ({"minibatch": 0}, "minibatch is 0, expected a whole number of at least 1"),
+        ({"minibatch": 2.5}, "minibatch is 2.5, expected a whole number of at least 1"),
+        ({"loss": PpoLoss}, "expected an object of one of PpoLoss, PolicyGradientLoss"),
+        ({"action": np.full(10, 0.5)}, "expected whole numbers"),
+        ({"counts": np.full(10, 0.5)}, "counts has numbers beside 0 and 1"),
+        ({"counts": np.full(10, np.nan)}, "counts has numbers beside 0 and 1"),
+    ],
+)
+def test_what_would_be_cut_off_is_refused(change: dict[str, Any], match: str) -> None:
+    learner, optimizer = learner_of(Agent("categorical"), "categorical")
+    rows = rows_of("categorical", 10, 1)
+    given: dict[str, Any] = {"order": np.arange(10), "minibatch": 5, "loss": PpoLoss()} | change
+    rows |= {name: given.pop(name) for name in ("action", "counts") if name in given}
+    with pytest.raises(SpecError, match=match):
+        learner.update(rows, **given)
+    assert not optimizer.state
+
+
+def test_no_rows_are_evaluated_and_an_order_may_be_a_list() -> None:
+    learner, _ = learner_of(Agent("categorical"), "categorical")
+    rows = rows_of("categorical", 10, 1)
+    none = {name: rows[name][:0] for name in ("obs", "action")}
+    assert learner.evaluate(none).log_prob.shape == (0,)
+    order: Any = [3, 1, 2]
+    assert learner.update(rows, order, minibatch=2, loss=PpoLoss()).num_steps == 2

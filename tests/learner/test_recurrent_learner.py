@@ -411,3 +411,42 @@ class Cut(Agent):
 def test_a_state_that_forward_detaches_is_refused() -> None:
     with pytest.raises(SpecError, match=r"autograd's gradient of .* is another"):
         learner_of(Cut("categorical"), "categorical")
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_steps_that_lead_to_none_that_counts_may_hold_anything(cell: str) -> None:
+    """Others that do not count go on into the states of later ones."""
+    ends = []
+    for is_spoilt in (False, True):
+        agent = Agent("categorical", cell)
+        found = rollout(agent, "categorical", 7, 5, 2)
+        rows, state = found["rows"], found["state"]
+        counts = rows["counts"] = np.ones((7, 5), bool)
+        # the end of one sequence, all of another, and what comes before an end
+        counts[4:, 1] = counts[:, 2] = counts[2:4, 3] = False
+        rows["ended"][3, 3] = True
+        nowhere = ~counts
+        counts[1, 4] = False
+        rows["ended"][1, 4] = False
+        if is_spoilt:
+            rows["obs"][nowhere] = np.nan
+            rows["action"][~counts] = -1
+            for each in state:
+                each[2] = np.nan
+        learner, _ = learner_of(agent, "categorical")
+        learner.update(rows, np.arange(5), minibatch=5, loss=PpoLoss(), state=state)
+        ends.append([*agent.parameters()])
+    assert all(map(torch.equal, *ends))
+
+
+def test_a_row_that_leads_to_one_that_counts_is_read() -> None:
+    agent = Agent("categorical")
+    found = rollout(agent, "categorical", 7, 5, 2)
+    found["rows"]["counts"] = np.ones((7, 5), bool)
+    found["rows"]["counts"][1, 4] = found["rows"]["ended"][1, 4] = False
+    found["rows"]["obs"][1, 4] = np.nan
+    learner, _ = learner_of(agent, "categorical")
+    with pytest.raises(SpecError, match="nan or infinite"):
+        learner.update(
+            found["rows"], np.arange(5), minibatch=5, loss=PpoLoss(), state=found["state"]
+        )

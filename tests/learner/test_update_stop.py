@@ -161,3 +161,17 @@ def waits_for_another() -> None:
 
 def test_a_time_limit_counts_while_another_thread_trains() -> None:
     run_in_child(waits_for_another)
+
+
+def test_updates_of_two_threads_are_made_one_after_the_other() -> None:
+    """Each counts its own steps, and goes on from the state that the one before left."""
+    agent, optimizer, learner = make()
+    first, second = many_steps()[:5_000], np.arange(4)
+    other = threading.Thread(target=update, args=(learner, first))
+    other.start()
+    while learner._native.num_steps == 0:
+        pass
+    update(learner, second)
+    other.join()
+    assert learner.num_steps == len(first) + len(second)
+    assert_whole(agent, optimizer, learner, np.concatenate([first, second, second]))

@@ -112,7 +112,10 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
       part.box[d * kColumns + i] = acted.box[row * width + d];
     }
     for (std::int64_t k = 0; k < num_inputs() && acted.inputs; ++k) {
-      part.inputs[k * kColumns + i] = acted.inputs[row * num_inputs() + k];
+      // what drew the action gave none to those that were not allowed, as what is now
+      const bool is_drawn = !acted.mask || !Counts(acted, row) || acted.mask[row * width + k];
+      part.inputs[k * kColumns + i] = is_drawn ? acted.inputs[row * num_inputs() + k]
+                                               : -std::numeric_limits<float>::infinity();
     }
   }
   columns.index = part.index.data();
