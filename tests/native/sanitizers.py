@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -96,23 +97,33 @@ def make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:
         fresh = made.exists() and digest.exists()
         if fresh and digest.read_text() == _digest(command, inputs, depfile):
             return made
+        digest.unlink(missing_ok=True)
+        began = time.time()
         done = subprocess.run([*command, "-o", str(made)], stderr=subprocess.PIPE, text=True)
         if "cannot find -l" in done.stderr or "unable to find library" in done.stderr:
             pytest.skip(f"a sanitizer's library is not installed: {done.stderr.strip()}")
         assert done.returncode == 0, done.stderr
-        digest.write_text(_digest(command, inputs, depfile))
+        # a file that was edited meanwhile may have been read before or after
+        read = [path for path in _read_files(inputs, depfile) if path.exists()]
+        if all(path.stat().st_mtime < began for path in read):
+            digest.write_text(_digest(command, inputs, depfile))
     return made
 
 
-def _digest(command: list[str], inputs: Sequence[Path], depfile: Path) -> str:
-    """A hash of the compiler, its options, the inputs, and the headers that they included."""
-    found = hashlib.sha256(repr((_compiler(), command)).encode())
+def _read_files(inputs: Sequence[Path], depfile: Path) -> list[Path]:
+    """The inputs, and the headers that they included."""
     text = depfile.read_text() if depfile.exists() else ""
     headers = re.sub(r"\\\n|^[^:]*:", " ", text).split()
-    for path in dict.fromkeys([*map(str, inputs), *headers]):
+    return [Path(one) for one in dict.fromkeys([*map(str, inputs), *headers])]
+
+
+def _digest(command: list[str], inputs: Sequence[Path], depfile: Path) -> str:
+    """A hash of the compiler, its options, and the files that it read."""
+    found = hashlib.sha256(repr((_compiler(), command)).encode())
+    for path in _read_files(inputs, depfile):
         digest = Path(f"{path}.sha256")
         # what was made here has a digest, which says the same in fewer bytes
-        content = digest if digest.exists() else Path(path)
+        content = digest if digest.exists() else path
         found.update(content.read_bytes() if content.exists() else b"gone")
     return found.hexdigest()
 
