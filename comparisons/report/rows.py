@@ -84,7 +84,7 @@ def times(row: Row, rows: Sequence[Row]) -> float | None:
     Numbers that are not above 0, such as returns, are no multiples.
     """
     first = next(one for one in rows if (one.case, one.unit) == (row.case, row.unit))
-    if first is row or min(row.median, first.median) <= 0:
+    if first is row or not (row.median > 0 and first.median > 0):
         return None
     ratio = first.median / row.median
     return ratio if row.higher_is_better else 1 / ratio

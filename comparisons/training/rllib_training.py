@@ -8,7 +8,9 @@ has it.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -34,21 +36,27 @@ def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Tra
         config.debugging(seed=task.seed, log_level="ERROR")
         is_ours = not ray.is_initialized()
         algorithm = config.build_algo()
-        env_steps = 0
+        env_steps, mean = 0, math.nan
         try:
             started = time.perf_counter()
             while env_steps < task.total_steps:
                 result = algorithm.train()
                 env_steps = int(result["num_env_steps_sampled_lifetime"])
+                mean = _mean_return(result, mean)
             seconds = time.perf_counter() - started
         finally:
             algorithm.stop()
             if is_ours:
                 ray.shutdown()
-        mean = float(result["env_runners"].get("episode_return_mean", float("nan")))
         return TrainingResult(seconds, env_steps, mean)
 
     return train
+
+
+def _mean_return(result: Mapping[str, Any], before: float) -> float:
+    """The mean return of an iteration's episodes; that of those before where none ended."""
+    mean = float(result["env_runners"].get("episode_return_mean", math.nan))
+    return before if math.isnan(mean) else mean
 
 
 def _trainers(make_config: Any, learner_class: Any) -> dict[str, Trainer]:

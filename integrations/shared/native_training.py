@@ -189,7 +189,9 @@ def has_hooks(module: nn.Module) -> bool:
 
 def own_method(given: Any, base: type, names: Sequence[str]) -> str:
     """The method that is another one than the base's; "" for none."""
+    # Ray wraps all methods of a class that becomes an actor, and keeps the class
+    cls = getattr(type(given), "__ray_actor_class__", type(given))
     for name in names:
-        if name in vars(given) or getattr(type(given), name, None) is not getattr(base, name, None):
+        if name in vars(given) or getattr(cls, name, None) is not getattr(base, name, None):
             return name
     return ""

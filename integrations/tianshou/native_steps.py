@@ -17,6 +17,7 @@ from tianshou.utils.conversion import to_optional_float
 from torch import Tensor, nn
 
 from rollouts.collecting.engine import Engine
+from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner
 from rollouts.learner.row_losses import SacActorLoss, ValueLoss
 from rollouts.machine.cpu_count import usable_cpus
@@ -34,8 +35,9 @@ class NativeSteps(Generic[Made]):
 
     What native code does not have stays with torch: layers such as convolutions and dropout,
     optimisers other than Adam, AdamW and RMSprop, observations other than Box, networks on a GPU,
-    policies with a forward of their own. `learner_engine` says who made the last step, and
-    `why_not_native_learner` why not native code. Target values and target networks are Tianshou's.
+    policies with a forward of their own, critics that share layers. `learner_engine` says who made
+    the last step, and `why_not_native_learner` why not native code. Target values and target
+    networks are Tianshou's.
 
     Native steps set no `.grad`. Numbers that are not finite raise SpecError; Tianshou goes on.
 
@@ -134,6 +136,10 @@ class _SacTrainer:
     def __init__(self, algorithm: Any, obs_shape: tuple[int, ...]) -> None:
         """Reads the networks. Raises SpecError where that is not possible."""
         policy, threads = algorithm.policy, usable_cpus()
+        held = _held(algorithm.critic_optim)
+        # the second critic's loss is of what the first one's step made
+        if any(id(each) in held for each in algorithm.critic2.parameters()):
+            raise SpecError("both critics have a parameter in common: expected two of their own")
         size = int(np.prod(policy.action_space.shape))
         critics = [_Critic(algorithm.critic), _Critic(algorithm.critic2)]
         actor = SacActorLoss(
@@ -238,6 +244,11 @@ def _optimizers(algorithm: Any) -> tuple[Any, ...]:
     return algorithm.policy_optim, algorithm.critic_optim, algorithm.critic2_optim
 
 
+def _held(optim: Any) -> set[int]:
+    """The ids of an optimiser's parameters."""
+    return {id(each) for group in optim._optim.param_groups for each in group["params"]}
+
+
 def _why_not_dqn(algorithm: Any, batch: Any) -> str:
     policy = algorithm.policy
     if own := own_method(policy, DiscreteQLearningPolicy, ("forward", "__call__")):
@@ -270,7 +281,7 @@ def _why_not(algorithm: Any, batch: Any, optims: Any) -> str:
     for each in optims:
         if type(each) is not Algorithm.Optimizer or "step" in vars(each):
             return "an optimiser of the algorithm has a step of its own"
-        held = {id(p) for group in each._optim.param_groups for p in group["params"]}
+        held = _held(each)
         if each._max_grad_norm is not None and not all(
             id(p) in held for p in each._module.parameters()
         ):

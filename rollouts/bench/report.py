@@ -305,7 +305,9 @@ def _measurement_to_json(comparison: Comparison, measurement: Measurement) -> di
 
 
 def digits(value: float) -> str:
-    """Three significant digits, never in scientific notation."""
+    """Three significant digits, never in scientific notation; "nan" where there is no number."""
+    if not math.isfinite(value):
+        return str(value)
     if value <= 0:
         return "0"
     value = float(f"{value:.3g}")  # 9.996 has one digit less behind the point

@@ -91,6 +91,7 @@ def test_a_batch_below_the_whole_is_asynchronous(batch_size: int, is_async: bool
         (3e12, "3000 G"),
         (-1_234.5, "-1.23 k"),
         (-0.5, "-0.500"),
+        (math.nan, "nan"),
     ],
 )
 def test_figures_have_three_digits(value: float, text: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -87,6 +88,30 @@ def test_each_trainer_of_a_library_makes_the_steps_that_are_asked_for(
     rates = [row for row in rows if row.unit == "env-steps/s"]
     assert len(rates) > 1
     assert all(row.median > 0 for row in rates)
+
+
+def test_trainings_in_which_no_episode_ended_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(task: Task) -> TrainingResult:
+        return TrainingResult(2.0, task.total_steps, math.nan)
+
+    trainers = {"rollouts": train, "other": train}
+    monkeypatch.setattr(whole_trainings, "_trainers", lambda library, algorithm: trainers)
+    assert cli.main(["bench", "train", "sb3", "--total-steps", "100", "--repeats", "2"]) == 0
+    ends = [line.split() for line in capsys.readouterr().out.splitlines() if "at the end" in line]
+    assert [line[-3:] for line in ends] == [["nan", "mean", "return"]] * 2
+
+
+def test_the_mean_return_of_rllib_is_that_of_the_last_episodes_that_ended() -> None:
+    pytest.importorskip("ray.rllib")
+    from comparisons.training.rllib_training import _mean_return
+
+    mean = math.nan
+    # RLlib gives NaN for an iteration in which none ended
+    for runners in ({}, {"episode_return_mean": -3.0}, {"episode_return_mean": math.nan}):
+        mean = _mean_return({"env_runners": runners}, mean)
+    assert mean == -3.0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from gymnasium import spaces
 from ray.rllib.algorithms.dqn import DQNConfig
@@ -262,6 +263,13 @@ def test_a_subclass_with_its_own_update_has_it(kind: str) -> None:
     theirs, ours = pair(kind, OwnUpdate)
     rows = rows_of(SPACES[kind], 0)
     assert_equal(ours, theirs, update(ours, rows), update(theirs, rows))
+
+
+@pytest.mark.parametrize("kind", ["dqn", "sac"])
+def test_a_learner_that_ray_made_an_actor_of_is_native(kind: str) -> None:
+    ours = built(kind, ray.remote(OURS[kind]).__ray_metadata__.modified_class)
+    update(ours, rows_of(SPACES[kind], 0))
+    assert (ours.learner_engine, ours.why_not_native_learner) == ("native", "")
 
 
 def test_distributions_of_values_are_left_to_torch() -> None:

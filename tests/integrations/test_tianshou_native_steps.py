@@ -277,6 +277,17 @@ def test_what_a_user_changed_is_trained_as_tianshou_trains_it(
     assert ours.learner_engine == ("torch" if why else "native")
 
 
+def test_critics_that_share_layers_are_trained_one_after_the_other() -> None:
+    theirs, ours = pair("sac")
+    for each in (theirs, ours):
+        torch.manual_seed(4)
+        each.critic2.preprocess = each.critic.preprocess
+        each.critic2_optim = each._create_optimizer(each.critic2, AdamOptimizerFactory(lr=1e-2))
+    buffer = buffer_of("sac")
+    assert_equal_stats(updates(ours, buffer), updates(theirs, buffer))
+    assert "both critics have a parameter in common" in ours.why_not_native_learner
+
+
 class Dropping(torch.nn.Module):
     """A network that draws while it trains."""
 

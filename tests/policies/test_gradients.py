@@ -252,3 +252,22 @@ def test_each_operation_has_the_slopes_of_finite_differences(kind: str, input_si
         np.testing.assert_allclose(
             found, expected, rtol=1e-4, atol=2e-5 * largest, err_msg=each.name
         )
+
+
+class Compared(nn.Module):
+    """Values chosen by layers that only comparisons read, whose slopes are infinite at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judge, self.values = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        keys, values = self.judge(obs).relu().sqrt(), self.values(obs)
+        chosen = torch.where(keys > keys.flip(-1), values, values * 2.0)
+        return chosen, torch.where(keys[:, :1] == 0.0, values[:, :1], chosen[:, :1])
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, 100])
+def test_what_only_comparisons_read_has_no_gradient(num_rows: int) -> None:
+    torch.manual_seed(3)
+    assert_same_gradients(Compared(), 5, num_rows)

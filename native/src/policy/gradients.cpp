@@ -25,6 +25,18 @@ float AddLanes(const float* from) {
   return lanes[0];
 }
 
+// Whether a gradient goes through an operation to one of its inputs.
+bool HasSlope(OpKind kind, std::size_t input) {
+  switch (kind) {
+    case OpKind::kGreater:
+    case OpKind::kGreaterEqual:
+    case OpKind::kEqual:
+    case OpKind::kEmbedding: return false;
+    case OpKind::kWhere: return input > 0;
+    default: return true;
+  }
+}
+
 float* OnALine(std::vector<float>& memory, std::int64_t floats) {
   memory.resize(std::max(memory.size(), static_cast<std::size_t>(floats) + kBlock));
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
@@ -38,18 +50,32 @@ Gradients::Gradients(const Program& program, const std::vector<bool>& trained)
   Plan(trained);
 }
 
-// Registers whose gradients lead to a trained parameter, be it through the states before.
+// Registers that the gradients of outputs reach and that lead to a trained parameter, be it through
+// the states before.
 std::vector<bool> Gradients::FindWanted(const std::vector<bool>& trained) const {
   const Program& program = network_.program();
   std::vector<bool> wanted{network_.state_size() > 0};
   for (const Op& op : program.ops) {
     bool wants = false;
     for (const std::int32_t param : op.params) wants = wants || trained[param];
-    for (const std::int32_t input : op.inputs) wants = wants || wanted[input];
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      wants = wants || (wanted[op.inputs[i]] && HasSlope(op.kind, i));
+    }
     const auto name = static_cast<std::int32_t>(wanted.size());
     // a part of the observation alone
     if (op.kind == OpKind::kSlice && network_.row(name) + op.size <= program.obs_size) wants = false;
     wanted.push_back(wants);
+  }
+  std::vector<bool> reached(wanted.size(), false);
+  // the states are carried from step to step
+  reached[0] = true;
+  for (const std::int32_t output : program.outputs) reached[output] = true;
+  for (std::size_t reg = wanted.size(); reg-- > 1;) {
+    wanted[reg] = wanted[reg] && reached[reg];
+    const Op& op = program.ops[reg - 1];
+    for (std::size_t i = 0; wanted[reg] && i < op.inputs.size(); ++i) {
+      if (HasSlope(op.kind, i)) reached[op.inputs[i]] = true;
+    }
   }
   return wanted;
 }
@@ -64,6 +90,7 @@ void Gradients::Plan(const std::vector<bool>& trained) {
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const std::int32_t index = network_.sources()[i].op;
     const Op& op = program.ops[index];
+    if (!wanted[index + 1]) continue;
     PlanSums(index, trained, steps_[i]);
     if (op.kind != OpKind::kLinear) continue;
     PlanLinear(index, steps_[i]);
@@ -103,7 +130,7 @@ void Gradients::PlanInputs(const std::vector<bool>& wanted) {
     for (std::int32_t n = 0; n < count; ++n) {
       const std::int32_t place = forwards ? n : count - 1 - n;
       const std::int32_t input = op.inputs[copy ? input_index : place];
-      if (!wanted[input] || (op.kind == OpKind::kWhere && place == 0)) continue;
+      if (!wanted[input] || !HasSlope(op.kind, place)) continue;
       *wants[place] = true;
       *adds[place] = shared[input] || written[input];
       written[input] = true;
