@@ -56,6 +56,7 @@ NOT_RUN_HERE = {
     "install.md": 1,
     "tutorials/ray.md": 2,
     "how_to/serving.md": 1,
+    "how_to/export.md": 1,
     "how_to/many_cores.md": 3,
     "migration/rllib.md": 1,
 }
