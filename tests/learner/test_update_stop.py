@@ -77,6 +77,8 @@ def assert_whole(agent: Agent, optimizer: Any, learner: NativeLearner, order: An
 
 
 def interrupted() -> None:
+    # a shell's background job inherits a SIGINT that is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     agent, optimizer, learner = make()
     order = many_steps()
 
