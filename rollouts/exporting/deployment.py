@@ -35,6 +35,9 @@ def is_exported(path: Path) -> bool:
         return False
     if path.suffix != ".pt":
         return True
+    if not path.is_file():
+        # reading a pipe would wait for a writer
+        return False
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(f"/extra/{KEY}") for name in archive.namelist())

@@ -29,6 +29,8 @@ def read_exported(path: str | os.PathLike[str]) -> tuple[Deployment, Any]:
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise SpecError(f"{path} ends in {path.suffix!r}, expected one of {', '.join(ENDINGS)}")
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path} is no regular file, expected one that rollouts.export wrote")
     try:
         data = path.read_bytes()
     except OSError as error:

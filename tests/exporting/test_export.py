@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -486,6 +487,17 @@ def test_observations_and_masks_of_other_shapes_are_told(ending: str, tmp_path: 
             exported.act(np.zeros(shape, np.float32))
     with pytest.raises(SpecError, match=r"action_mask has shape \(2, 3\), expected \(2, 2\)"):
         exported.act(np.zeros((2, 4), np.float32), np.ones((2, 3), np.bool_))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_told_at_once(
+    make: Callable[[Path], None], ending: str, tmp_path: Path
+) -> None:
+    make(tmp_path / f"policy{ending}")
+    with pytest.raises(FileError, match="is no regular file"):
+        ExportedPolicy(tmp_path / f"policy{ending}")
+    is_exported(tmp_path / f"policy{ending}")
 
 
 def test_a_checkpoint_is_no_exported_policy(tmp_path: Path) -> None:
