@@ -146,12 +146,12 @@ class ModuleSteps(ABC, Generic[Native]):
         """Native code reads and writes the module's memory by what was read."""
         again = "make another NativePolicy and NativeLearner of it"
         check_hooks(self._policy.sources.module, self._tensors, self._optimizer)
-        if not self._policy.agrees():
+        is_read_again = not self._policy.agrees()
+        if is_read_again:
             # perhaps what it reads besides its weights is another object now, and nothing else
             self._policy.refresh()
             if self._policy.program != self._program:
                 raise SpecError(f"the module has changed since it was read: {again}")
-            self._check_gradients(self._find_trained())
         now = self._policy.sources.tensors()
         for name, tensor in self._named.items():
             if now.get(name) is not tensor or tensor.shape != self._shapes[name]:
@@ -164,6 +164,8 @@ class ModuleSteps(ABC, Generic[Native]):
                 raise SpecError(
                     f"{name} has strides {tensor.stride()}, expected a tensor that is contiguous"
                 )
+        if is_read_again:
+            self._check_gradients(self._find_trained())
 
     def _check_gradients(self, trained: list[Tensor]) -> None:
         with refuse_changes(self._policy.sources.module):

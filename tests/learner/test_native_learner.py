@@ -345,6 +345,14 @@ def test_a_module_that_has_changed_is_refused(change: Any) -> None:
     assert not learner.is_as_read()
 
 
+def test_a_layer_that_was_replaced_is_named() -> None:
+    module, rows, learner, _ = small()
+    update(learner, rows)
+    module.actor_layers[2] = nn.Linear(8, 8)
+    with pytest.raises(SpecError, match=r"actor_layers\.2\.(weight|bias) is another tensor"):
+        update(learner, rows)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_module_on_a_gpu_is_refused() -> None:
     module = ActorCritic(SPACES["categorical"], 8).cuda()
