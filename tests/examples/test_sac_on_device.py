@@ -135,7 +135,7 @@ def test_an_update_of_ddpg_is_that_of_the_paper(example: ModuleType) -> None:
         parameters = zip(critic.weights, critic.biases, strict=True)  # type: ignore[arg-type]
         with torch.no_grad():
             for layer, (weight, bias) in zip(its[::2], parameters, strict=True):
-                layer.weight.copy_(weight[0].T)
+                layer.weight.copy_(weight[0])
                 layer.bias.copy_(bias[0, 0])
         return mine, its
 
