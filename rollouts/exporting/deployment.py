@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 
 
 def is_exported(path: Path) -> bool:
-    """Whether a path is that of an exported policy; a checkpoint may end in .pt, too."""
+    """Tells an exported policy from a checkpoint, which may end in .pt, too."""
     if path.suffix not in ENDINGS or path.is_dir():
         return False
     if path.suffix != ".pt":

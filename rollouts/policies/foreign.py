@@ -248,7 +248,7 @@ def _run_keyed(module: Any, obs: Tensor) -> Outputs:
 
 
 def is_of(value: object, full_name: str) -> bool:
-    """Whether a value is of the class of this name, itself or by inheritance."""
+    """Tells whether a value is of the class of this name, itself or by inheritance."""
     return _class_of(value, full_name) is not None
 
 
