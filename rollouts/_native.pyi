@@ -397,6 +397,8 @@ class GatherPlan:
         fields: Sequence[tuple[str, str, int, int]],
         *,
         time_major: bool = False,
+        # strategy, reward, share, threshold, steps, achieved, desired, size
+        hindsight: tuple[str, str, float, float, int, int, int, int] | None = None,
     ) -> None: ...
 
 # Semantics: native/include/rollouts/replay/writer.h

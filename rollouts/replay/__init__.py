@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experience replay on the native store: transitions, n-step, sequences and episodes.
+"""Experience replay on the native store: transitions, n-step, sequences, episodes, hindsight.
 
     buffer = ReplayBuffer(observation_space, action_space, TableConfig(items=NStep(3)))
     buffer.add_batch(collector.collect())
@@ -19,6 +19,7 @@ from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.columns import stack_num
 from rollouts.replay.config import (
     Episodes,
+    Hindsight,
     MinSize,
     NStep,
     Queue,
@@ -28,7 +29,8 @@ from rollouts.replay.config import (
     TableConfig,
     Transitions,
 )
-from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
+from rollouts.replay.goals import DenseReward, GoalColumns, SparseReward
+from rollouts.replay.sampling import HindsightBatch, SampleInfo, SequenceBatch, TransitionBatch
 from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.steps import Acted
 
@@ -51,9 +53,13 @@ _LAZY = {
 
 __all__ = [
     "Acted",
+    "DenseReward",
     "DeviceReplay",
     "DeviceTransitions",
     "Episodes",
+    "GoalColumns",
+    "Hindsight",
+    "HindsightBatch",
     "MinSize",
     "NStep",
     "Queue",
@@ -67,6 +73,7 @@ __all__ = [
     "SequenceBatch",
     "Sequences",
     "ShardOptions",
+    "SparseReward",
     "Stack",
     "TableConfig",
     "TransitionBatch",

@@ -16,11 +16,13 @@ import numpy as np
 
 from rollouts import _native
 from rollouts.checks import whole_number
-from rollouts.errors import SpecError
+from rollouts.errors import DTypeError, SpecError
+from rollouts.replay.goals import GoalColumns, GoalReward
 from rollouts.support.keywords import explains_fields
 
 Selector = Literal["uniform", "prioritized", "fifo", "lifo", "max_heap", "min_heap"]
 EndOfEpisode = Literal["write", "truncate", "pad"]
+GoalStrategy = Literal["future", "final", "episode"]
 
 
 _MOST = 2**31 - 2  # steps or items: what the core counts with 32 bits
@@ -175,7 +177,53 @@ class Episodes:
         _at_least("max_length", self.max_length, 1)
 
 
-ItemKind = NStep | Sequences | Episodes
+@explains_fields
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """Transitions whose goal may be one that their own episode achieved.
+
+    As Andrychowicz et al. 2017. A sample gets, with the probability `share`, the goal that a step
+    of its episode led to: by the strategy "future" its own step or a later one, each as likely,
+    "final" the last one, "episode" any one. Its rewards are computed anew; its ends stay those of
+    the step. Items are made once their episode has ended; its rows stay as long as one of its items
+    does, and no goal is stored. The same item has the same goal in `gather` as in the last sample.
+
+    Attributes:
+      goal: Where an observation (D,) has the goals.
+      reward: Reward of a step by the goal achieved after it and the one desired: `SparseReward`,
+        `DenseReward`, or a function of all steps as Gymnasium's `compute_reward`, of {} for infos.
+      strategy: As above.
+      share: Of the samples, k / (k + 1) for k new goals beside the old one.
+      n: Steps of a transition, as `NStep`; each of them is rewarded by the new goal.
+      discount: As `NStep`.
+      max_length: Steps of the longest episode; a longer one becomes consecutive pieces.
+    """
+
+    goal: GoalColumns
+    reward: GoalReward = field(repr=False)
+    strategy: GoalStrategy = "future"
+    share: float = 0.8
+    n: int = 1
+    discount: float = 0.99
+    max_length: int = 1000
+
+    def __post_init__(self) -> None:
+        """Checks all of them."""
+        if not isinstance(self.goal, GoalColumns):
+            raise DTypeError(f"goal is {self.goal!r}, expected GoalColumns")
+        if not callable(self.reward):
+            raise DTypeError(
+                f"reward is {self.reward!r}, expected SparseReward, DenseReward or a function of "
+                "achieved_goal (M, G), desired_goal (M, G) and info"
+            )
+        _one_of("strategy", self.strategy, get_args(GoalStrategy))
+        _between("share", self.share, 0, 1)
+        _at_least("n", self.n, 1)
+        _between("discount", self.discount, 0, 1)
+        _at_least("max_length", self.max_length, self.n)
+
+
+ItemKind = NStep | Sequences | Episodes | Hindsight
 
 
 @explains_fields

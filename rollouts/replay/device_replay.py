@@ -98,8 +98,8 @@ class DeviceReplay:
         self.items = NStep(1) if items is None else items
         if not isinstance(self.items, NStep):
             raise SpecError(
-                f"items are {items!r}, expected NStep(...): sequences and episodes are items of "
-                "rollouts.replay.ReplayBuffer"
+                f"items are {items!r}, expected NStep(...): sequences, episodes and hindsight "
+                "are items of rollouts.replay.ReplayBuffer"
             )
         self.capacity = whole_number("capacity", capacity, 1, 2**62)
         self.device = torch.device(device)

@@ -18,7 +18,7 @@ from rollouts.support.whole_file import replace_whole
 
 Array = NDArray[Any]
 
-_MAGIC = b"rollouts replay 2\n"
+_MAGIC = b"rollouts replay 3\n"
 _ALIGNMENT = 64
 _NATIVE = "native"  # the array that comes in pieces
 

@@ -6,7 +6,7 @@ Which rows of an episode make which items: native/include/rollouts/replay/items.
 
 from __future__ import annotations
 
-from rollouts.replay.config import Episodes, ItemKind, NStep, Sequences
+from rollouts.replay.config import Episodes, Hindsight, ItemKind, NStep, Sequences
 
 
 def item_rows(kind: ItemKind) -> int:
@@ -16,7 +16,7 @@ def item_rows(kind: ItemKind) -> int:
             return kind.n + 1
         case Sequences():
             return kind.length + 1
-        case Episodes():
+        case Episodes() | Hindsight():
             return kind.max_length + 1
 
 
@@ -29,6 +29,9 @@ def native_kind(kind: ItemKind) -> tuple[int, int, str]:
             return kind.length, kind.step, "write" if kind.end_of_episode == "write" else "keep"
         case Episodes():
             return kind.max_length, kind.max_length, "keep"
+        case Hindsight():
+            at_end = "pieces" if kind.strategy == "episode" else "tails"
+            return kind.max_length, kind.max_length, at_end
 
 
 def reach_rows(kind: ItemKind) -> int:
@@ -52,6 +55,9 @@ def most_items(kind: ItemKind, num_steps: int, num_rows: int) -> int:
         case NStep():
             # one for each step, and for the n before that were not followed by n yet
             return num_rows * (num_steps + kind.n)
+        case Hindsight():
+            # one for each step, and for those of the open piece
+            return num_rows * (num_steps + kind.max_length)
         case Sequences():
             length, period, at_end = kind.length, kind.step, kind.end_of_episode
         case Episodes():

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts import _native
+from rollouts.errors import SpecError
 from rollouts.replay.columns import EXTRAS, STATE, Columns
-from rollouts.replay.config import Episodes, ItemKind, NStep, Sequences
+from rollouts.replay.config import Hindsight, ItemKind, NStep, Sequences
+from rollouts.replay.goals import DenseReward, SparseReward
 from rollouts.replay.items import item_rows
 
 Array = NDArray[Any]
@@ -78,6 +80,18 @@ class TransitionBatch(SampleInfo):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HindsightBatch(TransitionBatch):
+    """B transitions towards their own or other goals; fields of `TransitionBatch` besides.
+
+    Attributes:
+      relabelled  (B,) bool   obs and next_obs have a goal that the episode achieved, and reward is
+                              computed by it
+    """
+
+    relabelled: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SequenceBatch(SampleInfo):
     """B sequences of T steps, time-major; fields of `SampleInfo` besides.
 
@@ -118,35 +132,38 @@ class ItemReader:
         """Makes the plan of what is gathered."""
         self._columns = columns
         self._kind = kind
-        steps = item_rows(kind) - 1
-        if isinstance(kind, NStep):
+        if isinstance(kind, NStep | Hindsight):
             self._powers = kind.discount ** np.arange(kind.n + 1, dtype=np.float64)
             self._discounts = self._powers.astype(np.float32)
-            self.plan = _native.GatherPlan(store, _transition_fields(columns, kind.n))
+            self.plan = _transition_plan(store, columns, kind)
         else:
-            self.plan = _native.GatherPlan(store, _sequence_fields(columns, steps), time_major=True)
+            wanted = _sequence_fields(columns, item_rows(kind) - 1)
+            self.plan = _native.GatherPlan(store, wanted, time_major=True)
 
     def to_batch(self, raw: dict[str, Array], info: dict[str, Array]) -> ReplayBatch:
         """Makes the batch of what the plan gathered and of the arrays of SampleInfo."""
+        if isinstance(self._kind, Hindsight):
+            _reward_anew(raw, info["num_steps"], self._kind)
+            batch = self._transitions(raw, info, self._kind.n)
+            return HindsightBatch(**batch, relabelled=raw["relabelled"])
         if isinstance(self._kind, NStep):
-            return self._transitions(raw, info, self._kind)
+            return TransitionBatch(**self._transitions(raw, info, self._kind.n))
         return self._sequences(raw, info)
 
     def first_version(self, raw: Mapping[str, Array]) -> Array:
         """Returns the policy_version (B,) of each item's first step."""
         version = raw["policy_version"]
-        return version if isinstance(self._kind, NStep) else version[0]
+        return version if isinstance(self._kind, NStep | Hindsight) else version[0]
 
-    def _transitions(
-        self, raw: dict[str, Array], info: dict[str, Array], kind: NStep
-    ) -> TransitionBatch:
+    def _transitions(self, raw: dict[str, Array], info: dict[str, Array], n: int) -> dict[str, Any]:
+        """Returns the fields of a TransitionBatch."""
         steps, terminated = info["num_steps"], raw["terminated"]
         reward = raw["reward"]
-        if kind.n > 1:
+        if n > 1:
             # rows after the last step are the final one, or steps that are no part of the item
-            inside = np.arange(kind.n) < steps[:, None]
+            inside = np.arange(n) < steps[:, None]
             reward = ((reward * inside) @ self._powers[:-1]).astype(np.float32)
-        return TransitionBatch(
+        return dict(
             obs=raw["obs"],
             action=raw["action"],
             next_obs=raw["next_obs"],
@@ -182,7 +199,7 @@ class ItemReader:
             valid=np.arange(length)[:, None] < steps,
             extras={name: raw[EXTRAS + name] for name in self._columns.extras},
             policy_state=self._states(raw),
-            burn_in=0 if isinstance(kind, (NStep, Episodes)) else kind.burn_in,
+            burn_in=kind.burn_in if isinstance(kind, Sequences) else 0,
             **info,
         )
 
@@ -220,6 +237,59 @@ def map_arrays(value: Any, convert: Any) -> Any:
             case _:
                 changed[field.name] = content
     return type(value)(**changed)
+
+
+def _transition_plan(
+    store: _native.ReplayStore, columns: Columns, kind: NStep | Hindsight
+) -> _native.GatherPlan:
+    """Plans transitions of n steps, and their goals.
+
+    Raises:
+      SpecError: Observations have no goals in these columns.
+    """
+    wanted = _transition_fields(columns, kind.n)
+    if isinstance(kind, NStep):
+        return _native.GatherPlan(store, wanted)
+    if len(columns.obs_shape) != 1 or columns.stack_num > 1:
+        raise SpecError(
+            f"observations have shape {columns.obs_shape}, and a table of Hindsight needs flat "
+            "ones (D,) with the goals among their columns: flatten a goal environment's dict by "
+            "gymnasium.wrappers.FlattenObservation, and use GoalColumns.of"
+        )
+    kind.goal.check(columns.obs_shape[0])
+    # distances are computed where rows are gathered, all else by the caller's function
+    reward, threshold = "caller", 0.0
+    if columns.obs_dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        if type(kind.reward) is SparseReward:
+            reward, threshold = "sparse", float(kind.reward.threshold)
+        elif type(kind.reward) is DenseReward:
+            reward = "dense"
+    wanted.append(("relabelled", "@relabelled", 0, 0))
+    if reward == "caller":
+        wanted.append(("achieved", "@achieved", 0, kind.n))
+    goals = (kind.goal.achieved_goal[0], kind.goal.desired_goal[0], kind.goal.size)
+    hindsight = (kind.strategy, reward, float(kind.share), threshold, kind.n, *goals)
+    return _native.GatherPlan(store, wanted, hindsight=hindsight)
+
+
+def _reward_anew(raw: dict[str, Array], steps: Array, kind: Hindsight) -> None:
+    """Writes the rewards of relabelled samples, where native code does not compute them.
+
+    Raises:
+      SpecError: The function did not return a number for each step.
+    """
+    if "achieved" not in raw or not raw["relabelled"].any():
+        return
+    inside = raw["relabelled"][:, None] & (np.arange(kind.n) < steps[:, None])
+    begin, end = kind.goal.desired_goal
+    desired = np.broadcast_to(raw["obs"][:, None, begin:end], raw["achieved"].shape)[inside]
+    reward = np.asarray(kind.reward(raw["achieved"][inside], desired, {}))
+    if reward.shape != desired.shape[:1] or reward.dtype.kind not in "biuf":
+        raise SpecError(
+            f"reward returned shape {reward.shape} and dtype {reward.dtype}, expected "
+            f"{desired.shape[:1]} numbers: one for each row of achieved_goal"
+        )
+    raw["reward"].reshape(inside.shape)[inside] = reward
 
 
 def _transition_fields(columns: Columns, n: int) -> list[tuple[str, str, int, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rollouts.batch import RolloutBatch
-from rollouts.replay import Episodes, NStep, Sequences
+from rollouts.replay import Episodes, Hindsight, NStep, Sequences
 
 OBS_SPACE = spaces.Box(-1, 1e6, (3,), np.float32)
 ACTION_SPACE = spaces.Discrete(1000)
@@ -119,15 +119,28 @@ def n_steps(kind: NStep, episode: Episode, *, is_over: bool) -> Iterator[tuple[A
         k = min(kind.n, length - t)
         if k < kind.n and not is_over:
             return
-        total = sum(
-            kind.discount**i * reward_of(episode.env_id, episode.number, t + i) for i in range(k)
-        )
-        at_end = t + k == length
-        terminated = at_end and episode.how in (TERMINATED, BOTH)
-        truncated = at_end and episode.how in (TRUNCATED, BOTH)
-        discount = 0.0 if terminated else kind.discount**k
-        next_obs = episode.obs(t + k)
-        yield episode.obs(t), t, total, discount, next_obs, terminated, truncated, k
+        yield _transition(kind, episode, t, k)
+
+
+def hindsight_steps(
+    kind: Hindsight, episode: Episode, *, is_over: bool
+) -> Iterator[tuple[Any, ...]]:
+    """The transitions of whole pieces of an episode, as of `n_steps`, towards their own goals."""
+    for start, steps in runs(Episodes(kind.max_length), episode, is_over=is_over):
+        for t in range(start, start + steps):
+            yield _transition(kind, episode, t, min(kind.n, start + steps - t))
+
+
+def _transition(kind: NStep | Hindsight, episode: Episode, t: int, k: int) -> tuple[Any, ...]:
+    total = sum(
+        kind.discount**i * reward_of(episode.env_id, episode.number, t + i) for i in range(k)
+    )
+    at_end = t + k == episode.num_steps
+    terminated = at_end and episode.how in (TERMINATED, BOTH)
+    truncated = at_end and episode.how in (TRUNCATED, BOTH)
+    discount = 0.0 if terminated else kind.discount**k
+    next_obs = episode.obs(t + k)
+    return episode.obs(t), t, total, discount, next_obs, terminated, truncated, k
 
 
 def runs(kind: Sequences | Episodes, episode: Episode, *, is_over: bool) -> list[tuple[int, int]]:

@@ -68,7 +68,7 @@ std::size_t InsertItems(ReplayStore& store, std::size_t table, std::int64_t stre
   const std::vector<std::int32_t> lengths(size, 2);
   const std::vector<double> priorities(size, 1.5);
   ReplayStore::Runs runs = store.NewRuns();
-  store.Refer(table, streams, starts, lengths, runs);
+  store.Refer(table, streams, starts, lengths, std::vector<std::int32_t>(size, 0), runs);
   store.Insert(table, runs, priorities, deadline, keys);
   return runs.taken();
 }

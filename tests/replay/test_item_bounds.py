@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_model import CUT, TERMINATED, Episode, n_steps, runs
+from replay_model import CUT, TERMINATED, Episode, hindsight_steps, n_steps, runs
 
 from rollouts.errors import DTypeError, SpecError
 from rollouts.replay import (
     Episodes,
+    GoalColumns,
+    Hindsight,
     MinSize,
     NStep,
     Queue,
     SampleToInsertRatio,
     Sequences,
+    SparseReward,
     Stack,
     TableConfig,
     Transitions,
@@ -38,6 +41,12 @@ kinds = st.one_of(
         end_of_episode=st.sampled_from(["write", "truncate", "pad"]),
     ),
     st.builds(Episodes, st.integers(1, 6)),
+    st.builds(
+        Hindsight,
+        st.just(GoalColumns((2, 3), (0, 1))),
+        st.just(SparseReward(0)),
+        max_length=st.integers(1, 6),
+    ),
 )
 
 
@@ -48,8 +57,8 @@ def items_after(kind: Any, lengths: list[int], num_steps: int) -> int:
         seen = min(length, num_steps)
         is_over = seen == length
         episode = Episode(0, 0, seen, TERMINATED if is_over else CUT)
-        make = n_steps if isinstance(kind, NStep) else runs
-        total += len(list(make(kind, episode, is_over=is_over)))  # type: ignore[arg-type]
+        make: Any = {NStep: n_steps, Hindsight: hindsight_steps}.get(type(kind), runs)
+        total += len(list(make(kind, episode, is_over=is_over)))
         num_steps -= seen
         if num_steps == 0:
             break

@@ -19,6 +19,7 @@ from replay_model import (
     TRUNCATED,
     Episode,
     World,
+    hindsight_steps,
     n_steps,
     reward_of,
     runs,
@@ -26,7 +27,17 @@ from replay_model import (
 
 import rollouts
 from rollouts import ReplayWarning
-from rollouts.replay import Acted, Episodes, NStep, ReplayBuffer, Sequences, TableConfig
+from rollouts.replay import (
+    Acted,
+    Episodes,
+    GoalColumns,
+    Hindsight,
+    NStep,
+    ReplayBuffer,
+    Sequences,
+    SparseReward,
+    TableConfig,
+)
 from rollouts.replay.items import most_items
 
 ENDS = st.sampled_from([TERMINATED, TRUNCATED, BOTH])
@@ -43,6 +54,17 @@ KINDS = st.one_of(
         end_of_episode=st.sampled_from(["write", "truncate", "pad"]),
     ),
     st.builds(Episodes, st.integers(1, 8)),
+    # none of which gets another goal
+    st.builds(
+        Hindsight,
+        st.just(GoalColumns((2, 3), (0, 1))),
+        st.just(SparseReward(0)),
+        st.sampled_from(["future", "final", "episode"]),
+        share=st.just(0.0),
+        n=st.integers(1, 3),
+        discount=st.just(0.5),
+        max_length=st.integers(3, 8),
+    ),
 )
 
 
@@ -98,8 +120,9 @@ def check_sequences(batch: Any, episodes: dict[tuple[int, int], Episode]) -> Non
 def check(buffer: ReplayBuffer, kind: Any, world: World) -> None:
     episodes = [(e, e.how != CUT) for e in world.episodes()]
     batch = all_items(buffer, "replay")
-    if isinstance(kind, NStep):
-        expected = [x for e, over in episodes for x in n_steps(kind, e, is_over=over)]
+    if isinstance(kind, NStep | Hindsight):
+        make: Any = n_steps if isinstance(kind, NStep) else hindsight_steps
+        expected = [x for e, over in episodes for x in make(kind, e, is_over=over)]
         assert found_transitions(batch) == sorted(expected)
         return
     expected_runs = sorted(

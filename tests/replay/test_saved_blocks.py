@@ -122,7 +122,7 @@ def test_what_is_no_saved_buffer_says_so(data: bytes) -> None:
 def block_of(header: Any) -> Any:
     """A block whose header passes its checksum, whatever it says."""
     text = json.dumps(header).encode()
-    opening = b"rollouts replay 2\n" + len(text).to_bytes(8, "little")
+    opening = b"rollouts replay 3\n" + len(text).to_bytes(8, "little")
     opening += zlib.crc32(text).to_bytes(4, "little") + text
     return np.frombuffer(opening + b" " * (-len(opening) % 64), np.uint8)
 

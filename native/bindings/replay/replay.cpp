@@ -116,6 +116,7 @@ class PyReplayStore {
     }
     const auto count = static_cast<std::size_t>(streams.size());
     const auto lengths = ReadLengths(length, count);
+    const std::vector<std::int32_t> ats(count, 0);
     const DoubleArray priorities = ReadPriorities(priority, count, store.table(table).most_priority());
     Int64Array keys(static_cast<py::ssize_t>(count));
     const std::span<std::int64_t> to(keys.mutable_data(), count);
@@ -126,7 +127,7 @@ class PyReplayStore {
       {
         const ReleaseGil release;
         // once: the rows may be too old to be referred to when the limiter admits the last of them
-        if (!referred) store.Refer(table, Span(streams), Span(starts), lengths, runs);
+        if (!referred) store.Refer(table, Span(streams), Span(starts), lengths, ats, runs);
         referred = true;
         store.Insert(table, runs, Span(priorities), deadline.next(), to);
       }
@@ -161,7 +162,7 @@ class PyReplayStore {
         if (deadline.passed()) ThrowTimeout(table, batch_size, *timeout_s);
         LookAtSignals();
       }
-      return Collect(plan, *arrays, batch, given);
+      return Collect(plan, *arrays, batch, given, table.random_seed());
     } catch (const std::bad_alloc&) {
       throw replay::StoreFullError("sample: there is no memory for a batch of batch_size = " +
                                    std::to_string(batch_size) + " items");
@@ -173,12 +174,13 @@ class PyReplayStore {
     const Int64Array wanted = ReadIds(keys, "keys");
     const py::dict given = CheckedOut(plan, py::none(), wanted.size());
     Batch batch(store);
+    replay::Table& table = store.table(store.TableIndex(name));
     {
       const ReleaseGil release;
-      store.table(store.TableIndex(name)).Look(Span(wanted), batch.items);
+      table.Look(Span(wanted), batch.items);
     }
     // counted as no sample: the limiter knows nothing of it
-    return Collect(plan, *plan.Arrays(std::ssize(batch.items)), batch, given);
+    return Collect(plan, *plan.Arrays(std::ssize(batch.items)), batch, given, table.random_seed());
   }
 
   std::int64_t UpdatePriorities(const std::string& name, const py::object& keys,
@@ -221,11 +223,12 @@ class PyReplayStore {
   }
 
   static py::dict Collect(PyGatherPlan& plan, const BatchArrays& arrays, Batch& batch,
-                          const py::dict& out) {
+                          const py::dict& out, std::uint64_t seed) {
     py::dict result = arrays.Views(out);
     // with the GIL: it looks into `out`
     const std::vector<std::uint8_t*> pointers = arrays.FieldPointers(out);
     const ReleaseGil release;
+    if (const replay::Hindsight* goals = plan.plan().hindsight()) goals->Prepare(batch.items, seed);
     arrays.WriteInfo(batch.items);
     batch.store.Gather(plan.plan(), batch.items, pointers);
     return result;
@@ -381,10 +384,12 @@ void BindReplay(py::module_& module) {
   BindStore(module);
   BindStatePieces(module);
   py::class_<PyGatherPlan>(module, "GatherPlan", "Which rows of an item make which array of a batch.")
-      .def(py::init([](const PyReplayStore& store, const py::sequence& fields, bool time_major) {
-             return std::make_unique<PyGatherPlan>(store.shared(), fields, time_major);
+      .def(py::init([](const PyReplayStore& store, const py::sequence& fields, bool time_major,
+                       const py::object& hindsight) {
+             return std::make_unique<PyGatherPlan>(store.shared(), fields, time_major, hindsight);
            }),
-           py::arg("store"), py::arg("fields"), py::kw_only(), py::arg("time_major") = false);
+           py::arg("store"), py::arg("fields"), py::kw_only(), py::arg("time_major") = false,
+           py::arg("hindsight") = py::none());
   py::class_<PyReplayWriter> writer(module, "ReplayWriter", "Turns steps into rows and items.");
   writer.def(py::init([](const PyReplayStore& store, const py::sequence& kinds,
                          std::int64_t history_rows, const py::object& convert) {

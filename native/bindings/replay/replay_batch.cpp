@@ -4,6 +4,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -25,7 +28,9 @@ constexpr std::size_t kMostKept = 8;  // sets of arrays of a plan
 py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field& field) {
   switch (field.source) {
     case GatherPlan::Source::kColumn:
-    case GatherPlan::Source::kStack: return py::dtype(layout.specs[field.column].dtype);
+    case GatherPlan::Source::kStack:
+    // of observations, as the first column is
+    case GatherPlan::Source::kAchieved: return py::dtype(layout.specs[field.column].dtype);
     case GatherPlan::Source::kRow: return py::dtype::of<std::int64_t>();
     default: return py::dtype::of<bool>();
   }
@@ -42,6 +47,7 @@ std::vector<py::ssize_t> FieldShape(const replay::ChunkLayout& layout, const Gat
     if (spec.stacked()) shape.push_back(spec.stack);
     shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
   }
+  if (field.source == GatherPlan::Source::kAchieved) shape.push_back(plan.hindsight()->spec().size);
   return shape;
 }
 
@@ -164,11 +170,29 @@ std::vector<FieldSpec> ReadFields(const py::sequence& fields) {
   return specs;
 }
 
+// (strategy, reward, share, threshold, steps, achieved, desired, size), or None.
+std::optional<replay::HindsightSpec> ReadHindsight(const py::object& given) {
+  using Spec = replay::HindsightSpec;
+  if (given.is_none()) return std::nullopt;
+  const auto [strategy, reward, share, threshold, steps, achieved, desired, size] =
+      given.cast<std::tuple<std::string, std::string, double, double, std::int64_t, std::int64_t,
+                            std::int64_t, std::int64_t>>();
+  const auto one_of = [](const std::string& name, std::initializer_list<const char*> names) {
+    const auto found = std::ranges::find(names, name);
+    if (found == names.end()) throw SpecError("hindsight has no '" + name + "'");
+    return static_cast<std::int32_t>(found - names.begin());
+  };
+  return Spec{static_cast<Spec::Strategy>(one_of(strategy, {"future", "final", "episode"})),
+              static_cast<Spec::Reward>(one_of(reward, {"caller", "sparse", "dense"})),
+              share, threshold, steps, achieved, desired, size};
+}
+
 }  // namespace
 
 PyGatherPlan::PyGatherPlan(std::shared_ptr<replay::ReplayStore> store, const py::sequence& fields,
-                           bool time_major)
-    : store_(std::move(store)), plan_(store_->layout(), ReadFields(fields), time_major) {}
+                           bool time_major, const py::object& hindsight)
+    : store_(std::move(store)),
+      plan_(store_->layout(), ReadFields(fields), time_major, ReadHindsight(hindsight)) {}
 
 std::shared_ptr<BatchArrays> PyGatherPlan::Arrays(std::int64_t batch_size) {
   for (const auto& arrays : kept_) {

@@ -47,7 +47,7 @@ class BatchArrays {
 class PyGatherPlan {
  public:
   PyGatherPlan(std::shared_ptr<replay::ReplayStore> store, const pybind11::sequence& fields,
-               bool time_major);
+               bool time_major, const pybind11::object& hindsight);
 
   const replay::GatherPlan& plan() const { return plan_; }
   const replay::ReplayStore* store() const { return store_.get(); }

@@ -7,7 +7,9 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "bindings/gil.h"
@@ -55,20 +57,32 @@ bool Fits(const py::handle& value, const py::dtype& dtype, std::span<const py::s
 
 }  // namespace
 
+namespace {
+
+struct NamedEnd {
+  std::string_view name;
+  replay::ItemKind::AtEnd at_end;
+};
+constexpr NamedEnd kAtEnds[] = {{"shorten", replay::ItemKind::AtEnd::kShorten},
+                                {"write", replay::ItemKind::AtEnd::kWrite},
+                                {"keep", replay::ItemKind::AtEnd::kKeep},
+                                {"tails", replay::ItemKind::AtEnd::kTails},
+                                {"pieces", replay::ItemKind::AtEnd::kPieces}};
+
+}  // namespace
+
 std::vector<replay::ItemKind> ReadItemKinds(const py::sequence& kinds) {
-  using AtEnd = replay::ItemKind::AtEnd;
   std::vector<replay::ItemKind> result;
   for (const auto& given : kinds) {
     const auto [steps, period, at_end] =
         given.cast<std::tuple<std::int64_t, std::int64_t, std::string>>();
     if (steps < 1 || period < 1) throw SpecError("an item kind has no steps or no period");
-    if (at_end != "shorten" && at_end != "write" && at_end != "keep") {
-      throw SpecError("an item kind's at_end is '" + at_end + "', expected shorten, write or keep");
+    const auto found = std::ranges::find(kAtEnds, at_end, &NamedEnd::name);
+    if (found == std::end(kAtEnds)) {
+      throw SpecError("an item kind's at_end is '" + at_end +
+                      "', expected shorten, write, keep, tails or pieces");
     }
-    result.push_back({steps, period,
-                      at_end == "shorten" ? AtEnd::kShorten
-                      : at_end == "write" ? AtEnd::kWrite
-                                          : AtEnd::kKeep});
+    result.push_back({steps, period, found->at_end});
   }
   return result;
 }

@@ -113,10 +113,12 @@ PendingItems ReadPending(const py::dict& state, std::size_t table) {
     // saved as int64, as the numbers beside it
     items.length.push_back(static_cast<std::int32_t>(length));
   }
+  items.at = Read<std::int32_t>(state, prefix + "at");
   items.priority = Read<double>(state, prefix + "priority");
   // an item is the same place in all of them
   const std::size_t count = items.stream.size();
-  if (items.start.size() != count || items.length.size() != count || items.priority.size() != count) {
+  if (items.start.size() != count || items.length.size() != count || items.at.size() != count ||
+      items.priority.size() != count) {
     throw SpecError("columns of the saved replay buffer's pending items do not fit each other");
   }
   return items;
@@ -158,6 +160,7 @@ py::dict PyReplayWriter::State() const {
     state[py::str(prefix + "stream")] = RestOf<std::int64_t>(items.stream, items.taken);
     state[py::str(prefix + "start")] = RestOf<std::int64_t>(items.start, items.taken);
     state[py::str(prefix + "length")] = RestOf<std::int64_t>(items.length, items.taken);
+    state[py::str(prefix + "at")] = RestOf<std::int32_t>(items.at, items.taken);
     state[py::str(prefix + "priority")] = RestOf<double>(items.priority, items.taken);
   }
   return state;

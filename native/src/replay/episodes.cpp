@@ -30,6 +30,7 @@ void PendingItems::Take(std::size_t count) {
   stream.clear();
   start.clear();
   length.clear();
+  at.clear();
   priority.clear();
 }
 
@@ -131,10 +132,10 @@ void Episodes::Make(std::int64_t stream, const EpisodePart& part, double priorit
                     std::span<PendingItems> pending) {
   for (std::size_t table = 0; table < kinds_.size(); ++table) {
     std::int64_t& next = NextStart(stream, table);
-    next = MakeItems(kinds_[table], part, next, [&](std::int64_t start, std::int32_t rows) {
+    next = MakeItems(kinds_[table], part, next, [&](std::int64_t start, std::int32_t rows, std::int32_t at) {
       // that of the step at which the item begins, if it was given one
-      const double with = std::isnan(priority) ? PriorityAt(stream, start) : priority;
-      pending[table].Push(stream, start, rows, with);
+      const double with = std::isnan(priority) ? PriorityAt(stream, start + at) : priority;
+      pending[table].Push(stream, start, rows, at, with);
     });
   }
 }

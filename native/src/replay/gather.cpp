@@ -31,6 +31,10 @@ GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   } else if (spec.column == "@row") {
     field.source = Source::kRow;
     field.value_bytes = sizeof(std::int64_t);
+  } else if (spec.column == "@relabelled") {
+    field.source = Source::kRelabelled;
+  } else if (spec.column == "@achieved") {
+    field.source = Source::kAchieved;
   } else {
     std::string list;
     // a column of the store, by name; the loop also lists them for the message
@@ -44,7 +48,7 @@ GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
       list += layout.specs[c].name + ", ";
     }
     throw SpecError("field '" + spec.name + "' is of the unknown column '" + spec.column +
-                    "'; expected one of " + list + "@valid, @first, @final, @row");
+                    "'; expected one of " + list + "@valid, @first, @final, @row, @relabelled, @achieved");
   }
   return field;
 }
@@ -62,7 +66,7 @@ inline void Copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes)
 }  // namespace
 
 GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields,
-                       bool time_major)
+                       bool time_major, const std::optional<HindsightSpec>& hindsight)
     : layout_(layout), time_major_(time_major) {
   std::set<std::string> names;
   for (const FieldSpec& spec : fields) {
@@ -76,9 +80,44 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
                       ", expected 0 (one row, no axis) or more");
     }
     fields_.push_back(Resolve(layout, spec));
+    const std::ptrdiff_t number = std::ssize(fields_) - 1;
+    if (fields_.back().source == Source::kRelabelled) relabelled_ = number;
+    if (fields_.back().source == Source::kAchieved) achieved_ = number;
     // this tells how many items are worth a thread
     item_bytes_ += fields_.back().rows() * fields_.back().value_bytes;
   }
+  if (hindsight) ReadHindsight(*hindsight);
+  if (!hindsight_ && (relabelled_ >= 0 || achieved_ >= 0)) {
+    throw SpecError("fields of @relabelled and @achieved need a plan with hindsight");
+  }
+}
+
+void GatherPlan::ReadHindsight(const HindsightSpec& spec) {
+  const auto field = [&](const char* name) {
+    const auto has = [&](const Field& one) { return one.spec.name == name; };
+    const auto found = std::ranges::find_if(fields_, has);
+    if (found == fields_.end() || found->source != Source::kColumn) {
+      throw SpecError(std::string("hindsight needs a field '") + name + "' of a column");
+    }
+    return found - fields_.begin();
+  };
+  obs_ = field("obs");
+  next_obs_ = field("next_obs");
+  reward_ = field("reward");
+  const std::size_t column = fields_[static_cast<std::size_t>(obs_)].column;
+  hindsight_.emplace(layout_, column, spec);
+  // these are written by pointer
+  const Field& reward = fields_[static_cast<std::size_t>(reward_)];
+  const bool fits = fields_[static_cast<std::size_t>(next_obs_)].column == column && !time_major_ &&
+                    reward.rows() == spec.steps && reward.value_bytes == sizeof(float);
+  if (!fits) throw SpecError("hindsight needs batch-major float32 rewards, one for each step");
+  if (achieved_ < 0) return;
+  Field& achieved = fields_[static_cast<std::size_t>(achieved_)];
+  achieved.value_bytes = hindsight_->goal_bytes();
+  if (achieved.rows() != spec.steps || achieved.spec.count == 0) {
+    throw SpecError("a field of @achieved has another number of steps than hindsight");
+  }
+  item_bytes_ += spec.steps * achieved.value_bytes;
 }
 
 void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_t* const> out,
@@ -95,22 +134,24 @@ void GatherPlan::Gather(std::span<const Sampled> batch, std::int64_t begin, std:
   // rows of random items are far apart: ask for the next ones while these are copied
   constexpr std::int64_t kAhead = 8;
   for (std::int64_t item = begin; item < std::min(begin + kAhead, end); ++item) {
-    Prefetch(batch[item].run);
+    Prefetch(batch[item]);
   }
+  const auto at = [&](std::ptrdiff_t field) {
+    return field < 0 ? nullptr : out[static_cast<std::size_t>(field)];
+  };
+  const Hindsight::Out goals{at(obs_), at(next_obs_), at(reward_), at(relabelled_), at(achieved_)};
   for (std::int64_t item = begin; item < end; ++item) {
-    if (item + kAhead < end) Prefetch(batch[item + kAhead].run);
+    if (item + kAhead < end) Prefetch(batch[item + kAhead]);
     for (std::size_t f = 0; f < fields_.size(); ++f) GatherField(fields_[f], batch, item, out[f]);
+    if (hindsight_) hindsight_->Relabel(batch[item], item, goals);
   }
 }
 
-void GatherPlan::Prefetch(const RowRun& run) const {
+void GatherPlan::Prefetch(const Sampled& sampled) const {
   constexpr std::int64_t kMost = 8 * kCacheLine;
-  // the first chunks of a run may be there for their frames alone
-  const Chunk* chunk = run.first;
-  for (std::int32_t i = 1; i < run.num_chunks && run.start >= chunk->next->first_row; ++i) {
-    chunk = chunk->next;
-  }
-  const std::uint8_t* const record = RecordOf(layout_, *chunk, run.start - chunk->first_row);
+  const RowRun& run = sampled.run;
+  if (sampled.goal_row >= 0) __builtin_prefetch(RecordOfRow(layout_, run, sampled.goal_row));
+  const std::uint8_t* const record = RecordOfRow(layout_, run, run.start);
   const std::int64_t bytes = std::min(run.length * layout_.row_bytes, kMost);
   // and the last byte, as a run need not begin at a cache line
   for (std::int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(record + at);
@@ -119,6 +160,8 @@ void GatherPlan::Prefetch(const RowRun& run) const {
 
 void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
                              std::uint8_t* out) const {
+  // Relabel writes these
+  if (field.source >= Source::kRelabelled) return;
   const RowRun& run = batch[item].run;
   const std::int64_t rows = field.rows();
   // an offset below 0 counts from the item's end: items differ in length
@@ -162,6 +205,8 @@ void GatherPlan::CopyRow(const Field& field, const RowRun& run, const Chunk& chu
     case Source::kFirst: *to = has(kFirstRow); return;
     case Source::kFinal: *to = has(kFinalRow); return;
     case Source::kRow: std::memcpy(to, &row, sizeof(row)); return;
+    case Source::kRelabelled:
+    case Source::kAchieved: return;
   }
 }
 

@@ -229,7 +229,8 @@ ReplayStore::Runs::~Runs() {
 
 void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams,
                         std::span<const std::int64_t> starts,
-                        std::span<const std::int32_t> lengths, Runs& runs) {
+                        std::span<const std::int32_t> lengths, std::span<const std::int32_t> ats,
+                        Runs& runs) {
   CheckOpen("insert");
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
   // a state that is loaded from here on makes these rows strangers
@@ -239,17 +240,21 @@ void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams
   const std::lock_guard<std::mutex> claims_lock(claims_mutex_);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const Stream& stream = Unclaimed("insert", streams[i]);
-    runs.runs_.push_back(ReferChecked(stream, i, starts[i], lengths[i]));
+    runs.runs_.push_back(ReferChecked(stream, i, starts[i], lengths[i], ats[i]));
   }
 }
 
 RowRun ReplayStore::ReferChecked(const Stream& stream, std::size_t item, std::int64_t start,
-                                 std::int32_t length) {
-  if (length >= 1 && start >= stream.oldest_row() && start <= stream.next_row() - length) {
-    return stream.Refer(start, length);
+                                 std::int32_t length, std::int32_t at) {
+  const bool is_there = start >= stream.oldest_row() && start <= stream.next_row() - length;
+  if (length >= 1 && is_there && at >= 0 && at < length) {
+    RowRun run = stream.Refer(start, length);
+    run.at = at;
+    return run;
   }
   const std::string of = "insert: item " + std::to_string(item) + " has ";
   if (length < 1) throw SpecError(of + "length " + std::to_string(length) + ", expected 1 or more rows");
+  if (is_there) throw SpecError(of + "place " + std::to_string(at) + ", expected one of its rows");
   throw SpecError(of + "rows " + std::to_string(start) + " to " +
                   std::to_string(start + length - 1) + " of stream " +
                   std::to_string(stream.id()) + ", which has rows " +

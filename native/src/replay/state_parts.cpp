@@ -244,6 +244,7 @@ void PutRun(StateWriter& writer, const RowRun& run, const ChunkIndex& index) {
   writer.Put(run.length);
   writer.Put(run.stream);
   writer.Put(run.start);
+  writer.Put(run.at);
 }
 
 RowRun GetRun(StateReader& reader, const LoadedChunks& chunks) {
@@ -253,7 +254,8 @@ RowRun GetRun(StateReader& reader, const LoadedChunks& chunks) {
   run.length = reader.Get<std::int32_t>();
   run.stream = reader.Get<std::int64_t>();
   run.start = reader.Get<std::int64_t>();
-  CheckState(run.length >= 1);
+  run.at = reader.Get<std::int32_t>();
+  CheckState(run.length >= 1 && run.at >= 0 && run.at < run.length);
   chunks.CheckRange(first, run.num_chunks, run.stream);
   run.first = chunks.at(first);
   chunks.CheckRows(first, run.num_chunks, run.start, run.length);
@@ -297,7 +299,7 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
   writer.Put(std::int64_t{contents.num_slots});
   for (std::int32_t slot = 0; slot < contents.num_slots; ++slot) {
     const Table::Item& item = contents.items[slot];
-    writer.Put(item.generation);
+    writer.Put(std::uint32_t{item.generation});
     writer.Put(static_cast<std::uint8_t>(item.live));
     // only the generation of an unused slot counts, so that old keys stay unknown
     if (!item.live) continue;
@@ -348,9 +350,10 @@ std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& 
   std::vector<double> priorities;
   for (std::int32_t slot = 0; slot < num_slots; ++slot) {
     Table::Item& item = contents->items[slot];
-    item.generation = reader.Get<std::uint32_t>();
+    const auto generation = reader.Get<std::uint32_t>();
+    CheckState(generation <= Table::kGenerations);
+    item.generation = generation & Table::kGenerations;
     item.live = reader.Get<std::uint8_t>() != 0;
-    CheckState(item.generation <= Table::kGenerations);
     if (!item.live) continue;
     GetItem(reader, chunks, item);
     CheckState(item.priority >= 0 && item.priority <= most_priority);

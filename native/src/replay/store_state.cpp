@@ -22,7 +22,7 @@ namespace rollouts::replay {
 namespace {
 
 constexpr char kMagic[8] = {'r', 'r', 'e', 'p', 'l', 'a', 'y', '1'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 struct Header {
   char magic[8];

@@ -269,7 +269,8 @@ RowRun Stream::ReferChunks(std::int64_t start, std::int32_t length) const {
   const std::size_t last = ChunkOfRow(start + length - 1);
   const std::size_t first = FirstChunkFor(start);
   // chunks in between are found by `next`, which does not change once both are there
-  const RowRun run{chunks_[first], static_cast<std::int32_t>(last - first + 1), length, id_, start};
+  const RowRun run{chunks_[first], static_cast<std::int32_t>(last - first + 1), length, id_,
+                   start, 0};
   run.Ref();
   return run;
 }

@@ -12,6 +12,7 @@ namespace rollouts::replay {
 namespace {
 
 constexpr std::int32_t kFirstCapacity = 256;  // slots
+static_assert(sizeof(Table::Item) == kCacheLine);
 
 void CheckOrder(const TableSpec& spec) {
   if (spec.order == TableSpec::Order::kAny) return;
@@ -161,7 +162,7 @@ std::int64_t Table::InsertOne(const RowRun& run, double priority) {
   item.priority = priority;
   item.insert_index = contents.limiter.inserts();
   item.times_sampled = 0;
-  item.live = true;
+  item.live = 1;
   contents.sampler->Insert(slot, priority);
   contents.remover->Insert(slot, priority);
   contents.limiter.Insert();
@@ -178,7 +179,7 @@ void Table::RemoveSlot(std::int32_t slot) {
   // the sum over what is in the table alone, which CanSample asks for
   contents.uses -= item.times_sampled;
   --contents.size;
-  item.live = false;
+  item.live = 0;
   // keys of this item are of no item from here on
   item.generation = (item.generation + 1) & kGenerations;
   item.run.Unref(allocator_);
@@ -377,6 +378,11 @@ bool Table::CanSample(std::int64_t n) const {
 std::uint64_t Table::generation() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return generation_;
+}
+
+std::uint64_t Table::random_seed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return contents_->random.seed();
 }
 
 void Table::Replace(std::unique_ptr<Contents> contents) {

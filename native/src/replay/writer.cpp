@@ -230,7 +230,8 @@ std::int64_t Writer::Insert(std::size_t table, Clock::time_point deadline) {
   keys_.resize(count);
   const auto rest = [&](const auto& column) { return std::span(column).subspan(pending.taken); };
   ReplayStore::Runs runs = store_->NewRuns();
-  store_->Refer(table, rest(pending.stream), rest(pending.start), rest(pending.length), runs);
+  store_->Refer(table, rest(pending.stream), rest(pending.start), rest(pending.length), rest(pending.at),
+                runs);
   store_->Insert(table, runs, rest(pending.priority), deadline, keys_);
   // the rest stays pending, and is referred to anew by the next call
   pending.Take(runs.taken());

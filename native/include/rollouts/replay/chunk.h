@@ -106,6 +106,7 @@ struct RowRun {
   std::int32_t length = 0;
   std::int64_t stream = 0;
   std::int64_t start = 0;
+  std::int32_t at = 0;  // the row that an item is about, counted from `start`
 
   void Ref() const {
     Chunk* chunk = first;
@@ -123,5 +124,15 @@ struct RowRun {
     }
   }
 };
+
+// The record of one of a run's rows, or of another row in its chunks.
+inline std::uint8_t* RecordOfRow(const ChunkLayout& layout, const RowRun& run, std::int64_t row) {
+  // the first chunks of a run may be there for their frames, or for a goal, alone
+  const Chunk* chunk = run.first;
+  for (std::int32_t i = 1; i < run.num_chunks && row >= chunk->next->first_row; ++i) {
+    chunk = chunk->next;
+  }
+  return RecordOf(layout, *chunk, row - chunk->first_row);
+}
 
 }  // namespace rollouts::replay

@@ -20,14 +20,17 @@ struct PendingItems {
   std::vector<std::int64_t> stream;
   std::vector<std::int64_t> start;
   std::vector<std::int32_t> length;
+  std::vector<std::int32_t> at;  // see RowRun
   std::vector<double> priority;
   std::size_t taken = 0;  // at the front, that are no longer pending
 
   std::size_t size() const { return stream.size() - taken; }
-  void Push(std::int64_t of, std::int64_t first, std::int32_t rows, double with) {
+  void Push(std::int64_t of, std::int64_t first, std::int32_t rows, std::int32_t place,
+            double with) {
     stream.push_back(of);
     start.push_back(first);
     length.push_back(rows);
+    at.push_back(place);
     priority.push_back(with);
   }
   void Take(std::size_t count);

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "rollouts/replay/column.h"
+#include "rollouts/replay/hindsight.h"
 #include "rollouts/replay/table.h"
 #include "rollouts/replay/worker_threads.h"
 
@@ -16,7 +18,7 @@ namespace rollouts::replay {
 // One array of a batch.
 struct FieldSpec {
   std::string name;
-  std::string column;  // one of the store, or one of the four that start with @
+  std::string column;  // one of the store, or one of the six that start with @
   // the item's first row to take; negative: from its end, -1 is its last row
   std::int64_t offset = 0;
   std::int64_t count = 0;  // rows; 0: one row, without an axis for it
@@ -25,7 +27,11 @@ struct FieldSpec {
 // Checked against a store's columns once. Immutable, hence thread-safe.
 class GatherPlan {
  public:
-  enum class Source : std::int32_t { kColumn, kStack, kValid, kFirst, kFinal, kRow };
+  enum class Source : std::int32_t {
+    kColumn, kStack, kValid, kFirst, kFinal, kRow,
+    // of hindsight alone: whether a sample has another goal, and what each of its steps achieved
+    kRelabelled, kAchieved
+  };
   struct Field {
     FieldSpec spec;
     Source source = Source::kColumn;
@@ -34,10 +40,12 @@ class GatherPlan {
     std::int64_t rows() const { return spec.count == 0 ? 1 : spec.count; }
   };
 
-  // Throws SpecError.
-  GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields, bool time_major);
+  // Throws SpecError. With `hindsight` there are fields obs and next_obs of observations, and reward.
+  GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields, bool time_major,
+             const std::optional<HindsightSpec>& hindsight = {});
 
   const std::vector<Field>& fields() const { return fields_; }
+  const Hindsight* hindsight() const { return hindsight_ ? &*hindsight_ : nullptr; }
   bool time_major() const { return time_major_; }
   std::int64_t item_bytes() const { return item_bytes_; }
 
@@ -49,10 +57,11 @@ class GatherPlan {
                  WorkerThreads& threads) const;
 
  private:
+  void ReadHindsight(const HindsightSpec& spec);
   void GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
                    std::uint8_t* out) const;
-  // Asks for the beginning of a run's rows, which is all of a transition's.
-  void Prefetch(const RowRun& run) const;
+  // Asks for the beginning of a run's rows, which is all of a transition's, and for its goal's.
+  void Prefetch(const Sampled& sampled) const;
   void CopyRow(const Field& field, const RowRun& run, const Chunk& chunk, std::int64_t row,
                std::uint8_t* to) const;
   void CopyStack(const Field& field, const RowRun& run, const std::uint8_t* record,
@@ -62,6 +71,9 @@ class GatherPlan {
   const bool time_major_;
   std::vector<Field> fields_;
   std::int64_t item_bytes_ = 0;  // an item's, in all fields
+  std::optional<Hindsight> hindsight_;
+  // numbers of the fields that it changes; -1: there is none
+  std::ptrdiff_t obs_ = -1, next_obs_ = -1, reward_ = -1, relabelled_ = -1, achieved_ = -1;
 };
 
 }  // namespace rollouts::replay

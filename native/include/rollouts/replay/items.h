@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The items that the rows of an episode give: the arithmetic of n-step, sequences and episodes.
+// The items that the rows of an episode give: the arithmetic of n-step, sequences, episodes and
+// hindsight.
 //
 // An episode of N steps is N + 1 rows: row t has obs_t and what the action there led to, the last
 // one only the final observation. An item is a run of rows; its last row serves its observation
-// alone.
+// alone. An item of hindsight is about the step at one place of its run, and the other rows are
+// those that a goal may come from.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +19,15 @@ struct ItemKind {
     kShorten,  // n-step: an item begins at each of them
     kWrite,    // one item of the episode's last `steps`, if it has as many
     kKeep,     // one item of those that are left
+    // hindsight: an item for each step of a piece of at most `steps`, once the piece is whole
+    kTails,    // its run is the piece from that step on
+    kPieces,   // its run is the whole piece
   };
   std::int64_t steps = 1;   // n, or the steps of a sequence
   std::int64_t period = 1;  // steps from one beginning to the next
   AtEnd at_end = AtEnd::kShorten;
+
+  bool is_hindsight() const { return at_end == AtEnd::kTails || at_end == AtEnd::kPieces; }
 };
 
 // Rows [begin, end] of one episode; `ended`: nothing comes after `end`.
@@ -30,17 +37,35 @@ struct EpisodePart {
   bool ended = false;
 };
 
-// Calls emit(start, rows) for each item that is complete, of those that begin at `start` or later,
-// in the order of their beginnings; returns where the next one would begin.
+// Calls emit for each step of a whole piece [begin, end].
+template <typename Emit>
+void MakeOfPiece(const ItemKind& kind, std::int64_t begin, std::int64_t end, Emit&& emit) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const bool tail = kind.at_end == ItemKind::AtEnd::kTails;
+    const std::int64_t start = tail ? row : begin;
+    emit(start, static_cast<std::int32_t>(end - start + 1), static_cast<std::int32_t>(row - start));
+  }
+}
+
+// Calls emit(start, rows, at) for each item that is complete, of those that begin at `start` or
+// later, in the order of their beginnings; returns where the next one would begin. `at`: the place
+// of the item's first step in its run.
 template <typename Emit>
 std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64_t start,
                        Emit&& emit) {
+  if (kind.is_hindsight()) {
+    for (; start + kind.steps <= part.end; start += kind.steps) {
+      MakeOfPiece(kind, start, start + kind.steps, emit);
+    }
+    if (part.ended) MakeOfPiece(kind, start, part.end, emit);
+    return start;
+  }
   for (; start + kind.steps <= part.end; start += kind.period) {
-    emit(start, static_cast<std::int32_t>(kind.steps + 1));
+    emit(start, static_cast<std::int32_t>(kind.steps + 1), 0);
   }
   if (!part.ended) return start;
   const auto rest = [&](std::int64_t first) {
-    emit(first, static_cast<std::int32_t>(part.end - first + 1));
+    emit(first, static_cast<std::int32_t>(part.end - first + 1), 0);
   };
   if (kind.at_end == ItemKind::AtEnd::kShorten) {
     for (; start < part.end; ++start) rest(start);
@@ -68,6 +93,10 @@ inline std::int64_t NumCutAway(const ItemKind& kind, const EpisodePart& part, st
       return part.end > part.begin && part.end - part.begin < kind.steps ? 1 : 0;
     case ItemKind::AtEnd::kKeep:
       return left > 0 && left < kind.steps ? 1 : 0;
+    case ItemKind::AtEnd::kTails:
+    case ItemKind::AtEnd::kPieces:
+      // fewer goals to choose from
+      return std::max<std::int64_t>(left, 0);
   }
   return 0;
 }

@@ -104,10 +104,10 @@ class ReplayStore {
     std::uint64_t generation_ = 0;
   };
   Runs NewRuns() { return Runs(allocator_); }
-  // Throws SpecError for rows that are not there (any more).
+  // Throws SpecError for rows that are not there (any more). `ats`: as RowRun::at, one for each.
   void Refer(std::size_t table, std::span<const std::int64_t> streams,
              std::span<const std::int64_t> starts, std::span<const std::int32_t> lengths,
-             Runs& runs);
+             std::span<const std::int32_t> ats, Runs& runs);
   // Table::Insert of the rest of the runs; writes as many keys, and returns how many in all.
   void Insert(std::size_t table, Runs& runs, std::span<const double> priorities,
               std::optional<Clock::time_point> deadline, std::span<std::int64_t> keys);
@@ -138,7 +138,8 @@ class ReplayStore {
   Stream& Unclaimed(const char* call, std::int64_t id) const;
   void AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
                      std::span<std::int64_t> rows);
-  RowRun ReferChecked(const Stream& stream, std::size_t item, std::int64_t start, std::int32_t length);
+  RowRun ReferChecked(const Stream& stream, std::size_t item, std::int64_t start,
+                      std::int32_t length, std::int32_t at);
 
   const ChunkLayout layout_;
   const StoreOptions options_;

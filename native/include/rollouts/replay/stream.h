@@ -65,7 +65,7 @@ class alignas(kCacheLine) Stream {
   RowRun Refer(std::int64_t start, std::int32_t length) const {
     if (layout_.has_stacks || start < last_chunk_->first_row) return ReferChunks(start, length);
     if (last_chunk_->spare_refs-- == 0) TakeSpareRefs(*last_chunk_);
-    return {last_chunk_, 1, length, id_, start};
+    return {last_chunk_, 1, length, id_, start, 0};
   }
 
   // For saved states.

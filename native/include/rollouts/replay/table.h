@@ -45,6 +45,7 @@ struct Sampled {
   double probability = 0;
   double priority = 0;
   std::int32_t times_sampled = 0;
+  std::int64_t goal_row = -1;  // hindsight: of the goal in place of its own; -1: it keeps its own
 };
 
 struct TableInfo {
@@ -96,6 +97,8 @@ class Table {
   bool CanInsert(std::int64_t n) const;
   bool CanSample(std::int64_t n) const;
   std::uint64_t generation() const;
+  // The seed of its draws: that of a loaded state, if there is one.
+  std::uint64_t random_seed() const;
   const TableSpec& spec() const { return spec_; }
   // An item's; see MostPriority.
   double most_priority() const { return most_priority_; }
@@ -113,8 +116,8 @@ class Table {
     double priority = 0;
     std::int64_t insert_index = 0;
     std::int32_t times_sampled = 0;
-    std::uint32_t generation = 0;  // how often the slot was used before
-    bool live = false;
+    std::uint32_t generation : 31 = 0;  // how often the slot was used before
+    std::uint32_t live : 1 = 0;
   };
   struct Contents;  // all that a state has
   const Contents& contents() const { return *contents_; }
