@@ -108,6 +108,7 @@ OTHERS = (
         name="sb3",
         collect=later("comparisons.collecting.sb3_collect", "Sb3Collects"),
         add_step=later("comparisons.replaying.sb3_steps", "Sb3"),
+        hindsight=later("comparisons.replaying.sb3_goals", "Sb3Goals"),
         policies=NETWORKS,
         module="stable_baselines3",
         install="pip install 'rollouts[sb3]'",

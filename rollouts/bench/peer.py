@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rollouts.bench.own_pools import Stepper
     from rollouts.bench.replay_own import Candidate, StepBuffer
 
-# `rollouts bench`, `bench collect`, `bench replay` and `bench replay --workload add_step`
-Measure = Literal["step", "collect", "replay", "add_step"]
+# `rollouts bench`, `bench collect`, `bench replay`, and its workloads add_step and hindsight
+Measure = Literal["step", "collect", "replay", "add_step", "hindsight"]
 # policies of `bench collect`: tanh layers, a network for images, actions drawn before
 POLICIES = frozenset({"layers", "cnn", "random"})
 NETWORKS = POLICIES - {"random"}
@@ -40,6 +40,7 @@ class Peer:
       collect: Takes a `Task` and a number of environments; makes a stream of rollouts.
       replay: Takes a `Workload`; makes a buffer of rollouts.
       add_step: Takes a number of environments; makes a buffer of single steps.
+      hindsight: The same of episodes with goals, whose samples get other goals.
       agents: Whether it steps environments with one agent, with several, or with either.
       policies: The kinds of policy that it collects with, of `POLICIES`.
       needs_ray: Whether its collecting needs a Ray that this process is connected to.
@@ -53,6 +54,7 @@ class Peer:
     collect: Callable[..., Stream] | None = None
     replay: Callable[..., Candidate] | None = None
     add_step: Callable[..., StepBuffer] | None = None
+    hindsight: Callable[..., StepBuffer] | None = None
     agents: Literal["one", "several", "either"] = "one"
     policies: frozenset[str] = POLICIES
     needs_ray: bool = False

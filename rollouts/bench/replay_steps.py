@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench replay --workload add_step`: one step of B environments at a time, and samples.
+"""`rollouts bench replay --workload add_step | hindsight`: a step of B environments at a time.
 
-The data is of HalfCheetah's shapes. The libraries take turns in one process, repeat by repeat, so
-that each ratio is of two neighbours in time. Time is that of the calling thread's CPU, which other
-processes of a busy machine do not lengthen.
+The data is of HalfCheetah's shapes, or of a reaching arm with goals (`replay_goals.py`). The
+libraries take turns in one process, repeat by repeat, so that each ratio is of two neighbours in
+time. Time is that of the calling thread's CPU, which other processes of a busy machine do not
+lengthen.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import importlib.metadata
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
 from rollouts.bench.all_peers import find
 from rollouts.bench.peer import Peer
+from rollouts.bench.replay_goals import CAPACITY as GOAL_CAPACITY
+from rollouts.bench.replay_goals import OwnHindsight, make_goal_steps
 from rollouts.bench.replay_own import Given, StepBuffer
 from rollouts.replay import Acted, NStep, ReplayBuffer, TableConfig
 from rollouts.replay.steps import GymnasiumStep
+
+StepMeasure = Literal["add_step", "hindsight"]
 
 OBS_SIZE, ACTION_SIZE = 17, 6  # HalfCheetah-v5
 CAPACITY = 100_000  # transitions
@@ -30,7 +35,7 @@ _NUM_KEPT = 64  # steps of data that are gone through again and again
 
 @dataclass(frozen=True, slots=True)
 class StepMeasurement:
-    """Medians over the repeats; ratio: the peer's time of a step over ours of the same repeat."""
+    """Medians over the repeats; ratios: the peer's time over ours of the same repeat."""
 
     library: str
     version: str
@@ -38,6 +43,7 @@ class StepMeasurement:
     add_us: float
     sample_us: float
     add_ratio: float
+    sample_ratio: float
 
 
 class Ours:
@@ -57,17 +63,25 @@ class Ours:
         return self._buffer.sample(batch_size)
 
 
-OURS = Peer(name="rollouts", add_step=Ours)
+OURS = Peer(name="rollouts", add_step=Ours, hindsight=OwnHindsight)
 
 
 def compare(
-    num_envs: int, peers: list[str], *, batch_size: int, num_calls: int, repeats: int, seed: int
+    measure: StepMeasure,
+    num_envs: int,
+    peers: list[str],
+    *,
+    batch_size: int,
+    num_calls: int,
+    repeats: int,
+    seed: int,
 ) -> tuple[list[StepMeasurement], list[str]]:
     """Measures ours and the peers.
 
     Args:
+      measure: What the steps and samples are of.
       num_envs: Environments B.
-      peers: Names of `all_peers.names("add_step")`.
+      peers: Names of `all_peers.names(measure)`.
       batch_size: Items of a sample.
       num_calls: Calls of each kind in one repeat.
       repeats: Repeats, of which the median counts.
@@ -78,16 +92,17 @@ def compare(
     """
     buffers: dict[str, StepBuffer] = {}
     missing = []
-    found_peers = {peer.name: peer for peer in (OURS, *(find(name, "add_step") for name in peers))}
+    found_peers = {peer.name: peer for peer in (OURS, *(find(name, measure) for name in peers))}
     for name, peer in found_peers.items():
         try:
-            buffers[name] = peer.open("add_step", num_envs)
+            buffers[name] = peer.open(measure, num_envs)
         except ImportError as error:
             missing.append(f"{name} was not measured, as it cannot be used here: {error}")
-    data = make_steps(num_envs, seed)
+    capacity = CAPACITY if measure == "add_step" else GOAL_CAPACITY
+    data = (make_steps if measure == "add_step" else make_goal_steps)(num_envs, seed)
     for buffer in buffers.values():
         # a training fills its buffer once, and then goes on for long
-        _fill(buffer, data, num_envs)
+        _fill(buffer, data, capacity // num_envs)
         _measure(buffer, data, batch_size, num_calls)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in buffers}
     for _ in range(repeats):
@@ -96,11 +111,10 @@ def compare(
     results = []
     for name, found in times.items():
         add_us, sample_us = (statistics.median(part) for part in zip(*found, strict=True))
-        ratio = statistics.median(
-            theirs[0] / own[0] for theirs, own in zip(found, times["rollouts"], strict=True)
-        )
+        pairs = list(zip(found, times["rollouts"], strict=True))
+        ratios = [statistics.median(peer[i] / own[i] for peer, own in pairs) for i in (0, 1)]
         version = importlib.metadata.version(found_peers[name].distribution)
-        results.append(StepMeasurement(name, version, num_envs, add_us, sample_us, ratio))
+        results.append(StepMeasurement(name, version, num_envs, add_us, sample_us, *ratios))
     return results, missing
 
 
@@ -118,19 +132,22 @@ def make_steps(num_envs: int, seed: int) -> list[tuple[Given, GymnasiumStep]]:
     return steps
 
 
-def to_text(results: list[StepMeasurement], missing: list[str], batch_size: int) -> str:
+def to_text(
+    results: list[StepMeasurement], missing: list[str], batch_size: int, measure: StepMeasure
+) -> str:
     """Lays the measurements out as a table in Markdown."""
+    shapes = {"add_step": "HalfCheetah's shapes", "hindsight": "A reaching arm's shapes and goals"}
     lines = [
-        f"HalfCheetah's shapes, full buffers; us of one add of B environments, and of one sample "
+        f"{shapes[measure]}, full buffers; us of one add of B environments, and of one sample "
         f"of {batch_size} transitions, in time of the thread's CPU; medians.",
         "",
-        "| environments | library | add, us | over ours | sample, us |",
-        "|---:|---|---:|---:|---:|",
+        "| environments | library | add, us | over ours | sample, us | over ours |",
+        "|---:|---|---:|---:|---:|---:|",
     ]
     for r in results:
         lines.append(
             f"| {r.num_envs} | {r.library} {r.version} | {r.add_us:.1f} | {r.add_ratio:.2f} "
-            f"| {r.sample_us:.1f} |"
+            f"| {r.sample_us:.1f} | {r.sample_ratio:.2f} |"
         )
     return "\n".join([*lines, *missing])
 
@@ -140,9 +157,8 @@ def to_json(results: list[StepMeasurement], missing: list[str]) -> dict[str, Any
     return {"measurements": [asdict(r) for r in results], "missing": missing}
 
 
-def _fill(buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], num_envs: int) -> None:
-    num_rounds = -(-CAPACITY // (num_envs * len(data)))
-    for _ in range(num_rounds):
+def _fill(buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], num_steps: int) -> None:
+    for _ in range(-(-num_steps // len(data))):
         for given, step in data:
             buffer.add(given, step)
 

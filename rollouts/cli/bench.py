@@ -128,10 +128,10 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
 def measure_replay(args: argparse.Namespace) -> None:
     """`bench replay`: measures and prints."""
     peers = list(dict.fromkeys(args.peer))
-    measure: Measure = "add_step" if args.workload == "add_step" else "replay"
+    measure: Measure = "replay" if args.workload == "rollouts" else args.workload
     for name in peers:
         find(name, measure)
-    if args.workload == "add_step":
+    if args.workload != "rollouts":
         _measure_steps(args, peers)
         return
     settings = replay.ReplaySettings(
@@ -162,6 +162,7 @@ def _measure_steps(args: argparse.Namespace, peers: list[str]) -> None:
     missing: dict[str, None] = {}
     for num_envs in args.num_envs or [16, 256]:
         found, lacking = replay_steps.compare(
+            args.workload,
             num_envs,
             peers,
             batch_size=args.batch_size,
@@ -174,7 +175,7 @@ def _measure_steps(args: argparse.Namespace, peers: list[str]) -> None:
     if args.json:
         print(json.dumps(replay_steps.to_json(results, list(missing)), indent=1))
     else:
-        print(replay_steps.to_text(results, list(missing), args.batch_size))
+        print(replay_steps.to_text(results, list(missing), args.batch_size, args.workload))
 
 
 def _print_report(

@@ -313,13 +313,13 @@ def _add_bench_collect_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     peers = [*bench.names("replay"), *bench.names("add_step")]
-    add("--workload", choices=["rollouts", "add_step"], default="rollouts",
-        help="how steps are added; default: rollouts")  # fmt: skip
+    add("--workload", choices=["rollouts", "add_step", "hindsight"], default="rollouts",
+        help="how steps are added, or goals relabelled; default: rollouts")  # fmt: skip
     add("--peer", action="append", default=[], choices=peers or None, metavar="NAME",
         help=f"to measure next to ours: {', '.join(peers) or 'none here'}; repeat for several; "
-        "sb3: add_step")  # fmt: skip
+        "sb3: add_step, hindsight")  # fmt: skip
     add("--num-envs", nargs="+", action="extend", type=_positive_int, metavar="B",
-        help="of add_step; several ok; default: 16 256")  # fmt: skip
+        help="of add_step and hindsight; several ok; default: 16 256")  # fmt: skip
     add("--num-threads", nargs="+", action="extend", type=_positive_int, metavar="T",
         help="that insert, then sample, at the same time; several ok; default: 1 2")  # fmt: skip
     add("--batch-size", type=_positive_int, default=256, metavar="B", help="default: 256")

@@ -15,7 +15,7 @@ from rollouts.bench import peers, stepper
 from rollouts.bench.all_peers import find, names
 from rollouts.bench.peer import Peer
 
-MEASURES = ("step", "collect", "replay", "add_step")
+MEASURES = ("step", "collect", "replay", "add_step", "hindsight")
 OPENERS = [
     (name, measure, opener)
     for name, peer in peers().items()
@@ -63,7 +63,7 @@ def test_an_unknown_peer_is_refused_with_those_that_take_part() -> None:
         rollouts.SpecError, match=r"'envpool' has no measure 'replay', expected one of .*'reverb'"
     ):
         find("envpool", "replay")
-    assert set(names("add_step")) == {"sb3"}
+    assert set(names("add_step")) == set(names("hindsight")) == {"sb3"}
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rollouts.bench import Peer, all_peers, replay, replay_own, replay_steps, replay_workloads
+from rollouts.bench import (
+    Peer,
+    all_peers,
+    replay,
+    replay_goals,
+    replay_own,
+    replay_steps,
+    replay_workloads,
+)
 from rollouts.cli import main as cli
 
 SMALL = replay_workloads.Workload("small", (4, 8, 8), "uint8", 4, 2, 8, 32)
@@ -80,16 +89,18 @@ def test_writers_share_the_environments_and_batches_are_of_one_kind() -> None:
         assert all(isinstance(value, kind) for value in made.values())
 
 
-def test_steps_are_measured_beside_sb3(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--workload", "add_step", "--num-envs", "3", "--num-batches", "2", "--repeats", "1"]
+@pytest.mark.parametrize("workload", ["add_step", "hindsight"])
+def test_steps_are_measured_beside_sb3(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--workload", workload, "--num-envs", "3", "--num-batches", "2", "--repeats", "1"]
     assert cli.main(["bench", "replay", *options, "--peer", "sb3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [m["library"] for m in printed["measurements"]] == ["rollouts", "sb3"]
     assert all(m["add_us"] > 0 and m["sample_us"] > 0 for m in printed["measurements"])
 
 
-def test_the_steps_that_are_measured_continue_each_other() -> None:
-    steps = replay_steps.make_steps(2, seed=0)
+@pytest.mark.parametrize("make", [replay_steps.make_steps, replay_goals.make_goal_steps])
+def test_the_steps_that_are_measured_continue_each_other(make: Any) -> None:
+    steps = make(2, seed=0)
     for (_, step), (following, _) in zip(steps, [*steps[1:], steps[0]], strict=True):
         np.testing.assert_array_equal(step[0], following[0])
 

@@ -232,6 +232,14 @@ void Table::DrawAdmitted(std::int64_t count) {
   contents.sampler->SelectMany(contents.random, picks_);
   // items lie anywhere in memory: their cache misses overlap
   for (const Selector::Pick& pick : picks_) __builtin_prefetch(&contents.items[pick.slot], 1);
+  // and so do those of their chunks, which are referenced next
+  for (const Selector::Pick& pick : picks_) {
+    __builtin_prefetch(contents.items[pick.slot].run.first, 1);
+  }
+  for (const Selector::Pick& pick : picks_) {
+    const RowRun& run = contents.items[pick.slot].run;
+    if (run.num_chunks > 1) __builtin_prefetch(run.first->next, 1);
+  }
   for (const Selector::Pick& pick : picks_) contents.drawn.push_back(TakeSample(pick));
 }
 
