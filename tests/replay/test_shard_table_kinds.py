@@ -12,7 +12,17 @@ from counter_world import weights
 from replay_world import STEP, make_coordinator, make_service
 
 from rollouts.errors import SpecError
-from rollouts.replay import NStep, Queue, SampleToInsertRatio, Stack, TableConfig
+from rollouts.replay import (
+    GoalColumns,
+    Hindsight,
+    HindsightBatch,
+    NStep,
+    Queue,
+    SampleToInsertRatio,
+    SparseReward,
+    Stack,
+    TableConfig,
+)
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.requests import Requests
@@ -136,3 +146,24 @@ def test_each_shard_holds_its_part_of_the_size() -> None:
 def test_queue_and_stack_are_refused_with_what_to_do(limiter: Any) -> None:
     with pytest.raises(SpecError, match=r"whole fragments.*max_times_sampled=1.*ReplayBuffer"):
         Admission(TableConfig(limiter=limiter))
+
+
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_shards_relabel_their_parts_of_a_batch(strategy: Any) -> None:
+    # observations are env_id, seed, episode, step of it and step: the step of it is achieved
+    goal = GoalColumns(achieved_goal=(3, 4), desired_goal=(0, 1), observation=(0, 5))
+    items = Hindsight(goal, SparseReward(0), strategy, share=0.5, max_length=50)
+    shards = TwoShards(TableConfig(items=items, max_size=10_000))
+    # whole numbers, whose distances native code does not compute
+    batches = [shards.sample(40) for _ in range(20)]
+    assert all(isinstance(batch, HindsightBatch) for batch in batches)
+    relabelled = np.concatenate([batch.relabelled for batch in batches])
+    assert 300 < relabelled.sum() < 500
+    for batch in batches:
+        took, after = batch.obs[:, 0], batch.next_obs[:, 3]
+        assert (took == batch.next_obs[:, 0]).all()
+        assert (took[~batch.relabelled] == batch.env_id[~batch.relabelled]).all()
+        reached = (after == took)[batch.relabelled]
+        assert (batch.reward[batch.relabelled] == np.where(reached, 0, -1)).all()
+        if strategy != "episode":
+            assert (took >= after)[batch.relabelled].all()
