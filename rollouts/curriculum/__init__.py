@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which level each environment plays next: schedulers, and the levels that environments begin.
+
+    levels = Curriculum(env, [{"gravity": g} for g in (5.0, 10.0, 20.0)], SuccessStages(3))
+    obs = levels.begin()
+    obs = levels.end(terminated | truncated, score)
+
+A level is a dict of options or a saved state. Levels change at the end of an episode alone.
+"""
+
+from __future__ import annotations
+
+from rollouts.curriculum.archive import StateArchive
+from rollouts.curriculum.level_envs import Curriculum, Scheduler, first_states
+from rollouts.curriculum.level_replay import LevelReplay
+from rollouts.curriculum.success_stages import SuccessStages
+
+__all__ = [
+    "Curriculum",
+    "LevelReplay",
+    "Scheduler",
+    "StateArchive",
+    "SuccessStages",
+    "first_states",
+]

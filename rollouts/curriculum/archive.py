@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An archive of states by cell, from which exploration goes on (Ecoffet et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rollouts.checks import whole_number
+from rollouts.errors import SpecError
+
+
+class StateArchive:
+    """The best state of each cell that was seen; cells that were seldom seen are drawn more often.
+
+    A cell has the weight 1 / sqrt(visits + 1), of the visits that `add` reports, as Go-Explore's.
+    """
+
+    def __init__(self, *, max_cells: int = 100_000, seed: int = 0) -> None:
+        """Begins empty.
+
+        Args:
+          max_cells: Cells that are kept; one more is not taken.
+          seed: Seed of the draws.
+        """
+        self._max_cells = whole_number("max_cells", max_cells, 1, 2**31 - 1)
+        self._random = np.random.default_rng(seed)
+        self._place: dict[Hashable, int] = {}
+        self._cells: list[Hashable] = []
+        self._states: list[bytes] = []
+        self._scores: list[float] = []
+        self._visits: list[int] = []
+
+    def __len__(self) -> int:
+        """The number of cells."""
+        return len(self._cells)
+
+    def __contains__(self, cell: Hashable) -> bool:
+        """Tells whether a cell was seen."""
+        return cell in self._place
+
+    def visits(self, cell: Hashable) -> int:
+        """Returns how often a cell was seen; 0: never."""
+        return self._visits[self._place[cell]] if cell in self._place else 0
+
+    def add(self, cell: Sequence[Hashable], state: Sequence[bytes], score: ArrayLike = 0.0) -> int:
+        """Counts visits of cells (K,), and keeps states (K,) of new cells and of higher scores.
+
+        Args:
+          cell: What two states share that count as the same, such as a tuple of rounded numbers.
+          state: Of `get_state`.
+          score: (K,) or one: the better state has the higher one, such as minus its steps.
+
+        Returns:
+          Cells that are new.
+
+        Raises:
+          SpecError: Not as many of each, or a score that is not finite.
+        """
+        scores = np.asarray(score, np.float64)
+        if len(cell) != len(state) or scores.shape not in ((), (len(cell),)):
+            raise SpecError(
+                f"there are {len(cell)} cells, {len(state)} states and scores of shape "
+                f"{scores.shape}, expected as many of each, or one score"
+            )
+        if not np.isfinite(scores).all():
+            raise SpecError(f"score is {scores.tolist()}, expected finite numbers")
+        before = len(self)
+        for one, saved, value in zip(
+            cell, state, np.broadcast_to(scores, len(cell)).tolist(), strict=True
+        ):
+            place = self._place.get(one)
+            if place is None:
+                if len(self) >= self._max_cells:
+                    continue
+                self._place[one] = len(self._cells)
+                self._cells.append(one)
+                self._states.append(bytes(saved))
+                self._scores.append(value)
+                self._visits.append(1)
+                continue
+            self._visits[place] += 1
+            if value > self._scores[place]:
+                self._states[place], self._scores[place] = bytes(saved), value
+        return len(self) - before
+
+    def draw(self, count: int) -> tuple[list[Hashable], list[bytes]]:
+        """Draws cells (count,) and their states, with replacement.
+
+        Raises:
+          SpecError: The archive is empty.
+        """
+        size = whole_number("count", count, 0, 2**31 - 1)
+        if not self._cells:
+            raise SpecError("the archive is empty, expected states: add those of the first steps")
+        weight = 1 / np.sqrt(np.array(self._visits) + 1.0)
+        chosen = self._random.choice(len(weight), size, p=weight / weight.sum())
+        return [self._cells[i] for i in chosen], [self._states[i] for i in chosen]

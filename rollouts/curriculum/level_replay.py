@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prioritised level replay: levels with high scores are played again (Jiang et al. 2021)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rollouts.checks import whole_number
+from rollouts.curriculum.outcomes import read_outcomes
+from rollouts.errors import SpecError
+
+Array = NDArray[Any]
+
+
+class LevelReplay:
+    """Draws levels by rank of their scores and by the time since they were played.
+
+    A level is new with the probability of the share of levels that were not played yet, and each of
+    these is as likely. Else level i of those that were played has the probability
+
+      (1 - staleness) * rank_i^(-1/temperature) / sum + staleness * (count - played_i) / sum
+
+    Rank 1 is the highest score, and `count - played_i` the number of levels begun since it was. The
+    paper's score of an episode is the mean of |advantage|.
+    """
+
+    def __init__(
+        self, num_levels: int, *, temperature: float = 0.1, staleness: float = 0.1, seed: int = 0
+    ) -> None:
+        """Begins with levels that were never played.
+
+        Args:
+          num_levels: Levels, numbered from 0.
+          temperature: Above 0; the lower, the more often the highest scores are played.
+          staleness: Share of draws by age, 0 to 1.
+          seed: Seed of the draws.
+
+        Raises:
+          SpecError: A number that cannot be.
+        """
+        self.num_levels = whole_number("num_levels", num_levels, 1, 2**31 - 1)
+        if not 0 < temperature < math.inf:
+            raise SpecError(f"temperature is {temperature!r}, expected a finite number above 0")
+        if not 0 <= staleness <= 1:
+            raise SpecError(f"staleness is {staleness!r}, expected a number from 0 to 1")
+        self._temperature, self._staleness = temperature, staleness
+        self._random = np.random.default_rng(seed)
+        self.score = np.zeros(num_levels)
+        self._is_scored = np.zeros(num_levels, np.bool_)
+        self._is_begun = np.zeros(num_levels, np.bool_)
+        self._begun_at = np.zeros(num_levels, np.int64)  # the count of levels begun by then
+        self._count = 0
+
+    def next(self, count: int) -> NDArray[np.int64]:
+        """Draws the levels (count,) of as many episodes."""
+        drawn = np.zeros(whole_number("count", count, 0, 2**31 - 1), np.int64)
+        for place in range(count):
+            drawn[place] = level = self._draw()
+            self._is_begun[level] = True
+            self._begun_at[level] = self._count
+            self._count += 1
+        return drawn
+
+    def update(self, level: ArrayLike, score: ArrayLike) -> None:
+        """Sets scores (K,) of the levels (K,) that were played; the last counts, of one twice.
+
+        Raises:
+          SpecError: No such level, or a score that is not finite.
+        """
+        for number, value in zip(*read_outcomes(level, score, self.num_levels), strict=True):
+            self.score[number] = value
+            self._is_scored[number] = self._is_begun[number] = True
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Returns the probability (num_levels,) of each level to be the next."""
+        unseen = ~self._is_begun
+        new = unseen / max(1, unseen.sum())
+        played = np.flatnonzero(self._is_scored)
+        if not len(played):
+            # nothing can be ranked yet
+            return new if unseen.any() else np.full(self.num_levels, 1 / self.num_levels)
+        replayed = np.zeros(self.num_levels)
+        # equal scores in the order of their numbers
+        order = np.argsort(-self.score[played], kind="stable")
+        rank = np.empty(len(played))
+        rank[order] = np.arange(1, len(played) + 1)
+        # as logarithms: powers of low temperatures are beyond any number
+        by_score = np.exp(-np.log(rank) / self._temperature)
+        age = (self._count - self._begun_at[played]).astype(np.float64)
+        by_age = age / age.sum() if age.sum() else np.full(len(played), 1 / len(played))
+        share = self._staleness
+        replayed[played] = (1 - share) * by_score / by_score.sum() + share * by_age
+        share_new = float(unseen.mean())
+        return share_new * new + (1 - share_new) * replayed
+
+    def _draw(self) -> int:
+        weights = np.cumsum(self.probabilities())
+        at = np.searchsorted(weights, self._random.random() * weights[-1], side="right")
+        return int(min(at, self.num_levels - 1))
