@@ -30,7 +30,7 @@ from rollouts.replay.config import (
     Transitions,
 )
 from rollouts.replay.goals import DenseReward, GoalColumns, SparseReward
-from rollouts.replay.sampling import HindsightBatch, SampleInfo, SequenceBatch, TransitionBatch
+from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.steps import Acted
 
@@ -59,7 +59,6 @@ __all__ = [
     "Episodes",
     "GoalColumns",
     "Hindsight",
-    "HindsightBatch",
     "MinSize",
     "NStep",
     "Queue",

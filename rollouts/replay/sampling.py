@@ -65,6 +65,8 @@ class TransitionBatch(SampleInfo):
       policy_version  (B,) int64     that chose the action
       extras          name -> (B, ...)
       policy_state    tuple of (B, ...)   before the first step
+      relabelled      (B,) bool, of a table of Hindsight: obs and next_obs have a goal that the
+                      episode achieved, and reward is computed by it; None: of another table
     """
 
     obs: Any
@@ -77,18 +79,7 @@ class TransitionBatch(SampleInfo):
     policy_version: Any
     extras: dict[str, Any]
     policy_state: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HindsightBatch(TransitionBatch):
-    """B transitions towards their own or other goals; fields of `TransitionBatch` besides.
-
-    Attributes:
-      relabelled  (B,) bool   obs and next_obs have a goal that the episode achieved, and reward is
-                              computed by it
-    """
-
-    relabelled: Any
+    relabelled: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,7 +136,7 @@ class ItemReader:
         if isinstance(self._kind, Hindsight):
             _reward_anew(raw, info["num_steps"], self._kind)
             batch = self._transitions(raw, info, self._kind.n)
-            return HindsightBatch(**batch, relabelled=raw["relabelled"])
+            return TransitionBatch(**batch, relabelled=raw["relabelled"])
         if isinstance(self._kind, NStep):
             return TransitionBatch(**self._transitions(raw, info, self._kind.n))
         return self._sequences(raw, info)

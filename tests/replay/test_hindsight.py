@@ -34,12 +34,12 @@ from rollouts.replay import (
     Episodes,
     GoalColumns,
     Hindsight,
-    HindsightBatch,
     MinSize,
     NStep,
     ReplayBuffer,
     SparseReward,
     TableConfig,
+    TransitionBatch,
 )
 
 # the step is achieved, and the environment's number is what was desired
@@ -129,7 +129,7 @@ def test_samples_equal_the_model(plan: Any, rollouts: list[int], kind: Any, seed
         if not expected:
             return
         batch = buffer.sample(64)
-        assert type(batch) is HindsightBatch
+        assert type(batch) is TransitionBatch
         assert batch.relabelled.dtype == np.bool_
         if kind.share in (0.0, 1.0):
             assert (batch.relabelled == bool(kind.share)).all()
