@@ -143,7 +143,8 @@ class RowSet(HeldRows):
         tensors = row_tensors(rows, [*step_columns, *final_columns], device)
         step, final = tensors[: len(step_columns)], tensors[len(step_columns) :]
         obs, reward, terminated, truncated, episode_return, episode_length, *own = step
-        self.final_obs, final_infos = (final[0], final[1:]) if final else (None, [])
+        self.final_obs: Tensor | None = final[0] if final else None
+        final_infos = final[1:]
         self.launch = launch
         launch.rows = DeviceRows(
             obs=obs.data_ptr(),
