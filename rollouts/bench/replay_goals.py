@@ -25,7 +25,7 @@ from rollouts.replay.steps import GymnasiumStep
 
 GOAL = GoalColumns(achieved_goal=(10, 13), desired_goal=(13, 16))
 REWARD = SparseReward(0.05)
-SHARE = 0.8  # of the samples that get another goal: four for each own one
+SHARE = 0.8  # part of the samples that gets another goal: four for each own one
 CAPACITY = 1_000_000  # transitions; the default of Stable-Baselines3
 _OBS_SIZE, _ACTION_SIZE = 16, 4
 _EPISODE = 50  # steps

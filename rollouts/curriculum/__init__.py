@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which level each environment plays next: schedulers, and the levels that environments begin.
+"""Schedulers that choose which level each environment plays next, and environments that begin it.
 
     levels = Curriculum(env, [{"gravity": g} for g in (5.0, 10.0, 20.0)], SuccessStages(3))
     obs = levels.begin()

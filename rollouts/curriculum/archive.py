@@ -50,7 +50,7 @@ class StateArchive:
 
         Args:
           cell: What two states share that count as the same, such as a tuple of rounded numbers.
-          state: Of `get_state`.
+          state: States of `get_state`.
           score: (K,) or one: the better state has the higher one, such as minus its steps.
 
         Returns:

@@ -19,7 +19,7 @@ Level = Mapping[str, Any] | bytes
 
 
 class Scheduler(Protocol):
-    """What chooses levels: LevelReplay, SuccessStages, or a class of yours."""
+    """A chooser of levels: LevelReplay, SuccessStages, or a class of yours."""
 
     num_levels: int
 
@@ -42,7 +42,7 @@ class Curriculum:
         """Begins no episode yet.
 
         Args:
-          env: Of `make_vec`, synchronous, with autoreset_mode="disabled".
+          env: Environments of `make_vec`, synchronous, with autoreset_mode="disabled".
           levels: Options by name, the same names in each; or states, as of `first_states`.
           scheduler: Chooses among them by their numbers.
 
@@ -99,7 +99,7 @@ class Curriculum:
         self.level[mask] = self.scheduler.next(int(mask.sum()))
         if not self._has_states:
             chosen: list[Any] = [self._levels[level] for level in self.level]
-            # of environments that play on these values are not read
+            # values of environments that play on are not read
             values = {name: [level[name] for level in chosen] for name in chosen[0]}
             # engines on devices begin all before some
             some = {} if mask.all() else {"reset_mask": mask}

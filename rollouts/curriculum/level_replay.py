@@ -95,7 +95,8 @@ class LevelReplay:
         share = self._staleness
         replayed[played] = (1 - share) * by_score / by_score.sum() + share * by_age
         share_new = float(unseen.mean())
-        return share_new * new + (1 - share_new) * replayed
+        chosen: NDArray[np.float64] = share_new * new + (1 - share_new) * replayed
+        return chosen
 
     def _draw(self) -> int:
         weights = np.cumsum(self.probabilities())

@@ -193,7 +193,7 @@ class Hindsight:
       reward: Reward of a step by the goal achieved after it and the one desired: `SparseReward`,
         `DenseReward`, or a function of all steps as Gymnasium's `compute_reward`, of {} for infos.
       strategy: As above.
-      share: Of the samples, k / (k + 1) for k new goals beside the old one.
+      share: Part of the samples, k / (k + 1) for k new goals beside the old one.
       n: Steps of a transition, as `NStep`; each of them is rewarded by the new goal.
       discount: As `NStep`.
       max_length: Steps of the longest episode; a longer one becomes consecutive pieces.

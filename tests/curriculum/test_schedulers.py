@@ -82,7 +82,7 @@ def test_a_stage_opens_where_the_last_episodes_of_the_newest_succeed() -> None:
     assert stages.stage == 0
     stages.update([0, 0], [1, 1])  # 1 0 1 1
     assert stages.stage == 1
-    stages.update([0] * 8, [1] * 8)  # of an older stage
+    stages.update([0] * 8, [1] * 8)  # those are an older stage's
     assert stages.stage == 1
     drawn = Counter(stages.next(4000).tolist())
     assert set(drawn) == {0, 1} and abs(drawn[0] - 2000) < 200

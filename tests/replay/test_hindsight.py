@@ -89,7 +89,7 @@ def check_batch(batch: Any, kind: Hindsight, world: World) -> None:
     episodes = {(e.env_id, e.number): e for e in world.episodes()}
     for b, env in enumerate(batch.env_id):
         _, number, t = (int(x) for x in batch.obs[b])
-        # of an episode that is still open, its whole pieces
+        # an episode that is still open has whole pieces, too
         episode = episodes[int(env), number]
         _, end = piece_of(kind, episode, t)
         k = min(kind.n, end - t)

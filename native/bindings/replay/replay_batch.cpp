@@ -29,7 +29,7 @@ py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field&
   switch (field.source) {
     case GatherPlan::Source::kColumn:
     case GatherPlan::Source::kStack:
-    // of observations, as the first column is
+    // parts of observations, which are the first column
     case GatherPlan::Source::kAchieved: return py::dtype(layout.specs[field.column].dtype);
     case GatherPlan::Source::kRow: return py::dtype::of<std::int64_t>();
     default: return py::dtype::of<bool>();

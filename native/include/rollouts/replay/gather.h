@@ -29,7 +29,7 @@ class GatherPlan {
  public:
   enum class Source : std::int32_t {
     kColumn, kStack, kValid, kFirst, kFinal, kRow,
-    // of hindsight alone: whether a sample has another goal, and what each of its steps achieved
+    // for hindsight alone: whether a sample has another goal, and what each of its steps achieved
     kRelabelled, kAchieved
   };
   struct Field {

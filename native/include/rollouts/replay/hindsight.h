@@ -24,9 +24,9 @@ struct HindsightSpec {
   };
   Strategy strategy = Strategy::kFuture;
   Reward reward = Reward::kCaller;
-  double share = 0;           // of the samples that get another goal
+  double share = 0;           // part of the samples that gets another goal
   double threshold = 0;       // in units of the goal
-  std::int64_t steps = 1;     // of a transition
+  std::int64_t steps = 1;     // in a transition
   std::int64_t achieved = 0;  // first element in an observation
   std::int64_t desired = 0;
   std::int64_t size = 0;      // elements
@@ -58,14 +58,14 @@ class Hindsight {
   std::int64_t goal_bytes() const { return spec_.size * item_bytes_; }
 
  private:
-  // Where the observation of a row is.
+  // The place of a row's observation.
   const std::uint8_t* Observation(const RowRun& run, std::int64_t row) const;
   float Reward(const std::uint8_t* achieved, const std::uint8_t* goal) const;
 
   const ChunkLayout& layout_;
   const std::size_t column_;
   const HindsightSpec spec_;
-  std::int64_t item_bytes_ = 0;  // of one element
+  std::int64_t item_bytes_ = 0;  // bytes in one element
   std::int64_t obs_bytes_ = 0;
 };
 
