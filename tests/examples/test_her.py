@@ -30,7 +30,7 @@ def test_goals_are_drawn_for_each_episode_and_reached_where_the_reward_is_0() ->
         assert (np.abs(first) <= 0.13).all()
         for _ in range(EPISODE):
             obs, reward, terminated, truncated, info = arms.step(arms.action_space.sample())
-            shown = GOAL.views(info["final_obs"] if truncated.all() else obs)
+            shown = GOAL.views(np.stack(info["final_obs"]) if truncated.all() else obs)
             assert (shown["desired_goal"] == first).all()
             assert (reward == REWARD(shown["achieved_goal"], shown["desired_goal"])).all()
             assert not terminated.any()
