@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Cutter`: blocks of steps become whole episodes, and open ones wait for their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.datasets.episodes import Episode, Start
+
+Array = NDArray[Any]
+
+# arrays of a block that are cut as they are; infos follow by their names
+STEPS = ("action", "reward", "terminated", "truncated")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamRows:
+    """The random streams of E environments behind a block's last step: (E,) arrays.
+
+    Attributes:
+      seed, stream_id: See `Start`.
+      number: Number of the episode that the environment is in after the block.
+    """
+
+    seed: list[int]
+    stream_id: list[int]
+    number: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """T steps of B rows as they came, with single frames where observations are stacks.
+
+    Attributes:
+      obs             (T + 1, B, *obs_shape)   row T follows the last step; or, of stacks, index
+                                               (T + 1, B, S) int32 into frames
+      frames          (F, *frame_shape)        None where observations are no stacks
+      steps           name -> (T, B, ...)      STEPS and infos
+      final_obs       (E, *obs_shape)          of cells that ended, in C order
+      episode_length  (T, B) int32
+      env_id          (B,) int32
+      active          (T, B) bool or None      who took part in the step
+      streams         random streams behind the block, or None
+      source          names the stream of blocks that this one goes on from
+    """
+
+    obs: Array
+    frames: Array | None
+    steps: Mapping[str, Array]
+    final_obs: Array
+    episode_length: NDArray[np.int32]
+    env_id: NDArray[np.int32]
+    active: NDArray[np.bool_] | None = None
+    streams: StreamRows | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        frames = 0 if self.frames is None else self.frames.nbytes
+        steps = sum(array.nbytes for array in self.steps.values())
+        return self.obs.nbytes + frames + steps + self.final_obs.nbytes
+
+
+@dataclass(slots=True)
+class _Open:
+    """An episode that goes on: pieces (block, first row, row behind the last) of one column."""
+
+    pieces: list[tuple[Block, int, int]] = field(default_factory=list)
+    length: int = 0
+    start: Start | None = None
+
+
+class Cutter:
+    """Cuts blocks into episodes; rows are known by their env_id.
+
+    An episode whose first step was not seen is left out, and so is one that has a gap.
+
+    Attributes:
+      num_cut: Episodes that were left out so.
+    """
+
+    def __init__(self, stack_num: int) -> None:
+        """Takes the number of frames in an observation; 1 for those that are no stacks."""
+        self.num_cut = 0
+        self._stack_num = stack_num
+        self._open: dict[int, _Open] = {}
+
+    @property
+    def num_open(self) -> int:
+        """Episodes that have begun and not ended."""
+        return sum(bool(each.pieces) for each in self._open.values())
+
+    def forget(self) -> None:
+        """Drops the open episodes."""
+        self.num_cut += self.num_open
+        self._open.clear()
+
+    def cut(self, block: Block) -> Iterator[Episode]:
+        """Yields the episodes that end in a block, column by column."""
+        ended = block.steps["terminated"] | block.steps["truncated"]
+        # the place of each end's final observation
+        places = np.cumsum(ended.reshape(-1)).reshape(ended.shape) - 1
+        numbers = _numbers(block, ended)
+        counts = ended if block.active is None else ended & block.active
+        columns, rows = np.nonzero(counts.T)
+        bounds = np.searchsorted(columns, np.arange(ended.shape[1] + 1))
+        for column, env_id in enumerate(block.env_id.tolist()):
+            ends = rows[bounds[column] : bounds[column + 1]].tolist()
+            begin = 0
+            for end in ends:
+                one = self._take(block, column, env_id, begin, end + 1, numbers)
+                if one is not None:
+                    final = block.final_obs[places[end, column]]
+                    yield self._whole(one, column, final)
+                self._open[env_id] = _Open()
+                begin = end + 1
+            self._take(block, column, env_id, begin, len(ended), numbers)
+
+    def _take(
+        self,
+        block: Block,
+        column: int,
+        env_id: int,
+        begin: int,
+        stop: int,
+        numbers: NDArray[np.int64] | None,
+    ) -> _Open | None:
+        """Adds rows to the open episode of a column; None where there is none or it has a gap."""
+        if block.active is not None:
+            there = np.flatnonzero(block.active[begin:stop, column])
+            begin, stop = (begin + there[0], begin + there[-1] + 1) if len(there) else (stop, stop)
+        one = self._open.setdefault(env_id, _Open())
+        if begin == stop:
+            return one if one.pieces else None
+        if int(block.episode_length[begin, column]) != one.length + 1:
+            self.num_cut += 1 if one.pieces else 0
+            one = self._open[env_id] = _Open()
+            if int(block.episode_length[begin, column]) != 1:
+                # never equal to what follows, until the next first step
+                one.length = -2
+                return None
+        if one.length == -2:
+            return None
+        if not one.pieces and numbers is not None and block.streams is not None:
+            env = column * numbers.shape[1] // ended_width(block)
+            seed, stream = block.streams.seed[env], block.streams.stream_id[env]
+            one.start = Start(seed, stream, int(numbers[begin, env]))
+        one.pieces.append((block, begin, stop))
+        one.length += stop - begin
+        return one
+
+    def _whole(self, one: _Open, column: int, final: Array) -> Episode:
+        first = one.pieces[0][0]
+        steps = {
+            name: _joined([block.steps[name][begin:stop, column] for block, begin, stop in one.pieces])
+            for name in first.steps
+        }
+        infos = {name: array for name, array in steps.items() if name not in STEPS}
+        return Episode(
+            frames=self._frames(one, column, final),
+            **{name: steps[name] for name in STEPS},
+            infos=infos,
+            stack_num=self._stack_num,
+            env_id=int(first.env_id[column]),
+            start=one.start,
+        )
+
+    def _frames(self, one: _Open, column: int, final: Array) -> Array:
+        """Observations and the final one; of stacks the frames, each once."""
+        if self._stack_num == 1:
+            rows = [block.obs[begin:stop, column] for block, begin, stop in one.pieces]
+            return np.concatenate([*rows, final[None]])
+        block, begin, _ = one.pieces[0]
+        assert block.frames is not None
+        parts = [block.frames[block.obs[begin, column, :-1]]]
+        for block, begin, stop in one.pieces:
+            assert block.frames is not None
+            parts.append(block.frames[block.obs[begin:stop, column, -1]])
+        return np.concatenate([*parts, final[-1:]])
+
+
+def ended_width(block: Block) -> int:
+    """B."""
+    return len(block.env_id)
+
+
+def _numbers(block: Block, ended: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    """(T, E): the number of the episode that each step belongs to."""
+    if block.streams is None:
+        return None
+    num_envs = len(block.streams.seed)
+    # an environment's episode is over where that of all its agents is
+    by_env = ended.reshape(len(ended), num_envs, -1).all(2)
+    behind = np.cumsum(by_env[::-1], 0)[::-1]
+    return block.streams.number - behind
+
+
+def _joined(parts: list[Array]) -> Array:
+    return np.ascontiguousarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
