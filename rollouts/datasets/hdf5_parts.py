@@ -47,7 +47,7 @@ class Hdf5Part:
 
         Args:
           first_id: Number of the first episode.
-          compression: "lzf", "gzip" or "none", of frames and other arrays of bytes.
+          compression: "auto" (LZF), "gzip" or "none", of frames and other arrays of bytes.
         """
         self.nbytes = self.num_episodes = 0
         self._first_id, self._compression = first_id, compression

@@ -25,7 +25,7 @@ from rollouts.learner.fragment import Fragment
 from rollouts.support import at_exit
 
 IfFull = Literal["stop", "drop"]
-Compression = Literal["lzf", "gzip", "none"]
+Compression = Literal["auto", "gzip", "none"]
 
 _STEPS_OF_A_BLOCK = 64  # of Recorder.step
 
@@ -60,7 +60,7 @@ class Recorder:
         *,
         infos: Sequence[str] = (),
         states: bool = False,
-        compression: Compression = "lzf",
+        compression: Compression = "auto",
         if_full: IfFull = "stop",
         part_bytes: int = 8 << 20,
         max_pending_bytes: int = 256 << 20,
@@ -78,7 +78,8 @@ class Recorder:
           states: Whether to keep the environments' saved states as episodes begin, for
             `set_state`. A second pool makes them, of as many environments. Without them episodes
             can be played again from their random streams.
-          compression: Method for arrays of bytes, such as frames: "lzf", "gzip" or "none".
+          compression: Method for arrays of bytes, such as frames: "auto" (LZF in HDF5, Zstandard in
+            Parquet), "gzip" or "none". Other arrays are stored as they are.
           if_full: "stop": an episode that cannot be written raises FileError. "drop": it is left
             out and counted, and the run goes on.
           part_bytes: Bytes of episodes that are written at once.
@@ -328,7 +329,7 @@ def _check(infos: Sequence[str], compression: str, if_full: str) -> None:
     if isinstance(infos, str) or not all(isinstance(one, str) for one in infos):
         raise SpecError(f"infos is {infos!r}, expected names such as ('log_prob',)")
     for name, value, known in (
-        ("compression", compression, ("lzf", "gzip", "none")),
+        ("compression", compression, ("auto", "gzip", "none")),
         ("if_full", if_full, ("stop", "drop")),
     ):
         if value not in known:
