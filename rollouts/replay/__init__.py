@@ -28,6 +28,7 @@ from rollouts.replay.config import (
     TableConfig,
     Transitions,
 )
+from rollouts.replay.mixture import Mixture
 from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.steps import Acted
@@ -55,6 +56,7 @@ __all__ = [
     "DeviceTransitions",
     "Episodes",
     "MinSize",
+    "Mixture",
     "NStep",
     "Queue",
     "ReplayBuffer",
