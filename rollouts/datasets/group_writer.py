@@ -46,7 +46,8 @@ class GroupWriter:
       target: Where parts go.
       num_episodes, num_steps: Those in parts, published or not.
       num_dropped: Episodes for which there was no room.
-      taken: Episodes that the quotas let in.
+      taken: Episodes that the quotas let in since they began.
+      num_agents: Agents of the group in an environment.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class GroupWriter:
         stack_num: int,
         part_bytes: int,
         *,
+        num_agents: int,
         quotas: Quotas,
         starts: StartStates | None,
         drops: bool,
@@ -65,7 +67,7 @@ class GroupWriter:
         self._part: Part | None = None
         self._part_steps = self._published = 0
         self.num_episodes = self.num_steps = self.num_dropped = self.taken = 0
-        self.num_agents = 1
+        self.num_agents = num_agents
         self._by_row: dict[int, int] = {}
 
     @property
@@ -75,11 +77,14 @@ class GroupWriter:
 
     def add(self, block: Block) -> None:
         """Adds the episodes that end in a block; publishes full parts."""
-        if block.streams is not None:
-            self.num_agents = len(block.env_id) // len(block.streams.seed)
         for episode in self._cutter.cut(block):
             if self._lets_in(episode):
                 self._add(episode)
+
+    def begin_quotas(self) -> None:
+        """Counts what quotas let in from here on."""
+        self.taken = 0
+        self._by_row.clear()
 
     def publish(self) -> None:
         """Writes the part in hand.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from rollouts.datasets.about import About
 from rollouts.datasets.hdf5_parts import Hdf5Part
 from rollouts.datasets.part_files import PartFiles, counts, make_folder, write_metadata
+from rollouts.errors import FileError
 
 MAIN = "main_data.hdf5"
 # a release whose readers know all that is written here
@@ -53,7 +55,9 @@ class MinariSet:
         before = self._files.num_shown
         self._files.publish(part, num_steps)
         if self._files.num_shown > before:
-            self._describe()
+            # it counts less than is shown where it has no room, which is a set as well
+            with contextlib.suppress(FileError):
+                self._describe()
 
     def close(self) -> None:
         """See `Target`."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.hdf5_parts import Hdf5Part, links_to
-from rollouts.errors import SpecError
+from rollouts.errors import FileError, SpecError
 from rollouts.support.whole_file import replace_whole
 
 
@@ -27,7 +28,7 @@ class PartFiles:
 
     def __init__(self, main: Path, parts: Path, about: About, compression: str) -> None:
         """Writes nothing yet."""
-        self.num_episodes = self.num_steps = self.num_shown = 0
+        self.num_episodes = self.num_steps = self.num_shown = self.num_shown_steps = 0
         self._main, self._parts, self._about = main, parts, about
         self._compression = compression
         self._hidden: list[tuple[str, range]] = []
@@ -48,7 +49,9 @@ class PartFiles:
         self._hidden.append((link, numbers))
         self.num_episodes, self.num_steps = numbers.stop, self.num_steps + num_steps
         if self.num_shown < 256 or self.num_episodes - self.num_shown > self.num_shown // 8:
-            self.show_all()
+            # the part is there: what has no room now is shown with the next one, or by `close`
+            with contextlib.suppress(FileError):
+                self.show_all()
 
     def show_all(self) -> None:
         """Replaces the main file by one that shows all episodes."""

@@ -101,10 +101,12 @@ class Recorder:
         self._abouts = about_of(env, self._infos)
         self._quotas = Quotas()
         starts = StartStates(env) if states else None
+        agents = {name: one.num_agents for name, one in (getattr(env, "groups", None) or {}).items()}
         self._writers = {
             name: GroupWriter(
                 make_target(to, about, compression), about.stack_num, part_bytes,
-                quotas=self._quotas, starts=starts, drops=if_full == "drop",
+                num_agents=agents.get(name, 1), quotas=self._quotas, starts=starts,
+                drops=if_full == "drop",
             )
             for name, about in self._abouts.items()
         }  # fmt: skip
@@ -142,7 +144,10 @@ class Recorder:
             )
         if num_episodes is not None:
             whole_number("num_episodes", num_episodes, 1, 2**40)
+            self._thread.wait()
             self._quotas.set(num_episodes, self._num_envs)
+            for one in self._writers.values():
+                one.begin_quotas()
             while not self._is_full():
                 self._add_next()
             return self._quotas.clear()

@@ -179,7 +179,7 @@ def test_a_batch_has_the_stated_share_of_each_replay(tmp_path: Path) -> None:
         tensors = mixture.sample(8, device="cpu")
         assert tensors.obs.shape == (8, 4) and str(tensors.obs.dtype) == "torch.float32"
         with mixture.prefetch(32) as ahead:
-            assert (next(ahead).reward[:8] == 1).all()
+            assert (ahead.get().reward[:8] == 1).all()
         fresh.close()
 
 
