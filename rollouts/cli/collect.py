@@ -124,10 +124,9 @@ def _source(args: argparse.Namespace, played: _Played) -> Any:
         max_episode_steps=options.pop("max_episode_steps", None), env_options=options,
     )  # fmt: skip
     try:
-        if not env.groups if hasattr(env, "groups") else played.checkpoint is not None:
-            if played.checkpoint is not None:
-                played.checkpoint.freeze_statistics(env)
         groups = getattr(env, "groups", None)
+        if played.checkpoint is not None and not groups:
+            played.checkpoint.freeze_statistics(env)
         make = partial(_policy, played, env.env_spec, args.seed, args.num_envs, args.deterministic)
         policy = {name: make(group) for name, group in groups.items()} if groups else make(None)
         return _Closing(env, policy, _ROLLOUT_LENGTH, keep_final_obs=True)

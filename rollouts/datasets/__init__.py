@@ -4,10 +4,10 @@
     with rollouts.Recorder(collector, "minari:cheetah/random-v0") as recorder:
         recorder.record(num_steps=1_000_000)
 
-In reading order: `episodes.py` what an episode is; `cutter.py` rollouts become episodes;
-`writing_thread.py` and `parts.py` how they reach the disk; `hdf5_parts.py`, `minari_set.py` and
-`parquet_set.py` in which formats; `recorder.py` the whole; `reading.py` sets as episodes again, other
-people's too; `playing.py` episodes played again.
+In reading order: `episodes.py` has what an episode is; `blocks.py` and `cutter.py` make episodes of
+rollouts; `writing_thread.py`, `group_writer.py` and `part_files.py` bring them to the disk;
+`hdf5_parts.py`, `minari_set.py`, `hdf5_set.py` and `parquet_set.py` have the formats; `recorder.py`
+is the whole; `reading.py` reads sets, other people's too; `playing.py` plays episodes again.
 """
 
 from __future__ import annotations

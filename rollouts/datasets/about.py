@@ -33,7 +33,7 @@ class About:
       group: Group of agents; "" where there is one agent.
       stack_num: Frames of an observation that are stored once each.
       infos: Names of what comes beside each step.
-      repeats: Whether episodes are a function of their stream and actions, and if not why.
+      why_not_again: Why episodes are no function of their streams and actions; "" where they are.
     """
 
     observation_space: spaces.Space[Any]
@@ -101,8 +101,9 @@ def about_of(env: Any, infos: tuple[str, ...]) -> dict[str, About]:
 def _environment(env: Any, infos: tuple[str, ...]) -> About:
     engine = getattr(env, "engine", None)
     recipe = getattr(engine, "recipe", None)
-    observation = getattr(env, "single_observation_space", None)
-    action = getattr(env, "single_action_space", None)
+    # of several agents each group has its own
+    observation: Any = getattr(env, "single_observation_space", None)
+    action: Any = getattr(env, "single_action_space", None)
     if recipe is None or getattr(engine, "kind", "") != "native":
         return About(observation, action, infos=infos, why_not_again=(
             "the environments are not those of a pool of threads, whose random streams are known"
@@ -120,10 +121,12 @@ def _environment(env: Any, infos: tuple[str, ...]) -> About:
     elif any(known.get(name) for name in ("normalize_observation", "normalize_reward")):
         why_not = "running statistics scaled the data as they were at that moment"
     stack_num = int(env.env_spec.options.get("stack_num", 1))
+    if (getattr(observation, "shape", None) or ())[:1] != (stack_num,):
+        stack_num = 1
     return About(
         observation, action, id=id, env_options=known,
         max_episode_steps=arguments["max_episode_steps"], infos=infos, why_not_again=why_not,
-        stack_num=stack_num if (getattr(observation, "shape", None) or ())[:1] == (stack_num,) else 1,
+        stack_num=stack_num,
     )  # fmt: skip
 
 
@@ -194,7 +197,12 @@ def space_to_plain(space: spaces.Space[Any]) -> dict[str, Any]:
                 "low": space.low.tolist(), "high": space.high.tolist(),
             }  # fmt: skip
         case spaces.Discrete():
-            return {"type": "Discrete", "dtype": "int64", "start": int(space.start), "n": int(space.n)}
+            return {
+                "type": "Discrete",
+                "dtype": "int64",
+                "start": int(space.start),
+                "n": int(space.n),
+            }
         case spaces.MultiDiscrete():
             return {
                 "type": "MultiDiscrete", "dtype": str(space.dtype), "nvec": space.nvec.tolist(),

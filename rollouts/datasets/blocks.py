@@ -171,7 +171,9 @@ class FragmentStreams:
         self._env_seed = env_seed
         self._seen: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
 
-    def behind(self, info: Any, batches: Mapping[str, RolloutBatch], num_envs: int) -> StreamRows | None:
+    def behind(
+        self, info: Any, batches: Mapping[str, RolloutBatch], num_envs: int
+    ) -> StreamRows | None:
         """Returns the streams behind a fragment; None where one before it is missing."""
         if self._env_seed is None:
             return None

@@ -37,8 +37,7 @@ class Block:
     """T steps of B rows as they came, with single frames where observations are stacks.
 
     Attributes:
-      obs             (T + 1, B, *obs_shape)   row T follows the last step; or, of stacks, index
-                                               (T + 1, B, S) int32 into frames
+      obs             (T, B, *obs_shape)       or, of stacks, index (T + 1, B, S) int32 into frames
       frames          (F, *frame_shape)        None where observations are no stacks
       steps           name -> (T, B, ...)      STEPS and infos
       final_obs       (E, *obs_shape)          of cells that ended, in C order
@@ -46,7 +45,6 @@ class Block:
       env_id          (B,) int32
       active          (T, B) bool or None      who took part in the step
       streams         random streams behind the block, or None
-      source          names the stream of blocks that this one goes on from
     """
 
     obs: Array
@@ -89,16 +87,6 @@ class Cutter:
         self.num_cut = 0
         self._stack_num = stack_num
         self._open: dict[int, _Open] = {}
-
-    @property
-    def num_open(self) -> int:
-        """Episodes that have begun and not ended."""
-        return sum(bool(each.pieces) for each in self._open.values())
-
-    def forget(self) -> None:
-        """Drops the open episodes."""
-        self.num_cut += self.num_open
-        self._open.clear()
 
     def cut(self, block: Block) -> Iterator[Episode]:
         """Yields the episodes that end in a block, column by column."""
@@ -147,7 +135,7 @@ class Cutter:
         if one.length == -2:
             return None
         if not one.pieces and numbers is not None and block.streams is not None:
-            env = column * numbers.shape[1] // ended_width(block)
+            env = column * numbers.shape[1] // len(block.env_id)
             seed, stream = block.streams.seed[env], block.streams.stream_id[env]
             one.start = Start(seed, stream, int(numbers[begin, env]))
         one.pieces.append((block, begin, stop))
@@ -157,7 +145,9 @@ class Cutter:
     def _whole(self, one: _Open, column: int, final: Array) -> Episode:
         first = one.pieces[0][0]
         steps = {
-            name: _joined([block.steps[name][begin:stop, column] for block, begin, stop in one.pieces])
+            name: _joined(
+                [block.steps[name][begin:stop, column] for block, begin, stop in one.pieces]
+            )
             for name in first.steps
         }
         infos = {name: array for name, array in steps.items() if name not in STEPS}
@@ -182,11 +172,6 @@ class Cutter:
             assert block.frames is not None
             parts.append(block.frames[block.obs[begin:stop, column, -1]])
         return np.concatenate([*parts, final[-1:]])
-
-
-def ended_width(block: Block) -> int:
-    """B."""
-    return len(block.env_id)
 
 
 def _numbers(block: Block, ended: NDArray[np.bool_]) -> NDArray[np.int64] | None:

@@ -113,7 +113,6 @@ class GroupWriter:
         Raises:
           FileError: As `publish`; the set is complete without these episodes.
         """
-        self._cutter.forget()
         try:
             self.publish()
         finally:

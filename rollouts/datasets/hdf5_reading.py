@@ -69,7 +69,9 @@ class Hdf5Set:
         """See `DataSet`."""
         with _opened(self._path) as file:
             for number in range(self.num_episodes):
-                yield check_episode(self._read(file, number), self.about, f"{self._path}, episode {number}")
+                yield check_episode(
+                    self._read(file, number), self.about, f"{self._path}, episode {number}"
+                )
 
     def _count(self) -> int:
         with _opened(self._path) as file:

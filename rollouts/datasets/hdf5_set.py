@@ -34,7 +34,9 @@ class Hdf5File:
     def begin(self) -> None:
         """See `Target`."""
         if self.path.exists():
-            raise SpecError(f"{self.path} is there already: choose another name, or remove it first")
+            raise SpecError(
+                f"{self.path} is there already: choose another name, or remove it first"
+            )
         make_folder(self._parts, os.fspath(self._parts))
         write_metadata(self._parts, self._about)
         self._files.show_all()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -73,7 +74,9 @@ class ParquetEpisodes:
                 self.num_episodes += len(told)
                 self.num_steps += sum(each["num_steps"] for each in told)
                 continue
-            numbers = _column(self._table(file, [self._names["episode"]]), self._names["episode"], ())
+            numbers = _column(
+                self._table(file, [self._names["episode"]]), self._names["episode"], ()
+            )
             self.num_episodes += len(np.unique(numbers))
             self.num_steps += len(numbers)
 
@@ -100,7 +103,9 @@ class ParquetEpisodes:
 
     def _arrays(self, table: Any) -> dict[str, Array]:
         observation, action = self.about.observation_space, self.about.action_space
-        frame = (observation.shape or ())[1:] if self.about.stack_num > 1 else observation.shape or ()
+        frame = (
+            (observation.shape or ())[1:] if self.about.stack_num > 1 else observation.shape or ()
+        )
         kinds = {
             "observation": (frame, observation.dtype), "next_observation": (frame, observation.dtype),
             "action": (action.shape or (), action.dtype),
@@ -139,7 +144,7 @@ class ParquetEpisodes:
         numbers = arrays["episode"]
         bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1), len(numbers)]
         space, action = self.about.observation_space, self.about.action_space
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in itertools.pairwise(bounds):
             rows = {name: array[begin:end] for name, array in arrays.items()}
             terminated = rows["terminated"].astype(np.bool_)
             truncated = rows["truncated"].astype(np.bool_)
@@ -147,7 +152,9 @@ class ParquetEpisodes:
             if "next_observation" in rows:
                 obs = np.concatenate([obs, rows["next_observation"][-1:].astype(space.dtype)])
             elif terminated[-1]:
-                obs = np.concatenate([obs, obs[-1:]])  # nobody values what a terminated one ends with
+                obs = np.concatenate(
+                    [obs, obs[-1:]]
+                )  # nobody values what a terminated one ends with
             elif len(obs) > 1:
                 # its last step has no observation behind it
                 rows = {name: array[:-1] for name, array in rows.items()}

@@ -130,7 +130,11 @@ class ParquetSet:
 def _padded(parts: list[Array], ahead: list[int]) -> Array:
     """Rows of steps, with rows of zeros before and one behind each episode's."""
     zero = np.zeros_like(parts[0][:1])
-    rows = [each for part, count in zip(parts, ahead, strict=True) for each in (*[zero] * count, part, zero)]
+    rows = [
+        each
+        for part, count in zip(parts, ahead, strict=True)
+        for each in (*[zero] * count, part, zero)
+    ]
     return np.concatenate(rows)
 
 

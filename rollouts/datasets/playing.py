@@ -27,7 +27,7 @@ def start_of(episode: Episode, env: Any) -> Any:
     """
     if env.autoreset_mode is not AutoresetMode.DISABLED or not hasattr(env.engine.pool, "seek"):
         raise SpecError(
-            'env begins episodes by itself or is no pool of threads: make it with make_vec(id, 1, '
+            "env begins episodes by itself or is no pool of threads: make it with make_vec(id, 1, "
             'autoreset_mode="disabled")'
         )
     if episode.start is None:

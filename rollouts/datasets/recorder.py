@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -15,7 +16,7 @@ from rollouts.checks import whole_number
 from rollouts.collecting.batched_env import check_autoreset
 from rollouts.datasets.about import about_of
 from rollouts.datasets.blocks import FragmentStreams, StepRows, block_of, streams_of
-from rollouts.datasets.cutter import Block, StreamRows
+from rollouts.datasets.cutter import Block
 from rollouts.datasets.group_writer import GroupWriter, Quotas
 from rollouts.datasets.start_states import StartStates
 from rollouts.datasets.targets import make_target
@@ -101,7 +102,9 @@ class Recorder:
         self._abouts = about_of(env, self._infos)
         self._quotas = Quotas()
         starts = StartStates(env) if states else None
-        agents = {name: one.num_agents for name, one in (getattr(env, "groups", None) or {}).items()}
+        agents = {
+            name: one.num_agents for name, one in (getattr(env, "groups", None) or {}).items()
+        }
         self._writers = {
             name: GroupWriter(
                 make_target(to, about, compression), about.stack_num, part_bytes,
@@ -186,9 +189,7 @@ class Recorder:
             streams = self._fragments.behind(rollout.info, rests, num_envs)
         elif self._kind == "collector" and not self.source.prefetch:
             streams = streams_of(self._env)
-        blocks = {
-            name: (one, streams) for name, one in by_group.items()
-        }  # cut by the thread
+        blocks = {name: (one, streams) for name, one in by_group.items()}  # cut by the thread
         self._thread.put(blocks, sum(one.nbytes for one in by_group.values()))
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -272,10 +273,8 @@ class Recorder:
         if exc is None:
             return self.close()
         # the block's own error is the one to show
-        try:
+        with contextlib.suppress(FileError):
             self.close()
-        except FileError:
-            pass
         return None
 
     # -- below -------------------------------------------------------------------------

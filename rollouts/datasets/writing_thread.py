@@ -48,9 +48,11 @@ class WritingThread(Generic[One]):
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._error is not None
-                or not self._bytes
-                or self._bytes + nbytes <= self._max_bytes
+                lambda: (
+                    self._error is not None
+                    or not self._bytes
+                    or self._bytes + nbytes <= self._max_bytes
+                )
             )
             self._raise()
             if self._is_closing:

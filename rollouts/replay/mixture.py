@@ -130,7 +130,10 @@ def _joined(batches: list[Any]) -> Any:
         return _concatenated(name, values, 0 if is_flat or name in by_row else 1)
 
     return type(first)(
-        **{one.name: join(one.name, [getattr(each, one.name) for each in batches]) for one in fields(first)}
+        **{
+            one.name: join(one.name, [getattr(each, one.name) for each in batches])
+            for one in fields(first)
+        }
     )
 
 
@@ -139,4 +142,6 @@ def _concatenated(name: str, arrays: list[NDArray[Any]], axis: int) -> NDArray[A
         return np.concatenate(arrays, axis)
     except ValueError as error:
         shapes = [each.shape for each in arrays]
-        raise SpecError(f"{name} has the shapes {shapes} in the replays' batches: {error}") from error
+        raise SpecError(
+            f"{name} has the shapes {shapes} in the replays' batches: {error}"
+        ) from error

@@ -97,7 +97,9 @@ def test_minari_reads_the_set_and_its_checks_pass(id: str, tmp_path: Path) -> No
         assert all(data.observation_space.contains(one) for one in episode.observations)
         assert len(episode.actions) == steps
         assert all(data.action_space.contains(one) for one in episode.actions)
-        assert len(episode.rewards) == len(episode.terminations) == len(episode.truncations) == steps
+        assert (
+            len(episode.rewards) == len(episode.terminations) == len(episode.truncations) == steps
+        )
         assert not (episode.terminations | episode.truncations)[:-1].any()
         assert (episode.terminations | episode.truncations)[-1]
     assert data.total_steps == sum(len(each) for each in data.iterate_episodes())
@@ -140,14 +142,16 @@ def test_an_episode_that_had_begun_before_is_left_out(tmp_path: Path) -> None:
 
 
 def test_single_steps_are_recorded_with_infos_of_the_environment(tmp_path: Path) -> None:
-    with rollouts.make_vec(
-        "ALE/Breakout-v5", 2, seed=5, autoreset_mode="same_step", max_episode_steps=30
-    ) as env:
-        with rollouts.Recorder(env, tmp_path / "set.hdf5", infos=["lives"]) as recorder:
-            recorder.reset()
-            lives = []
-            for _ in range(70):
-                lives.append(recorder.step(env.action_space.sample())[4]["lives"].copy())
+    with (
+        rollouts.make_vec(
+            "ALE/Breakout-v5", 2, seed=5, autoreset_mode="same_step", max_episode_steps=30
+        ) as env,
+        rollouts.Recorder(env, tmp_path / "set.hdf5", infos=["lives"]) as recorder,
+    ):
+        recorder.reset()
+        lives = []
+        for _ in range(70):
+            lives.append(recorder.step(env.action_space.sample())[4]["lives"].copy())
     episodes = list(open_set(tmp_path / "set.hdf5"))
     assert len(episodes) == 4 and {each.num_steps for each in episodes} == {30}
     first = next(each for each in episodes if each.env_id == 1)
@@ -162,9 +166,7 @@ def test_agents_have_a_set_for_each_group(tmp_path: Path) -> None:
     with rollouts.make_multi_agent_vec(
         "simple_tag_v3", 2, seed=1, autoreset_mode="same_step"
     ) as env:
-        policies = {
-            name: Uniform(group.single_action_space) for name, group in env.groups.items()
-        }
+        policies = {name: Uniform(group.single_action_space) for name, group in env.groups.items()}
         collector = rollouts.Collector(env, policies, 16, keep_final_obs=True)
         with rollouts.Recorder(collector, tmp_path / "tag.parquet") as recorder:
             recorder.record(num_episodes=4)

@@ -159,9 +159,9 @@ def test_a_truncated_episode_without_its_final_observation_loses_its_last_step(
 
 def test_a_batch_has_the_stated_share_of_each_replay(tmp_path: Path) -> None:
     _record(tmp_path / "set.parquet")
-    with ReplayBuffer.from_parquet(tmp_path / "set.parquet", TableConfig(sampler="prioritized")) as (
-        offline
-    ):
+    with ReplayBuffer.from_parquet(
+        tmp_path / "set.parquet", TableConfig(sampler="prioritized")
+    ) as (offline):
         fresh = ReplayBuffer(
             offline.single_observation_space,
             offline.single_action_space,
