@@ -155,7 +155,7 @@ class StepRows:
 def streams_of(env: Any) -> StreamRows | None:
     """Returns where the random streams of environments at rest are; None where nobody knows."""
     engine = getattr(env, "engine", None)
-    pool = getattr(engine, "pool", None)
+    pool: Any = getattr(engine, "pool", None)
     if not hasattr(pool, "stream_of") or env.num_in_flight:
         return None
     found = [pool.stream_of(index) for index in range(env.num_envs)]

@@ -26,8 +26,8 @@ def check_episode(episode: Episode, about: About, where: str) -> Episode:
     for name, (array, shape, space) in expected.items():
         if array.shape != shape or array.dtype != space.dtype:
             raise SpecError(
-                f"{where}: {name} have shape {array.shape} and dtype {array.dtype}, expected {shape} "
-                f"and {space.dtype}: the data are of another space, or cut off"
+                f"{where}: {name} have shape {array.shape} and dtype {array.dtype}, expected "
+                f"{shape} and {space.dtype}: the data are of another space, or cut off"
             )
     for name in ("terminated", "truncated"):
         if getattr(episode, name).shape != (steps,):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.datasets.episodes import Episode, Start
+from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
@@ -167,11 +168,27 @@ class Cutter:
             return np.concatenate([*rows, final[None]])
         block, begin, _ = one.pieces[0]
         assert block.frames is not None
-        parts = [block.frames[block.obs[begin, column, :-1]]]
+        frames = block.frames[block.obs[begin, column, :-1]]
+        parts, last = [frames], frames
         for block, begin, stop in one.pieces:
             assert block.frames is not None
-            parts.append(block.frames[block.obs[begin:stop, column, -1]])
+            index = block.obs[begin:stop, column]
+            # a frame that goes on keeps its number within a block
+            _check_goes_on(index[1:, :-1], index[:-1, 1:])
+            _check_goes_on(block.frames[index[0, :-1]], last)
+            last = block.frames[index[-1, 1:]]
+            parts.append(block.frames[index[:, -1]])
+        _check_goes_on(final[:-1], last)
         return np.concatenate([*parts, final[-1:]])
+
+
+def _check_goes_on(found: Array, expected: Array) -> None:
+    """Raises SpecError where an observation is not the one before with one frame more."""
+    if not np.array_equal(found, expected):
+        raise SpecError(
+            "an observation is no stack that goes on from the one before, so frames cannot be "
+            "stored once: expected environments whose option stack_num says how they stack"
+        )
 
 
 def _numbers(block: Block, ended: NDArray[np.bool_]) -> NDArray[np.int64] | None:

@@ -106,8 +106,8 @@ class Hdf5Set:
             )  # fmt: skip
         except (KeyError, OSError, TypeError, AttributeError, ValueError) as error:
             raise SpecError(
-                f"{self._path} has no {name} that can be read ({error}): the file is damaged, or its "
-                "observations and actions are no single arrays"
+                f"{self._path} has no {name} that can be read ({error}): the file is damaged, or "
+                "its observations and actions are no single arrays"
             ) from error
 
 

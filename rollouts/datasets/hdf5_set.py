@@ -9,10 +9,15 @@ import shutil
 from pathlib import Path
 
 from rollouts.datasets.about import METADATA, About
-from rollouts.datasets.hdf5_parts import Hdf5Part, h5py
+from rollouts.datasets.hdf5_parts import Hdf5Part
 from rollouts.datasets.part_files import PartFiles, make_folder, write_metadata
+from rollouts.datasets.targets import Part
 from rollouts.errors import FileError, SpecError
+from rollouts.support.extras import needs
 from rollouts.support.whole_file import naming_the_file
+
+with needs("datasets", "a data set in HDF5"):
+    import h5py
 
 
 class Hdf5File:
@@ -34,9 +39,7 @@ class Hdf5File:
     def begin(self) -> None:
         """See `Target`."""
         if self.path.exists():
-            raise SpecError(
-                f"{self.path} is there already: choose another name, or remove it first"
-            )
+            raise SpecError(f"{self.path} is there already: choose another name, or remove it")
         make_folder(self._parts, os.fspath(self._parts))
         write_metadata(self._parts, self._about)
         self._files.show_all()
@@ -45,7 +48,7 @@ class Hdf5File:
         """See `Target`."""
         return self._files.part(first_id)
 
-    def publish(self, part: Hdf5Part, num_steps: int) -> None:
+    def publish(self, part: Part, num_steps: int) -> None:
         """See `Target`."""
         self._files.publish(part, num_steps)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from rollouts.datasets.about import About
 from rollouts.datasets.hdf5_parts import Hdf5Part
 from rollouts.datasets.part_files import PartFiles, counts, make_folder, write_metadata
+from rollouts.datasets.targets import Part
 from rollouts.errors import FileError
 
 MAIN = "main_data.hdf5"
@@ -50,7 +51,7 @@ class MinariSet:
         """See `Target`."""
         return self._files.part(first_id)
 
-    def publish(self, part: Hdf5Part, num_steps: int) -> None:
+    def publish(self, part: Part, num_steps: int) -> None:
         """See `Target`."""
         before = self._files.num_shown
         self._files.publish(part, num_steps)

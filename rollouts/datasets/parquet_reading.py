@@ -18,8 +18,13 @@ from numpy.typing import NDArray
 from rollouts.datasets.about import About, from_metadata
 from rollouts.datasets.checked import check_episode
 from rollouts.datasets.episodes import Episode, Start
-from rollouts.datasets.parquet_set import ABOUT, EPISODES, pa, pq
+from rollouts.datasets.parquet_set import ABOUT, EPISODES
 from rollouts.errors import SpecError
+from rollouts.support.extras import needs
+
+with needs("datasets", "a data set in Parquet"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 Array = NDArray[Any]
 
@@ -107,9 +112,10 @@ class ParquetEpisodes:
             (observation.shape or ())[1:] if self.about.stack_num > 1 else observation.shape or ()
         )
         kinds = {
-            "observation": (frame, observation.dtype), "next_observation": (frame, observation.dtype),
+            "observation": (frame, observation.dtype),
+            "next_observation": (frame, observation.dtype),
             "action": (action.shape or (), action.dtype),
-        }  # fmt: skip
+        }
         return {
             ours: _column(table, theirs, *kinds.get(ours, ((), None)))
             for ours, theirs in self._names.items()
@@ -164,7 +170,8 @@ class ParquetEpisodes:
                 continue
             yield Episode(
                 frames=obs, action=rows["action"].astype(action.dtype),
-                reward=rows["reward"].astype(np.float32), terminated=terminated, truncated=truncated,
+                reward=rows["reward"].astype(np.float32), terminated=terminated,
+                truncated=truncated,
             )  # fmt: skip
 
 
@@ -212,7 +219,7 @@ def _shaped(name: str, flat: Array, rows: int, shape: tuple[int, ...] | None) ->
     size = int(np.prod(shape)) if shape is not None else flat.size // max(rows, 1)
     if flat.size != rows * size:
         raise SpecError(
-            f"column {name!r} has {flat.size} numbers in {rows} rows, expected {size} each: the data "
-            "are of another space"
+            f"column {name!r} has {flat.size} numbers in {rows} rows, expected {size} each: the "
+            "data are of another space"
         )
     return flat.reshape(rows, *(shape if shape is not None else (size,)))

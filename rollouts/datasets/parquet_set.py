@@ -2,8 +2,8 @@
 """`ParquetSet`: a data set as a folder of Parquet files, each of whole episodes.
 
 A row is a step: `episode`, `step`, `observation`, `action`, `reward`, `terminated`, `truncated`,
-`env_id` and infos. Arrays are lists of one length, those of bytes (frames) are bytes. An episode of T steps has T + 1 rows; in the last one the observation alone
-counts. Of stacked frames `observation` is the newest frame of the stack, and S - 1 rows before, of
+`env_id` and infos. Arrays are lists of one length, those of bytes (frames) are bytes. An episode of
+T steps has T + 1 rows; in the last one the observation alone counts. Of stacked frames `observation` is the newest frame of the stack, and S - 1 rows before, of
 steps below 0, have the frames that the first stack began with.
 """
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.part_files import make_folder, part_name, write_whole
+from rollouts.datasets.targets import Part
 from rollouts.support.extras import needs
 
 with needs("datasets", "a data set in Parquet"):
@@ -118,7 +119,7 @@ class ParquetSet:
         """See `Target`."""
         return ParquetPart(first_id, self._compression)
 
-    def publish(self, part: ParquetPart, num_steps: int) -> None:
+    def publish(self, part: Part, num_steps: int) -> None:
         """See `Target`."""
         write_whole(self.path / part_name(self._num_parts, ".parquet"), part.image())
         self._num_parts += 1

@@ -11,6 +11,7 @@ from typing import Any
 
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.hdf5_parts import Hdf5Part, links_to
+from rollouts.datasets.targets import Part
 from rollouts.errors import FileError, SpecError
 from rollouts.support.whole_file import replace_whole
 
@@ -39,7 +40,7 @@ class PartFiles:
         """See `Target`."""
         return Hdf5Part(first_id, self._compression)
 
-    def publish(self, part: Hdf5Part, num_steps: int) -> None:
+    def publish(self, part: Part, num_steps: int) -> None:
         """See `Target`."""
         name = part_name(len(self.names), ".hdf5")
         write_whole(self._parts / name, part.image())

@@ -53,8 +53,8 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
         folder = minari_folder(name.removeprefix(MINARI))
         if not folder.is_dir():
             raise SpecError(
-                f"there is no Minari data set {name.removeprefix(MINARI)} here ({folder}): download "
-                "it with minari.download_dataset, or set MINARI_DATASETS_PATH to where it is"
+                f"there is no Minari data set {name.removeprefix(MINARI)} here ({folder}): "
+                "download it with minari.download_dataset, or set MINARI_DATASETS_PATH to where it is"
             )
         return open_folder(folder)
     where = Path(name)

@@ -102,13 +102,11 @@ class Recorder:
         self._abouts = about_of(env, self._infos)
         self._quotas = Quotas()
         starts = StartStates(env) if states else None
-        agents = {
-            name: one.num_agents for name, one in (getattr(env, "groups", None) or {}).items()
-        }
+        groups = getattr(env, "groups", None) or {}
         self._writers = {
             name: GroupWriter(
                 make_target(to, about, compression), about.stack_num, part_bytes,
-                num_agents=agents.get(name, 1), quotas=self._quotas, starts=starts,
+                num_agents=groups[name].num_agents if name else 1, quotas=self._quotas, starts=starts,
                 drops=if_full == "drop",
             )
             for name, about in self._abouts.items()
@@ -209,7 +207,7 @@ class Recorder:
         self._check_steps()
         if self._obs is None:
             raise ProtocolError("step() was called before reset(): call reset() first")
-        five: Any = self._env.step(actions)
+        five: tuple[Any, Any, Any, Any, dict[str, Any]] = self._env.step(actions)
         is_full = self._steps.add(self._obs, actions, five, self._env.single_action_space)
         self._obs = np.array(five[0])
         if is_full:
@@ -220,7 +218,7 @@ class Recorder:
         """Counts so far, of all groups together.
 
         num_episodes, num_steps: written or about to be; num_cut: left out, since their beginning or
-        a part of them was not seen; num_dropped: for lack of room; wait_s: of the caller.
+        a part of them was not seen; num_dropped: for lack of room.
         """
         writers = self._writers.values()
         return {
@@ -290,9 +288,8 @@ class Recorder:
             self.add(one)
             payload = one.payload if isinstance(one, Fragment) else one
             groups = payload.values() if isinstance(payload, Mapping) else [payload]
-            total += sum(
-                int(getattr(each, "rest", each).episodes().lengths.sum()) for each in groups
-            )
+            batches: list[Any] = [getattr(each, "rest", each) for each in groups]
+            total += sum(int(each.episodes().lengths.sum()) for each in batches)
         return total
 
     def _is_full(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rollouts.datasets.about import About
 from rollouts.datasets.episodes import Episode
@@ -24,6 +24,10 @@ class Part(Protocol):
 
     def add(self, episode: Episode) -> None:
         """Adds an episode."""
+        ...
+
+    def image(self) -> Any:
+        """Ends the part and returns the bytes of its file."""
         ...
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`WritingThread`: a thread that writes what others hand over, at most so many bytes behind them."""
+"""`WritingThread`: a thread that writes what others hand over, so many bytes behind at most."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ class WritingThread(Generic[One]):
 
     `put` waits while `max_bytes` are waiting, so memory is bounded and the writer sets the pace.
     What the function raises is raised by the next `put` or `finish`; what still waits is dropped.
-
-    Attributes:
-      wait_s: Seconds that `put` has waited.
     """
 
     def __init__(self, write: Callable[[One], None], max_bytes: int) -> None:

@@ -45,8 +45,8 @@ class Mixture(SampledReplay):
         shares = np.array([share for _, share in parts], np.float64)
         if not len(parts) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
             raise SpecError(
-                f"the shares are {shares.tolist()}, expected one above 0 for each replay, which sum "
-                "to 1"
+                f"the shares are {shares.tolist()}, expected one above 0 for each replay, which "
+                "sum to 1"
             )
         self.parts: list[Any] = [part for part, _ in parts]
         self.shares: list[float] = shares.tolist()
@@ -55,7 +55,8 @@ class Mixture(SampledReplay):
     def counts(self, batch_size: int) -> list[int]:
         """Rows of each replay in a batch of so many."""
         ends = np.rint(np.cumsum(self.shares) * batch_size).astype(int)
-        return np.diff(ends, prepend=0).tolist()
+        found: list[int] = np.diff(ends, prepend=0).tolist()
+        return found
 
     def sample(
         self,
@@ -105,7 +106,8 @@ class Mixture(SampledReplay):
             for part, count in zip(self.parts, self.counts(batch_size), strict=True)
             if count
         ]
-        return _joined(drawn)
+        joined: ReplayBatch = _joined(drawn)
+        return joined
 
 
 def _joined(batches: list[Any]) -> Any:

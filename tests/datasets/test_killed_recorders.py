@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets of recorders that were killed, or that had no room: whole episodes, and all readable."""
+"""Data sets of recorders that were killed, or that had no room: whole episodes alone."""
 
 from __future__ import annotations
 
