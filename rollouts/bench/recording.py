@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recording costs: `python -m rollouts.bench.recording --env-id HalfCheetah-v5`.
+"""Costs of recording: `python -m rollouts.bench.recording --env-id HalfCheetah-v5`.
 
 The same collector collects with and without a `Recorder`, in turns; the ratio is that of
 env-steps per second, of each pair.
@@ -19,7 +19,6 @@ from pathlib import Path
 import rollouts
 from rollouts.bench.policies import make_policy
 from rollouts.bench.policy_kinds import default_policy, read_policy
-from rollouts.cli.values import option, positive_int
 from rollouts.datasets.recorder import Compression, Recorder
 from rollouts.workers.worker_config import PolicySpec
 
@@ -30,7 +29,7 @@ class Turn:
 
     Attributes:
       bare: Env-steps per second without a recorder.
-      recorded: With one, the completion of the set included.
+      recorded: Steps with one, the completion of the set included.
       bytes_per_step: Size of the set on the disk over its steps.
       bare_cpu_s, recorded_cpu_s: CPU seconds of the process for a million steps.
     """
@@ -85,20 +84,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m rollouts.bench.recording", description=__doc__)
     add = parser.add_argument
     add("--env-id", required=True, metavar="ID")
-    add("--steps", type=positive_int, default=1_000_000, metavar="N", help="of a turn")
-    add("--repeats", type=positive_int, default=3, metavar="R", help="pairs; default: 3")
-    add("--num-envs", type=positive_int, default=64, metavar="N")
-    add("--num-threads", type=positive_int, metavar="T")
-    add("--rollout-length", type=positive_int, default=128, metavar="T")
+    add("--steps", type=int, default=1_000_000, metavar="N", help="of a turn")
+    add("--repeats", type=int, default=3, metavar="R", help="pairs; default: 3")
+    add("--num-envs", type=int, default=64, metavar="N")
+    add("--num-threads", type=int, metavar="T")
+    add("--rollout-length", type=int, default=128, metavar="T")
     add("--policy", metavar="P", help="as of rollouts bench collect")
     add("--format", nargs="+", choices=["hdf5", "parquet", "minari"], default=["hdf5", "parquet"])
     add("--compression", nargs="+", choices=["auto", "gzip", "none"], default=["auto"])
     add("--folder", type=Path, help="where sets are written; default: a temporary one")
-    add("--option", action="append", default=[], type=option, metavar="KEY=VALUE")
     args = parser.parse_args(arguments)
     env = rollouts.make_vec(
         args.env_id, args.num_envs, seed=0, autoreset_mode="same_step",
-        num_threads=args.num_threads, **dict(args.option),
+        num_threads=args.num_threads,
     )  # fmt: skip
     space = env.single_observation_space
     asked = PolicySpec(

@@ -27,7 +27,7 @@ from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
 from rollouts.cli import check_env as cli_check_env
-from rollouts.cli import collect as cli_collect
+from rollouts.cli import collect_set as cli_collect
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
 from rollouts.cli import export_policy as cli_export

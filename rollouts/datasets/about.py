@@ -101,7 +101,7 @@ def about_of(env: Any, infos: tuple[str, ...]) -> dict[str, About]:
 def _environment(env: Any, infos: tuple[str, ...]) -> About:
     engine = getattr(env, "engine", None)
     recipe = getattr(engine, "recipe", None)
-    # of several agents each group has its own
+    # groups of several agents have their own
     observation: Any = getattr(env, "single_observation_space", None)
     action: Any = getattr(env, "single_action_space", None)
     if recipe is None or getattr(engine, "kind", "") != "native":

@@ -34,7 +34,7 @@ class StreamRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class StepBlock:
     """T steps of B rows as they came, with single frames where observations are stacks.
 
     Attributes:
@@ -69,7 +69,7 @@ class Block:
 class _Open:
     """An episode that goes on: pieces (block, first row, row behind the last) of one column."""
 
-    pieces: list[tuple[Block, int, int]] = field(default_factory=list)
+    pieces: list[tuple[StepBlock, int, int]] = field(default_factory=list)
     length: int = 0
     start: Start | None = None
 
@@ -89,7 +89,7 @@ class Cutter:
         self._stack_num = stack_num
         self._open: dict[int, _Open] = {}
 
-    def cut(self, block: Block) -> Iterator[Episode]:
+    def cut(self, block: StepBlock) -> Iterator[Episode]:
         """Yields the episodes that end in a block, column by column."""
         ended = block.steps["terminated"] | block.steps["truncated"]
         # the place of each end's final observation
@@ -112,7 +112,7 @@ class Cutter:
 
     def _take(
         self,
-        block: Block,
+        block: StepBlock,
         column: int,
         env_id: int,
         begin: int,
@@ -154,7 +154,10 @@ class Cutter:
         infos = {name: array for name, array in steps.items() if name not in STEPS}
         return Episode(
             frames=self._frames(one, column, final),
-            **{name: steps[name] for name in STEPS},
+            action=steps["action"],
+            reward=steps["reward"],
+            terminated=steps["terminated"],
+            truncated=steps["truncated"],
             infos=infos,
             stack_num=self._stack_num,
             env_id=int(first.env_id[column]),
@@ -191,15 +194,16 @@ def _check_goes_on(found: Array, expected: Array) -> None:
         )
 
 
-def _numbers(block: Block, ended: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+def _numbers(block: StepBlock, ended: NDArray[np.bool_]) -> NDArray[np.int64] | None:
     """(T, E): the number of the episode that each step belongs to."""
     if block.streams is None:
         return None
     num_envs = len(block.streams.seed)
     # an environment's episode is over where that of all its agents is
-    by_env = ended.reshape(len(ended), num_envs, -1).all(2)
+    by_env = np.asarray(ended.reshape(len(ended), num_envs, -1).all(2))
     behind = np.cumsum(by_env[::-1], 0)[::-1]
-    return block.streams.number - behind
+    numbers: NDArray[np.int64] = block.streams.number - behind
+    return numbers
 
 
 def _joined(parts: list[Array]) -> Array:

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rollouts.datasets.cutter import Block, Cutter
+from rollouts.datasets.cutter import Cutter, StepBlock
 from rollouts.datasets.episodes import Episode
+from rollouts.datasets.parts import Part, Target
 from rollouts.datasets.start_states import StartStates
-from rollouts.datasets.targets import Part, Target
 from rollouts.errors import FileError
 from rollouts.support.user_warnings import warn_user
 
 
 class Quotas:
-    """How many episodes each environment may still add; any number where nothing is set."""
+    """Numbers of episodes that environments may add; any number where nothing is set."""
 
     def __init__(self) -> None:
         self._by_env: list[int] | None = None
@@ -75,7 +75,7 @@ class GroupWriter:
         """Episodes without their beginning, or with a gap."""
         return self._cutter.num_cut
 
-    def add(self, block: Block) -> None:
+    def add(self, block: StepBlock) -> None:
         """Adds the episodes that end in a block; publishes full parts."""
         for episode in self._cutter.cut(block):
             if self._lets_in(episode):

@@ -31,7 +31,7 @@ with needs("datasets", "a data set in HDF5"):
 Array = NDArray[Any]
 
 _GROWTH = 2 << 20  # bytes by which a file in memory grows
-_CHUNK_BYTES = 1 << 18  # of compressed rows, which are read as a whole
+_CHUNK_BYTES = 1 << 18  # compressed rows that are read as a whole
 
 
 class Hdf5Part:

@@ -3,8 +3,9 @@
 
 A row is a step: `episode`, `step`, `observation`, `action`, `reward`, `terminated`, `truncated`,
 `env_id` and infos. Arrays are lists of one length, those of bytes (frames) are bytes. An episode of
-T steps has T + 1 rows; in the last one the observation alone counts. Of stacked frames `observation` is the newest frame of the stack, and S - 1 rows before, of
-steps below 0, have the frames that the first stack began with.
+T steps has T + 1 rows; in the last one the observation alone counts. Where observations are stacks
+of S frames, `observation` is the newest frame, and S - 1 rows before, of steps below 0, have the
+frames that the first stack began with.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.part_files import make_folder, part_name, write_whole
-from rollouts.datasets.targets import Part
+from rollouts.datasets.parts import Part
 from rollouts.support.extras import needs
 
 with needs("datasets", "a data set in Parquet"):
@@ -35,7 +36,7 @@ EPISODES = b"rollouts.episodes"
 
 
 class ParquetPart:
-    """Episodes that become one file; see `rollouts.datasets.targets.Part`."""
+    """Episodes that become one file; see `rollouts.datasets.parts.Part`."""
 
     def __init__(self, first_id: int, compression: str) -> None:
         """Begins without episodes."""
@@ -99,7 +100,7 @@ class ParquetPart:
 
 
 class ParquetSet:
-    """A folder of parts and `_metadata.json`; see `rollouts.datasets.targets.Target`.
+    """A folder of parts and `_metadata.json`; see `rollouts.datasets.parts.Target`.
 
     Attributes:
       path: The folder.

@@ -18,12 +18,12 @@ def start_of(episode: Episode, env: Any) -> Any:
     """Begins an episode again in the first environment of a pool; returns its observation.
 
     Args:
-      episode: With a `start`; else with a `state`, which shows no observation before a step.
+      episode: An episode with a `start`.
       env: A synchronous pool of threads with the options that the set names, of
         autoreset_mode="disabled".
 
     Raises:
-      SpecError: The episode says neither, or the pool is of another kind.
+      SpecError: The episode has no `start`, or the pool is of another kind.
     """
     if env.autoreset_mode is not AutoresetMode.DISABLED or not hasattr(env.engine.pool, "seek"):
         raise SpecError(
@@ -43,7 +43,7 @@ def play_again(episodes: Iterable[Episode], env: Any) -> int:
     """Plays episodes again and compares each bit; returns their number.
 
     Args:
-      episodes: Of environments with one agent.
+      episodes: Those of environments with one agent.
       env: As of `start_of`.
 
     Raises:

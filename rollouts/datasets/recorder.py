@@ -15,10 +15,16 @@ from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.batched_env import check_autoreset
 from rollouts.datasets.about import about_of
-from rollouts.datasets.blocks import FragmentStreams, StepRows, block_of, streams_of
-from rollouts.datasets.cutter import Block
+from rollouts.datasets.cutter import StepBlock
 from rollouts.datasets.group_writer import GroupWriter, Quotas
 from rollouts.datasets.start_states import StartStates
+from rollouts.datasets.step_blocks import (
+    FragmentStreams,
+    StepRows,
+    block_of,
+    check_rollout,
+    streams_of,
+)
 from rollouts.datasets.targets import make_target
 from rollouts.datasets.writing_thread import WritingThread
 from rollouts.errors import ClosedError, DTypeError, FileError, ProtocolError, SpecError
@@ -28,7 +34,7 @@ from rollouts.support import at_exit
 IfFull = Literal["stop", "drop"]
 Compression = Literal["auto", "gzip", "none"]
 
-_STEPS_OF_A_BLOCK = 64  # of Recorder.step
+_STEPS_OF_A_BLOCK = 64  # a block of Recorder.step
 
 
 class Recorder:
@@ -106,8 +112,8 @@ class Recorder:
         self._writers = {
             name: GroupWriter(
                 make_target(to, about, compression), about.stack_num, part_bytes,
-                num_agents=groups[name].num_agents if name else 1, quotas=self._quotas, starts=starts,
-                drops=if_full == "drop",
+                num_agents=groups[name].num_agents if name else 1, quotas=self._quotas,
+                starts=starts, drops=if_full == "drop",
             )
             for name, about in self._abouts.items()
         }  # fmt: skip
@@ -181,6 +187,8 @@ class Recorder:
                 "of what the recorder was made for"
             )
         by_group = {name: _on_host(one) for name, one in by_group.items()}
+        for one in by_group.values():
+            check_rollout(getattr(one, "rest", one), self._infos)
         if isinstance(rollout, Fragment):
             rests = {name: getattr(one, "rest", one) for name, one in by_group.items()}
             num_envs = self.source.num_envs_per_worker
@@ -319,7 +327,7 @@ class Recorder:
                 one.publish()
         for name, one in blocks.items():
             about = self._abouts[name]
-            block = one if isinstance(one, Block) else block_of(
+            block = one if isinstance(one, StepBlock) else block_of(
                 one[0], infos=self._infos, action_space=about.action_space,
                 stack_num=about.stack_num, streams=one[1],
             )  # fmt: skip

@@ -26,13 +26,14 @@ class StartStates:
         Raises:
           SpecError: The environments are none of a pool of threads.
         """
-        engine = getattr(env, "engine", None)
+        engine: Any = getattr(env, "engine", None)
         if getattr(engine, "kind", "") != "native" or not hasattr(engine.pool, "seek"):
             raise SpecError(
                 "states=True needs the environments of a pool of threads, whose random streams are "
                 "known: leave states out"
             )
-        make, arguments = engine.__reduce__()
+        reduced: tuple[Any, ...] = engine.__reduce__()
+        make, arguments = reduced
         make = functools.partial(
             make, num_threads=1, batch_size=None, autoreset_mode="disabled", pin_threads=False
         )

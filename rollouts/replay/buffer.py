@@ -156,7 +156,7 @@ class ReplayBuffer(SampledReplay):
         Raises:
           SpecError: There is none, it is damaged, or its data are no single arrays.
         """
-        from rollouts.datasets.reading import open_set
+        from rollouts.datasets.set_reading import open_set
         from rollouts.replay.recorded import buffer_of
 
         is_path = isinstance(name, os.PathLike) or os.path.exists(name)
@@ -182,7 +182,7 @@ class ReplayBuffer(SampledReplay):
           columns, observation_space, action_space: What a set of somebody else's does not say: see
             `rollouts.datasets.parquet_reading.open_parquet`.
         """
-        from rollouts.datasets.reading import open_set
+        from rollouts.datasets.set_reading import open_set
         from rollouts.replay.recorded import buffer_of
 
         data = open_set(

@@ -10,7 +10,7 @@ import numpy as np
 
 from rollouts.batch import RolloutBatch
 from rollouts.datasets.episodes import Episode
-from rollouts.datasets.reading import DataSet
+from rollouts.datasets.set_reading import DataSet
 from rollouts.errors import SpecError
 from rollouts.replay.config import TableConfig
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of data sets share: a policy that costs nothing, and episodes by a slow loop."""
+"""Helpers of tests of data sets: a policy that costs nothing, and episodes by a slow loop."""
 
 from __future__ import annotations
 

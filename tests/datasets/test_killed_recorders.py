@@ -178,6 +178,8 @@ def test_a_recorder_adds_to_no_set_that_is_there(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with collector_of("CartPole-v1", 2, {}) as collector:
-        with pytest.raises(FileError, match=r"set\.parquet cannot be written"):
-            rollouts.Recorder(collector, tmp_path / "file" / "set.parquet")
+    with (
+        collector_of("CartPole-v1", 2, {}) as collector,
+        pytest.raises(FileError, match=r"set\.parquet cannot be written"),
+    ):
+        rollouts.Recorder(collector, tmp_path / "file" / "set.parquet")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rollouts.Recorder` writes, as this library and Minari read it."""
+"""Sets that `rollouts.Recorder` writes, as this library and Minari read them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,11 @@ def test_episodes_are_those_of_a_slow_loop_and_play_again(
 ) -> None:
     options: dict[str, Any] = dict(ENVS[id])
     to = _to(kind, tmp_path)
-    with collector_of(id, 3, options) as collector:
-        with rollouts.Recorder(collector, to, states=True) as recorder:
-            recorder.record(num_episodes=5)
+    with (
+        collector_of(id, 3, options) as collector,
+        rollouts.Recorder(collector, to, states=True) as recorder,
+    ):
+        recorder.record(num_episodes=5)
     episodes = list(open_set(to))
     assert [each.env_id for each in sorted(episodes, key=lambda one: one.env_id)] == [0, 0, 1, 1, 2]
     with rollouts.make_vec(id, 1, autoreset_mode="disabled", **options) as env:
@@ -60,11 +62,13 @@ def test_episodes_are_those_of_a_slow_loop_and_play_again(
 
 
 def test_rows_are_those_of_the_rollouts(tmp_path: Path) -> None:
-    with collector_of("CartPole-v1", 4, {}) as collector:
-        with rollouts.Recorder(collector, tmp_path / "set.hdf5", infos=["log_prob"]) as recorder:
-            batches = [collector.collect() for _ in range(12)]
-            for batch in batches:
-                recorder.add(batch)
+    with (
+        collector_of("CartPole-v1", 4, {}) as collector,
+        rollouts.Recorder(collector, tmp_path / "set.hdf5", infos=["log_prob"]) as recorder,
+    ):
+        batches = [collector.collect() for _ in range(12)]
+        for batch in batches:
+            recorder.add(batch)
     expected = rows_of(batches)
     episodes = list(open_set(tmp_path / "set.hdf5"))
     assert len(episodes) == sum(len(each) for each in expected.values()) > 10
@@ -112,9 +116,11 @@ def test_frames_of_stacks_are_stored_once(tmp_path: Path) -> None:
     sizes = {}
     for kind in ("hdf5", "parquet"):
         to = _to(kind, tmp_path)
-        with collector_of("ALE/Pong-v5", 2, {"max_episode_steps": 200}) as collector:
-            with rollouts.Recorder(collector, to, compression="none") as recorder:
-                recorder.record(num_episodes=4)
+        with (
+            collector_of("ALE/Pong-v5", 2, {"max_episode_steps": 200}) as collector,
+            rollouts.Recorder(collector, to, compression="none") as recorder,
+        ):
+            recorder.record(num_episodes=4)
         whole = Path(to)
         files = [whole] if whole.is_file() else list(whole.glob("*.parquet"))
         sizes[kind] = sum(file.stat().st_size for file in files) / (4 * 200)

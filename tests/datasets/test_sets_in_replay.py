@@ -27,9 +27,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _record(to: Any, id: str = "CartPole-v1", **options: Any) -> Any:
-    with collector_of(id, 2, options) as collector:
-        with rollouts.Recorder(collector, to, infos=["log_prob"]) as recorder:
-            recorder.record(num_episodes=6)
+    with (
+        collector_of(id, 2, options) as collector,
+        rollouts.Recorder(collector, to, infos=["log_prob"]) as recorder,
+    ):
+        recorder.record(num_episodes=6)
     return list(open_set(to))
 
 

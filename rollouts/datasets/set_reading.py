@@ -41,7 +41,7 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
     Args:
       path: minari:NAME-v0, a folder with Minari's metadata.json, FILE.hdf5, or FOLDER.parquet or a
         file of Parquet.
-      options: Of sets in Parquet: see `rollouts.datasets.parquet_reading.open_parquet`.
+      options: Keywords for sets in Parquet: see `rollouts.datasets.parquet_reading.open_parquet`.
 
     Raises:
       SpecError: There is none, or it is of another kind. EngineError: A library is missing.
@@ -54,7 +54,7 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
         if not folder.is_dir():
             raise SpecError(
                 f"there is no Minari data set {name.removeprefix(MINARI)} here ({folder}): "
-                "download it with minari.download_dataset, or set MINARI_DATASETS_PATH to where it is"
+                "download it with minari.download_dataset, or set MINARI_DATASETS_PATH"
             )
         return open_folder(folder)
     where = Path(name)

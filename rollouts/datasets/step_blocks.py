@@ -14,7 +14,7 @@ from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.frame_stacks import PackedRollout
 from rollouts.collecting.steps import finite_bounds
-from rollouts.datasets.cutter import Block, StreamRows
+from rollouts.datasets.cutter import StepBlock, StreamRows
 from rollouts.errors import SpecError
 
 Array = NDArray[Any]
@@ -30,25 +30,17 @@ def block_of(
     action_space: gymnasium.Space[Any],
     stack_num: int,
     streams: StreamRows | None,
-) -> Block:
+) -> StepBlock:
     """Returns a rollout of the host as a block.
 
     Args:
-      payload: With final_obs.
+      payload: A rollout that `check_rollout` has let through.
       infos: Names of extras, and of fields such as "log_prob".
       action_space: Its bounds are those that actions were clipped to on their way.
       stack_num: Frames of an observation that are stored once each.
       streams: Random streams behind the rollout.
-
-    Raises:
-      SpecError: It has no final_obs or not such infos.
     """
     batch = payload.rest if isinstance(payload, PackedRollout) else payload
-    if batch.final_obs is None:
-        raise SpecError(
-            "the rollout has no final_obs, without which an episode is not whole: collect with "
-            "Collector(..., keep_final_obs=True), or CollectOptions(keep_final_obs=True)"
-        )
     obs, frames = batch.obs, None
     if isinstance(payload, PackedRollout):
         obs, frames = payload.index, payload.frames
@@ -62,7 +54,7 @@ def block_of(
         "action": action.astype(action_space.dtype, copy=False), "reward": batch.reward,
         "terminated": batch.terminated, "truncated": batch.truncated,
     }  # fmt: skip
-    return Block(
+    return StepBlock(
         obs=obs,
         frames=frames,
         steps=steps | {name: _info(batch, name) for name in infos},
@@ -72,6 +64,17 @@ def block_of(
         active=batch.active,
         streams=streams,
     )
+
+
+def check_rollout(batch: RolloutBatch, infos: Sequence[str]) -> None:
+    """Raises SpecError where a rollout has no final_obs or not such infos."""
+    if batch.final_obs is None:
+        raise SpecError(
+            "the rollout has no final_obs, without which an episode is not whole: collect with "
+            "Collector(..., keep_final_obs=True), or CollectOptions(keep_final_obs=True)"
+        )
+    for name in infos:
+        _info(batch, name)
 
 
 def final_rows(batch: RolloutBatch) -> Array:
@@ -137,7 +140,7 @@ class StepRows:
         )
         return len(self._rows) >= self._num_steps
 
-    def take(self, last_obs: Array, stack_num: int, streams: StreamRows | None) -> Block | None:
+    def take(self, last_obs: Array, stack_num: int, streams: StreamRows | None) -> StepBlock | None:
         """Returns what was gathered as a block; None where there is nothing."""
         if not self._rows:
             return None
@@ -149,7 +152,7 @@ class StepRows:
         if stack_num > 1:
             frames, obs = _native.pack_frame_stacks(obs, np.ascontiguousarray(last_obs))
         length, env_id = rows.pop("episode_length"), rows.pop("env_id")[0]
-        return Block(obs, frames, rows, final_obs, length, env_id, None, streams)
+        return StepBlock(obs, frames, rows, final_obs, length, env_id, None, streams)
 
 
 def streams_of(env: Any) -> StreamRows | None:

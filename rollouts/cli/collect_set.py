@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """What acts, and where: with a checkpoint, or at random."""
+    """The policy that acts, and where: with a checkpoint, or at random."""
 
     id: str
     options: dict[str, Any]
