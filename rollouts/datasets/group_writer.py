@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rollouts.datasets.cutter import Cutter, StepBlock
 from rollouts.datasets.episodes import Episode
-from rollouts.datasets.parts import Part, Target
+from rollouts.datasets.set_parts import Part, Target
 from rollouts.datasets.start_states import StartStates
 from rollouts.errors import FileError
 from rollouts.support.user_warnings import warn_user

@@ -11,7 +11,7 @@ from pathlib import Path
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.hdf5_parts import Hdf5Part
 from rollouts.datasets.part_files import PartFiles, make_folder, write_metadata
-from rollouts.datasets.parts import Part
+from rollouts.datasets.set_parts import Part
 from rollouts.errors import FileError, SpecError
 from rollouts.support.extras import needs
 from rollouts.support.whole_file import naming_the_file

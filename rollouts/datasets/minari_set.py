@@ -11,7 +11,7 @@ from pathlib import Path
 from rollouts.datasets.about import About
 from rollouts.datasets.hdf5_parts import Hdf5Part
 from rollouts.datasets.part_files import PartFiles, counts, make_folder, write_metadata
-from rollouts.datasets.parts import Part
+from rollouts.datasets.set_parts import Part
 from rollouts.errors import FileError
 
 MAIN = "main_data.hdf5"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.part_files import make_folder, part_name, write_whole
-from rollouts.datasets.parts import Part
+from rollouts.datasets.set_parts import Part
 from rollouts.support.extras import needs
 
 with needs("datasets", "a data set in Parquet"):
@@ -36,7 +36,7 @@ EPISODES = b"rollouts.episodes"
 
 
 class ParquetPart:
-    """Episodes that become one file; see `rollouts.datasets.parts.Part`."""
+    """Episodes that become one file; see `rollouts.datasets.set_parts.Part`."""
 
     def __init__(self, first_id: int, compression: str) -> None:
         """Begins without episodes."""
@@ -100,7 +100,7 @@ class ParquetPart:
 
 
 class ParquetSet:
-    """A folder of parts and `_metadata.json`; see `rollouts.datasets.parts.Target`.
+    """A folder of parts and `_metadata.json`; see `rollouts.datasets.set_parts.Target`.
 
     Attributes:
       path: The folder.

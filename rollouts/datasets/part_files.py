@@ -11,7 +11,7 @@ from typing import Any
 
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.hdf5_parts import Hdf5Part, links_to
-from rollouts.datasets.parts import Part
+from rollouts.datasets.set_parts import Part
 from rollouts.errors import FileError, SpecError
 from rollouts.support.whole_file import replace_whole
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from rollouts.datasets.about import About
-from rollouts.datasets.parts import Target
+from rollouts.datasets.set_parts import Target
 from rollouts.errors import SpecError
 
 MINARI = "minari:"
