@@ -55,6 +55,7 @@ from rollouts.support.include_dir import include_dir
 
 if TYPE_CHECKING:
     from rollouts.collecting.collector import Collector
+    from rollouts.datasets.recorder import Recorder
     from rollouts.envs.hosted import from_env_fns, from_parallel_env_fns
     from rollouts.exporting.exported_policy import ExportedPolicy
     from rollouts.exporting.writing import export
@@ -90,6 +91,7 @@ _LAZY = {
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
     "QueueLimits": "rollouts.workers.options",
+    "Recorder": "rollouts.datasets.recorder",
     "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
     "RolloutCoordinator": "rollouts.workers.on_ray.coordinator",
@@ -134,6 +136,7 @@ __all__ = [
     "PoolStats",
     "ProtocolError",
     "QueueLimits",
+    "Recorder",
     "RecurrentPolicy",
     "RecurrentTorchPolicy",
     "ReplayWarning",

@@ -3,7 +3,8 @@
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
 SUBJECT` measures, `tune-batch` finds the best number of environments, `top` watches a job, `eval`
-plays episodes with the policy of a checkpoint, `record` films one. A source checkout adds the
+plays episodes with the policy of a checkpoint, `collect` writes a data set of them, `record` films
+one. A source checkout adds the
 commands of `comparisons/commands.py`, which compare with other libraries.
 """
 
@@ -26,6 +27,7 @@ from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
 from rollouts.cli import check_env as cli_check_env
+from rollouts.cli import collect_set as cli_collect
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
 from rollouts.cli import export_policy as cli_export
@@ -84,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_evaluate.run(args)
         elif args.command == "export":
             cli_export.run(args)
+        elif args.command == "collect":
+            cli_collect.run(args)
         elif args.command == "record":
             cli_record.record(args)
         elif args.command == "tune-batch":
@@ -234,6 +238,14 @@ def _parser() -> argparse.ArgumentParser:
         "and action scaling in one graph. The file is compared with the policy before it is there.",
     )
     cli_export.add_arguments(exporting, option=_option)
+
+    collecting_set = commands.add_parser(
+        "collect",
+        help="write a data set of whole episodes: Minari, Parquet or HDF5",
+        description="Plays whole episodes and writes them while the environments go on. What is on "
+        "the disk are whole episodes at any time. Needs the extra datasets.",
+    )
+    cli_collect.add_arguments(collecting_set, positive_int=_positive_int, option=_option)
 
     filming = commands.add_parser(
         "record",

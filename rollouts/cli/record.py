@@ -33,7 +33,7 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class FilmedEpisode:
     """The result of a recorded episode.
 
     Attributes:
@@ -186,7 +186,7 @@ def _play(
     max_steps: int | None,
     head: str,
     show: Callable[[str], None],
-) -> Episode:
+) -> FilmedEpisode:
     """Plays one episode; a frame for every observation."""
     obs, _ = env.reset()
     video.write(env.render()[0])
@@ -200,7 +200,7 @@ def _play(
         ending = _ending(step)
         if not ending and steps == max_steps:
             ending = "stopped by --max-steps"
-    return Episode(steps, returned, ending)
+    return FilmedEpisode(steps, returned, ending)
 
 
 def _returned(returns: Any) -> str:
@@ -222,7 +222,7 @@ def _ending(step: Any) -> str:
     return "truncated" if cut else "terminated"
 
 
-def _report(video: VideoWriter, episodes: list[Episode]) -> None:
+def _report(video: VideoWriter, episodes: list[FilmedEpisode]) -> None:
     assert video.size is not None
     height, width = video.size
     for number, episode in enumerate(episodes, start=1):

@@ -85,6 +85,7 @@ class Collector(Generic[B]):
       policy: That of environments with one agent; else `policies`.
       policies: group -> its policy; "" is the group of environments with one agent.
       rollout_length: Steps T.
+      prefetch: 1 where the pool is busy between two calls.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Collector(Generic[B]):
         self.env: Any = env
         asynchronously = ["batch_size"] if is_async(env) else []
         check("Collector", [*asked_of(asked), *asynchronously], cell_of(env))
-        self.rollout_length = rollout_length
+        self.rollout_length, self.prefetch = rollout_length, prefetch
         self.policies = by_group(policy, getattr(env, "groups", None) or {ALONE: None})
         self.policy: Any = self.policies.get(ALONE, self.policies)
         self._strategy: Strategy = (OnHost if device_pool(env) is None else _on_device())(

@@ -30,6 +30,7 @@ from rollouts.replay.config import (
     Transitions,
 )
 from rollouts.replay.goals import DenseReward, GoalColumns, SparseReward
+from rollouts.replay.mixture import Mixture
 from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
 from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.steps import Acted
@@ -60,6 +61,7 @@ __all__ = [
     "GoalColumns",
     "Hindsight",
     "MinSize",
+    "Mixture",
     "NStep",
     "Queue",
     "ReplayBuffer",

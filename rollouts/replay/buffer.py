@@ -139,6 +139,58 @@ class ReplayBuffer(SampledReplay):
         )
         self._reader = Reader(self.store, self._columns, self.tables, self._writer)
 
+    @classmethod
+    def from_minari(
+        cls,
+        name: str | os.PathLike[str],
+        tables: TableConfig | Sequence[TableConfig] | None = None,
+        **options: Any,
+    ) -> ReplayBuffer:
+        """Makes a buffer of a Minari data set, of `rollouts.Recorder` or of anybody.
+
+        Args:
+          name: Its id, such as "D4RL/pen/human-v2", a folder with its metadata.json, or FILE.hdf5.
+          tables: None: transitions, as many as there are steps.
+          options: Further keywords of the buffer, such as seed or extras.
+
+        Raises:
+          SpecError: There is none, it is damaged, or its data are no single arrays.
+        """
+        from rollouts.datasets.set_reading import open_set
+        from rollouts.replay.recorded import buffer_of
+
+        is_path = isinstance(name, os.PathLike) or os.path.exists(name)
+        data = open_set(name if is_path else f"minari:{str(name).removeprefix('minari:')}")
+        made: ReplayBuffer = buffer_of(cls, data, tables, options)
+        return made
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | os.PathLike[str],
+        tables: TableConfig | Sequence[TableConfig] | None = None,
+        *,
+        columns: Mapping[str, str] = MappingProxyType({}),
+        observation_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
+        **options: Any,
+    ) -> ReplayBuffer:
+        """Makes a buffer of a folder of Parquet files or of one file; as `from_minari`.
+
+        Args:
+          path: The folder or the file.
+          columns, observation_space, action_space: What a set of somebody else's does not say: see
+            `rollouts.datasets.parquet_reading.open_parquet`.
+        """
+        from rollouts.datasets.set_reading import open_set
+        from rollouts.replay.recorded import buffer_of
+
+        data = open_set(
+            path, columns=columns, observation_space=observation_space, action_space=action_space
+        )
+        made: ReplayBuffer = buffer_of(cls, data, tables, options)
+        return made
+
     # -- adding ------------------------------------------------------------------------
 
     def add_batch(

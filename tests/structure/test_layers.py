@@ -20,7 +20,8 @@ ORDER = [
     *("envs", "envs.kernel", "envs.physics", "envs.hosted"),
     *("checkpoint", "policies", "policy", "recurrent", "exporting", "returns", "returns_torch"),
     *("collecting", "learner", "learner_shards", "device_queue"),
-    *("workers", "workers.on_ray", "replay", "curriculum", "bench", "tuning", "cli", "__main__"),
+    *("datasets", "workers", "workers.on_ray", "replay", "curriculum", "bench", "tuning", "cli"),
+    "__main__",
 ]
 # modules under the name by which they are documented, which lie elsewhere now
 DOORS = {"vector_env": "envs", "learner_queue": "learner"}

@@ -364,6 +364,14 @@ void BindPool(py::module_& module) {
       .def("seed", [](PyPool& self, std::int32_t env, std::uint64_t seed) {
         self.pool().Seed(env, seed);
       })
+      .def("stream_of", [](PyPool& self, std::int32_t env) {
+        const CpuPool::Stream stream = self.pool().StreamOf(env);
+        return py::make_tuple(stream.seed, stream.stream_id, stream.next_episode);
+      }, py::arg("env"))
+      .def("seek", [](PyPool& self, std::int32_t env, std::uint64_t seed, std::uint32_t stream_id,
+                      std::uint32_t next_episode) {
+        self.pool().Seek(env, {seed, stream_id, next_episode});
+      }, py::arg("env"), py::arg("seed"), py::arg("stream_id"), py::arg("next_episode"))
       .def("get_state", &PyPool::GetState, py::arg("env"))
       .def("set_state", &PyPool::SetState, py::arg("env"), py::arg("state"))
       .def("save_states", &PyPool::SaveStates, py::arg("env_id"))

@@ -36,6 +36,22 @@ void CpuPool::Seed(std::int32_t env, std::uint64_t seed) {
   envs_->clock(env).Seed(seed);
 }
 
+CpuPool::Stream CpuPool::StreamOf(std::int32_t env) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "tell its random stream");
+  const EpisodeClock& clock = envs_->clock(env);
+  return {clock.seed, clock.stream_id, clock.next_episode};
+}
+
+void CpuPool::Seek(std::int32_t env, const Stream& stream) {
+  const OpenLock lock(*this, send_mutex_);
+  ledger_.CheckIdle(env, "move its random stream");
+  EpisodeClock& clock = envs_->clock(env);
+  clock.seed = stream.seed;
+  clock.stream_id = stream.stream_id;
+  clock.next_episode = stream.next_episode;
+}
+
 std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
   const OpenLock lock(*this, send_mutex_);
   // a participant may be writing the bytes of one in flight

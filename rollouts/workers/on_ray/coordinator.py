@@ -6,11 +6,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Self, cast
 
 from rollouts.batch import MultiAgentRollout
 from rollouts.collecting.frame_stacks import join
+from rollouts.envs.make import make_vec
 from rollouts.envs.statistics import RunningStatistics
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
@@ -304,6 +306,27 @@ class RolloutCoordinator(Generic[Rollout]):
             taken = self._taking.take(get, num_fragments, timeout_s, lambda: self._weights.version)
             self._statistics.add(fragment.info for fragment in taken)
             return taken
+
+    def env_seed(self, incarnation: int) -> int | None:
+        """The seed of the pools of workers of an incarnation; None where `make_vec` makes none."""
+        collect = self._config.collect
+        if collect.make_env is not None or collect.make_collector is not None:
+            return None
+        return replace(self._config, incarnation=incarnation).env_seed
+
+    def make_env(self) -> Any:
+        """Makes one environment in this process as the workers have them, to see its spaces.
+
+        Raises:
+          SpecError: `collect.make_env` or `make_collector` make the workers' environments.
+        """
+        collect, config = self._config.collect, self._config
+        if collect.make_env is not None or collect.make_collector is not None:
+            raise SpecError(
+                "the workers' environments are made by collect.make_env or make_collector, and are "
+                "not known in this process: record in a process of your own, with a Collector"
+            )
+        return make_vec(config.id, 1, autoreset_mode="same_step", **config.env_options)
 
     @property
     def statistics(self) -> dict[str, RunningStatistics]:

@@ -134,6 +134,16 @@ class CpuPool final : private ChunkRunner {
   // Seeds an idle environment's random stream; its next reset begins episode 0.
   void Seed(std::int32_t env, std::uint64_t seed);
 
+  // The random stream of an environment and the episode that it is in, or begins next.
+  struct Stream {
+    std::uint64_t seed;
+    std::uint32_t stream_id;
+    std::uint32_t next_episode;
+  };
+  // Tells that of an idle environment, and moves it elsewhere: the next reset begins `next_episode`.
+  Stream StreamOf(std::int32_t env);
+  void Seek(std::int32_t env, const Stream& stream);
+
   // Waits for the next batch. The buffer stays the caller's until Release (and
   // then until its `users` are none). Ways out: the batch; Close -> ClosedError;
   // nothing in flight that could fill it -> ProtocolError; an environment failed

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`GroupWriter`: the episodes of one group, from blocks to parts on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rollouts.datasets.cutter import Cutter, StepBlock
+from rollouts.datasets.episodes import Episode
+from rollouts.datasets.set_parts import Part, Target
+from rollouts.datasets.start_states import StartStates
+from rollouts.errors import FileError
+from rollouts.support.user_warnings import warn_user
+
+
+class Quotas:
+    """Numbers of episodes that environments may add; any number where nothing is set."""
+
+    def __init__(self) -> None:
+        self._by_env: list[int] | None = None
+
+    def set(self, num_episodes: int, num_envs: int) -> None:
+        """Shares episodes out: E // N each, the first E % N one more."""
+        each, more = divmod(num_episodes, num_envs)
+        self._by_env = [each + (index < more) for index in range(num_envs)]
+
+    def clear(self) -> None:
+        """Lets in any number again."""
+        self._by_env = None
+
+    def of_env(self, env: int) -> int | None:
+        """The number of an environment, by its place in the source; None: any."""
+        return None if self._by_env is None else self._by_env[env % len(self._by_env)]
+
+    def is_full(self, writers: Mapping[str, GroupWriter]) -> bool:
+        """Whether all have theirs."""
+        wanted = sum(self._by_env or ())
+        return all(one.taken >= wanted * one.num_agents for one in writers.values())
+
+
+class GroupWriter:
+    """Cuts one group's blocks and publishes parts. Used by one thread at a time.
+
+    Attributes:
+      target: Where parts go.
+      num_episodes, num_steps: Those in parts, published or not.
+      num_dropped: Episodes for which there was no room.
+      taken: Episodes that the quotas let in since they began.
+      num_agents: Agents of the group in an environment.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        stack_num: int,
+        part_bytes: int,
+        *,
+        num_agents: int,
+        quotas: Quotas,
+        starts: StartStates | None,
+        drops: bool,
+    ) -> None:
+        """Writes nothing yet."""
+        self.target, self._part_bytes, self._drops = target, part_bytes, drops
+        self._cutter, self._quotas, self._starts = Cutter(stack_num), quotas, starts
+        self._part: Part | None = None
+        self._part_steps = self._published = 0
+        self.num_episodes = self.num_steps = self.num_dropped = self.taken = 0
+        self.num_agents = num_agents
+        self._by_row: dict[int, int] = {}
+
+    @property
+    def num_cut(self) -> int:
+        """Episodes without their beginning, or with a gap."""
+        return self._cutter.num_cut
+
+    def add(self, block: StepBlock) -> None:
+        """Adds the episodes that end in a block; publishes full parts."""
+        for episode in self._cutter.cut(block):
+            if self._lets_in(episode):
+                self._add(episode)
+
+    def begin_quotas(self) -> None:
+        """Counts what quotas let in from here on."""
+        self.taken = 0
+        self._by_row.clear()
+
+    def publish(self) -> None:
+        """Writes the part in hand.
+
+        Raises:
+          FileError: There is no room, and that is not to be lived with.
+        """
+        if self._part is None or not self._part.num_episodes:
+            return
+        part, steps = self._part, self._part_steps
+        self._part, self._part_steps = None, 0
+        try:
+            self.target.publish(part, steps)
+            self._published += part.num_episodes
+        except FileError as error:
+            self.num_episodes -= part.num_episodes
+            self.num_steps -= steps
+            self.num_dropped += part.num_episodes
+            if not self._drops:
+                raise
+            warn_user(f"{error}; {part.num_episodes} episodes are left out", UserWarning)
+
+    def close(self) -> None:
+        """Publishes the last part and completes the set.
+
+        Raises:
+          FileError: As `publish`; the set is complete without these episodes.
+        """
+        try:
+            self.publish()
+        finally:
+            self.target.close()
+
+    def _lets_in(self, episode: Episode) -> bool:
+        limit = self._quotas.of_env(episode.env_id // self.num_agents)
+        if limit is None:
+            return True
+        taken = self._by_row.get(episode.env_id, 0)
+        if taken >= limit:
+            return False
+        self._by_row[episode.env_id] = taken + 1
+        self.taken += 1
+        return True
+
+    def _add(self, episode: Episode) -> None:
+        if self._starts is not None:
+            state = self._starts.of(episode.start, episode.env_id // self.num_agents)
+            episode = replace(episode, state=state)
+        if self._part is None:
+            self._part = self.target.part(self._published)
+        self._part.add(episode)
+        self.num_episodes += 1
+        self.num_steps += episode.num_steps
+        self._part_steps += episode.num_steps
+        if self._part.nbytes >= self._part_bytes:
+            self.publish()

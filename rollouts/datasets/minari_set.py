@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`MinariSet`: a data set where `minari.load_dataset` finds it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+from pathlib import Path
+
+from rollouts.datasets.about import About
+from rollouts.datasets.hdf5_parts import Hdf5Part
+from rollouts.datasets.part_files import PartFiles, counts, make_folder, write_metadata
+from rollouts.datasets.set_parts import Part
+from rollouts.errors import FileError
+
+MAIN = "main_data.hdf5"
+# a release whose readers know all that is written here
+_VERSION = "0.5.4"
+
+
+def minari_folder(id: str) -> Path:
+    """The folder of a data set of Minari's, by its id; where it may not be."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    return Path(root or Path.home() / ".minari" / "datasets") / id / "data"
+
+
+class MinariSet:
+    """A folder in Minari's layout: metadata.json, part files, and a file with links to episodes.
+
+    It can be read while it is written, by `minari.load_dataset` too: what it shows are whole
+    episodes. Minari need not be installed.
+
+    Attributes:
+      path: The folder with metadata.json.
+      id: Minari's name of it.
+    """
+
+    def __init__(self, id: str, about: About, compression: str) -> None:
+        """Writes nothing yet."""
+        self.id, self.path, self._about = id, minari_folder(id), about
+        self._files = PartFiles(self.path / MAIN, self.path, about, compression)
+
+    def begin(self) -> None:
+        """See `Target`."""
+        make_folder(self.path, f"the Minari data set {self.id} ({self.path})")
+        self._files.show_all()
+        self._describe()
+
+    def part(self, first_id: int) -> Hdf5Part:
+        """See `Target`."""
+        return self._files.part(first_id)
+
+    def publish(self, part: Part, num_steps: int) -> None:
+        """See `Target`."""
+        before = self._files.num_shown
+        self._files.publish(part, num_steps)
+        if self._files.num_shown > before:
+            # it counts less than is shown where it has no room, which is a set as well
+            with contextlib.suppress(FileError):
+                self._describe()
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._files.show_all()
+        self._describe()
+
+    def _describe(self) -> None:
+        """Writes metadata.json, after the episodes that it counts are there."""
+        try:
+            version = importlib.metadata.version("minari")
+        except importlib.metadata.PackageNotFoundError:
+            version = _VERSION
+        megabytes = sum(each.stat().st_size for each in self.path.glob("*.hdf5")) / 1e6
+        write_metadata(
+            self.path, self._about, **counts(self._files), dataset_id=self.id, data_format="hdf5",
+            minari_version=version, dataset_size=round(megabytes, 1),
+        )  # fmt: skip

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ParquetSet`: a data set as a folder of Parquet files, each of whole episodes.
+
+A row is a step: `episode`, `step`, `observation`, `action`, `reward`, `terminated`, `truncated`,
+`env_id` and infos. Arrays are lists of one length, those of bytes (frames) are bytes. An episode of
+T steps has T + 1 rows; in the last one the observation alone counts. Where observations are stacks
+of S frames, `observation` is the newest frame, and S - 1 rows before, of steps below 0, have the
+frames that the first stack began with.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.datasets.about import METADATA, About
+from rollouts.datasets.episodes import Episode
+from rollouts.datasets.part_files import make_folder, part_name, write_whole
+from rollouts.datasets.set_parts import Part
+from rollouts.support.extras import needs
+
+with needs("datasets", "a data set in Parquet"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+Array = NDArray[Any]
+
+# readers of a folder leave out what begins so
+ABOUT = f"_{METADATA}"
+EPISODES = b"rollouts.episodes"
+
+
+class ParquetPart:
+    """Episodes that become one file; see `rollouts.datasets.set_parts.Part`."""
+
+    def __init__(self, first_id: int, compression: str) -> None:
+        """Begins without episodes."""
+        self.nbytes = self.num_episodes = 0
+        self._first_id, self._compression = first_id, compression
+        self._episodes: list[Episode] = []
+
+    def add(self, episode: Episode) -> None:
+        """Adds an episode."""
+        self._episodes.append(episode)
+        self.num_episodes += 1
+        self.nbytes += episode.nbytes
+
+    def image(self) -> Any:
+        """Returns the file's bytes."""
+        columns = self._columns()
+        about = [
+            {
+                "episode": self._first_id + index,
+                "num_steps": each.num_steps,
+                "env_id": each.env_id,
+                "start": each.start,
+                "state": None if each.state is None else base64.b64encode(each.state).decode(),
+            }
+            for index, each in enumerate(self._episodes)
+        ]
+        bytes_like = {name for name, rows in columns.items() if _is_packed(rows)}
+        how = {"auto": "zstd", "gzip": "gzip"}.get(self._compression, "none")
+        table = pa.table({name: _to_arrow(rows) for name, rows in columns.items()})
+        table = table.replace_schema_metadata({EPISODES: json.dumps(about).encode()})
+        out = pa.BufferOutputStream()
+        pq.write_table(
+            table, out, use_dictionary=False, write_statistics=["episode", "step"],
+            row_group_size=max(1, len(table)),
+            compression={
+                # columns of lists are named by their elements
+                f"{name}.list.element" if pa.types.is_fixed_size_list(table[name].type) else name:
+                how if name in bytes_like else "none" for name in columns
+            },
+        )  # fmt: skip
+        return out.getvalue()
+
+    def _columns(self) -> dict[str, Array]:
+        all_of = self._episodes
+        rows = [len(each.frames) for each in all_of]
+        ahead = [each.stack_num - 1 for each in all_of]
+        numbers = np.arange(self._first_id, self._first_id + len(all_of))
+        columns = {
+            "episode": np.repeat(numbers, rows),
+            "env_id": np.repeat([each.env_id for each in all_of], rows),
+            "step": np.concatenate(
+                [np.arange(-a, n - a, dtype=np.int32) for n, a in zip(rows, ahead, strict=True)]
+            ),
+            "observation": np.concatenate([each.frames for each in all_of]),
+        }
+        for name in ("action", "reward", "terminated", "truncated"):
+            columns[name] = _padded([getattr(each, name) for each in all_of], ahead)
+        for name in all_of[0].infos:
+            columns[name] = _padded([each.infos[name] for each in all_of], ahead)
+        return columns
+
+
+class ParquetSet:
+    """A folder of parts and `_metadata.json`; see `rollouts.datasets.set_parts.Target`.
+
+    Attributes:
+      path: The folder.
+    """
+
+    def __init__(self, path: Path, about: About, compression: str) -> None:
+        """Writes nothing yet."""
+        self.path, self._about, self._compression = path, about, compression
+        self._num_parts = 0
+
+    def begin(self) -> None:
+        """See `Target`."""
+        make_folder(self.path, str(self.path))
+        write_whole(self.path / ABOUT, json.dumps(self._about.to_metadata()).encode())
+
+    def part(self, first_id: int) -> ParquetPart:
+        """See `Target`."""
+        return ParquetPart(first_id, self._compression)
+
+    def publish(self, part: Part, num_steps: int) -> None:
+        """See `Target`."""
+        write_whole(self.path / part_name(self._num_parts, ".parquet"), part.image())
+        self._num_parts += 1
+
+    def close(self) -> None:
+        """See `Target`; there is nothing left to do."""
+
+
+def _padded(parts: list[Array], ahead: list[int]) -> Array:
+    """Rows of steps, with rows of zeros before and one behind each episode's."""
+    zero = np.zeros_like(parts[0][:1])
+    rows = [
+        each
+        for part, count in zip(parts, ahead, strict=True)
+        for each in (*[zero] * count, part, zero)
+    ]
+    return np.concatenate(rows)
+
+
+def _is_packed(rows: Array) -> bool:
+    return rows.ndim > 1 and rows.dtype.itemsize == 1
+
+
+def _to_arrow(rows: Array) -> Any:
+    if rows.ndim == 1:
+        return pa.array(rows)
+    if _is_packed(rows):
+        # Parquet has no numbers of one byte: each would take four
+        kind = pa.binary(rows[0].nbytes)
+        buffer = pa.py_buffer(np.ascontiguousarray(rows))
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, buffer])
+    flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(rows.shape[1:])))

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`StartStates`: saved states of environments as their episodes began, made by a second pool."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from rollouts.datasets.episodes import Start
+from rollouts.envs.face import PoolFace
+from rollouts.errors import SpecError
+
+
+class StartStates:
+    """Begins episodes again, in a pool that is made as the recorded one was.
+
+    States of running environments could only be saved where their threads rest. An episode's
+    beginning is a function of its random stream, so another pool reaches it without them.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Makes the pool.
+
+        Raises:
+          SpecError: The environments are none of a pool of threads.
+        """
+        engine: Any = getattr(env, "engine", None)
+        if getattr(engine, "kind", "") != "native" or not hasattr(engine.pool, "seek"):
+            raise SpecError(
+                "states=True needs the environments of a pool of threads, whose random streams are "
+                "known: leave states out"
+            )
+        reduced: tuple[Any, ...] = engine.__reduce__()
+        make, arguments = reduced
+        make = functools.partial(
+            make, num_threads=1, batch_size=None, autoreset_mode="disabled", pin_threads=False
+        )
+        self._env: Any = type(env)(make(*arguments))
+        self._begun = False
+
+    def of(self, start: Start | None, env_id: int) -> bytes | None:
+        """Returns the state of an environment as an episode began."""
+        if start is None:
+            return None
+        index = (env_id - self._env.env_id_offset) % self._env.num_envs
+        return begin_again(self._env, index, start)
+
+    def close(self) -> None:
+        """Frees the pool."""
+        self._env.close()
+
+
+def begin_again(env: PoolFace[Any], index: int, start: Start) -> bytes:
+    """Begins an episode again in one environment of a pool, and returns its saved state."""
+    seek(env, index, start)
+    return env.get_state([env.env_id_offset + index])[0]
+
+
+def seek(env: Any, index: int, start: Start) -> Any:
+    """Begins an episode again in one environment; returns what `reset` returns of all."""
+    if env.num_calls == 0:
+        env.reset()  # a mask needs environments that have begun
+    env.engine.pool.seek(index, *start)
+    mask = np.zeros(env.num_envs, np.bool_)
+    mask[index] = True
+    return env.reset(options={"reset_mask": mask})

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rollouts, fragments and single steps as the blocks that `Cutter` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts import _native
+from rollouts.batch import RolloutBatch
+from rollouts.collecting.frame_stacks import PackedRollout
+from rollouts.collecting.steps import finite_bounds
+from rollouts.datasets.cutter import StepBlock, StreamRows
+from rollouts.errors import SpecError
+
+Array = NDArray[Any]
+
+# what a rollout has of each step beside its extras
+_OF_BATCH = ("log_prob", "value", "policy_version", "bootstrap_value")
+
+
+def block_of(
+    payload: RolloutBatch | PackedRollout,
+    *,
+    infos: Sequence[str],
+    action_space: gymnasium.Space[Any],
+    stack_num: int,
+    streams: StreamRows | None,
+) -> StepBlock:
+    """Returns a rollout of the host as a block.
+
+    Args:
+      payload: A rollout that `check_rollout` has let through.
+      infos: Names of extras, and of fields such as "log_prob".
+      action_space: Its bounds are those that actions were clipped to on their way.
+      stack_num: Frames of an observation that are stored once each.
+      streams: Random streams behind the rollout.
+    """
+    batch = payload.rest if isinstance(payload, PackedRollout) else payload
+    obs, frames = batch.obs, None
+    if isinstance(payload, PackedRollout):
+        obs, frames = payload.index, payload.frames
+    elif stack_num > 1:
+        frames, obs = _native.pack_frame_stacks(
+            np.ascontiguousarray(batch.obs), np.ascontiguousarray(batch.last_obs)
+        )
+    bounds = finite_bounds(action_space)
+    action = batch.action if bounds is None else batch.action.clip(*bounds)
+    steps = {
+        "action": action.astype(action_space.dtype, copy=False), "reward": batch.reward,
+        "terminated": batch.terminated, "truncated": batch.truncated,
+    }  # fmt: skip
+    return StepBlock(
+        obs=obs,
+        frames=frames,
+        steps=steps | {name: _info(batch, name) for name in infos},
+        final_obs=final_rows(batch),
+        episode_length=batch.episode_length,
+        env_id=batch.env_id,
+        active=batch.active,
+        streams=streams,
+    )
+
+
+def check_rollout(batch: RolloutBatch, infos: Sequence[str]) -> None:
+    """Raises SpecError where a rollout has no final_obs or not such infos."""
+    if batch.final_obs is None:
+        raise SpecError(
+            "the rollout has no final_obs, without which an episode is not whole: collect with "
+            "Collector(..., keep_final_obs=True), or CollectOptions(keep_final_obs=True)"
+        )
+    for name in infos:
+        _info(batch, name)
+
+
+def final_rows(batch: RolloutBatch) -> Array:
+    """(E, *obs_shape): final observations of the cells that ended, in C order."""
+    final: Array = np.asarray(batch.final_obs)
+    ended = batch.terminated | batch.truncated
+    if len(final) == int(ended.sum()) and final.ndim == batch.last_obs.ndim:
+        return final
+    if final.shape[:2] == ended.shape:  # a device's
+        return final[ended]
+    return final
+
+
+def _info(batch: RolloutBatch, name: str) -> Array:
+    if name in batch.extras:
+        return np.asarray(batch.extras[name])
+    if name in _OF_BATCH:
+        return np.asarray(getattr(batch, name))
+    raise SpecError(
+        f"infos has {name!r}, which the rollouts do not have: expected some of "
+        f"{sorted([*batch.extras, *_OF_BATCH])}; Collector(outputs=...) brings more, and infos of "
+        "the environment are recorded by Recorder.step"
+    )
+
+
+class StepRows:
+    """Steps of a VectorEnv, gathered into blocks of T steps."""
+
+    def __init__(self, infos: Sequence[str], num_steps: int) -> None:
+        """Takes the names of infos, and T."""
+        self._infos, self._num_steps = tuple(infos), num_steps
+        self._rows: list[dict[str, Array]] = []
+        self._finals: list[Array] = []
+
+    def add(self, obs: Array, action: Array, step: tuple[Any, ...], space: Any) -> bool:
+        """Adds one step of all environments; True where a block is full.
+
+        Raises:
+          SpecError: The environment has no such info.
+        """
+        _, reward, terminated, truncated, info = step
+        missing = [name for name in self._infos if name not in info]
+        if missing:
+            raise SpecError(
+                f"infos has {missing[0]!r}, which the environments do not report: they have "
+                f"{sorted(name for name in info if not name.startswith(('_', 'final')))}"
+            )
+        ended = np.flatnonzero(terminated | truncated)
+        if len(ended):
+            finals = info["final_obs"]
+            self._finals.append(np.stack([np.asarray(finals[row]) for row in ended]))
+        self._rows.append(
+            {
+                "obs": np.array(obs),
+                "action": np.array(action, space.dtype),
+                "reward": np.asarray(reward, np.float32),
+                "terminated": np.array(terminated),
+                "truncated": np.array(truncated),
+                "episode_length": np.array(info["episode_length"]),
+                "env_id": np.array(info["env_id"]),
+                **{name: np.array(info[name]) for name in self._infos},
+            }
+        )
+        return len(self._rows) >= self._num_steps
+
+    def take(self, last_obs: Array, stack_num: int, streams: StreamRows | None) -> StepBlock | None:
+        """Returns what was gathered as a block; None where there is nothing."""
+        if not self._rows:
+            return None
+        rows = {name: np.stack([each[name] for each in self._rows]) for name in self._rows[0]}
+        finals = self._finals
+        self._rows, self._finals = [], []
+        obs, frames = rows.pop("obs"), None
+        final_obs = np.concatenate(finals) if finals else np.empty((0, *obs.shape[2:]), obs.dtype)
+        if stack_num > 1:
+            frames, obs = _native.pack_frame_stacks(obs, np.ascontiguousarray(last_obs))
+        length, env_id = rows.pop("episode_length"), rows.pop("env_id")[0]
+        return StepBlock(obs, frames, rows, final_obs, length, env_id, None, streams)
+
+
+def streams_of(env: Any) -> StreamRows | None:
+    """Returns where the random streams of environments at rest are; None where nobody knows."""
+    engine = getattr(env, "engine", None)
+    pool: Any = getattr(engine, "pool", None)
+    if not hasattr(pool, "stream_of") or env.num_in_flight:
+        return None
+    found = [pool.stream_of(index) for index in range(env.num_envs)]
+    seeds, streams, following = zip(*found, strict=True)
+    return StreamRows(list(seeds), list(streams), np.array(following, np.int64) - 1)
+
+
+class FragmentStreams:
+    """Random streams of workers' environments, known by counting the episodes that ended."""
+
+    def __init__(self, env_seed: Any) -> None:
+        """Takes the function that says the seed of an incarnation; None: nobody knows."""
+        self._env_seed = env_seed
+        self._seen: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
+
+    def behind(
+        self, info: Any, batches: Mapping[str, RolloutBatch], num_envs: int
+    ) -> StreamRows | None:
+        """Returns the streams behind a fragment; None where one before it is missing."""
+        if self._env_seed is None:
+            return None
+        name = info.worker_id, info.incarnation
+        expected, ended = self._seen.get(name, (0, np.zeros(num_envs, np.int64)))
+        if info.seq_no != expected:
+            return None
+        batch = next(iter(batches.values()))
+        over = (batch.terminated | batch.truncated).reshape(len(batch.reward), num_envs, -1).all(2)
+        ended = ended + over.sum(0)
+        self._seen[name] = info.seq_no + 1, ended
+        agents = batch.reward.shape[1] // num_envs
+        env_id = batch.env_id[::agents] // agents
+        return StreamRows([self._env_seed(info.incarnation)] * num_envs, env_id.tolist(), ended)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make_target`: the place of a data set, by the name that it was given."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from rollouts.datasets.about import About
+from rollouts.datasets.set_parts import Target
+from rollouts.errors import SpecError
+
+MINARI = "minari:"
+_MINARI_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+?-v\d+")
+
+
+def make_target(to: str | os.PathLike[str], about: About, compression: str) -> Target:
+    """Chooses the target by the name that it was given; of agents each group has its own.
+
+    Raises:
+      SpecError: The name has another ending. EngineError: A library is missing.
+    """
+    name = os.fspath(to)
+    if name.startswith(MINARI):
+        from rollouts.datasets.minari_set import MinariSet
+
+        return MinariSet(_minari_id(name.removeprefix(MINARI), about.group), about, compression)
+    path = Path(name)
+    group = about.group
+    match path.suffix:
+        case ".hdf5" | ".h5":
+            from rollouts.datasets.hdf5_set import Hdf5File
+
+            path = path.with_name(f"{path.stem}-{group}{path.suffix}") if group else path
+            return Hdf5File(path, about, compression)
+        case ".parquet":
+            from rollouts.datasets.parquet_set import ParquetSet
+
+            return ParquetSet(path / group if group else path, about, compression)
+    raise SpecError(
+        f"to is {name!r}, expected minari:NAME-v0 (such as minari:cheetah/random-v0), "
+        "FOLDER.parquet or FILE.hdf5"
+    )
+
+
+def _minari_id(name: str, group: str) -> str:
+    if not _MINARI_ID.fullmatch(name):
+        raise SpecError(
+            f"the Minari id is {name!r}, expected NAME-v0 or NAMESPACE/NAME-v0, such as "
+            "minari:cheetah/random-v0"
+        )
+    if not group:
+        return name
+    base, _, version = name.rpartition("-v")
+    return f"{base}/{group}-v{version}"

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts collect`, and the sentences for what it is not given rightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_sets import collector_of
+
+import rollouts
+from rollouts.cli.main import main
+from rollouts.datasets import open_set, play_again
+from rollouts.replay import ReplayBuffer
+
+
+def test_the_command_writes_the_episodes_that_it_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "set.parquet"
+    command = ["collect", "--env-id", "CartPole-v1", "--episodes", "10", "--num-envs", "4"]
+    assert main([*command, "--to", str(to), "--info", "policy_version"]) == 0
+    episodes = list(open_set(to))
+    assert len(episodes) == 10 and "10 episodes" in capsys.readouterr().out
+    assert sorted(each.env_id for each in episodes) == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
+    assert all((each.infos["policy_version"] == 0).all() for each in episodes)
+    with rollouts.make_vec("CartPole-v1", 1, autoreset_mode="disabled") as env:
+        assert play_again(episodes, env) == 10
+    # never over what is there
+    assert main([*command, "--to", str(to)]) == 2
+    assert "there already" in capsys.readouterr().err
+
+
+@pytest.mark.system
+def test_workers_of_ray_collect_one_set(tmp_path: Path, ray_session: object) -> None:
+    to = tmp_path / "set.hdf5"
+    command = ["collect", "--env-id", "CartPole-v1", "--episodes", "6", "--num-envs", "2"]
+    assert main([*command, "--num-workers", "2", "--to", str(to)]) == 0
+    episodes = list(open_set(to))
+    assert sorted(each.env_id for each in episodes) == [0, 0, 1, 1, 2, 3]
+    with rollouts.make_vec("CartPole-v1", 1, autoreset_mode="disabled") as env:
+        assert play_again(episodes, env) == 6
+
+
+def test_a_coordinator_without_ray_is_recorded(tmp_path: Path) -> None:
+    from rollouts.policies.uniform import UniformPolicy
+
+    with rollouts.RolloutCoordinator(
+        "CartPole-v1",
+        lambda spec: UniformPolicy(spec.single_action_space, spec.seed),
+        num_workers=0,
+        num_envs_per_worker=3,
+        rollout_length=32,
+        collect=rollouts.CollectOptions(keep_final_obs=True),
+    ) as coordinator:
+        coordinator.publish_weights({})
+        with rollouts.Recorder(coordinator, tmp_path / "set.parquet", states=True) as recorder:
+            recorder.record(num_episodes=6)
+    episodes = list(open_set(tmp_path / "set.parquet"))
+    assert sorted(each.env_id for each in episodes) == [0, 0, 1, 1, 2, 2]
+    with rollouts.make_vec("CartPole-v1", 1, autoreset_mode="disabled") as env:
+        assert play_again(episodes, env) == 6
+        env.set_state(None, [episodes[0].state or b""])
+        obs = env.step(episodes[0].action[:1])[0]
+        np.testing.assert_array_equal(obs[0], episodes[0].observation[1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("cut", "no Parquet file that can be read"),
+        ("foreign", "no Parquet file that can be read"),
+        ("about", "is no JSON"),
+    ],
+)
+def test_damaged_parquet_is_one_sentence(damage: str, said: str, tmp_path: Path) -> None:
+    to = tmp_path / "set.parquet"
+    with collector_of("CartPole-v1", 2, {}) as collector, rollouts.Recorder(collector, to) as made:
+        made.record(num_episodes=2)
+    part = to / "part-000000.parquet"
+    if damage == "cut":
+        part.write_bytes(part.read_bytes()[:-100])
+    elif damage == "foreign":
+        part.write_bytes(b"foreign " * 100)
+    else:
+        (to / "_metadata.json").write_text("{")
+    with pytest.raises(rollouts.SpecError, match=said):
+        ReplayBuffer.from_parquet(to)
+
+
+def test_damaged_hdf5_and_other_spaces_are_one_sentence(tmp_path: Path) -> None:
+    to = tmp_path / "set.hdf5"
+    with collector_of("CartPole-v1", 2, {}) as collector, rollouts.Recorder(collector, to) as made:
+        made.record(num_episodes=2)
+    whole = to.read_bytes()
+    to.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(rollouts.SpecError, match="no HDF5 file that can be read"):
+        open_set(to)
+    import h5py
+
+    to.write_bytes(whole)
+    with h5py.File(to, "a") as file:
+        del file["episode_1/actions"]
+        file["episode_1/actions"] = np.zeros((3, 2))
+    with pytest.raises(rollouts.SpecError, match="of another space, or cut off"):
+        list(open_set(to))
+    with h5py.File(to, "a") as file:
+        del file.attrs["metadata.json"]
+    with pytest.raises(rollouts.SpecError, match="does not say which spaces"):
+        open_set(to)
+    with pytest.raises(rollouts.SpecError, match="there is no data set"):
+        open_set(tmp_path / "nothing.hdf5")
+
+
+def test_sources_and_names_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    with (
+        rollouts.make_vec("CartPole-v1", 2) as env,
+        pytest.raises(rollouts.SpecError, match="SAME_STEP"),
+    ):
+        rollouts.Recorder(env, tmp_path / "set.hdf5")
+    with pytest.raises(rollouts.SpecError, match="expected a Collector"):
+        rollouts.Recorder(3, tmp_path / "set.hdf5")
+    with collector_of("CartPole-v1", 2, {}) as collector:
+        for name in ("set.csv", "minari:x", "minari:one/two"):
+            with pytest.raises(rollouts.SpecError, match="expected"):
+                rollouts.Recorder(collector, name)
+        with rollouts.Recorder(collector, tmp_path / "set.hdf5", infos=["lives"]) as recorder:
+            with pytest.raises(rollouts.SpecError, match="do not have"):
+                recorder.add(collector.collect())
+            with pytest.raises(rollouts.SpecError, match="steps by itself"):
+                recorder.reset()
