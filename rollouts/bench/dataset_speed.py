@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs of recording: `python -m rollouts.bench.recording --env-id HalfCheetah-v5`.
+"""Costs of recording: `python -m rollouts.bench.dataset_speed --env-id HalfCheetah-v5`.
 
 The same collector collects with and without a `Recorder`, in turns; the ratio is that of
 env-steps per second, of each pair.
@@ -81,7 +81,7 @@ def _rate(collect: Callable[[], int]) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and prints a row for each format and compression."""
-    parser = argparse.ArgumentParser(prog="python -m rollouts.bench.recording", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rollouts.bench.dataset_speed", description=__doc__)
     add = parser.add_argument
     add("--env-id", required=True, metavar="ID")
     add("--steps", type=int, default=1_000_000, metavar="N", help="of a turn")
