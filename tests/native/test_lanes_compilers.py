@@ -31,7 +31,12 @@ LOOPS = ("-ffp-contract=fast", "-fno-trapping-math", "-fno-math-errno")
 # the compiler, its package, what runs its programs and the package of that
 TOOLS: dict[str, tuple[str, str, str | None, str | None]] = {
     "clang": ("clang++", "clang", None, None),
-    "neon": ("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu", "qemu-aarch64-static", "qemu-user-static"),
+    "neon": (
+        "aarch64-linux-gnu-g++",
+        "g++-aarch64-linux-gnu",
+        "qemu-aarch64-static",
+        "qemu-user-static",
+    ),
 }
 
 pytestmark = pytest.mark.system
