@@ -37,12 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[st
         f"{len(KINDS)}")  # fmt: skip
     add("--width", type=int, default=0, metavar="W", help="lanes; default: what suits the machine")
     add("--seed", type=int, default=0, help="of all that is drawn; default: 0")
+    add("--against-itself", action="store_true",
+        help="count what MuJoCo differs in from itself, too, when the states' last digits are "
+        "moved")  # fmt: skip
     add("--episodes", type=positive_int, metavar="E",
         help="compare returns and lengths of E episodes of random actions, too; "
         "default: none")  # fmt: skip
-    add("--checkpoint", type=Path, metavar="RUN",
-        help="a run whose policy makes states of the kind policy, and E further "
-        "episodes")  # fmt: skip
+    add("--checkpoint", type=Path, nargs="+", metavar="RUN",
+        help="runs whose policies make states of the kind policy, and E further episodes, in what "
+        "they were trained in")  # fmt: skip
     add_trust(parser)
     add("--save", type=Path, metavar="FILE.npz", help="write the first step that differs")
     add("--record", type=Path, metavar="FILE.npz",
@@ -70,21 +73,30 @@ def verify(args: argparse.Namespace) -> bool:
         golden.record(args.record, ids, args.seed)
         _print(f"states of {len(ids)} models by MuJoCo {golden.release()}: {args.record}")
         return True
-    trained = None if args.checkpoint is None else Trained(args.checkpoint, args)
-    if _POLICY in args.kinds and trained is None:
+    if _POLICY in args.kinds and args.checkpoint is None:
         raise SpecError("--kinds policy needs a policy: add --checkpoint RUN")
     if args.width and args.width not in _native.lanes_widths():
         known = ", ".join(str(width) for width in _native.lanes_widths())
         raise SpecError(f"--width is {args.width}, this machine has lanes of {known}")
-    if trained is not None and args.env_id not in (None, [trained.id]):
-        raise SpecError(
-            f"--checkpoint {args.checkpoint} was trained in {trained.id}, --env-id is "
-            f"{' '.join(args.env_id)}: leave --env-id out"
-        )
-    ids = args.env_id or (models.verified_ids() if trained is None else [trained.id])
-    subjects = (subject_of(env_id) for env_id in ids)
+    chosen: list[tuple[str, Trained | None]]
+    if args.checkpoint is not None:
+        chosen = [(trained.id, trained) for trained in _policies(args)]
+    else:
+        chosen = [(env_id, None) for env_id in args.env_id or models.verified_ids()]
     # a list: each is compared, also after one that differs
-    return all([_verify_one(subject, args, trained) for subject in subjects])
+    return all([_verify_one(subject_of(env_id), args, trained) for env_id, trained in chosen])
+
+
+def _policies(args: argparse.Namespace) -> list[Trained]:
+    """The checkpoints' policies."""
+    policies = [Trained(run, args) for run in args.checkpoint]
+    for run, trained in zip(args.checkpoint, policies, strict=True):
+        if args.env_id not in (None, [trained.id]):
+            raise SpecError(
+                f"--checkpoint {run} was trained in {trained.id}, --env-id is "
+                f"{' '.join(args.env_id)}: leave --env-id out"
+            )
+    return policies
 
 
 def _verify_golden(path: Path, chosen: list[str] | None) -> bool:
@@ -135,7 +147,7 @@ def _compare(
     try:
         return compare(
             subject.comparer, subject.model, driver, args.steps, width=args.width, before=player,
-            progress=_progress(subject.id, args.steps),
+            against_itself=args.against_itself, progress=_progress(subject.id, args.steps),
         )  # fmt: skip
     finally:
         if player is not None:
@@ -174,6 +186,11 @@ def _report(subject: Subject, found: Comparison, seconds: float) -> None:
         f"iterations, {found.other_rows} with other rows; {found.unexplained} not explained by "
         f"rounding; {seconds:.0f} s"
     )
+    if (itself := found.itself) is not None:
+        _print(
+            f"  MuJoCo beside itself: {itself.beyond} beyond {BOUND:.0e}, "
+            f"{itself.other_iterations} with other iterations, {itself.other_rows} with other rows"
+        )
     if found.unseen_warnings or found.overwritten or found.outputs_beyond:
         _print(
             f"  {found.unseen_warnings} steps of which MuJoCo warns were not left to it, "

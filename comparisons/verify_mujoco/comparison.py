@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from comparisons.verify_mujoco.driver import Array, Driver
 from comparisons.verify_mujoco.errors import BOUND, Difference, Errors, relative
-from comparisons.verify_mujoco.rounding import is_of_rounding
+from comparisons.verify_mujoco.rounding import beside_itself, is_of_rounding, moved_states
 from rollouts import _native
 
 STAGES = (
@@ -52,6 +52,8 @@ class Comparison:
       unexplained: The others.
       errors: Errors by name of a stage, "next qpos" and so on, and of outputs.
       first, first_of_rounding: The first such substep.
+      itself: MuJoCo in place of lanes, from states whose last digits are moved: its counts and
+        errors alone. None where that was not asked for.
     """
 
     steps: int = 0
@@ -69,6 +71,7 @@ class Comparison:
     by_kind: dict[str, list[int]] = field(default_factory=dict)  # steps, handed back
     first: Difference | None = None
     first_of_rounding: Difference | None = None
+    itself: Comparison | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -101,6 +104,7 @@ def compare(
     *,
     width: int = 0,
     outputs: bool = True,
+    against_itself: bool = False,
     before: Callable[[Driver], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
@@ -113,10 +117,12 @@ def compare(
       steps: Substeps of all rows together.
       width: Lanes; 0: what suits.
       outputs: Whether to compare now and then all that a step leaves.
+      against_itself: Whether to compare MuJoCo with itself, too, from moved states.
       before: Is called before each batch.
       progress: Is told now and then how many substeps there were.
     """
-    found = Comparison()
+    found = Comparison(itself=Comparison() if against_itself else None)
+    rng = np.random.default_rng(0)
     kinds = np.array(driver.kinds)
     names = comparer.outputs if outputs else []
     for batch in range(-(-steps // len(kinds))):
@@ -130,6 +136,11 @@ def compare(
         if len(rows):
             take = partial(_difference, found.steps, errors, evaluation, after, driver)
             _explain(found, comparer, rows, errors, take)
+        if found.itself is not None:
+            moved = moved_states(driver.states, rng).arrays()
+            evaluations = beside_itself(comparer.forward(*moved, width=width), evaluation)
+            steps_of_both = beside_itself(comparer.step(*moved, width=width), after)
+            _count(found.itself, kinds, evaluations, steps_of_both, driver, model.opt.timestep)
         found.steps += len(kinds)
         if looks and names:
             sensed = np.array(comparer.sensed, bool)

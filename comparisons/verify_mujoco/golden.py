@@ -83,14 +83,10 @@ def read(path: Path) -> Golden:
 
 def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
     """Says whether MuJoCo's step or that of lanes differs from the file; None: neither does."""
-    states = golden.states[subject.id]
-    found = subject.comparer.step(*states.arrays())
-    timestep = subject.model.opt.timestep
-    smooth = subject.comparer.forward(*states.arrays())["qacc_smooth"][1]
+    found = subject.comparer.step(*golden.states[subject.id].arrays())
     for number, who in ((1, f"MuJoCo {release()}"), (0, "lanes")):
-        for name, wanted in zip(_NEXT, golden.following[subject.id], strict=True):
-            floor = timestep * np.abs(smooth).max(1) if name == "qvel" else None
-            errors = relative(found[name][number], wanted, floor)
+        after = (found[name][number] for name in _NEXT)
+        for name, errors in next_errors_of(subject, golden, *after).items():
             if number == 0:
                 errors = errors[~found["handed_back"]]
             if errors.size and not errors.max() <= BOUND:
@@ -99,3 +95,14 @@ def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
                     "made of the same state"
                 )
     return None
+
+
+def next_errors_of(subject: Subject, golden: Golden, qpos: Array, qvel: Array) -> dict[str, Array]:
+    """Errors (N,) of next positions and velocities, of which a step may add to those at rest."""
+    arrays = golden.states[subject.id].arrays()
+    smooth = np.abs(subject.comparer.forward(*arrays)["qacc_smooth"][1]).max(1)
+    wanted_qpos, wanted_qvel = golden.following[subject.id]
+    return {
+        "qpos": relative(qpos, wanted_qpos),
+        "qvel": relative(qvel, wanted_qvel, subject.model.opt.timestep * smooth),
+    }

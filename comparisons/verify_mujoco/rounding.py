@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a difference is one that rounding makes: then MuJoCo differs from itself as well."""
+"""MuJoCo beside itself: what it makes of a state whose last digits are others.
+
+A difference is one that rounding makes where MuJoCo then differs from itself as well.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from comparisons.verify_mujoco.driver import States
 from comparisons.verify_mujoco.errors import BOUND, Difference
 from rollouts import _native
 
@@ -12,6 +18,23 @@ _COPIES = 64
 _DIGITS = 1e-15  # about what a step's own operations round a state by
 _TIMES = 3.0  # the error, at most, of what MuJoCo itself moves by
 _NEXT = ("qpos", "qvel", "act")
+
+
+def moved_states(states: States, rng: np.random.Generator) -> States:
+    """Copies of states, each number of which differs in its last digits; controls are the same."""
+    moved = states.rows(slice(None))
+    for array in (moved.qpos, moved.qvel, moved.act, moved.qacc_warmstart):
+        array *= 1 + _DIGITS * rng.uniform(-1, 1, array.shape)
+    return moved
+
+
+def beside_itself(of_moved: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Pairs of arrays as LanesComparer's, with MuJoCo's from moved states in place of lanes'."""
+    pairs: dict[str, Any] = {}
+    for name, other in of_moved.items():
+        each = found[name]
+        pairs[name] = (other[1], each[1]) if isinstance(each, tuple) else other | each
+    return pairs
 
 
 def is_of_rounding(comparer: _native.LanesComparer, difference: Difference) -> bool:
@@ -22,9 +45,7 @@ def is_of_rounding(comparer: _native.LanesComparer, difference: Difference) -> b
       states, and its next states differ among themselves by as much as lanes' differs from it.
     """
     rng = np.random.default_rng(0)
-    moved = difference.state.rows(np.zeros(_COPIES, np.intp))
-    for array in (moved.qpos, moved.qvel, moved.act, moved.qacc_warmstart):
-        array *= 1 + _DIGITS * rng.uniform(-1, 1, array.shape)
+    moved = moved_states(difference.state.rows(np.zeros(_COPIES, np.intp)), rng)
     evaluation, after = comparer.forward(*moved.arrays()), comparer.step(*moved.arrays())
     alike = np.ones(_COPIES, bool)
     for name in ("solver_niter", "nefc"):

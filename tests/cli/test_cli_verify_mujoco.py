@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,27 @@ def test_equal_models_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].startswith("HalfCheetah-v5") and " equal: 2048 substeps, " in lines[0]
     assert any(line.startswith("PendulumSwingup-v1") for line in lines)
     assert sum("free runs, median distance: " in line for line in lines) == 2
+
+
+def test_mujoco_is_compared_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["verify-mujoco", "--env-id", "Hopper-v5", "--steps", "2000", "--against-itself"]
+    assert main(command) == 0
+    said = capsys.readouterr().out.splitlines()[1]
+    assert (
+        said == "  MuJoCo beside itself: 0 beyond 1e-11, 0 with other iterations, 0 with other rows"
+    )
+
+
+def test_a_moved_state_is_another_step_of_mujoco() -> None:
+    subject = subject_of("HalfCheetah-v5")
+    driver = Driver(subject.model, starts_of(subject, 0), KINDS, 64, 5, 0)
+    # lanes that are far off are no part of it
+    other: Any = _Heavier(subject.comparer)
+    found = compare(other, subject.model, driver, 640, outputs=False, against_itself=True)
+    assert found.beyond and found.itself is not None
+    assert found.itself.constrained == found.constrained > 0
+    assert not found.itself.beyond and found.itself.first is None
+    assert 0 < found.itself.errors["next qvel"].max < 1e-11
 
 
 def test_episodes_of_both_engines_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,15 +230,20 @@ def test_a_policy_makes_states_and_episodes(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # importing a program adds to it
     (tmp_path / "mine.py").write_text(_PROGRAM)
-    weights = {
-        "body.weight": torch.zeros(3, 11),
-        "body.bias": torch.zeros(3),
-        "log_std": torch.zeros(3),
-    }
-    checkpoint = Checkpoint(id="Hopper-v5", weights=weights, program="mine.py", policy_version=2)
-    save_checkpoint(tmp_path / "run", checkpoint)
-    command = ["verify-mujoco", "--checkpoint", str(tmp_path / "run"), "--trust"]
+    sizes = {"Hopper-v5": (3, 11), "InvertedPendulum-v5": (1, 4)}
+    for env_id, (outputs, inputs) in sizes.items():
+        weights = {
+            "body.weight": torch.zeros(outputs, inputs),
+            "body.bias": torch.zeros(outputs),
+            "log_std": torch.zeros(outputs),
+        }
+        checkpoint = Checkpoint(id=env_id, weights=weights, program="mine.py", policy_version=2)
+        save_checkpoint(tmp_path / env_id, checkpoint)
+    command = ["verify-mujoco", "--checkpoint", *sizes, "--trust"]
     assert main([*command, "--kinds", "policy,resting", "--steps", "600", "--episodes", "16"]) == 0
     said = capsys.readouterr().out
-    assert "Hopper-v5" in said.splitlines()[0]
-    assert "policy returns of 16 episodes: " in said
+    reports = [line.split(" ")[0] for line in said.splitlines() if " substeps, " in line]
+    assert reports == list(sizes)
+    assert said.count("policy returns of 16 episodes: ") == 2
+    assert main([*command, "--env-id", "Hopper-v5"]) == 2
+    assert "InvertedPendulum-v5 was trained in InvertedPendulum-v5" in capsys.readouterr().err
