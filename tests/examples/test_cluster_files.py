@@ -25,7 +25,11 @@ SBATCH = CLUSTER / "slurm" / "train.sbatch"
 # -- Slurm -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", [SBATCH, *sorted(STUBS.iterdir())], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script",
+    [*sorted((CLUSTER / "slurm").iterdir()), *sorted(STUBS.iterdir())],
+    ids=lambda path: path.name,
+)
 def test_shellcheck_finds_nothing(script: Path) -> None:
     found = subprocess.run(["shellcheck", script], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
@@ -48,6 +52,7 @@ def start_job(tmp_path: Path, number: int, *program: str) -> subprocess.Popen[st
         "SLURM_JOB_NODELIST": "node-a,node-b",
         "SLURM_CPUS_PER_TASK": "2",
         "SLURM_SUBMIT_DIR": str(tmp_path),
+        "RAY_NODE": str(CLUSTER / "slurm" / "ray_node.sh"),
         "SLURM_REQUESTS": str(tmp_path / "requests"),
         "LEARNER_CPUS": "1",
         "OBJECT_STORE_BYTES": "100000000",
