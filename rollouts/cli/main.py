@@ -23,6 +23,7 @@ from rollouts import bench
 from rollouts.bench import checkout, plot
 from rollouts.bench.peer import Measure
 from rollouts.cli import bench as cli_bench
+from rollouts.cli import bench_coordinator as cli_bench_coordinator
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
 from rollouts.cli import check_cluster as cli_check_cluster
@@ -117,6 +118,8 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench.measure_replay(args)
     elif args.subject == "learner":
         cli_bench_learner.measure(args)
+    elif args.subject == "coordinator":
+        cli_bench_coordinator.measure(args)
     else:
         cli_bench_device.measure(args)
 
@@ -210,6 +213,17 @@ def _parser() -> argparse.ArgumentParser:
         "native code and in torch, which take turns in one process.",
     )
     cli_bench_learner.add_arguments(learning, positive_int=_positive_int)
+
+    driving = subjects.add_parser(
+        "coordinator",
+        help="measure what a fragment costs the driver, beside a bare loop of Ray calls",
+        description="Counts the driver's CPU time per fragment, by stage, with Ray workers whose "
+        "fragments are tiny. RolloutCoordinator and a loop of ray.wait and ray.get over the same "
+        "actors take turns in one Ray.",
+    )
+    cli_bench_coordinator.add_arguments(
+        driving, positive_int=_positive_int, whole_number=_whole_number
+    )
 
     on_device = subjects.add_parser(
         "device",
