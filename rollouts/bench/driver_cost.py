@@ -41,7 +41,7 @@ ray: Any = _typed_ray
 ENV_ID = "CartPole-v1"
 CREDITS = 2
 _START_S = 600.0
-# whose own time is a stage; the rest of a thread's is its row
+# functions by the stage that their own time is counted for; the rest of a thread's is its row
 _STAGES: tuple[tuple[str, type, str], ...] = (
     ("submit", ActorHandle, "collect"),
     ("state machine", Fleet, "handle"),

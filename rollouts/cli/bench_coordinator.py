@@ -52,9 +52,7 @@ def measure(args: argparse.Namespace) -> None:
             costs = driver_cost.measure(task, repeats=args.repeats)
             if not args.json:
                 print(driver_cost.to_text(task, costs), flush=True)
-            found.append({"task": dataclasses.asdict(task), "costs": costs})
+            costs_of_each = [dataclasses.asdict(cost) for cost in costs]
+            found.append({"task": dataclasses.asdict(task), "costs": costs_of_each})
     if args.json:
-        rows = [
-            {**one, "costs": [dataclasses.asdict(cost) for cost in one["costs"]]} for one in found
-        ]
-        print(json.dumps(rows, indent=1))
+        print(json.dumps(found, indent=1))

@@ -81,7 +81,7 @@ def check(args: argparse.Namespace) -> bool:
     return is_well
 
 
-def _first_fragment(env_id: str, env_options: dict[str, OptionValue]) -> FirstFragment:
+def _first_fragment(env_id: str, env_options: dict[str, Any]) -> FirstFragment:
     """Makes the task of each node's worker: a small network acts in the environment."""
     spec = rollouts.env_spec(env_id, **env_options)
     if spec.groups:

@@ -89,7 +89,7 @@ class FleetThread:
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._is_abandoned = False
-        # of what woke the merge thread last, and it has not begun to do
+        # set for what the merge thread has not begun to do
         self._is_woken = self._has_news = False
         self._lock = threading.Lock()
         self._fleet = Fleet(

@@ -46,7 +46,7 @@ def make_probe() -> Probe:
         shm = "/dev/shm"
         report["shm_bytes"] = shutil.disk_usage(shm).total if os.path.isdir(shm) else None
         report["gpus"] = len(glob.glob("/dev/nvidia[0-9]*"))
-        versions = {}
+        versions: dict[str, str | None] = {}
         for name in compared:
             try:
                 versions[name] = importlib.metadata.version(name)
