@@ -14,10 +14,9 @@ for ((attempt = 0; attempt < 5 && !stopped; attempt++)); do
   wait "$ray"
   # a signal ends the first wait
   ((stopped)) && wait "$ray"
-  for file in $(grep -lszx "ROLLOUTS_RAY_NODE=$ROLLOUTS_RAY_NODE" /proc/[0-9]*/environ); do
-    left=${file//[^0-9]/}
-    [[ $left == $$ ]] || kill -KILL "$left" 2> /dev/null
-  done
+  while read -r file; do
+    kill -KILL "${file//[^0-9]/}" 2> /dev/null
+  done < <(grep -lszx "ROLLOUTS_RAY_NODE=$ROLLOUTS_RAY_NODE" /proc/[0-9]*/environ)
 done
 ((stopped)) || echo "Ray ended $attempt times on $(hostname)" >&2
 ((stopped))
