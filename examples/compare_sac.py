@@ -22,7 +22,8 @@ from typing import Any
 import gymnasium
 import torch
 from common.evaluation import Evaluation, EvaluationLog, evaluate, read_evaluations
-from common.training import run_dir, stop_on_interrupt
+from common.stopping import stop_on_interrupt
+from common.training import run_dir
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure

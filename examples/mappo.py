@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from common.agent_training import AgentTraining, flat
 from common.agents import AgentEnvs, own_env
-from common.checkpoint import Checkpointed
+from common.checkpoint import Checkpointed, add_resume_arguments
 from common.filming import film
 from common.native_learning import add_learner_engine, read_module
 from common.spread import score_spread
@@ -291,7 +291,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--num-threads", type=int, help="threads that step, per worker; of --env, processes")
     add("--seed", type=int, default=0)
     add("--weights", type=Path, help="a run, or its checkpoint, whose policies to begin with")
-    add("--resume", type=Path, help="a run, or its checkpoint, to go on with")
+    add_resume_arguments(parser)
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     add("--eval-episodes", type=int, default=0, help="of simple_spread_v3, scored at the end")
     add("--gif", action="store_true", help="film an episode at the end; needs the extra render")
@@ -301,8 +301,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error("--eval-episodes knows the units of simple_spread_v3 alone")
     if args.gif and args.env:
         parser.error("--gif films ids of this library: leave it out with --env")
-    if args.weights and args.resume:
-        parser.error("--resume brings the weights of its run: leave --weights out")
+    if args.weights and (args.resume or args.auto_resume):
+        parser.error("a resumed run brings its weights: leave --weights out")
     if args.run_dir is None:
         resumed = args.resume and (args.resume if args.resume.is_dir() else args.resume.parent)
         args.run_dir = resumed or Path("runs/mappo")

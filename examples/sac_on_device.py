@@ -31,7 +31,7 @@ import gymnasium
 import numpy as np
 import sac
 import torch
-from common.checkpoint import Checkpointed
+from common.checkpoint import Checkpointed, add_resume_arguments
 from common.evaluated_run import EvaluatedRun
 from common.progress import report
 from common.training import chosen_env_id, env_option, make_run, spec_of
@@ -85,7 +85,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of environments, weights, noise and samples")
     add("--torch-threads", type=int, default=1, help="of what torch computes on the CPU")
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
-    add("--resume", type=Path, help="a run directory, or a checkpoint in one")
+    add_resume_arguments(parser)
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     parser.set_defaults(learner_engine="torch")
     parser.set_defaults(**PRESETS.get(chosen_env_id(argv, "Pendulum-v1"), {}))

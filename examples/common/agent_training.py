@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 import rollouts
 from common.agents import AgentEnvs, Batches, collecting
-from common.checkpoint import program_of, read_training
+from common.checkpoint import program_of, read_training, resumed_run
 from common.plotting import save_group_curves
-from common.training import stop_on_interrupt
+from common.stopping import stop_on_interrupt
 from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.workers import PolicySpec
 
@@ -95,6 +95,7 @@ class AgentTraining:
         self.history: dict[str, list[tuple[int, float]]] = {name: [] for name in groups}
         self.updates, self.env_steps = 0, 0
         self.collecting_s, self.seconds = 0.0, 0.0
+        args.resume = resumed_run(args)
         if args.resume:
             self.load(args.resume)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from rollouts import RunningStatistics, SpecError
-from rollouts.checkpoint import load_checkpoint
+from rollouts.checkpoint import FILE_NAME, load_checkpoint
 
 
 class Checkpointed:
@@ -50,6 +51,29 @@ def _state_of(part: Any) -> Any:
     if isinstance(part, torch.Tensor):
         return part.detach().cpu()
     return part.state_dict() if hasattr(part, "state_dict") else part
+
+
+def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --resume and --auto-resume, which `resumed_run` reads."""
+    parser.add_argument("--resume", type=Path, help="a run directory, or a checkpoint in one")
+    parser.add_argument("--auto-resume", action="store_true",
+        help="go on where --run-dir has a checkpoint, begin where it has none: for jobs that are "
+        "queued again")  # fmt: skip
+
+
+def resumed_run(args: argparse.Namespace) -> Path | None:
+    """Returns the checkpoint to go on with, or its directory; None for a run that begins.
+
+    Raises:
+      ValueError: --auto-resume without --run-dir, or with --resume.
+    """
+    if not args.auto_resume:
+        return args.resume  # type: ignore[no-any-return]
+    if args.run_dir is None or args.resume:
+        raise ValueError(
+            "--auto-resume needs --run-dir, the directory in which the run goes on, and no --resume"
+        )
+    return args.run_dir if (args.run_dir / FILE_NAME).exists() else None
 
 
 def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
@@ -22,10 +20,11 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import rollouts
-from common.checkpoint import program_of, read_training
+from common.checkpoint import add_resume_arguments, program_of, read_training, resumed_run
 from common.plotting import save_training_curves
 from common.progress import Progress, report
 from common.sinks import add_sink_arguments, make_sinks
+from common.stopping import next_batch, stop_on_interrupt
 from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.metrics import MetricsReporter
 from rollouts.workers import PolicySpec, QueueLimits, WeightTransport
@@ -80,7 +79,7 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
     add("--ray-address", help="cluster to join; by default Ray is started here")
     add("--run-dir", type=Path, help="outputs; by default runs/<env>-<time>")
     add_sink_arguments(parser)
-    add("--resume", type=Path, help="a run directory, or a checkpoint in one")
+    add_resume_arguments(parser)
     add("--checkpoint-interval-s", type=float, default=60.0, help="seconds between checkpoints")
     return parser
 
@@ -132,7 +131,7 @@ def run(
         they may be.
       training_type: makes the Training, where a program needs more than that.
     Returns:
-      the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
+      the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C or SIGTERM.
     """
     training = make_run(
         args,
@@ -186,6 +185,7 @@ class Run:
         self.progress = Progress()
         self.statistics: dict[str, rollouts.RunningStatistics] = {}  # wrappers that normalise
         self.stats: dict[str, Any] = {}  # the coordinator's, at the end of this process's training
+        args.resume = resumed_run(args)
         if args.resume:
             state = read_training(args.resume, kind, id=args.env_id, env_options=dict(args.option))
             trained.load_state(state["learner"])
@@ -195,7 +195,7 @@ class Run:
         self.dir.mkdir(parents=True, exist_ok=True)
 
     def run(self, train: Callable[[Event], None], title: str) -> int:
-        """Trains until `train` returns or Ctrl-C sets its event; returns the exit status."""
+        """Trains until `train` returns or a signal sets its event; returns the exit status."""
         with stop_on_interrupt() as stop:
             try:
                 train(stop)
@@ -320,7 +320,9 @@ class Training(Run):
         with bar, writer, self.make_reporter(coordinator.stats, writer):
             while not (self.is_finished() or stop.is_set()):
                 # the workers go on with the weights they have while these lines learn
-                batch = coordinator.get(num_fragments=fragments_per_update)
+                batch = next_batch(coordinator, stop, fragments_per_update)
+                if batch is None:
+                    break
                 self.statistics = coordinator.statistics
                 if start is None:  # training begins where its first rollout is there
                     self.waited_s = time.perf_counter() - asked
@@ -377,19 +379,3 @@ def run_dir(args: argparse.Namespace) -> Path:
         return Path(args.resume if args.resume.is_dir() else args.resume.parent)
     name = args.env_id.replace("/", "-")
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[Event]:
-    """Yields an event that the first Ctrl-C sets; the second raises KeyboardInterrupt as usual."""
-    stop = Event()
-
-    def on_interrupt(*_: Any) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        stop.set()
-
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -24,8 +24,10 @@ from rollouts import bench
 from rollouts.bench import checkout, plot
 from rollouts.bench.peer import Measure
 from rollouts.cli import bench as cli_bench
+from rollouts.cli import bench_coordinator as cli_bench_coordinator
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
+from rollouts.cli import check_cluster as cli_check_cluster
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import collect_set as cli_collect
 from rollouts.cli import envs as cli_envs
@@ -56,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: Arguments without the program's name; None: those of this process.
 
     Returns:
-      Exit status: 0; 1 where `top` found the run dead, `check-env` a fault, or a comparison a
-      difference; 2 for a mistake in the arguments or something not installed.
+      Exit status: 0; 1 where `top` found the run dead, `check-env` or `check-cluster` a fault, or a
+      comparison a difference; 2 for a mistake in the arguments or something not installed.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -82,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_new_env.write(args.header, agents=args.agents)
         elif args.command == "check-env":
             status = 0 if cli_check_env.check(args) else 1
+        elif args.command == "check-cluster":
+            status = 0 if cli_check_cluster.check(args) else 1
         elif args.command == "eval":
             cli_evaluate.run(args)
         elif args.command == "export":
@@ -118,6 +122,8 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench.measure_replay(args)
     elif args.subject == "learner":
         cli_bench_learner.measure(args)
+    elif args.subject == "coordinator":
+        cli_bench_coordinator.measure(args)
     else:
         cli_bench_device.measure(args)
 
@@ -157,6 +163,17 @@ def _parser() -> argparse.ArgumentParser:
         "failed, 2 where it does not compile.",
     )
     cli_check_env.add_arguments(trying, positive_int=_positive_int, option=_option)
+
+    cluster = commands.add_parser(
+        "check-cluster",
+        help="try every node of a Ray cluster before a run",
+        description="Asks every node for its release, Python, CPUs, GPUs, shared memory and clock, "
+        "and lets a worker on each collect a fragment. Exit status: 0, 1 where something is wrong "
+        "or nodes are missing, 2 where there is no cluster.",
+    )
+    cli_check_cluster.add_arguments(
+        cluster, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
 
     benches = commands.add_parser(
         "bench",
@@ -200,6 +217,17 @@ def _parser() -> argparse.ArgumentParser:
         "native code and in torch, which take turns in one process.",
     )
     cli_bench_learner.add_arguments(learning, positive_int=_positive_int)
+
+    driving = subjects.add_parser(
+        "coordinator",
+        help="measure what a fragment costs the driver, beside a bare loop of Ray calls",
+        description="Counts the driver's CPU time per fragment, by stage, with Ray workers whose "
+        "fragments are tiny. RolloutCoordinator and a loop of ray.wait and ray.get over the same "
+        "actors take turns in one Ray.",
+    )
+    cli_bench_coordinator.add_arguments(
+        driving, positive_int=_positive_int, whole_number=_whole_number
+    )
 
     on_device = subjects.add_parser(
         "device",

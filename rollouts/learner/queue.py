@@ -97,7 +97,8 @@ class LearnerQueue:
 
     def levels(self) -> QueueLevels:
         """Returns the numbers that producers need, all from one moment."""
-        return self.snapshot()[1]
+        with self._changed:
+            return self._levels()
 
     def snapshot(self) -> tuple[dict[str, Any], QueueLevels]:
         """Returns `stats` and `levels` of the same moment."""
@@ -109,14 +110,7 @@ class LearnerQueue:
                 "queue_depth": len(queued),
                 "queued_bytes": sum(handle.info.nbytes for handle in queued),
             }
-            levels = QueueLevels(
-                capacity=self._capacity,
-                depth=len(self._items),
-                wanted=self._total_lacking,
-                num_taken=self._num_taken,
-                held=len(queued) - len(self._items),
-            )
-            return stats, levels
+            return stats, self._levels()
 
     @property
     def closed(self) -> bool:
@@ -166,17 +160,14 @@ class LearnerQueue:
     def drop_stale(self) -> int:
         """Discards, as "stale", what is queued and too old; returns how many. Never blocks."""
         with self._changed:
-            fresh: deque[FragmentHandle] = deque()
-            for handle in self._items:
-                if self._is_stale(handle):
-                    self._count_discarded(handle, "stale")
-                else:
-                    fresh.append(handle)
-            dropped = len(self._items) - len(fresh)
-            self._items = fresh
-            if dropped:
+            # mostly there is none, and nothing is built anew
+            stale = [handle for handle in self._items if self._is_stale(handle)]
+            for handle in stale:
+                self._items.remove(handle)
+                self._count_discarded(handle, "stale")
+            if stale:
                 self._changed.notify_all()
-            return dropped
+            return len(stale)
 
     def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> list[Fragment]:
         """Takes the oldest fragments and fetches their arrays: all `num_fragments` or none.
@@ -253,6 +244,15 @@ class LearnerQueue:
         is fetching still counts, for it may come back.
         """
         return self.snapshot()[0]
+
+    def _levels(self) -> QueueLevels:
+        return QueueLevels(
+            capacity=self._capacity,
+            depth=len(self._items),
+            wanted=self._total_lacking,
+            num_taken=self._num_taken,
+            held=sum(len(claim.taken) for claim in self._claims),
+        )
 
     def _queued(self) -> list[FragmentHandle]:
         return [*self._items, *(handle for claim in self._claims for handle in claim.taken)]

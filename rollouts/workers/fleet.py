@@ -88,14 +88,18 @@ class Fleet:
         """Calls made and not yet taken over."""
         return sum(len(slot.calls) for slot in self._slots)
 
-    def handle(self, slot: Slot, future: Future[Any]) -> None:
-        """Takes over a call that ended."""
+    def handle(self, *ended: tuple[Slot, Future[Any]]) -> None:
+        """Takes over calls that ended, in this order; asks for others once, after all of them."""
         if self._is_stopped:
             return
-        slot.report(future, self._clock())
-        self._harvest([slot] if self._rules.queue.merge == "arrival" else self._slots)
-        self.submit()
-        self._settle()
+        now, by_arrival = self._clock(), self._rules.queue.merge == "arrival"
+        for slot, future in ended:
+            slot.report(future, now)
+            if by_arrival:
+                self._harvest([slot])
+        if not by_arrival:
+            self._harvest(self._slots)
+        self.make_calls()
 
     def look(self) -> None:
         """Does whatever the time, the queue or new weights have made possible."""
@@ -104,7 +108,13 @@ class Fleet:
         self._watch()
         self._harvest(self._slots)
         self._queue.drop_stale()
-        self.submit()
+        self.make_calls()
+
+    def make_calls(self) -> None:
+        """Asks for fragments as far as the queue has room, and stops workers that are done."""
+        if self._is_stopped:
+            return
+        self._submit()
         self._settle()
 
     def publish(self) -> None:
@@ -113,6 +123,10 @@ class Fleet:
 
     def submit(self) -> None:
         """Asks for fragments as far as credit, room and the lag rule go."""
+        self._submit()
+        self._count_idle()
+
+    def _submit(self) -> None:
         offer = self._weights.latest
         if offer is None or self._is_draining or self._is_stopped:
             return
@@ -127,7 +141,6 @@ class Fleet:
             self._num_requested += 1
             slot.last_call = self._num_requested
             self._tell_when_done(slot, future)
-        self._count_idle()
 
     def scale_to(self, num_workers: int) -> None:
         """Makes the workers 0 to num_workers - 1 those that are wanted; see RolloutCoordinator."""

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 # how often the merge thread looks for workers that hang or do not start, whatever else happens
 _TICK_S = 0.5
 
+# events that are handled under one hold of the lock, which `get` may wait for
+_MOST_EVENTS = 64
+
 # what `close` waits for the merge thread, which a healthy one needs milliseconds of: Ctrl-C in
 # `get` ends in `close`
 _JOIN_TIMEOUT_S = 2.0
@@ -80,12 +83,14 @@ class FleetThread:
         def is_stale(handle: FragmentHandle) -> bool:
             return rules.lag.discards(weights.version - handle.info.min_policy_version)
 
-        self.queue = LearnerQueue(num_workers, on_change=self.wake, is_stale=is_stale)
+        self.queue = LearnerQueue(num_workers, on_change=self._make_room, is_stale=is_stale)
         self._submits_here = rules.queue.merge == "ordered"
         self._check = check
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._is_abandoned = False
+        # set for what the merge thread has not begun to do
+        self._is_woken = self._has_news = False
         self._lock = threading.Lock()
         self._fleet = Fleet(
             config,
@@ -107,22 +112,30 @@ class FleetThread:
                 raise
         at_exit.call_at_exit(self._close)
 
-    def wake(self) -> None:
-        """Makes the merge thread look again.
+    def _make_room(self) -> None:
+        """Makes the merge thread ask for fragments: a `get` wants some, or took some.
 
-        With merge="ordered" fragments are asked for at once, on the caller's thread: then which
-        weights they get depends on the order of the caller's calls alone.
+        With merge="ordered" they are asked for at once, on the caller's thread: then which weights
+        they get depends on the order of the caller's calls alone.
         """
         if self._submits_here:
             with self._lock:
                 self._fleet.submit()
-        self._inbox.put(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        # set by callers and taken back by the merge thread before it does what they ask for, so
+        # that it is woken once for all that came meanwhile
+        if not self._is_woken:
+            self._is_woken = True
+            self._inbox.put(None)
 
     def published(self) -> None:
         """Notes that there are new weights."""
         with self._lock:
             self._fleet.publish()
-        self.wake()
+        self._has_news = True
+        self._make_room()
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
         """See `LearnerQueue.get`; a TimeoutError also says what the workers are doing."""
@@ -197,25 +210,40 @@ class FleetThread:
             states = ", ".join(f"{w['worker_id']} {w['state']}" for w in self.stats()["workers"])
             raise TimeoutError(f"{error} ({timeout_s} s); workers: {states}") from None
 
+    def _next(self) -> list[tuple[Slot, Future[Any]] | None]:
+        """Waits for an event; returns it with all that came meanwhile, or nothing after a tick."""
+        found: list[tuple[Slot, Future[Any]] | None] = []
+        try:
+            found.append(self._inbox.get(timeout=_TICK_S))
+            while len(found) < _MOST_EVENTS:
+                found.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        return found
+
     def _run(self) -> None:
         next_look = time.monotonic() + _TICK_S
         try:
             while not self._stopping.is_set():
-                try:
-                    event = self._inbox.get(timeout=_TICK_S)
-                except queue.Empty:
+                events = self._next()
+                if not events:
                     self._check()
-                    event = None
                 if self._is_abandoned:
                     self._stopping.set()
                     break
+                self._is_woken = False
+                ended = [event for event in events if event is not None]
+                # under a stream of events too, somebody has to look at the clock
+                looks = not events or self._has_news or time.monotonic() > next_look
                 with self._lock:
-                    if event is not None:
-                        self._fleet.handle(*event)
-                    # under a stream of events too, somebody has to look at the clock
-                    if event is None or time.monotonic() > next_look:
+                    if ended:
+                        self._fleet.handle(*ended)
+                    if looks:
+                        self._has_news = False
                         self._fleet.look()
                         next_look = time.monotonic() + _TICK_S
+                    elif len(ended) < len(events):
+                        self._fleet.make_calls()
         except ClosedError:
             pass  # close() came between two looks at _stopping
         except BaseException as error:

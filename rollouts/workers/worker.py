@@ -93,8 +93,10 @@ class RolloutWorker:
             pid=os.getpid(), host=socket.gethostname(), policies=tuple(self._policies)
         )
 
-    def collect(self, offer: WeightOffer) -> Fragment:
+    def collect(self, offer: WeightOffer | None) -> Fragment:
         """Collects one fragment with the offered weights, or with its own if those are not newer.
+
+        None stands for the offer before.
 
         Raises:
           ProtocolError: an earlier fragment failed: its steps are gone, so nothing may follow it.
@@ -107,7 +109,7 @@ class RolloutWorker:
             )
         # only a fragment that comes through clears the mark
         self._is_broken = True
-        if offer.version > self._version:
+        if offer is not None and offer.version > self._version:
             go_on_from(self._collector.env, offer.statistics)
             self._loader.load(offer)
             self._version = offer.version

@@ -77,7 +77,7 @@ class World:
         self.fleet.look()
 
     def tell(self, index: int = 0) -> None:
-        self.fleet.handle(*self.news.pop(index))
+        self.fleet.handle(self.news.pop(index))
 
     def tell_all(self) -> None:
         while self.news:

@@ -274,3 +274,18 @@ def test_the_outstanding_limit_holds_while_a_get_fetches() -> None:
     world.get(3)
     look()
     assert seen == [(4, 3, 7)] * 3 + [(1, 3, 4)]
+
+
+def test_calls_that_ended_together_are_taken_over_in_their_order_and_replaced_at_once() -> None:
+    world = started(3, max_queued_fragments=6, credits_per_worker=2)
+    for worker in (world.workers[2, 0], world.workers[0, 0], world.workers[2, 0]):
+        worker.complete()
+    before = world.fleet.stats()["fragments"]["requested"]
+    world.fleet.handle(*world.news)
+    world.news.clear()
+    assert [f.worker_id for f in world.get(3)] == [2, 0, 2]
+    # all have room again, and each worker its two calls
+    stats = world.fleet.stats()
+    assert stats["fragments"]["requested"] == before + 3
+    assert [each["in_flight"] for each in stats["workers"]] == [2, 2, 2]
+    assert_balanced(stats)

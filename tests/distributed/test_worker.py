@@ -46,6 +46,14 @@ def test_weights_that_are_not_newer_are_not_fetched() -> None:
     assert info.max_policy_version == 7
 
 
+def test_a_call_without_an_offer_goes_on_with_the_one_before() -> None:
+    each = worker()
+    first = each.collect(WeightOffer.of(7, weights())).info
+    second = each.collect(None).info
+    assert (first.seq_no, second.seq_no) == (0, 1)
+    assert first.max_policy_version == second.min_policy_version == 7
+
+
 def test_nothing_follows_a_failed_fragment() -> None:
     each = worker(env_options={"fail": ((0,), 1)})
     offer = WeightOffer.of(1, weights())

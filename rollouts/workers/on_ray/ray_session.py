@@ -200,6 +200,10 @@ class ActorHandle:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
         self._weights = Sender(actor)
+        self._offered = 0  # the version that the actor was offered last
+        # two return values: the driver reads the first and never pulls the second. Made once, as
+        # Ray checks options each time that they are given
+        self._collect = actor.collect.options(num_returns=2)
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
@@ -211,10 +215,20 @@ class ActorHandle:
     ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
         """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
         with connected():
-            self._weights.send(offer)
-            # two return values: the driver reads the first and never pulls the second
-            info_ref, batch_ref = self._actor.collect.options(num_returns=2).remote(offer)
+            info_ref, batch_ref = self._collect.remote(*self._news(offer))
             return info_ref.future(), RemotePayload(batch_ref)
+
+    def _news(self, offer: WeightOffer) -> tuple[WeightOffer, ...]:
+        """Returns the arguments of a call: the offer, or none where an earlier call brought it.
+
+        Calls run in order, and a worker whose call failed gets no further one. To pickle an offer
+        costs the driver more than the rest of a call.
+        """
+        if offer.version <= self._offered:
+            return ()
+        self._weights.send(offer)
+        self._offered = offer.version
+        return (offer,)
 
     def kill(self) -> None:
         """Ends the actor's process; its completed fragments stay."""
@@ -227,7 +241,7 @@ class DirectHandle(ActorHandle):
 
     def __init__(self, actor: Any, transport: str) -> None:
         super().__init__(actor)
-        self._transport = transport
+        self._collect = actor.collect_tensors.options(tensor_transport=transport)
 
     def collect(
         self, offer: WeightOffer
@@ -235,9 +249,7 @@ class DirectHandle(ActorHandle):
         """Asks for a fragment, as `ActorHandle.collect`."""
         with connected():
             try:
-                self._weights.send(offer)
-                collect = self._actor.collect_tensors.options(tensor_transport=self._transport)
-                ref = collect.remote(offer)
+                ref = self._collect.remote(*self._news(offer))
                 # calls run in order: when this one ends, the tensors are there
                 done = self._actor.last_info.remote().future()
             except ray.exceptions.RayActorError as error:
@@ -289,7 +301,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
 
             keep(name, buffer, live)
 
-        def collect(self, offer: Any) -> Any:
+        def collect(self, offer: Any = None) -> Any:
             from rollouts.workers.worker_failure import WorkerFailure, guarded
 
             result = guarded(lambda: self._worker.collect(offer))
@@ -297,7 +309,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
                 return result, None
             return result.info, result.payload
 
-        def collect_tensors(self, offer: Any) -> Any:
+        def collect_tensors(self, offer: Any = None) -> Any:
             self._info, payload = self.collect(offer)
             return payload
 

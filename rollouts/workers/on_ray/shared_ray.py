@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -98,9 +99,11 @@ def _identity() -> tuple[str, str]:
 
 def _join_ray(address: str, timeout_s: float) -> None:
     check_address(address, timeout_s)
+    refused = getattr(ray.exceptions, "AuthenticationError", ConnectionError)
     try:
-        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, ValueError) as error:
+        with _own_sigterm():
+            ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+    except (ConnectionError, ValueError, refused) as error:
         reason = str(error).strip().partition("\n")[0]
         raise SpecError(f"ray_address {address!r} cannot be joined: {reason}") from error
 
@@ -111,7 +114,7 @@ def _start_ray(num_cpus: int) -> None:
     # the log monitor would list the session's files ten times a second, for drivers that show
     # logs; this one does not, and with these numbers the monitor never lists them
     quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
-    with loopback_only() as loopback, _environment(quiet | loopback):
+    with loopback_only() as loopback, _environment(quiet | loopback), _own_sigterm():
         ray.init(
             "local",
             num_cpus=num_cpus,
@@ -120,6 +123,22 @@ def _start_ray(num_cpus: int) -> None:
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
         )
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Gives a program its handler of SIGTERM back, where it had one.
+
+    Ray puts one in its place that ends the process by SystemExit, wherever the main thread is: what
+    a program does at that signal, such as to write a checkpoint, would not be done.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        is_own = before not in (signal.SIG_DFL, None)
+        if is_own and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what a fragment costs the driver: RolloutCoordinator beside a bare loop of Ray calls.
+
+Both have the same actors, which collect fragments so small that the driver is what ends them. They
+take turns in one Ray, and the process's CPU time is counted, so that what else the machine does
+changes both alike.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import ray as _typed_ray
+
+from rollouts.bench.policies import make_policy
+from rollouts.bench.policy_kinds import PolicyKind
+from rollouts.learner.fragment import FragmentHandle
+from rollouts.learner.queue import LearnerQueue
+from rollouts.support.same_release import make_check
+from rollouts.workers.fleet import Fleet
+from rollouts.workers.on_ray.coordinator import RolloutCoordinator
+from rollouts.workers.on_ray.ray_session import ActorHandle, _make_host_class
+from rollouts.workers.on_ray.ray_weights import ray_part
+from rollouts.workers.options import Placement, QueueLimits
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+ENV_ID = "CartPole-v1"
+CREDITS = 2
+_START_S = 600.0
+# functions by the stage that their own time is counted for; the rest of a thread's is its row
+_STAGES: tuple[tuple[str, type, str], ...] = (
+    ("submit", ActorHandle, "collect"),
+    ("state machine", Fleet, "handle"),
+    ("state machine", Fleet, "look"),
+    ("queue", LearnerQueue, "admit"),
+    ("queue", LearnerQueue, "levels"),
+    ("queue", LearnerQueue, "drop_stale"),
+    ("queue", LearnerQueue, "_take"),
+    ("queue", LearnerQueue, "_deliver"),
+    ("resolve", FragmentHandle, "resolve"),
+    ("weights", WeightStore, "publish"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverTask:
+    """The work of both contestants.
+
+    Attributes:
+      num_workers: Actors; none reserves a CPU.
+      num_envs: Environments of each.
+      rollout_length: Steps T.
+      num_fragments: Fragments of one turn.
+      publish_every: Fragments between two versions of the weights; 0 for one version alone. The
+        bare loop stores as many, and gives each actor what is new, as ours does.
+    """
+
+    num_workers: int
+    num_envs: int = 4
+    rollout_length: int = 4
+    num_fragments: int = 1000
+    publish_every: int = 8
+
+
+@dataclass(slots=True)
+class DriverCost:
+    """Costs of one contestant, a number for each turn.
+
+    Attributes:
+      cpu_us: Microseconds of the driver's CPU time per fragment, of all its threads.
+      per_s: Fragments per second of real time.
+      stages: Stage -> microseconds of CPU time per fragment.
+      nbytes: Bytes of a fragment's arrays.
+    """
+
+    name: str
+    cpu_us: list[float] = field(default_factory=list)
+    per_s: list[float] = field(default_factory=list)
+    stages: dict[str, list[float]] = field(default_factory=dict)
+    nbytes: int = 0
+
+
+class StageClock:
+    """CPU time that threads spend in some functions, that of functions called inside taken off."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner = threading.local()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Times the functions of `_STAGES` inside the block."""
+        before = [(owner, name, getattr(owner, name)) for _, owner, name in _STAGES]
+        for stage, owner, name in _STAGES:
+            setattr(owner, name, self._timed(stage, getattr(owner, name)))
+        try:
+            yield
+        finally:
+            for owner, name, function in before:
+                setattr(owner, name, function)
+
+    def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            outer = getattr(self._inner, "seconds", 0.0)
+            self._inner.seconds = 0.0
+            began = time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                whole = time.thread_time() - began
+                own = whole - self._inner.seconds
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + own
+                self._inner.seconds = outer + whole
+
+        return timed
+
+
+def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
+    """Lets both take turns, in the Ray of this process or one that is started.
+
+    Args:
+      task: What they do.
+      repeats: Turns of each; the first is not counted.
+    """
+    kind = PolicyKind("random")
+    make = functools.partial(make_policy, kind=kind)
+    ours = DriverCost("RolloutCoordinator")
+    bare = DriverCost("bare Ray")
+    with RolloutCoordinator(
+        ENV_ID,
+        make,
+        num_workers=task.num_workers,
+        num_envs_per_worker=task.num_envs,
+        rollout_length=task.rollout_length,
+        placement=Placement(num_cpus=0),
+        queue=QueueLimits(credits_per_worker=CREDITS),
+    ) as coordinator:
+        loop = _BareLoop(task, make)
+        merge = next(one for one in threading.enumerate() if one.name == "rollouts-merge")
+        for turn in range(repeats + 1):
+            _measure_turn(ours, task, functools.partial(_take, coordinator, task), merge, turn)
+            _pause(coordinator)
+            _measure_turn(bare, task, loop.run, None, turn)
+            loop.pause()
+    return [ours, bare]
+
+
+def _measure_turn(
+    cost: DriverCost,
+    task: DriverTask,
+    run: Callable[[], int],
+    merge: threading.Thread | None,
+    turn: int,
+) -> None:
+    """Runs one turn; the first, in which workers start, is not counted."""
+    clock = StageClock()
+    with clock.watching():
+        threads = {"learner's thread": threading.current_thread()}
+        if merge is not None:
+            threads["inbox (merge thread)"] = merge
+        before = {name: _cpu_of(thread) for name, thread in threads.items()}
+        began, cpu = time.perf_counter(), time.process_time()
+        nbytes = run()
+        cpu, seconds = time.process_time() - cpu, time.perf_counter() - began
+        spent = {name: _cpu_of(thread) - before[name] for name, thread in threads.items()}
+    if turn == 0:
+        return
+    cost.nbytes = nbytes
+    per = 1e6 / task.num_fragments
+    cost.cpu_us.append(cpu * per)
+    cost.per_s.append(task.num_fragments / seconds)
+    stages = dict(clock.seconds)
+    stages["futures (Ray's threads)"] = cpu - sum(spent.values())
+    on_learner = sum(stages.get(name, 0.0) for name in ("resolve", "weights"))
+    if merge is None:
+        stages["the loop"] = spent["learner's thread"] - on_learner
+    else:
+        # the queue's part is on both threads
+        known = sum(stages.get(name, 0.0) for name in ("submit", "state machine", "queue"))
+        stages["inbox and learner's loop"] = sum(spent.values()) - known - on_learner
+    for name, value in stages.items():
+        cost.stages.setdefault(name, []).append(value * per)
+
+
+def _cpu_of(thread: threading.Thread) -> float:
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+def _take(coordinator: RolloutCoordinator, task: DriverTask) -> int:
+    coordinator.publish_weights({"w": np.zeros(1)})
+    nbytes = 0
+    for number in range(1, task.num_fragments + 1):
+        (fragment,) = coordinator.get_fragments(timeout_s=_START_S)
+        nbytes = fragment.info.nbytes
+        if task.publish_every and number % task.publish_every == 0:
+            coordinator.publish_weights({"w": np.zeros(1)})
+    return nbytes
+
+
+def _pause(coordinator: RolloutCoordinator) -> None:
+    """Waits until all workers have done what they were asked for, and nothing more comes."""
+    while coordinator.stats()["fragments"]["in_flight"]:
+        time.sleep(0.01)
+
+
+class _BareLoop:
+    """The same actors and calls, by Ray alone: wait, get both results, call again."""
+
+    def __init__(self, task: DriverTask, make: Any) -> None:
+        self._task = task
+        host = ray.remote(num_cpus=0, max_restarts=0)(_make_host_class((), False))
+        recipe = ray.cloudpickle.dumps({"make_policy": make, "owns_process": True})
+        sys_path = [os.path.abspath(entry) for entry in sys.path]
+        self._actors = []
+        for worker_id in range(task.num_workers):
+            config = WorkerConfig(
+                id=ENV_ID,
+                num_envs=task.num_envs,
+                rollout_length=task.rollout_length,
+                num_threads=1,
+                seed=1,
+                env_options={},
+                worker_id=worker_id,
+            )
+            pickled = ray.cloudpickle.dumps(config)
+            self._actors.append(host.remote(sys_path, make_check(), recipe, pickled))
+        ray.get([actor.start.remote() for actor in self._actors], timeout=_START_S)
+        self._store = WeightStore(ray_part)
+        # bound once, as options are checked each time that they are given
+        self._collect = [actor.collect.options(num_returns=2) for actor in self._actors]
+        self._given = [0] * task.num_workers
+        self._flying: dict[Any, tuple[Any, int]] = {}  # info -> arrays and worker
+
+    def run(self) -> int:
+        """Takes the fragments of one turn; returns the bytes of the last."""
+        num_fragments, every = self._task.num_fragments, self._task.publish_every
+        self._store.publish({"w": np.zeros(1)})
+        if not self._flying:
+            for worker in [*range(self._task.num_workers)] * CREDITS:
+                self._call(worker)
+        nbytes = 0
+        for number in range(1, num_fragments + 1):
+            (info,), _ = ray.wait(list(self._flying), num_returns=1)
+            batch, worker = self._flying.pop(info)
+            nbytes = ray.get(info).nbytes
+            ray.get(batch)
+            if every and number % every == 0:
+                self._store.publish({"w": np.zeros(1)})
+            self._call(worker)
+        return nbytes
+
+    def pause(self) -> None:
+        """Waits until the actors have done what they were asked for; the next turn takes it."""
+        ray.wait(list(self._flying), num_returns=len(self._flying))
+
+    def _call(self, worker: int) -> None:
+        offer = self._store.latest
+        assert offer is not None
+        is_new = offer.version > self._given[worker]
+        self._given[worker] = offer.version
+        info, batch = self._collect[worker].remote(*([offer] if is_new else []))
+        self._flying[info] = (batch, worker)
+
+
+def to_text(task: DriverTask, costs: list[DriverCost]) -> str:
+    """Returns a table of medians, and the ratio."""
+    ours, bare = costs
+    ratios = [one / other for one, other in zip(ours.cpu_us, bare.cpu_us, strict=True)]
+    lines = [
+        f"{task.num_workers} workers, fragments of {task.rollout_length} x {task.num_envs} steps "
+        f"({ours.nbytes} bytes), {task.num_fragments} in a turn",
+        f"{'':24}{'us of driver CPU':>18}{'fragments/s':>14}",
+    ]
+    for cost in costs:
+        cpu, rate = statistics.median(cost.cpu_us), statistics.median(cost.per_s)
+        lines.append(f"{cost.name:24}{cpu:18.0f}{rate:14.0f}")
+        for stage, values in sorted(cost.stages.items(), key=lambda row: -max(row[1])):
+            lines.append(f"  {stage:28}{statistics.median(values):12.0f}")
+    lines.append(
+        f"ours / bare: {statistics.median(ratios):.2f} (median of {len(ratios)} pairs, "
+        f"{min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    return "\n".join(lines)

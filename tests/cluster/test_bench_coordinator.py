@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rollouts bench coordinator` on real workers, and what a call carries."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from counter_world import assert_balanced, weights
+
+from rollouts.cli import main as cli
+
+pytest.importorskip("ray")
+pytest.importorskip("torch")
+
+
+def test_both_contestants_have_a_cost_for_each_stage(
+    ray_session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--num-workers", "2", "--num-fragments", "20", "--repeats", "1", "--json"]
+    assert cli.main(["bench", "coordinator", *asked]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    ours, bare = row["costs"]
+    assert (ours["name"], bare["name"]) == ("RolloutCoordinator", "bare Ray")
+    # 4 steps of 4 environments
+    assert ours["nbytes"] == bare["nbytes"] > 0
+    assert {"submit", "state machine", "queue", "resolve", "weights"} <= set(ours["stages"])
+    for cost in (ours, bare):
+        assert len(cost["cpu_us"]) == 1 and cost["cpu_us"][0] > 0
+
+
+def test_an_offer_travels_once_and_every_version_acts(counters: Any) -> None:
+    coordinator = counters()
+    newest = 0
+    for _ in range(4):
+        newest = coordinator.publish_weights(weights())
+        # what was asked for before has older weights, what is asked for now the newest
+        seen = {
+            fragment.max_policy_version for fragment in coordinator.get_fragments(4, timeout_s=300)
+        }
+        assert max(seen) <= newest
+    while min(one.min_policy_version for one in coordinator.get_fragments(2, 300)) < newest:
+        pass
+    assert_balanced(coordinator.stats())
