@@ -36,8 +36,8 @@ class NativeSteps(ReadsTrainer[Made]):
     """A mixin before one of Tianshou's algorithms: gradient steps in native code.
 
     What native code does not have stays with torch: layers such as convolutions and dropout,
-    optimisers other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a GPU,
-    policies with a forward of their own, critics that share layers. `learner_engine` says who made
+    optimisers other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a
+    GPU, policies with a forward of their own, critics that share layers. `learner_engine` says who made
     the last step, and `why_not_native_learner` why not native code. Target values and target
     networks are Tianshou's.
 
