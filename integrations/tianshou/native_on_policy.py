@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from rollouts.errors import SpecError
-from rollouts.learner.native_learner import Loss, NativeLearner, PolicyGradientLoss, PpoLoss
+from rollouts.learner.native_learner import NativeLearner, PolicyGradientLoss, PpoLoss
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
 
@@ -89,7 +89,11 @@ class _ActorCriticTrainer:
         return self._learner.is_as_read()
 
     def train(
-        self, batches: Iterator[Any], batch_size: int | None, loss: Loss, limit: float | None
+        self,
+        batches: Iterator[Any],
+        batch_size: int | None,
+        loss: PpoLoss | PolicyGradientLoss,
+        limit: float | None,
     ) -> A2CTrainingStats:
         """Makes the steps of one pass over each of `batches`, with Tianshou's minibatches."""
         found: list[Array] = []

@@ -37,8 +37,8 @@ class NativeSteps(ReadsTrainer[Made]):
 
     What native code does not have stays with torch: layers such as convolutions and dropout,
     optimisers other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a
-    GPU, policies with a forward of their own, critics that share layers. `learner_engine` says who made
-    the last step, and `why_not_native_learner` why not native code. Target values and target
+    GPU, policies with a forward of their own, critics that share layers. `learner_engine` says who
+    made the last step, and `why_not_native_learner` why not native code. Target values and target
     networks are Tianshou's.
 
     Native steps set no `.grad`. Numbers that are not finite raise SpecError; Tianshou goes on.
