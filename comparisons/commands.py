@@ -168,7 +168,8 @@ def _add_train(subjects: Any) -> None:
     add("--algorithm", default="ppo", metavar="NAME", help="default: ppo")
     add("--env-id", default="CartPole-v1", metavar="ID", help="default: CartPole-v1")
     add("--num-envs", type=positive_int, default=8, metavar="N", help="default: 8")
-    add("--total-steps", type=positive_int, default=100_000, metavar="N", help="default: 100000")
+    add("--total-steps", type=positive_int, metavar="N",
+        help="default: 100000; of DQN, SAC, TD3 and DDPG 10000")  # fmt: skip
     add("--peer", action="append", default=[], metavar="NAME",
         help="what to train next to ours; repeat for several; default: all there are")  # fmt: skip
     _add_common(parser, 3)
@@ -253,7 +254,7 @@ def _train(args: argparse.Namespace) -> list[Any]:
         algorithm=args.algorithm,
         id=args.env_id,
         num_envs=args.num_envs,
-        total_steps=args.total_steps,
+        total_steps=args.total_steps or training.default_steps(args.algorithm),
         seed=args.seed,
     )
     say = None if args.json else _say

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from common.checkpoint import Checkpointed
-from common.native_learning import add_learner_engine, read_module
+from common.native_learning import add_learner_engine, read_learner
 from common.training import chosen_env_id, run, run_parser, spec_of
 from numpy.typing import NDArray
 from ppo import Agent
@@ -79,14 +79,7 @@ class Learner(Checkpointed):
         self.model = Agent(spec.single_observation_space, spec.single_action_space)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
-        self.native = read_module(
-            self.model,
-            spec.single_action_space,
-            spec.single_observation_space,
-            self.optimizer,
-            engine=args.learner_engine,
-            num_threads=args.torch_threads,
-        )
+        self.native = read_learner(self.model, self.optimizer, args)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the one gradient step that a rollout is good for; returns what to log."""

@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 import torch
 from common.checkpoint import Checkpointed
-from common.native_learning import LOGGED, add_learner_engine, logs_of, read_module
+from common.native_learning import LOGGED, add_learner_engine, logs_of, read_learner
 from common.plotting import save_frames
 from common.training import Training, chosen_env_id, run, run_parser, spec_of
 from torch import Tensor, nn
@@ -88,14 +88,25 @@ PRESETS: dict[str, dict[str, Any]] = {
         "log_std": -1.0,
         "option": [("normalize_observation", True), ("normalize_reward", True)],
     },
+    # the rollouts, epochs, discount and steady divergence of rl_games' Ant on EnvPool
     "Ant-v5": {
-        "num_envs": 32,
+        "num_envs": 64,
         "rollout_length": 64,
-        "learning_rate": 7e-4,
-        "num_epochs": 8,
-        "num_minibatches": 16,
+        "total_steps": 20_000_000,
+        "hidden": (128, 64),
+        "learning_rate": 3e-4,
+        "steady_kl": 0.008,
+        "num_epochs": 4,
+        "num_minibatches": 8,
+        "value_coef": 1.0,
+        "max_grad_norm": 1.0,
         "log_std": -1.0,
-        "option": [("normalize_observation", True), ("normalize_reward", True)],
+        # forces of contacts are rare and large; actions beyond their bounds would cost more
+        "option": [
+            ("clip_action", True),
+            ("normalize_observation", {"clip": 10.0}),
+            ("normalize_reward", True),
+        ],
     },
     "ALE/": {
         "total_steps": 10_000_000,
@@ -116,7 +127,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--rollout-length", type=int, default=128, help="steps per environment and fragment")
     add("--total-steps", type=int, default=1_000_000, help="env-steps to train for at most")
     add("--target-return", type=float, help="stop at this mean return of 100 episodes")
+    add("--hidden", type=int, nargs="+", default=(64, 64), help="layers of actor and critic")
     add("--learning-rate", type=float, default=1e-3, help="falls linearly to 0")
+    add("--steady-kl", type=float, metavar="KL",
+        help="KL of an update that the learning rate holds, in place of falling")  # fmt: skip
     add("--num-epochs", type=int, default=6, help="passes over each batch")
     add("--num-minibatches", type=int, default=8, help="gradient steps per pass")
     add("--gamma", type=float, default=0.99, help="discount per step")
@@ -213,7 +227,7 @@ class Learner(Checkpointed):
         self.args = args
         spec = spec_of(args)
         torch.manual_seed(args.seed)
-        self.model = Agent(spec.single_observation_space, spec.single_action_space)
+        self.model = Agent(spec.single_observation_space, spec.single_action_space, args.hidden)
         if not self.model.is_discrete:
             nn.init.constant_(self.model.log_std, args.log_std)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
@@ -222,14 +236,7 @@ class Learner(Checkpointed):
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
         )
         self.rng = torch.Generator().manual_seed(args.seed)
-        self.native = read_module(
-            self.model,
-            spec.single_action_space,
-            spec.single_observation_space,
-            self.optimizer,
-            engine=args.learner_engine,
-            num_threads=args.torch_threads,
-        )
+        self.native = read_learner(self.model, self.optimizer, args)
         if args.save_frames and not self.model.is_pixels:
             raise ValueError(
                 f"--save-frames needs an env that shows pixels, {args.env_id} does not"
@@ -237,10 +244,30 @@ class Learner(Checkpointed):
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""
-        args = self.args
+        if self.args.steady_kl is None:
+            self.set_rate(learning_rate)
+            return self.take_steps(batch)
+        logs = self.take_steps(batch)
+        self.set_rate(self.steadied(logs["kl"]))
+        return logs
+
+    def set_rate(self, learning_rate: float) -> None:
+        """Sets the learning rate of the steps from here on; the optimiser's state keeps it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
+    def steadied(self, kl: float) -> float:
+        """The learning rate after an update of this KL divergence, as rl_games adapts it."""
+        rate: float = self.optimizer.param_groups[0]["lr"]
+        if kl > 2.0 * self.args.steady_kl:
+            rate /= 1.5
+        elif kl < 0.5 * self.args.steady_kl:
+            rate *= 1.5
+        return min(max(rate, 1e-6), 1e-2)
+
+    def take_steps(self, batch: rollouts.RolloutBatch) -> dict[str, float]:
+        """Takes the gradient steps of `update`."""
+        args = self.args
         # (T, B, ...) becomes (T * B, ...): from here on a step no longer knows its neighbours
         advantage, target = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
         time_major = (batch.obs, batch.action, batch.log_prob, advantage, target)
@@ -327,7 +354,7 @@ def main() -> int:
     return run(
         args,
         Learner,
-        make_policy,
+        partial(make_policy, hidden=args.hidden),
         kind=CHECKPOINT_KIND,
         title=f"PPO on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
         fragments_per_update=max(1, args.num_workers),

@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 from common.checkpoint import Checkpointed
-from common.native_learning import LOGGED, add_learner_engine, logs_of, read_module
+from common.native_learning import LOGGED, add_learner_engine, logs_of, read_learner
 from common.training import run, run_parser, spec_of
 from numpy.typing import NDArray
 from ppo import layer
@@ -146,14 +146,7 @@ class Learner(Checkpointed):
         self.model: Agent = self.policy.module.to(args.device)  # type: ignore[assignment]
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate, eps=1e-5)
         self.rng = torch.Generator().manual_seed(args.seed)
-        self.native = read_module(
-            self.model,
-            spec.single_action_space,
-            spec.single_observation_space,
-            self.optimizer,
-            engine=args.learner_engine,
-            num_threads=args.torch_threads,
-        )
+        self.native = read_learner(self.model, self.optimizer, args)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
         """Takes the gradient steps of one PPO update; returns means of what to log."""

@@ -19,6 +19,14 @@ from rollouts.errors import EngineError, SpecError
 # the libraries, and the extras that install them
 LIBRARIES = {"sb3": "sb3", "rllib": "rllib", "tianshou": "tianshou", "cleanrl": "torch"}
 
+# a gradient step for one to four env-steps, which takes a hundred times as long as the step
+_OFF_POLICY = {"dqn", "sac", "td3", "ddpg"}
+
+
+def default_steps(algorithm: str) -> int:
+    """Returns the env-steps that a training takes less than a minute or two for, with torch."""
+    return 10_000 if algorithm in _OFF_POLICY else 100_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import rollouts
+from common.training import spec_of
 from rollouts.learner.native_learner import Losses, NativeLearner
 
 Steps = TypeVar("Steps")
@@ -56,6 +57,21 @@ def read_module(
         return NativeLearner(policy, optimizer, num_threads=num_threads)
 
     return read_or_none(read, engine)
+
+
+def read_learner(
+    module: nn.Module, optimizer: torch.optim.Optimizer, args: argparse.Namespace
+) -> NativeLearner | None:
+    """Makes what learns a module for the environment of --env-id, as `read_module`."""
+    spec = spec_of(args)
+    return read_module(
+        module,
+        spec.single_action_space,
+        spec.single_observation_space,
+        optimizer,
+        engine=args.learner_engine,
+        num_threads=args.torch_threads,
+    )
 
 
 def read_or_none(read: Callable[[], Steps], engine: str) -> Steps | None:

@@ -13,13 +13,11 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.policy.sample_batch import SampleBatch
 
-from rollouts.checks import one_of
-from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 from rollouts.learner.native_learner import ClipBy
 from rollouts.machine.cpu_count import usable_cpus
 
-from ..shared.native_training import Made, Networks, TrainerReader, own_method
+from ..shared.native_training import Made, Networks, ReadsTrainer, own_method
 
 # the methods of a learner that a loss or a step is made of
 STEP = (
@@ -56,41 +54,22 @@ class LearnerKind(Generic[Made]):
     others: Callable[[Any, str], tuple[Any, ...]] = lambda learner, module_id: ()
 
 
-class NativeUpdates(Generic[Made]):
+class NativeUpdates(ReadsTrainer[Made]):
     """A mixin before a TorchLearner of one kind: its gradient steps in native code.
 
     What native code does not have stays with torch: stateful modules and layers such as
     convolutions, several modules, several learners, GPUs, methods that a subclass overrides.
     `learner_engine` says who made the last steps, and `why_not_native_learner` why not native code.
 
-    Attributes:
-      train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where that is
-        possible. A subclass decides it.
+    A subclass decides `train_engine`.
     """
 
-    train_engine: Engine = "auto"
     # given by the class whose methods native code stands for
     _kind: ClassVar[LearnerKind[Any]]
 
     # attributes of the learner that this is mixed into
     module: Any
     get_optimizers_for_module: Any
-
-    def __init__(self, **kwargs: Any) -> None:
-        """Takes the learner's arguments."""
-        one_of("train_engine", self.train_engine, ("auto", "native", "torch"))
-        super().__init__(**kwargs)
-        self._reader: TrainerReader[Made] = TrainerReader()
-
-    @property
-    def learner_engine(self) -> str:
-        """The engine of the last gradient steps: "native" or "torch"; "" before the first."""
-        return self._reader.engine
-
-    @property
-    def why_not_native_learner(self) -> str:
-        """The reason why torch made the last gradient steps; "" where it did not."""
-        return self._reader.why_not
 
     def _choose(self, rows: Mapping[str, Any] | None) -> Made | None:
         """Returns what trains on rows by module; None for the learner's own way.

@@ -44,7 +44,7 @@ class NativeTraining:
     `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
     optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
     leaves to torch what native code does not have: layers such as convolutions and dropout, another
-    optimiser than Adam, AdamW or RMSprop, gSDE, other rollout buffers, a policy on a GPU; off
+    optimiser than Adam, AdamW, RMSprop or SGD, gSDE, other rollout buffers, a policy on a GPU; off
     policy also observations other than Box, batch normalisation, and an extractor with weights
     that actor and critic share. `learner_engine` says who made the last steps, and
     `why_not_native_learner` why not native code.

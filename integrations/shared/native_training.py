@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from rollouts.checks import one_of
-from rollouts.collecting.engine import why_slow
+from rollouts.collecting.engine import Engine, why_slow
 from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_hooks
 from rollouts.learner.loss_learner import LossLearner
@@ -128,6 +128,33 @@ class TrainerReader(Generic[Made]):
             return None, refusal.why_not
         self._refusal = _Refusal()
         return self._made, ""
+
+
+class ReadsTrainer(Generic[Made]):
+    """A mixin before a library's algorithm or learner, whose gradient steps native code makes.
+
+    Attributes:
+      train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where that is
+        possible.
+    """
+
+    train_engine: Engine = "auto"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes the arguments of what it is mixed into. Raises SpecError of the train_engine."""
+        one_of("train_engine", self.train_engine, ("auto", "native", "torch"))
+        super().__init__(*args, **kwargs)
+        self._reader: TrainerReader[Made] = TrainerReader()
+
+    @property
+    def learner_engine(self) -> str:
+        """The engine of the last gradient steps: "native" or "torch"; "" before the first."""
+        return self._reader.engine
+
+    @property
+    def why_not_native_learner(self) -> str:
+        """The reason why torch made the last gradient steps; "" where it did not."""
+        return self._reader.why_not
 
 
 class _Refusal:

@@ -12,11 +12,11 @@ Policies, algorithms, trainers, buffers, hooks and wrappers stay as they are. Ei
 changed alone: Tianshou's collectors run on `RolloutsVectorEnv`, and `RolloutsCollector` on any
 environment. With wait_num or timeout, `RolloutsAsyncCollector` takes the place of AsyncCollector.
 
-Gradient steps of DQN and SAC in native code, by Tianshou's arguments (`algorithm.learner_engine`,
-`algorithm.why_not_native_learner`):
+Gradient steps of PPO, A2C, DQN and SAC in native code, by Tianshou's arguments
+(`algorithm.learner_engine`, `algorithm.why_not_native_learner`):
 
-    -algorithm = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3))
-    +algorithm = NativeDQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3))
+    -algorithm = PPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=1e-3))
+    +algorithm = NativePPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=1e-3))
 
 Traps handled:
   * Tianshou resets ended environments itself. The pool has done so in the same step, and `reset`
@@ -49,11 +49,14 @@ except ImportError as _error:
 
 from .async_collector import RolloutsAsyncCollector
 from .collector import RolloutsCollector
+from .native_on_policy import NativeA2C, NativePPO
 from .native_steps import NativeDQN, NativeSAC
 from .vector_env import RolloutsVectorEnv
 
 __all__ = [
+    "NativeA2C",
     "NativeDQN",
+    "NativePPO",
     "NativeSAC",
     "RolloutsAsyncCollector",
     "RolloutsCollector",

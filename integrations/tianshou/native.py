@@ -66,7 +66,7 @@ class NativeActor:
         if any(parameter.device.type != "cpu" for parameter in policy.parameters()):
             raise SpecError("the policy is not on the CPU")
         self._space = env.single_action_space
-        actor = _Actor(policy, env.single_observation_space)
+        actor = ReadActor(policy, env.single_observation_space)
         kind: HeadName = "gaussian" if actor.is_gaussian else "categorical"
         _check_space(self._space, policy, kind)
         self._scaling = _scaling(policy) if actor.is_gaussian else None
@@ -144,7 +144,7 @@ class PolicyReader:
         return actor
 
     def _actor(self, pool: Any, policy: Any) -> NativeActor:
-        _check_policy(policy)
+        check_policy(policy)
         draws_the_likeliest = policy.deterministic_eval and not policy.is_within_training_step
         settings = (policy.action_scaling, policy.action_bound_method, draws_the_likeliest)
         seen = (pool, policy, policy.dist_fn, *settings, *policy.modules())
@@ -159,7 +159,7 @@ class PolicyReader:
         return self._read
 
 
-class _Actor(Wrapped):
+class ReadActor(Wrapped):
     """Returns (logits,), or (mean, log_std) of what the environment gets, as the policy's dist_fn
     reads what its actor says."""
 
@@ -266,7 +266,7 @@ def _check_env(env: RolloutsVectorEnv, *, must: bool) -> None:
         )
 
 
-def _check_policy(policy: Any) -> None:
+def check_policy(policy: Any) -> None:
     if not isinstance(policy, ProbabilisticActorPolicy):
         raise SpecError(
             f"the policy is a {type(policy).__name__}, expected a ProbabilisticActorPolicy, as "

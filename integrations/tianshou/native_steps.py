@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NativeDQN` and `NativeSAC`: Tianshou's algorithms, whose steps native code makes."""
+"""`NativeDQN` and `NativeSAC`: Tianshou's algorithms, whose steps native code makes.
+
+native_on_policy.py has PPO and A2C.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +19,12 @@ from tianshou.algorithm.modelfree.sac import SAC, SACPolicy, SACTrainingStats
 from tianshou.utils.conversion import to_optional_float
 from torch import Tensor, nn
 
-from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner
 from rollouts.learner.row_losses import SacActorLoss, ValueLoss
 from rollouts.machine.cpu_count import usable_cpus
 
-from ..shared.native_training import Made, Networks, TrainerReader, are_as_read, own_method
+from ..shared.native_training import Made, Networks, ReadsTrainer, are_as_read, own_method
 
 Array = NDArray[Any]
 
@@ -30,38 +32,19 @@ Array = NDArray[Any]
 _EPSILON = float(np.finfo(np.float32).eps)
 
 
-class NativeSteps(Generic[Made]):
+class NativeSteps(ReadsTrainer[Made]):
     """A mixin before one of Tianshou's algorithms: gradient steps in native code.
 
     What native code does not have stays with torch: layers such as convolutions and dropout,
-    optimisers other than Adam, AdamW and RMSprop, observations other than Box, networks on a GPU,
-    policies with a forward of their own, critics that share layers. `learner_engine` says who made
-    the last step, and `why_not_native_learner` why not native code. Target values and target
+    optimisers other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a
+    GPU, policies with a forward of their own, critics that share layers. `learner_engine` says who
+    made the last step, and `why_not_native_learner` why not native code. Target values and target
     networks are Tianshou's.
 
     Native steps set no `.grad`. Numbers that are not finite raise SpecError; Tianshou goes on.
 
-    Attributes:
-      train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where that is
-        possible. It may be set at any time.
+    `train_engine` may be set at any time.
     """
-
-    train_engine: Engine = "auto"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Takes the algorithm's arguments."""
-        super().__init__(*args, **kwargs)
-        self._reader: TrainerReader[Made] = TrainerReader()
-
-    @property
-    def learner_engine(self) -> str:
-        """The engine of the last gradient step: "native" or "torch"; "" before the first."""
-        return self._reader.engine
-
-    @property
-    def why_not_native_learner(self) -> str:
-        """The reason why torch made the last gradient step; "" where it did not."""
-        return self._reader.why_not
 
 
 class NativeDQN(NativeSteps["_DqnTrainer"], DQN[Any]):
@@ -256,7 +239,7 @@ def _why_not_dqn(algorithm: Any, batch: Any) -> str:
     space = policy.action_space
     if not isinstance(space, spaces.Discrete) or space.start:
         return f"actions are of {space}, expected Discrete with numbers from 0 on"
-    if why_not := _why_not(algorithm, batch, [algorithm.optim]):
+    if why_not := why_not_batch(algorithm, batch, [algorithm.optim]):
         return why_not
     action, num_actions = batch.act, int(space.n)
     if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
@@ -274,10 +257,13 @@ def _why_not_sac(algorithm: Any, batch: Any) -> str:
         return f"{type(policy).__name__} has its own {own}"
     if policy.deterministic_eval and not policy.is_within_training_step:
         return "the policy is not within a training step, where its actions are not drawn"
-    return _why_not(algorithm, batch, _optimizers(algorithm))
+    return why_not_batch(algorithm, batch, _optimizers(algorithm))
 
 
-def _why_not(algorithm: Any, batch: Any, optims: Any) -> str:
+def why_not_batch(
+    algorithm: Any, batch: Any, optims: Any, names: tuple[str, ...] = ("obs", "act")
+) -> str:
+    """Says what of optimisers and these arrays is not native; "" for nothing."""
     for each in optims:
         if type(each) is not Algorithm.Optimizer or "step" in vars(each):
             return "an optimiser of the algorithm has a step of its own"
@@ -286,7 +272,7 @@ def _why_not(algorithm: Any, batch: Any, optims: Any) -> str:
             id(p) in held for p in each._module.parameters()
         ):
             return "an optimiser lacks a parameter that counts in max_grad_norm"
-    for name in ("obs", "act"):
+    for name in names:
         array = batch[name]
         if not isinstance(array, np.ndarray) or array.dtype == object:
             return f"{name} of the batch is a {type(array).__name__}, expected an array of numbers"

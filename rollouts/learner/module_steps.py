@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -33,6 +33,7 @@ _KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
 }
 _SB3 = "stable_baselines3.common.sb2_compat.rmsprop_tf_like"
 
@@ -49,7 +50,7 @@ Found = TypeVar("Found")
 class ModuleSteps(ABC, Generic[Native]):
     """Gradient steps of a module that was read, in place.
 
-    Parameters and the state of torch's Adam, AdamW or RMSprop are changed where they lie.
+    Parameters and the state of torch's Adam, AdamW, RMSprop or SGD are changed where they lie.
     """
 
     def __init__(
@@ -95,22 +96,33 @@ class ModuleSteps(ABC, Generic[Native]):
             self._remake(trained)
 
     def _step(
-        self, update: Callable[[list[Source], float | None], Found], timeout_s: float | None = None
+        self,
+        update: Callable[[list[Source], float | None], Found],
+        timeout_s: float | None = None,
+        params: Collection[int] | None = None,
     ) -> tuple[Found, int]:
         """Returns what `update` returns, and the number of gradient steps that it made.
 
         Args:
           update: Makes the steps, within the seconds that are left when it is this thread's turn.
           timeout_s: Seconds for both.
+          params: Parameters of the program that the loss reaches; the others stay, as torch's
+            optimisers leave those without a gradient. None: all.
         """
         with self._turns.take(timeout_s) as left_s:
-            return self._step_now(lambda sources: update(sources, left_s))
+            return self._step_now(lambda sources: update(sources, left_s), params)
 
-    def _step_now(self, update: Callable[[list[Source]], Found]) -> tuple[Found, int]:
-        state = {id(each): self._state(each) for each in self._trained}
+    def _step_now(
+        self, update: Callable[[list[Source]], Found], params: Collection[int] | None
+    ) -> tuple[Found, int]:
+        trained = self._trained
+        if params is not None:
+            reached = {id(self._named[self._program.params[place].name]) for place in params}
+            trained = [each for each in trained if id(each) in reached]
+        state = {id(each): self._state(each) for each in trained}
         rules = _rules(self._optimizer)
         sources = [
-            (each.detach().numpy(), _kept(state.get(id(each)), rules.get(id(each))))
+            (each.detach().numpy(), _kept(each, state.get(id(each)), rules.get(id(each))))
             for each in self._tensors
         ]
         made_before = self._native.num_steps
@@ -124,10 +136,11 @@ class ModuleSteps(ABC, Generic[Native]):
                 # torch's schedules of learning rates look for it
                 self._optimizer._opt_called = True  # type: ignore[attr-defined]
             for each in state.values():
-                # a tensor changes in place
-                each["step"] += made
+                if "step" in each:
+                    # a tensor changes in place
+                    each["step"] += made
             # as torch's own in-place operations: autograd refuses what it saved before
-            torch.autograd.graph.increment_version(self._trained)
+            torch.autograd.graph.increment_version(trained)
         return found, made
 
     @property
@@ -197,10 +210,12 @@ class ModuleSteps(ABC, Generic[Native]):
 
     def _state(self, tensor: Tensor) -> dict[str, Any]:
         """The optimiser's state of a parameter; made as torch makes it before the first step."""
+        kind = _kind_of(self._optimizer)
+        if kind == "sgd":
+            return self._momentum(tensor)
         state: dict[str, Any] = self._optimizer.state[tensor]
         if state:
             return state
-        kind = _kind_of(self._optimizer)
         state["step"] = 0 if kind == "rmsprop_tf" else torch.tensor(0.0)
         if kind.startswith("adam"):
             state["exp_avg"] = torch.zeros_like(tensor)
@@ -211,21 +226,35 @@ class ModuleSteps(ABC, Generic[Native]):
             state["square_avg"] = torch.ones_like(tensor)
         return state
 
+    def _momentum(self, tensor: Tensor) -> dict[str, Any]:
+        """The state of SGD: a buffer of 0, which is torch's first step; none without momentum."""
+        groups = self._optimizer.param_groups
+        if not any(each is tensor and g["momentum"] for g in groups for each in g["params"]):
+            return {}
+        state: dict[str, Any] = self._optimizer.state[tensor]
+        if state.get("momentum_buffer") is None:
+            state["momentum_buffer"] = torch.zeros_like(tensor)
+        return state
+
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Raises SpecError of another optimiser, or of settings, that native code does not have."""
     _rules(optimizer)
 
 
-def _kept(state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:
+def _kept(tensor: Tensor, state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:
     """The part of an optimiser's state that native code changes, and its rule; None: none."""
     if state is None or rule is None:
         return None
     if "exp_avg" in state:
         arrays = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
+    elif rule["kind"] in ("sgd", "nesterov"):
+        # without momentum it is memory that nobody keeps
+        buffer = state.get("momentum_buffer")
+        arrays = None, (torch.zeros_like(tensor) if buffer is None else buffer).detach().numpy()
     else:
         arrays = None, state["square_avg"].numpy()
-    return *arrays, int(state["step"]), rule
+    return *arrays, int(state.get("step", 0)), rule
 
 
 def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
@@ -237,12 +266,16 @@ def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
     kind = _kind_of(optimizer)
     rules: dict[int, dict[str, Any]] = {}
     for group in optimizer.param_groups:
-        for name in ("amsgrad", "maximize", "centered", "momentum", "differentiable"):
-            if group.get(name):
+        for name in ("amsgrad", "maximize", "centered", "momentum", "dampening", "differentiable"):
+            if group.get(name) and not (kind == "sgd" and name == "momentum"):
                 raise SpecError(f"the optimiser has {name}={group[name]}, which is not native")
-        rule: dict[str, Any] = {name: float(group[name]) for name in ("lr", "eps", "weight_decay")}
-        first, second = group.get("betas", (0.0, group.get("alpha")))
+        rule: dict[str, Any] = {name: float(group[name]) for name in ("lr", "weight_decay")}
+        shares = (0.0, group["momentum"] if kind == "sgd" else group.get("alpha"))
+        first, second = group.get("betas", shares)
         rule |= {"beta1": float(first), "beta2": float(second), "kind": kind}
+        rule["eps"] = float(group.get("eps", 0.0))
+        if group.get("nesterov"):
+            rule["kind"] = "nesterov"
         if "decoupled_weight_decay" in group:
             # torch has it as a setting of Adam's, too; AdamW sets it
             rule["kind"] = "adamw" if group["decoupled_weight_decay"] else "adam"
@@ -258,6 +291,6 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
     if type(optimizer).__qualname__ == "RMSpropTFLike" and type(optimizer).__module__ == _SB3:
         return "rmsprop_tf"
     raise SpecError(
-        f"the optimiser is a {type(optimizer).__name__}, expected torch.optim.Adam, AdamW or "
-        "RMSprop, or Stable-Baselines3's RMSpropTFLike"
+        f"the optimiser is a {type(optimizer).__name__}, expected torch.optim.Adam, AdamW, "
+        "RMSprop or SGD, or Stable-Baselines3's RMSpropTFLike"
     )

@@ -90,8 +90,8 @@ class CloningLoss:
     """Behaviour cloning: minus the log-density of the actions, and -`entropy_weight` times the
     entropy.
 
-    Rows are `obs` and `action` alone, and the module may be without a value. What leads to the
-    value alone has a gradient of 0.
+    Rows are `obs` and `action` alone, and the module may be without a value. Parameters that lead
+    to the value alone stay, whatever the optimiser's weight decay.
     """
 
     entropy_weight: float = 0.0
@@ -141,8 +141,8 @@ class Losses:
 class NativeLearner(ModuleSteps[_native.PpoLearner]):
     """Gradient steps of a module, by its optimiser's formula and on its own memory.
 
-    Parameters and the state of torch's Adam, AdamW or RMSprop are changed in place: all that hold
-    the module or the optimiser see each step, and a training may go on with torch at any time.
+    Parameters and the state of torch's Adam, AdamW, RMSprop or SGD are changed in place: all that
+    hold the module or the optimiser see each step, and a training may go on with torch at any time.
     Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
     or the instruction set. A thread waits for another's update; a forked child trains with one
     thread.
@@ -155,7 +155,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
 
         Args:
           policy: `NativePolicy.from_torch` of an actor-critic module.
-          optimizer: torch.optim.Adam, AdamW or RMSprop over the module's parameters, or
+          optimizer: torch.optim.Adam, AdamW, RMSprop or SGD over the module's parameters, or
             Stable-Baselines3's RMSpropTFLike.
           num_threads: Threads that share a large minibatch.
 
@@ -171,6 +171,9 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         num_inputs = 2 if policy.head.kind == "gaussian" else 1
         num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
         self._has_value = num_outputs > num_inputs
+        # memory counts as the policy's: its states meet what the policy reads at the next step
+        outputs = policy.program.outputs
+        self._cloned = policy.program.params_of((*outputs[:num_inputs], *outputs[num_outputs:]))
         self._head, self._space = policy.head, policy.action_space
         super().__init__(policy, optimizer, num_threads)
 
@@ -240,6 +243,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
                 sources, arrays, order, minibatch, settings, left_s
             ),
             timeout_s,
+            self._cloned if is_cloning else None,
         )
         policy_loss, value_loss, entropy, approx_kl, clipped, error, kl, grad_norm = found.T
         return Losses(

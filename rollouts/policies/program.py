@@ -122,6 +122,15 @@ class Program:
         """Features of each register."""
         return (self.obs_size + sum(self.state_sizes), *(op.size for op in self.ops))
 
+    def params_of(self, outputs: Sequence[int]) -> set[int]:
+        """Indices of the parameters that these registers depend on."""
+        needed, found = set(outputs), set[int]()
+        for place in reversed(range(len(self.ops))):
+            if place + 1 in needed:
+                needed.update(self.ops[place].inputs)
+                found.update(self.ops[place].params)
+        return found
+
     def described(self) -> tuple[list[tuple[Any, ...]], list[tuple[str, int]]]:
         """The operations, and the names and sizes of the parameters, as native code takes them."""
         return (

@@ -103,6 +103,21 @@ def test_trainings_in_which_no_episode_ended_are_printed(
     assert [line[-3:] for line in ends] == [["nan", "mean", "return"]] * 2
 
 
+@pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 100_000), ("sac", 10_000)])
+def test_algorithms_that_make_a_gradient_step_for_each_env_step_train_for_fewer(
+    algorithm: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def train(task: Task) -> TrainingResult:
+        seen.append(task.total_steps)
+        return TrainingResult(2.0, task.total_steps, 1.0)
+
+    monkeypatch.setattr(whole_trainings, "_trainers", lambda library, name: {"rollouts": train})
+    assert cli.main(["bench", "train", "sb3", "--algorithm", algorithm, "--repeats", "1"]) == 0
+    assert seen == [steps]
+
+
 def test_the_mean_return_of_rllib_is_that_of_the_last_episodes_that_ended() -> None:
     pytest.importorskip("ray.rllib")
     from comparisons.training.rllib_training import _mean_return

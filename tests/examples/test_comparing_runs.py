@@ -88,3 +88,22 @@ def test_a_gaussian_begins_as_wide_as_it_was_told_to(monkeypatch: pytest.MonkeyP
     learner = ppo.Learner(args)
     assert learner.model.log_std.tolist() == [-1.0]
     assert learner.policy.weights()["log_std"].tolist() == [-1.0]
+
+
+def test_the_learning_rate_follows_the_divergence_where_it_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    ppo: Any = importlib.import_module("ppo")
+    args = ppo.parse_args(["--env-id", "Pendulum-v1", "--steady-kl", "0.01", "--hidden", "8"])
+    learner = ppo.Learner(args)
+    assert learner.model.actor[0].out_features == 8
+    rates = []
+    for kl in (0.001, 0.01, 0.1, 0.1):
+        learner.set_rate(learner.steadied(kl))
+        rates.append(learner.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([1.5e-3, 1.5e-3, 1e-3, 1e-3 / 1.5])
+    # and a resumed run goes on with it
+    other = ppo.Learner(args)
+    other.load_state(learner.state())
+    assert other.optimizer.param_groups[0]["lr"] == rates[-1]

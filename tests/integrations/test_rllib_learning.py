@@ -21,7 +21,7 @@ from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-from rollouts.integrations.rllib import RolloutsEnvRunner
+from rollouts.integrations.rllib import RolloutsEnvRunner, RolloutsPPOLearner
 
 pytestmark = pytest.mark.system
 
@@ -160,6 +160,29 @@ def test_dqn_and_sac_take_short_chunks(rllib_ray: None) -> None:
             assert results["learners"]["default_policy"]["num_module_steps_trained_lifetime"] > 0
         finally:
             algo.stop()
+
+
+def test_a_learner_in_a_process_of_its_own_makes_native_steps(rllib_ray: None) -> None:
+    config = runner_of(PPOConfig(), "CartPole-v1", 4)
+    config.training(train_batch_size_per_learner=200, minibatch_size=100, num_epochs=2)
+    config.learners(num_learners=1, num_cpus_per_learner=1, learner_class=RolloutsPPOLearner)
+    algo = config.build_algo()
+    try:
+        assert not algo.learner_group.is_local
+        before = {name: each.clone() for name, each in algo.env_runner.module.state_dict().items()}
+        learnt = [algo.train() for _ in range(2)][-1]["learners"]["default_policy"]
+        assert learnt["num_module_steps_trained_lifetime"] >= 2 * 2 * 200
+        found = algo.learner_group.foreach_learner(
+            lambda learner: (learner.learner_engine, learner.why_not_native_learner)
+        )
+        assert [each.get() for each in found] == [("native", "")]
+        # the runner has what the learner's process has learnt
+        assert any(
+            not torch.equal(each, before[name])
+            for name, each in algo.env_runner.module.state_dict().items()
+        )
+    finally:
+        algo.stop()
 
 
 def test_evaluation_has_runners_of_its_own(rllib_ray: None) -> None:

@@ -248,14 +248,14 @@ class OwnCriticLoss:
         (
             "dqn",
             Nothing,
-            {"optim": TorchOptimizerFactory(torch.optim.SGD, lr=1e-3)},
-            "the optimiser is a SGD",
+            {"optim": TorchOptimizerFactory(torch.optim.Adagrad, lr=1e-3)},
+            "the optimiser is a Adagrad",
         ),
         (
             "sac",
             Nothing,
-            {"optim": TorchOptimizerFactory(torch.optim.SGD, lr=1e-3)},
-            "the optimiser is a SGD",
+            {"optim": TorchOptimizerFactory(torch.optim.Adagrad, lr=1e-3)},
+            "the optimiser is a Adagrad",
         ),
         (
             "dqn",

@@ -51,6 +51,8 @@ policy::OptimizerKind KindOf(const std::string& name, bool has_means) {
   if (name == "adamw" && has_means) return OptimizerKind::kAdamW;
   if (name == "rmsprop") return OptimizerKind::kRmsprop;
   if (name == "rmsprop_tf") return OptimizerKind::kRmspropTf;
+  if (name == "sgd") return OptimizerKind::kSgd;
+  if (name == "nesterov") return OptimizerKind::kNesterov;
   throw SpecError("'" + name + "' is no optimiser, or lacks its means");
 }
 

@@ -5,20 +5,26 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "rollouts/support/errors.h"
+#include "rollouts/support/event.h"
 
 namespace rollouts::replay {
+namespace {
+
+// A wait is repeated: some standard libraries overflow on a deadline that never comes.
+constexpr std::chrono::hours kHour{1};
+
+}  // namespace
 
 // The threads beside the caller, and the loop that they share.
 class WorkerThreads::Crew {
  public:
-  explicit Crew(std::int32_t num_others);
+  Crew(std::int32_t num_others, std::chrono::microseconds spin);
   ~Crew() { Join(); }
 
   // Whether the threads are of this process, and not of the one that it was forked from.
@@ -31,13 +37,15 @@ class WorkerThreads::Crew {
   void TakeRanges();
 
   const pid_t pid_ = getpid();
+  const std::chrono::microseconds spin_;
 
-  std::mutex mutex_;  // guards the next five, and publishes the loop to the threads
-  std::condition_variable started_;
-  std::condition_variable finished_;
-  std::uint64_t round_ = 0;
-  std::int32_t at_work_ = 0;
-  bool ending_ = false;
+  Event started_;
+  Event finished_;
+  // a release of it publishes the loop to the threads
+  std::atomic<std::uint64_t> round_{0};
+  // its decrements publish what they did to the caller
+  std::atomic<std::int32_t> at_work_{0};
+  std::atomic<bool> ending_{false};
 
   const Body* body_ = nullptr;  // this round's, as the next two; written before it starts
   std::int64_t count_ = 0;
@@ -46,7 +54,8 @@ class WorkerThreads::Crew {
   std::vector<std::thread> threads_;
 };
 
-WorkerThreads::WorkerThreads(std::int32_t num_threads) : num_threads_(num_threads) {}
+WorkerThreads::WorkerThreads(std::int32_t num_threads, std::chrono::microseconds spin)
+    : num_threads_(num_threads), spin_(spin) {}
 
 WorkerThreads::~WorkerThreads() {
   // a forked child has nobody to join, and destroying a condition would wait for the parent's
@@ -56,20 +65,20 @@ WorkerThreads::~WorkerThreads() {
 
 void WorkerThreads::Start() {
   const std::lock_guard<std::mutex> lock(callers_);
-  if (num_threads_ > 1 && !crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1);
+  if (num_threads_ > 1 && !crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1, spin_);
 }
 
 void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
   // does not wait for another caller's loop: it copies alone then
   std::unique_lock<std::mutex> caller(callers_, std::defer_lock);
   if (num_threads_ > 1 && count > grain && caller.try_lock()) {
-    if (!crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1);
+    if (!crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1, spin_);
     if (crew_->is_here()) return crew_->For(count, grain, body);
   }
   if (count > 0) body(0, count);
 }
 
-WorkerThreads::Crew::Crew(std::int32_t num_others) {
+WorkerThreads::Crew::Crew(std::int32_t num_others, std::chrono::microseconds spin) : spin_(spin) {
   try {
     for (std::int32_t i = 0; i < num_others; ++i) threads_.emplace_back([this] { Run(); });
   } catch (const std::system_error& error) {
@@ -82,36 +91,29 @@ WorkerThreads::Crew::Crew(std::int32_t num_others) {
 }
 
 void WorkerThreads::Crew::Join() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    // under the mutex, or a thread that is about to wait would miss it
-    ending_ = true;
-  }
-  started_.notify_all();
+  ending_.store(true, std::memory_order_release);
+  started_.Notify();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void WorkerThreads::Crew::For(std::int64_t count, std::int64_t grain, const Body& body) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    body_ = &body;
-    count_ = count;
-    grain_ = grain;
-    next_.store(0, std::memory_order_relaxed);
-    // all report back, also those that find nothing left: nobody reads `body` after that
-    at_work_ = static_cast<std::int32_t>(threads_.size());
-    ++round_;
-  }
-  started_.notify_all();
+  body_ = &body;
+  count_ = count;
+  grain_ = grain;
+  next_.store(0, std::memory_order_relaxed);
+  // all report back, also those that find nothing left: nobody reads `body` after that
+  at_work_.store(static_cast<std::int32_t>(threads_.size()), std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  started_.Notify();
   // the caller is one of the threads
   TakeRanges();
-  std::unique_lock<std::mutex> lock(mutex_);
-  finished_.wait(lock, [this] { return at_work_ == 0; });
+  const auto is_done = [this] { return at_work_.load(std::memory_order_acquire) == 0; };
+  while (!finished_.WaitUntil(is_done, Event::Clock::now() + kHour, spin_)) continue;
 }
 
 void WorkerThreads::Crew::TakeRanges() {
   for (;;) {
-    // relaxed: mutex_ published the loop, and publishes what was done
+    // relaxed: the round published the loop, and at_work_ publishes what was done
     const std::int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
     if (begin >= count_) return;
     (*body_)(begin, std::min(begin + grain_, count_));
@@ -121,16 +123,16 @@ void WorkerThreads::Crew::TakeRanges() {
 void WorkerThreads::Crew::Run() {
   // rounds are numbered, so that none is missed or done twice
   std::uint64_t seen = 0;
+  const auto is_called = [&] {
+    return ending_.load(std::memory_order_acquire) ||
+           round_.load(std::memory_order_acquire) != seen;
+  };
   for (;;) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      started_.wait(lock, [&] { return ending_ || round_ != seen; });
-      if (ending_) return;
-      seen = round_;
-    }
+    while (!started_.WaitUntil(is_called, Event::Clock::now() + kHour, spin_)) continue;
+    if (ending_.load(std::memory_order_acquire)) return;
+    ++seen;
     TakeRanges();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (--at_work_ == 0) finished_.notify_one();
+    if (at_work_.fetch_sub(1, std::memory_order_acq_rel) == 1) finished_.Notify();
   }
 }
 

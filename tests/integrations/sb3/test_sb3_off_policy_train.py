@@ -221,10 +221,22 @@ def extractor(kind: Any, **how: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "how", "match"),
     [
-        ("dqn", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
-        ("sac", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        (
+            "dqn",
+            {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
+            "optimiser is a Adagrad",
+        ),
+        (
+            "sac",
+            {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
+            "optimiser is a Adagrad",
+        ),
         ("sac", {"use_sde": True}, "use_sde"),
-        ("td3", {"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "optimiser is a SGD"),
+        (
+            "td3",
+            {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
+            "optimiser is a Adagrad",
+        ),
         ("td3", extractor(Blocked), "autograd's gradient"),
         ("dqn", {"env_id": "Taxi-v3"}, "expected Box"),
         ("dqn", extractor(Blocked), "autograd's gradient"),
@@ -283,7 +295,7 @@ def test_a_model_that_is_refused_is_read_ever_more_seldom(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_no_model_of_another_optimiser_is_read(kind: str) -> None:
-    how = extractor(Seen, optimizer_class=torch.optim.SGD)
+    how = extractor(Seen, optimizer_class=torch.optim.Adagrad)
     model, _ = updated(kind, "torch", 1, **how)
     model.train_engine = "auto"
     assert reads_of(model, 3) == []

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 
 #include "rollouts/replay/worker_threads.h"
@@ -18,6 +19,13 @@ std::int64_t Sum(WorkerThreads& workers) {
     for (; begin < end; ++begin) sum += begin;
   });
   return sum.load();
+}
+
+TEST(WorkerThreads, ThreadsThatSpinMissNoLoop) {
+  for (const std::chrono::microseconds spin : {std::chrono::microseconds{0}, std::chrono::microseconds{20}}) {
+    WorkerThreads workers(3, spin);
+    for (int loop = 0; loop < 2000; ++loop) CHECK_EQ(Sum(workers), 4950);
+  }
 }
 
 TEST(WorkerThreads, ForkedChildRunsAloneAndDropsThem) {

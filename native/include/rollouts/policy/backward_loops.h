@@ -249,7 +249,9 @@ template <int kOutputs, int kWide>
 void SumWeights(const float* inputs, int padded, const float* gradients, std::int64_t group_size,
                 int groups, float* sums) {
   Floats sum[kOutputs][kWide];
+#pragma GCC unroll 32
   for (int o = 0; o < kOutputs; ++o) {
+#pragma GCC unroll 2
     for (int w = 0; w < kWide; ++w) sum[o][w] = Load(sums + o * padded + w * kLanes);
   }
   for (int g = 0; g < groups; ++g) {
@@ -263,7 +265,9 @@ void SumWeights(const float* inputs, int padded, const float* gradients, std::in
       }
     }
   }
+#pragma GCC unroll 32
   for (int o = 0; o < kOutputs; ++o) {
+#pragma GCC unroll 2
     for (int w = 0; w < kWide; ++w) Store(sums + o * padded + w * kLanes, sum[o][w]);
   }
 }
@@ -299,7 +303,9 @@ template <int kTile, int kWide>
 void SumInputs(const float* matrix, int padded, const float* given, std::int64_t apart, int outputs,
                float* to, int left, bool adds) {
   Floats sum[kTile][kWide];
+#pragma GCC unroll 32
   for (int k = 0; k < kTile; ++k) {
+#pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) sum[k][v] = Splat(0.0f);
   }
 #pragma GCC unroll 4
@@ -311,7 +317,9 @@ void SumInputs(const float* matrix, int padded, const float* given, std::int64_t
       for (int v = 0; v < kWide; ++v) sum[k][v] = Fma(weight, column[v], sum[k][v]);
     }
   }
+#pragma GCC unroll 32
   for (int k = 0; k < kTile && k < left; ++k) {
+#pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) Give(to + k * kColumns + v * apart, sum[k][v], adds);
   }
 }

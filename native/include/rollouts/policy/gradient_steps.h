@@ -32,7 +32,7 @@ struct ParamView {
 };
 
 // An array of the module, and what the optimiser keeps of it: `squares`, which is null where it is
-// not trained, and with Adam `means`.
+// not trained and of kSgd the buffer of momentum, and with Adam `means`.
 struct Source {
   float* weights = nullptr;
   std::int64_t size = 0;

@@ -18,7 +18,9 @@ template <int kOutputs, int kWide>
 void SumOutputs(const float* weights, int stride, const float* bias, const float* x, int inputs,
                 float* out, int left) {
   Floats sum[kOutputs][kWide];
+#pragma GCC unroll 32
   for (int o = 0; o < kOutputs; ++o) {
+#pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) sum[o][v] = Splat(bias ? bias[o] : 0.0f);
   }
   // each input is loaded once for the tile's outputs, each weight once for its columns
@@ -33,12 +35,16 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
   }
   // the last block of a layer may have outputs that are padding
   if (left >= kOutputs) {
+#pragma GCC unroll 32
     for (int o = 0; o < kOutputs; ++o) {
+#pragma GCC unroll 2
       for (int v = 0; v < kWide; ++v) Store(out + o * kColumns + v * kLanes, sum[o][v]);
     }
     return;
   }
+#pragma GCC unroll 32
   for (int o = 0; o < kOutputs && o < left; ++o) {
+#pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) Store(out + o * kColumns + v * kLanes, sum[o][v]);
   }
 }

@@ -32,11 +32,23 @@ Floats RmspropStep(const StepRule& rule, Floats weight, Floats gradient, Floats&
   return weight - gradient / root * rule.lr;
 }
 
+// `momentum` is the buffer of that name.
+Floats SgdStep(const StepRule& rule, Floats weight, Floats gradient, Floats& momentum) {
+  gradient = Fma(weight, Splat(rule.weight_decay), gradient);
+  momentum = Fma(momentum, Splat(rule.beta2), gradient);
+  const Floats ahead = Fma(momentum, Splat(rule.beta2), gradient);
+  return weight - (rule.kind == OptimizerKind::kNesterov ? ahead : momentum) * rule.lr;
+}
+
 Floats StepOf(const StepRule& rule, Floats weight, Floats gradient, Floats& mean,
               Floats& square) {
-  const bool is_adam = rule.kind == OptimizerKind::kAdam || rule.kind == OptimizerKind::kAdamW;
-  return is_adam ? AdamStep(rule, weight, gradient, mean, square)
-                 : RmspropStep(rule, weight, gradient, square);
+  switch (rule.kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW: return AdamStep(rule, weight, gradient, mean, square);
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kNesterov: return SgdStep(rule, weight, gradient, square);
+    default: return RmspropStep(rule, weight, gradient, square);
+  }
 }
 
 // As Kernels::step.

@@ -13,10 +13,10 @@
 #include "rollouts/pool/buffer_ring.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/pool/env_ledger.h"
-#include "rollouts/pool/event.h"
 #include "rollouts/pool/failure_log.h"
 #include "rollouts/pool/scheduler.h"
 #include "rollouts/pool/step_stats.h"
+#include "rollouts/support/event.h"
 #include "rollouts/support/mutex.h"
 #include "rollouts/support/options.h"
 

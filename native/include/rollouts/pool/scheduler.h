@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "rollouts/pool/event.h"
 #include "rollouts/pool/round_ranges.h"
 #include "rollouts/pool/work_queue.h"
+#include "rollouts/support/event.h"
 
 namespace rollouts {
 

@@ -2,6 +2,7 @@
 // A few threads that copy rows.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,8 +15,9 @@ namespace rollouts::replay {
 // not its parent's threads.
 class WorkerThreads {
  public:
-  // num_threads counts the caller. The others start with the first loop that they share.
-  explicit WorkerThreads(std::int32_t num_threads);
+  // num_threads counts the caller. The others start with the first loop that they share. A thread
+  // that waits, for a loop or for its end, spins for `spin` before it parks.
+  explicit WorkerThreads(std::int32_t num_threads, std::chrono::microseconds spin = {});
   ~WorkerThreads();
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
@@ -32,6 +34,7 @@ class WorkerThreads {
   class Crew;
 
   const std::int32_t num_threads_;
+  const std::chrono::microseconds spin_;
   std::mutex callers_;  // held by the caller whose loop it is; before the crew's mutex
   std::unique_ptr<Crew> crew_;  // guarded by callers_; null before the first shared loop
 };
