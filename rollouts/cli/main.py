@@ -3,8 +3,9 @@
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
 SUBJECT` measures, `tune-batch` finds the best number of environments, `top` watches a job, `eval`
-plays episodes with the policy of a checkpoint, `record` films one. A source checkout adds the
-commands of `comparisons/commands.py`, which compare with other libraries.
+plays episodes with the policy of a checkpoint, `record` films one, `export` writes it for use
+elsewhere, and `replay-run` shows a step of a recorded run. A source checkout adds the commands of
+`comparisons/commands.py`, which compare with other libraries.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from rollouts.cli import evaluate as cli_evaluate
 from rollouts.cli import export_policy as cli_export
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
+from rollouts.cli import replay_run as cli_replay_run
 from rollouts.cli import tune_batch as cli_tune_batch
 from rollouts.cli.parser import CommandParser
 from rollouts.cli.subjects import with_subject
@@ -86,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_export.run(args)
         elif args.command == "record":
             cli_record.record(args)
+        elif args.command == "replay-run":
+            cli_replay_run.run(args)
         elif args.command == "tune-batch":
             cli_tune_batch.tune(args)
         else:
@@ -243,6 +247,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_record.add_arguments(
         filming, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
+
+    again = commands.add_parser(
+        "replay-run",
+        help="make a step of a recorded run again, bit for bit",
+        description="Makes the fragment with the step again from the log that Collector(record=...)"
+        " or RolloutCoordinator(record=...) wrote, compares its checksum, and prints, draws or "
+        "dumps what one environment did.",
+    )
+    cli_replay_run.add_arguments(
+        again, whole_number=_whole_number, positive_float=_positive_float, option=_option
     )
 
     if (comparing := checkout.from_checkout("commands")) is not None:
