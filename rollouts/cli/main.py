@@ -26,6 +26,7 @@ from rollouts.bench.peer import Measure
 from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
+from rollouts.cli import bench_record as cli_bench_record
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import envs as cli_envs
 from rollouts.cli import evaluate as cli_evaluate
@@ -118,6 +119,8 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench.measure_replay(args)
     elif args.subject == "learner":
         cli_bench_learner.measure(args)
+    elif args.subject == "record":
+        cli_bench_record.measure(args)
     else:
         cli_bench_device.measure(args)
 
@@ -200,6 +203,16 @@ def _parser() -> argparse.ArgumentParser:
         "native code and in torch, which take turns in one process.",
     )
     cli_bench_learner.add_arguments(learning, positive_int=_positive_int)
+
+    recording = subjects.add_parser(
+        "record",
+        help="measure what a log of the run costs: collecting with and without record=",
+        description="Collects by turns with two collectors of equal pools, of which one records, "
+        "and prints the ratio of their times, and bytes of the log for each step.",
+    )
+    cli_bench_record.add_arguments(
+        recording, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
 
     on_device = subjects.add_parser(
         "device",

@@ -231,7 +231,7 @@ class Collector(Generic[B]):
         return self._collect(Deadline(timeout_s))
 
     def synchronize(self) -> None:
-        """Waits until a device has done what was launched; returns at once on the host.
+        """Waits until a device has done what was launched, and a log has what was collected.
 
         Raises:
           EnvError: Something went wrong there since the last time; it names the env_id.

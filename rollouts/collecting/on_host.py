@@ -117,7 +117,9 @@ class OnHost:
         return {rows.name: one for rows, one in zip(self._groups, batches, strict=True)}
 
     def synchronize(self) -> None:
-        """Does nothing: a rollout that was returned is complete."""
+        """Waits for the log of what was collected; the rollouts themselves are complete."""
+        if self._tape is not None:
+            self._tape.flush()
 
     def close(self) -> None:
         """Ends what goes on between two calls; may be called twice."""

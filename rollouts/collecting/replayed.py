@@ -146,7 +146,10 @@ def _again(
     env: _Watched, chain: Chain, env_id: int, step: int, see: See | None
 ) -> ReplayedFragment:
     header, last = chain.header, chain.fragments[-1]
-    acting: dict[str, Any] = {name: _Recorded() for name in header.groups or {ALONE: 1}}
+    groups = env.groups if header.groups else {ALONE: env}
+    acting: dict[str, Any] = {
+        name: _Recorded(group.single_action_space.dtype) for name, group in groups.items()
+    }
     asked = Asked(
         rollout_length=header.rollout_length,
         keep_final_obs=header.keep_final_obs,
@@ -211,13 +214,14 @@ class _Recorded:
 
     policy_version = 0
 
-    def __init__(self) -> None:
-        self._actions: Array = np.empty(0)
+    def __init__(self, dtype: Any) -> None:
+        """Takes the dtype of actions, which a log may keep in a narrower one."""
+        self._dtype, self._actions = dtype, np.empty(0, dtype)
         self._t, self._see = 0, None
 
     def begin(self, actions: Array, see: Any) -> None:
         """Takes the actions (T, B, ...) of the next fragment."""
-        self._actions, self._t, self._see = actions, 0, see
+        self._actions, self._t, self._see = actions.astype(self._dtype), 0, see
 
     def act(self, obs: Array) -> PolicyOutput:
         if self._see is not None:

@@ -15,14 +15,9 @@ from rollouts.batch import RolloutBatch
 Array = npt.NDArray[Any]
 
 # arrays that follow from states and actions; those of the policy do not
-OUTCOME = (
-    "reward",
-    "terminated",
-    "truncated",
-    "episode_return",
-    "episode_length",
-    "last_obs",
-)
+OUTCOME = ("reward", "terminated", "truncated", "last_obs")
+# what adds up is compared after the last step
+_ADDED_UP = ("episode_return", "episode_length")
 _MIN_PICTURE_BYTES = 4096
 _MAX_STACK = 8
 
@@ -40,6 +35,7 @@ def sum_of(batches: Mapping[str, RolloutBatch]) -> int:
     for batch in batches.values():
         arrays += _observed(batch.obs)
         arrays += [getattr(batch, name) for name in OUTCOME]
+        arrays += [getattr(batch, name)[-1] for name in _ADDED_UP]
         arrays += [batch.extras["active"]] if "active" in batch.extras else []
         arrays += [] if batch.final_obs is None else [batch.final_obs]
     return _native.checksum([_rows(one) for one in arrays])

@@ -176,7 +176,7 @@ def _decoded(data: bytes, one: Mapping[str, Any]) -> Array:
         if bits not in (1, 2, 4, 8, 16, 32):
             raise ValueError(bits)
         packed = np.frombuffer(data, f"<u{max(bits, 8) // 8}")
-        wide = _out_of_bits(packed, bits, count).astype(dtype) + dtype.type(one["low"])
+        wide: Array = _out_of_bits(packed, bits, count).astype(dtype) + dtype.type(one["low"])
         wide = wide.reshape(shape)
         return wide
     return np.frombuffer(data, dtype).reshape(shape)

@@ -26,6 +26,8 @@ _NUM_PARTS = 8  # of a full log: the oldest is dropped as a whole
 _MAX_WAITING_BYTES = 64 << 20
 # a part that is rotated out begins with the facts and a state, which cost something themselves
 _MIN_PART_BYTES = 1 << 13
+# records are written some at a time: to wake the thread for each would cost more than they do
+_AT_ONCE_BYTES, _AT_ONCE_S = 1 << 18, 0.1
 
 Facts = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -72,10 +74,12 @@ class LogWriter:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._number, self._bytes_of_part = 0, 0
         self._refuse_old()
+        self._find_old()
         self.error: FileError | None = None
         self._changed = threading.Condition()
         self._waiting: deque[tuple[str, Facts, Arrays, int]] = deque()
         self._waiting_bytes, self._is_busy, self._is_closed = 0, False, False
+        self._is_flushed = False  # somebody waits for all that was put
         self._open()
         self._thread = threading.Thread(target=self._run, name="rollouts-log", daemon=True)
         start_thread(self._thread)
@@ -92,11 +96,14 @@ class LogWriter:
                 return
             self._waiting.append((kind, facts, arrays, size))
             self._waiting_bytes += size
-            self._changed.notify_all()
+            if len(self._waiting) == 1 or self._waiting_bytes >= _AT_ONCE_BYTES:
+                self._changed.notify_all()
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until everything is written, or `error` is set."""
         with self._changed:
+            self._is_flushed = True
+            self._changed.notify_all()
             self._changed.wait_for(
                 lambda: not (self._waiting or self._is_busy) or self.error is not None, timeout_s
             )
@@ -118,21 +125,34 @@ class LogWriter:
             )
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._is_busy = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if not self._waiting or self.error is not None:
+        while taken := self._take():
+            for kind, facts, arrays, _ in taken:
+                try:
+                    self._write(kind, facts, arrays)
+                except OSError as error:
+                    self._fail(error)
                     break
-                kind, facts, arrays, size = self._waiting.popleft()
-                self._waiting_bytes -= size
-                self._is_busy = True
-            try:
-                self._write(kind, facts, arrays)
-            except OSError as error:
-                self._fail(error)
         self._file.close()
+
+    def _take(self) -> list[tuple[str, Facts, Arrays, int]]:
+        """Waits for some records; none where there will be none any more."""
+        with self._changed:
+            self._is_busy = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            self._changed.wait_for(
+                lambda: (
+                    self._is_closed or self._is_flushed or self._waiting_bytes >= _AT_ONCE_BYTES
+                ),
+                _AT_ONCE_S,
+            )
+            if self.error is not None:
+                return []
+            taken = list(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes, self._is_flushed = 0, False
+            self._is_busy = bool(taken)
+            return taken
 
     def _fail(self, error: OSError) -> None:
         """Leaves whole records alone in the file, and writes no more."""
@@ -160,25 +180,27 @@ class LogWriter:
         Raises:
           FileError: It does not fit even then.
         """
-        while True:
-            own = self._own_parts()
-            total = sum(path.stat().st_size for path in own)
-            if total + wanted <= self._log.max_bytes:
-                return
-            oldest = own[0] if own else self._path
-            if oldest == self._path or not self._can_rotate:
+        while self._old_bytes + self._bytes_of_part + wanted > self._log.max_bytes:
+            if not self._old or not self._can_rotate:
                 raise FileError(
                     f"{self._path} has reached max_bytes={self._log.max_bytes:,} and nothing in it "
                     "may be dropped yet: give RunLog more max_bytes, or a smaller state_every"
                 )
-            oldest.unlink(missing_ok=True)
+            path, size = self._old.popleft()
+            path.unlink(missing_ok=True)
+            self._old_bytes -= size
 
-    def _own_parts(self) -> list[Path]:
+    def _find_old(self) -> None:
+        """Finds the parts of the worker's earlier incarnations, which may be dropped."""
         parts = parts_in(self._folder).items()
-        return [path for key, path in parts if key[0] == self._log.worker_id and path.exists()]
+        own = [path for key, path in parts if key[0] == self._log.worker_id]
+        self._old = deque((path, path.stat().st_size) for path in own)
+        self._old_bytes = sum(size for _, size in self._old)
 
     def _next_part(self) -> None:
         self._file.close()
+        self._old.append((self._path, self._bytes_of_part))
+        self._old_bytes += self._bytes_of_part
         self._number += 1
         self._open()
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,7 @@ class Suspects:
     def find(self, batches: Mapping[str, RolloutBatch]) -> Iterator[tuple[str, Suspect]]:
         """Yields the first suspect of each kind and group in a fragment; most have none."""
         for name, batch in batches.items():
-            found = not_finite(batch.reward, "reward") or self._outlier(name, batch.reward)
-            if found is not None:
+            if (found := self._outlier(name, batch.reward)) is not None:
                 yield name, found
             # what is not finite stays so to an episode's end, most often: last_obs is small
             if batch.obs.dtype.kind == "f" and (found := not_finite(batch.obs, "observation")):
@@ -55,6 +55,8 @@ class Suspects:
         before = self._largest.get(name, 0.0)
         if largest <= before:
             return None
+        if not math.isfinite(largest):  # NaN is the largest of all, too
+            return not_finite(reward, "reward")
         self._largest[name] = largest
         if not before or largest < FAR * before:
             return None
@@ -70,9 +72,9 @@ def not_finite(array: Array, name: str) -> Suspect | None:
     """Returns where an array (T, B, ...) first is not finite; None where it is everywhere."""
     # one pass that reads alone: infinities and NaN stay in a sum
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(array.sum(dtype=np.float64)):
+        if math.isfinite(array.sum()):
             return None
-        bad = ~np.isfinite(array.reshape(*array.shape[:2], -1)).all(-1)
+    bad = ~np.isfinite(array.reshape(*array.shape[:2], -1)).all(-1)
     if not bad.any():
         return None
     t, column = (int(one) for one in np.argwhere(bad)[0])

@@ -40,6 +40,7 @@ class Rows(Protocol):
     """One group's rows; see `rollouts.collecting.rows.RolloutRows`."""
 
     name: str
+    action_space: Any
 
     @property
     def arena(self) -> Writing: ...
@@ -67,6 +68,7 @@ class Tape:
         self._suspects, self._num_warnings = Suspects(), 0
         self._seq, self._is_open, self._must_save = 0, False, True
         self._is_given_up = False
+        self._num_actions: dict[str, Any] = {}
         self._facts: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
 
@@ -83,21 +85,22 @@ class Tape:
         if self._must_save or self._is_open or is_due:
             self._save_state(groups)
         self._facts, self._arrays = self._counted()
+        self._num_actions = {rows.name: getattr(rows.action_space, "n", None) for rows in groups}
         self._is_open, self._must_save = True, False
 
     def end(self, batches: Mapping[str, RolloutBatch]) -> None:
         """Records a fragment that is complete, and warns of what is strange in it."""
         if self._is_given_up:
             return
-        versions = [batch.policy_version for batch in batches.values()]
+        # pools whose environments step together have one version at a time
+        versions = next(iter(batches.values())).policy_version
         facts = {
-            "policy_version": [
-                min(int(v.min()) for v in versions),
-                max(int(v.max()) for v in versions),
-            ],
+            "policy_version": [int(versions[0, 0]), int(versions[-1, -1])],
             "sum": sum_of(batches),
         }
-        actions = {f"action.{name}": batch.action.copy() for name, batch in batches.items()}
+        actions = {
+            f"action.{name}": self._kept(name, batch.action) for name, batch in batches.items()
+        }
         first = self._first_step
         self._put(facts, actions)
         for name, suspect in self._suspects.find(batches):
@@ -121,7 +124,7 @@ class Tape:
         facts = {"sum": None, "failed": str(error)[:4000]}
         arrays: dict[str, Array] = {"counts": counts.astype(np.int32)}
         for rows in groups:
-            action = rows.arena.choice["action"][: self._length].copy()
+            action = self._kept(rows.name, rows.arena.choice["action"][: self._length])
             of_agents = np.repeat(counts, self._agents.get(rows.name, 1))
             # what lies there was not written
             action[np.arange(self._length)[:, None] >= of_agents] = 0
@@ -138,6 +141,10 @@ class Tape:
         of = f" --incarnation {own}" if own else ""
         return f"rollouts replay-run {path} --env {env_id} --step {step}{of}"
 
+    def flush(self) -> None:
+        """Waits until what was recorded is written, or cannot be."""
+        self._writer.flush()
+
     def close(self) -> None:
         """Writes what waits; may be called twice."""
         self._writer.close()
@@ -151,6 +158,12 @@ class Tape:
         self._writer.put("fragment", {**place, **facts, **self._facts}, {**arrays, **self._arrays})
         self._seq += 1
         self._is_open = False
+
+    def _kept(self, name: str, action: Array) -> Array:
+        """Returns a copy of a group's actions, which a learner may change: as bytes if they fit."""
+        count = self._num_actions[name]
+        is_small = action.dtype.kind == "i" and action.ndim == 2 and count is not None
+        return action.astype(np.uint8) if is_small and count <= 256 else action.copy()
 
     def _save_state(self, groups: Sequence[Rows]) -> None:
         facts: dict[str, Any] = {"seq": self._seq, "first_step": self._first_step}
