@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ Array = npt.NDArray[Any]
 
 FAR = 10.0  # a reward this many times as large as the largest before is an outlier
 MOST_WARNINGS = 10  # of one collector
+_USUAL_STEPS = 10_000  # rewards of a group that are seen before one is called an outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Suspects:
     def __init__(self) -> None:
         """Nothing was seen yet."""
         self._largest: dict[str, float] = {}
+        self._num_seen: Counter[str] = Counter()
 
     def find(self, batches: Mapping[str, RolloutBatch]) -> Iterator[tuple[str, Suspect]]:
         """Yields the first suspect of each kind and group in a fragment; most have none."""
@@ -52,13 +55,14 @@ class Suspects:
 
     def _outlier(self, name: str, reward: Array) -> Suspect | None:
         largest = float(max(reward.max(), -reward.min()))
-        before = self._largest.get(name, 0.0)
+        before, seen = self._largest.get(name, 0.0), self._num_seen[name]
+        self._num_seen[name] += reward.size
         if largest <= before:
             return None
         if not math.isfinite(largest):  # NaN is the largest of all, too
             return not_finite(reward, "reward")
         self._largest[name] = largest
-        if not before or largest < FAR * before:
+        if seen < _USUAL_STEPS or not before or largest < FAR * before:
             return None
         t, column = np.unravel_index(int(np.abs(reward).argmax()), reward.shape)
         value = float(reward[t, column])

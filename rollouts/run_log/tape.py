@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
@@ -40,7 +41,7 @@ class Rows(Protocol):
     """One group's rows; see `rollouts.collecting.rows.RolloutRows`."""
 
     name: str
-    action_space: Any
+    action_space: gymnasium.Space[Any]
 
     @property
     def arena(self) -> Writing: ...
@@ -68,7 +69,7 @@ class Tape:
         self._suspects, self._num_warnings = Suspects(), 0
         self._seq, self._is_open, self._must_save = 0, False, True
         self._is_given_up = False
-        self._num_actions: dict[str, Any] = {}
+        self._fit_bytes: dict[str, bool] = {}
         self._facts: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
 
@@ -85,7 +86,7 @@ class Tape:
         if self._must_save or self._is_open or is_due:
             self._save_state(groups)
         self._facts, self._arrays = self._counted()
-        self._num_actions = {rows.name: getattr(rows.action_space, "n", None) for rows in groups}
+        self._fit_bytes = {rows.name: _fits_bytes(rows.action_space) for rows in groups}
         self._is_open, self._must_save = True, False
 
     def end(self, batches: Mapping[str, RolloutBatch]) -> None:
@@ -161,9 +162,7 @@ class Tape:
 
     def _kept(self, name: str, action: Array) -> Array:
         """Returns a copy of a group's actions, which a learner may change: as bytes if they fit."""
-        count = self._num_actions[name]
-        is_small = action.dtype.kind == "i" and action.ndim == 2 and count is not None
-        return action.astype(np.uint8) if is_small and count <= 256 else action.copy()
+        return action.astype(np.uint8) if self._fit_bytes[name] else action.copy()
 
     def _save_state(self, groups: Sequence[Rows]) -> None:
         facts: dict[str, Any] = {"seq": self._seq, "first_step": self._first_step}
@@ -232,3 +231,9 @@ class Tape:
             if made.dtype.kind == "f" and (bad := not_finite(made, "observation")):
                 return offset + bad.column // agents, max(bad.t - 1, 0)
         return offset, int(last[0])
+
+
+def _fits_bytes(space: gymnasium.Space[Any]) -> bool:
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        return False
+    return bool(space.start >= 0 and space.start + space.n <= 256)
