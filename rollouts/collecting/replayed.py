@@ -160,7 +160,7 @@ def _again(
     if header.has_states:
         steps.begin_from(_go_to(env, chain.state, acting))
     for record in chain.fragments:
-        env.errors.clear()
+        env.begin()
         is_last = record is last
         _set_statistics(env, record)
         for name, policy in acting.items():
@@ -184,7 +184,7 @@ def _again(
         batches=dict(batches),
         is_verified=is_verified,
         failed=str(last.facts.get("failed", "")),
-        env_errors=[text for one, text in env.errors if one == env_id],
+        env_errors=[text for t, one, text in env.errors if one == env_id and t < num_steps],
     )
 
 
@@ -193,7 +193,13 @@ class _Watched:
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self.errors: list[tuple[int, str]] = []
+        self._t = 0
+        self.errors: list[tuple[int, int, str]] = []  # step, env_id, words
+
+    def begin(self) -> None:
+        """Notes that a fragment begins."""
+        self._t = 0
+        self.errors.clear()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
@@ -205,7 +211,8 @@ class _Watched:
         if (failed := info.get("_env_error")) is not None:
             words = info.get("env_error", ["failed"] * len(failed))
             for row in np.flatnonzero(failed):
-                self.errors.append((int(batch.env_id[row]), str(words[row])))
+                self.errors.append((self._t, int(batch.env_id[row]), str(words[row])))
+        self._t += 1
         return batch
 
 

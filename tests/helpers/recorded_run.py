@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -85,3 +86,27 @@ def replay_elsewhere(
     assert done.returncode == 0, done.stderr
     assert "bit for bit" in done.stdout, done.stdout
     return dict(np.load(dump))
+
+
+_REPLAYS = """
+import json, sys
+import numpy as np
+import rollouts
+for one in json.load(sys.stdin):
+    dump = one.pop("dump")
+    made = rollouts.replay_run(**one)
+    assert made.is_verified
+    np.savez(dump, **made.of_env())
+"""
+
+
+def replay_all_elsewhere(wanted: list[dict[str, Any]]) -> None:
+    """Makes fragments again in one other process.
+
+    Args:
+      wanted: Arguments of `replay_run`, and "dump", the file of each.
+    """
+    given = json.dumps(wanted)
+    run = [sys.executable, "-c", _REPLAYS]
+    done = subprocess.run(run, input=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
