@@ -26,7 +26,7 @@ from rollouts.support.whole_file import replace_whole
 Array = npt.NDArray[Any]
 
 _AROUND = 3  # steps that are printed before and after the one that was asked for
-_MOST_NUMBERS = 4  # of an observation or action in a line
+_MOST_NUMBERS = 4  # in a line, for each observation and action
 
 
 def add_arguments(
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     header = find_log(open_log(args.run), args.env, args.step, args.worker, args.incarnation).header
     if args.header is not None:
         _register(args, header)
-    # a log is somebody's words: what names files is repeated by the user
+    # the user repeats what names files: a log is somebody's words
     options = options_of(header, args.run, dict(args.option))
     with contextlib.ExitStack() as during:
         film = None

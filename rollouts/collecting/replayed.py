@@ -115,7 +115,7 @@ def replay_run(
       path: The log's folder, or the run's directory, in which it is called "log".
       env_id: Global id of the environment.
       step: Its step, from 0 in each incarnation of its worker.
-      worker, incarnation: Which log is meant; None for the newest that has the step.
+      worker, incarnation: Numbers of the log; None for the newest that has the step.
       make_env: Makes the environments, where Python functions made those of the run; called with
         the log's `LogHeader`. They are as many, with the same seed, and autoreset in the same step.
       env_options: Options in place of those in the log. Those of a log that somebody else wrote

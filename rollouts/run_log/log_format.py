@@ -101,7 +101,7 @@ def _read_one(file: BinaryIO, *, with_arrays: bool) -> LogRecord | None:
     try:
         return _record(text, body, with_arrays=with_arrays)
     except (ValueError, KeyError, TypeError, zlib.error):
-        return None  # of somebody else
+        return None  # another program wrote it
 
 
 def _record(text: bytes, body: bytes, *, with_arrays: bool) -> LogRecord:

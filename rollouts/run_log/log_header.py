@@ -22,7 +22,7 @@ class LogHeader:
     Attributes:
       format: Version of the files.
       library, digest: Release of this package, and a digest of its texts.
-      worker_id, incarnation: Whose log it is.
+      worker_id, incarnation: Worker that wrote the log, and its process between two restarts.
       ids: Ids of the environments, one for all or one for each; empty: Python functions made them.
       env_options: Options of the environments, as they were given.
       max_episode_steps: Time limit in place of the ids' own.
@@ -31,7 +31,7 @@ class LogHeader:
       num_envs, env_id_offset, rollout_length, keep_final_obs: As of the collector.
       groups: group -> agents in it; empty: one agent.
       has_states: Whether the environments' states are saved.
-      seed: Of environments without states, which are made again from their first reset.
+      seed: Seed of environments in Python, which are made again from their first reset.
     """
 
     format: int
@@ -71,6 +71,7 @@ class LogHeader:
             keep_final_obs=keep_final_obs,
             groups={name: group.num_agents for name, group in groups.items()},
             has_states="states" in _can(env),
+            seed=_seed(env),
         )
 
     @classmethod
@@ -108,6 +109,24 @@ class LogHeader:
 
 def _can(env: Any) -> frozenset[str]:
     return getattr(getattr(env, "engine", None), "can", frozenset())
+
+
+def _seed(env: Any) -> int | None:
+    """Returns the seed of environments in Python.
+
+    Raises:
+      SpecError: They have none, so that nothing could make them again.
+    """
+    engine = getattr(env, "engine", None)
+    if "states" in _can(env) or not hasattr(engine, "seed"):
+        return None
+    seed: int | None = engine.seed
+    if seed is None:
+        raise SpecError(
+            f"record of {engine.name} without a seed, from whose first reset they are made again: "
+            "give from_env_fns(..., seed=0), or leave record out"
+        )
+    return seed
 
 
 def _recipe(env: Any) -> dict[str, Any]:

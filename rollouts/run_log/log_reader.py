@@ -12,7 +12,7 @@ from rollouts.run_log.log_format import LogRecord, read_record, read_records
 from rollouts.run_log.log_header import LogHeader
 from rollouts.run_log.log_writer import parts_in
 
-FOLDER = "log"  # of a run's directory
+FOLDER = "log"  # its name in a run's directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from rollouts.support.no_room import start_thread
 from rollouts.support.whole_file import naming_the_file
 
 _PART = re.compile(r"worker-(\d+)\.incarnation-(\d+)\.part-(\d+)\.rlog")
-_NUM_PARTS = 8  # of a full log: the oldest is dropped as a whole
+_NUM_PARTS = 8  # a full log has as many, and the oldest is dropped as a whole
 _MAX_WAITING_BYTES = 64 << 20
 # a part that is rotated out begins with the facts and a state, which cost something themselves
 _MIN_PART_BYTES = 1 << 13

@@ -26,7 +26,7 @@ class RunLog:
         fragments make room; of environments that save no states recording ends there.
       on_error: "warn": where the log cannot be written, as on a full disk, a warning says so and
         the run goes on without it. "stop": `collect` raises the FileError.
-      worker_id, incarnation: Whose log it is; a coordinator sets them.
+      worker_id, incarnation: Worker that writes the log; a coordinator sets them.
     """
 
     path: str | os.PathLike[str]

@@ -17,7 +17,7 @@ from rollouts.batch import RolloutBatch
 Array = npt.NDArray[Any]
 
 FAR = 10.0  # a reward this many times as large as the largest before is an outlier
-MOST_WARNINGS = 10  # of one collector
+MOST_WARNINGS = 10  # in the life of one collector
 _USUAL_STEPS = 10_000  # rewards of a group that are seen before one is called an outlier
 
 

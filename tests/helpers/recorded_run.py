@@ -67,7 +67,7 @@ def by_group(batch: Any) -> Mapping[str, rollouts.RolloutBatch]:
 
 
 def assert_same(made: rollouts.ReplayedFragment, batch: Any) -> None:
-    """What was made again is the rollout, bit for bit."""
+    """Compares what was made again with the rollout, bit for bit."""
     assert made.is_verified
     for name, own in by_group(batch).items():
         for field in (*SHOWN, "last_obs", "env_id", "final_obs"):

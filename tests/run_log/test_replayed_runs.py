@@ -92,6 +92,13 @@ def test_environments_of_ones_own_are_made_again(register: Any, tmp_path: Path) 
     replay_elsewhere(tmp_path, 21, STEPS * 4, tmp_path / "own.npz", "--header", str(header))
 
 
+def test_python_environments_without_a_seed_are_refused(tmp_path: Path) -> None:
+    env = rollouts.from_env_fns([Walk], num_processes=0, autoreset_mode="same_step")
+    with env, pytest.raises(SpecError, match=r"without a seed.* give from_env_fns"):
+        rollouts.Collector(env, policies_of(env), STEPS, record=tmp_path / "log")
+    assert not list(tmp_path.iterdir())
+
+
 class Walk(gymnasium.Env[np.ndarray, int]):
     """A random walk that ends at 3; one that came to 100 fails."""
 
@@ -115,7 +122,7 @@ class Walk(gymnasium.Env[np.ndarray, int]):
 
 
 def make_walks(header: Any = None) -> rollouts.VectorEnv:
-    """What the run had: environments, seed and offset."""
+    """Makes environments as the run had them, with its seed and offset."""
     return rollouts.from_env_fns(
         [Walk, Walk, lambda: Walk(fails_at=30)],
         num_processes=0,
