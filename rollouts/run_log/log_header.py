@@ -117,7 +117,7 @@ def _seed(env: Any) -> int | None:
     Raises:
       SpecError: They have none, so that nothing could make them again.
     """
-    engine = getattr(env, "engine", None)
+    engine: Any = getattr(env, "engine", None)
     if "states" in _can(env) or not hasattr(engine, "seed"):
         return None
     seed: int | None = engine.seed

@@ -236,4 +236,5 @@ class Tape:
 def _fits_bytes(space: gymnasium.Space[Any]) -> bool:
     if not isinstance(space, gymnasium.spaces.Discrete):
         return False
-    return bool(space.start >= 0 and space.start + space.n <= 256)
+    first, count = int(space.start), int(space.n)
+    return first >= 0 and first + count <= 256
