@@ -55,6 +55,7 @@ from rollouts.support.include_dir import include_dir
 
 if TYPE_CHECKING:
     from rollouts.collecting.collector import Collector
+    from rollouts.collecting.replayed import ReplayedFragment, replay_run
     from rollouts.datasets.recorder import Recorder
     from rollouts.envs.hosted import from_env_fns, from_parallel_env_fns
     from rollouts.exporting.exported_policy import ExportedPolicy
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from rollouts.policies.protocol import Policy, PolicyOutput, RecurrentPolicy
     from rollouts.policy import TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
+    from rollouts.run_log.record_options import RunLog
     from rollouts.workers.on_ray.coordinator import RolloutCoordinator
     from rollouts.workers.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.workers.policy_requests import BatchRule
@@ -94,13 +96,16 @@ _LAZY = {
     "Recorder": "rollouts.datasets.recorder",
     "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",
+    "ReplayedFragment": "rollouts.collecting.replayed",
     "RolloutCoordinator": "rollouts.workers.on_ray.coordinator",
     "RolloutWorker": "rollouts.workers.worker",
+    "RunLog": "rollouts.run_log.record_options",
     "TorchPolicy": "rollouts.policy",
     "WeightTransport": "rollouts.workers.weight_transport",
     "export": "rollouts.exporting.writing",
     "from_env_fns": "rollouts.envs.hosted",
     "from_parallel_env_fns": "rollouts.envs.hosted",
+    "replay_run": "rollouts.collecting.replayed",
 }
 
 __all__ = [
@@ -140,10 +145,12 @@ __all__ = [
     "RecurrentPolicy",
     "RecurrentTorchPolicy",
     "ReplayWarning",
+    "ReplayedFragment",
     "RolloutBatch",
     "RolloutCoordinator",
     "RolloutWorker",
     "RolloutsError",
+    "RunLog",
     "RunningStatistics",
     "SpecError",
     "StepBatch",
@@ -162,6 +169,7 @@ __all__ = [
     "make_vec",
     "multi_agent_ids",
     "register_env",
+    "replay_run",
 ]
 
 

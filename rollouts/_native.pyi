@@ -307,6 +307,9 @@ class FinalRows:
 # (frames (F, ...), index (T + 1, B, S)) of obs (T, B, S, ...) and last_obs (B, S, ...), both
 # C-contiguous and of one dtype; rollouts/collecting/frame_stacks.py
 def end_after_parent(grace_s: int) -> bool: ...
+
+# Semantics: native/include/rollouts/support/checksum.h; of arrays (n, ...) with contiguous rows
+def checksum(arrays: list[npt.NDArray[Any]]) -> int: ...
 def pack_frame_stacks(obs: Array, last_obs: Array) -> tuple[Array, npt.NDArray[np.int32]]: ...
 
 # Semantics: native/bindings/interrupts.h

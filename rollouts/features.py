@@ -115,6 +115,16 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "agents": "they report no info['action_mask']; leave mask_actions out",
             "device": "its kernels choose among all actions; leave mask_actions out",
         },
+        "record": {
+            "device": "its states and actions stay on the device; leave record out, or collect on "
+            "a pool of threads",
+            "rows": "Python makes rows of each step; leave record out, or collect the environments "
+            "by group",
+        },
+        "record with batch_size": {
+            "host": "states are saved while all environments rest, and those of an asynchronous "
+            "pool never do; leave batch_size or record out",
+        },
         "cuda_graph": {
             "host": "there is no launch to record; leave cuda_graph out",
             "physics": "each of its steps is a graph already; leave cuda_graph out",
@@ -141,6 +151,10 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "collect.pack_frame_stacks": {
             "agents": "no such environment stacks frames; leave collect.pack_frame_stacks out",
             "device": "its tensors travel as they are; leave collect.pack_frame_stacks out",
+        },
+        "record": {
+            "device": "its states and actions stay on the device; leave record out, or collect on "
+            "pools of threads",
         },
         "collect.policies": {
             "alone": "the one agent has one policy; leave collect.policies out",

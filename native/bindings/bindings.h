@@ -21,6 +21,7 @@ void BindDoom(pybind11::module_& module);
 void BindMujoco(pybind11::module_& module);
 void BindMujocoLanes(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
+void BindChecksum(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
 void BindParentEnd(pybind11::module_& module);
 void BindReplay(pybind11::module_& module);

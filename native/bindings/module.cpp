@@ -15,6 +15,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindMujoco(module);
   rollouts::BindMujocoLanes(module);
   rollouts::BindReturns(module);
+  rollouts::BindChecksum(module);
   rollouts::BindFrameStacks(module);
   rollouts::BindParentEnd(module);
   rollouts::BindReplay(module);

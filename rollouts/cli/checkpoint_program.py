@@ -17,6 +17,7 @@ from typing import Any
 from rollouts.checkpoint import Checkpoint
 from rollouts.errors import EngineError, SpecError
 from rollouts.exporting.deployment import Deployment
+from rollouts.run_log.log_header import LogHeader
 
 # what names files, or is an engine's command line
 _OUTSIDE = frozenset({"cfg_file", "game_args", "iwad_file", "wad_file"})
@@ -78,12 +79,12 @@ def load_program(
 
 
 def options_of(
-    checkpoint: Checkpoint | Deployment, path: Path, given: Mapping[str, Any]
+    checkpoint: Checkpoint | Deployment | LogHeader, path: Path, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The environment's options: the checkpoint's, in place of which the user's hold.
 
     Args:
-      checkpoint: A checkpoint, or the description of an exported policy.
+      checkpoint: A checkpoint, the description of an exported policy, or that of a log.
 
     Raises:
       SpecError: One of the checkpoint's names a file or is a command line, and the user did not
@@ -120,7 +121,9 @@ def _named(checkpoint: Checkpoint, path: Path) -> Path:
 
 
 def _make_policy_of(program: Path) -> Callable[..., Any]:
-    make: Callable[..., Any] | None = getattr(_import(program), "make_policy", None)
+    make: Callable[..., Any] | None = getattr(
+        import_program(program, "--network", "a function make_policy(spec)"), "make_policy", None
+    )
     if not callable(make):
         raise SpecError(
             f"{program} has no function make_policy(spec), expected one that returns the policy: "
@@ -129,14 +132,24 @@ def _make_policy_of(program: Path) -> Callable[..., Any]:
     return make
 
 
-def _import(program: Path) -> ModuleType:
+def import_program(program: Path, flag: str, expected: str) -> ModuleType:
+    """Imports a Python file that the user named.
+
+    Args:
+      program: The file.
+      flag: The argument of the command that names it.
+      expected: Its contents, for messages.
+
+    Raises:
+      SpecError: It is no Python file, or runs something that fails. EngineError: It needs a package
+        that is missing.
+    """
     spec, name = None, f"rollouts_network_{program.stem}"
     if os.path.isfile(program):
         spec = importlib.util.spec_from_file_location(name, program.resolve())
     if spec is None or spec.loader is None:
         raise SpecError(
-            f"--network is {program}, which is no Python file: expected one with a function "
-            "make_policy(spec)"
+            f"{flag} is {program}, which is no Python file: expected one with {expected}"
         )
     module = importlib.util.module_from_spec(spec)
     # as for `python FILE`: its neighbours can be imported
@@ -147,7 +160,7 @@ def _import(program: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         raise EngineError(
             f"{program} needs the package {error.name!r}, which is not installed: install it, or "
-            "name another program with --network"
+            f"name another program with {flag}"
         ) from error
     except (Exception, SystemExit) as error:  # the program is not ours and may raise anything
         raise SpecError(

@@ -4,8 +4,8 @@
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
 SUBJECT` measures, `tune-batch` finds the best number of environments, `top` watches a job, `eval`
 plays episodes with the policy of a checkpoint, `collect` writes a data set of them, `record` films
-one. A source checkout adds the
-commands of `comparisons/commands.py`, which compare with other libraries.
+one, `export` writes the policy for use elsewhere, and `replay-run` shows a step of a recorded run. A
+source checkout adds the commands of `comparisons/commands.py`, which compare with other libraries.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_coordinator as cli_bench_coordinator
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
+from rollouts.cli import bench_record as cli_bench_record
 from rollouts.cli import check_cluster as cli_check_cluster
 from rollouts.cli import check_env as cli_check_env
 from rollouts.cli import collect_set as cli_collect
@@ -35,6 +36,7 @@ from rollouts.cli import evaluate as cli_evaluate
 from rollouts.cli import export_policy as cli_export
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
+from rollouts.cli import replay_run as cli_replay_run
 from rollouts.cli import tune_batch as cli_tune_batch
 from rollouts.cli.parser import CommandParser
 from rollouts.cli.subjects import with_subject
@@ -94,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli_collect.run(args)
         elif args.command == "record":
             cli_record.record(args)
+        elif args.command == "replay-run":
+            cli_replay_run.run(args)
         elif args.command == "tune-batch":
             cli_tune_batch.tune(args)
         else:
@@ -124,6 +128,8 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench_learner.measure(args)
     elif args.subject == "coordinator":
         cli_bench_coordinator.measure(args)
+    elif args.subject == "record":
+        cli_bench_record.measure(args)
     else:
         cli_bench_device.measure(args)
 
@@ -228,6 +234,15 @@ def _parser() -> argparse.ArgumentParser:
     cli_bench_coordinator.add_arguments(
         driving, positive_int=_positive_int, whole_number=_whole_number
     )
+    recording = subjects.add_parser(
+        "record",
+        help="measure what a log of the run costs: collecting with and without record=",
+        description="Collects by turns with two collectors of equal pools, of which one records, "
+        "and prints the ratio of their times, and bytes of the log for each step.",
+    )
+    cli_bench_record.add_arguments(
+        recording, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
 
     on_device = subjects.add_parser(
         "device",
@@ -283,6 +298,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_record.add_arguments(
         filming, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
+
+    again = commands.add_parser(
+        "replay-run",
+        help="make a step of a recorded run again, bit for bit",
+        description="Makes the fragment with the step again from the log that Collector(record=...)"
+        " or RolloutCoordinator(record=...) wrote, compares its checksum, and prints, draws or "
+        "dumps what one environment did.",
+    )
+    cli_replay_run.add_arguments(
+        again, whole_number=_whole_number, positive_float=_positive_float, option=_option
     )
 
     if (comparing := checkout.from_checkout("commands")) is not None:

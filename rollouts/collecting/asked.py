@@ -10,6 +10,7 @@ from rollouts.checks import flag, whole_number
 from rollouts.collecting.engine import Engine, check_engine
 from rollouts.machine.torch_threads import check_threads
 from rollouts.returns import Gae, Nstep
+from rollouts.run_log.record_options import RunLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Asked:
     returns: Gae | Nstep | None = None
     mask_actions: bool = False
     cuda_graph: bool = False
+    record: RunLog | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError or DTypeError where a value is out of range or of another kind."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
@@ -16,6 +17,7 @@ from rollouts.collecting.rows import ALONE, by_group
 from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.features import asked_of, check
 from rollouts.returns import Gae, Nstep
+from rollouts.run_log.record_options import RunLog
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -102,6 +104,7 @@ class Collector(Generic[B]):
         returns: Gae | Nstep | None = None,
         mask_actions: bool = False,
         cuda_graph: bool = False,
+        record: str | os.PathLike[str] | RunLog | None = None,
     ) -> None:
         """Takes a pool that nobody else steps; does not step it yet.
 
@@ -143,12 +146,16 @@ class Collector(Generic[B]):
           cuda_graph: Records the steps of a device's rollout once and starts them as one, which
             spares the host a launch for each. Python code of the policy's module is run twice for
             each of the few rollouts that are held at once, and must not wait for the device.
+          record: Folder of a log from which `rollouts replay-run` makes any step again, bit for
+            bit, or a `RunLog` with the folder and its bounds. An error, a number that is not finite
+            and a reward far off then name the command that shows the step.
 
         Raises:
           SpecError: env does not autoreset in the same step or observes something else than one
             array, a number is out of its range, a group has no policy, one memory is shared by
             several groups, a policy has no such outputs, or a keyword is given that these
-            environments do not have (`rollouts.features`). EngineError: As `make_vec`.
+            environments do not have (`rollouts.features`). FileError: record cannot be written.
+            EngineError: As `make_vec`.
         """
         asked = Asked(
             rollout_length=rollout_length,
@@ -160,10 +167,12 @@ class Collector(Generic[B]):
             returns=returns,
             mask_actions=mask_actions,
             cuda_graph=cuda_graph,
+            record=RunLog.of(record),
         )
         check_env(env)
         self.env: Any = env
         asynchronously = ["batch_size"] if is_async(env) else []
+        asynchronously += ["record with batch_size"] if asynchronously and asked.record else []
         check("Collector", [*asked_of(asked), *asynchronously], cell_of(env))
         self.rollout_length, self.prefetch = rollout_length, prefetch
         self.policies = by_group(policy, getattr(env, "groups", None) or {ALONE: None})
@@ -223,7 +232,7 @@ class Collector(Generic[B]):
         return self._collect(Deadline(timeout_s))
 
     def synchronize(self) -> None:
-        """Waits until a device has done what was launched; returns at once on the host.
+        """Waits until a device has done what was launched, and a log has what was collected.
 
         Raises:
           EnvError: Something went wrong there since the last time; it names the env_id.

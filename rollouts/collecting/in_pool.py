@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.turns import Turns
 from rollouts.errors import SpecError
+from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
@@ -20,9 +24,15 @@ if TYPE_CHECKING:
 
 Batches = list[RolloutBatch]
 
+_NOT_STEPPED = -1  # no episode has this length
+
 
 class InPool:
-    """Collects T steps by one call of the pool, here or in a thread of its own."""
+    """Collects T steps by one call of the pool, here or in a thread of its own.
+
+    Attributes:
+      tape: Records the rollouts; None: nothing does.
+    """
 
     def __init__(
         self,
@@ -42,6 +52,7 @@ class InPool:
         self._env, self._groups, self._turns = env, groups, turns
         self._keeps_final_obs, self._returns = keep_final_obs, returns
         self._prefetches = prefetches
+        self.tape: Tape | None = None
         # a rollout that goes on between two calls of collect
         self.ahead: Prefetch[Batches] = Prefetch(begins=prefetches)
 
@@ -81,11 +92,17 @@ class InPool:
         versions: Sequence[int],
         poll: Poll | None = None,
     ) -> Batches:
-        groups = self._groups
+        groups, tape = self._groups, self.tape
+        if tape is not None:
+            tape.begin(groups)
         arrays = {
             rows.name: rows.native_arrays(version)
             for rows, version in zip(groups, versions, strict=True)
         }
+        if tape is not None:
+            # what an error leaves so was not stepped
+            for one in arrays.values():
+                one["episode_length"][:] = _NOT_STEPPED
         is_alone = groups[0].name == ALONE
         final_obs = self._env.collect(
             policies[ALONE] if is_alone else policies,
@@ -95,4 +112,19 @@ class InPool:
             returns=self._returns,
         )
         finals = {ALONE: final_obs} if is_alone else (final_obs or {})
-        return [rows.take_native(arrays[rows.name], finals.get(rows.name)) for rows in groups]
+        batches = [rows.take_native(arrays[rows.name], finals.get(rows.name)) for rows in groups]
+        if tape is not None:
+            tape.end({rows.name: one for rows, one in zip(groups, batches, strict=True)})
+        return batches
+
+    def chosen_steps(self) -> NDArray[np.intp]:
+        """Returns (N,) how many steps have an action, after an error ended a rollout on a tape."""
+        first = self._groups[0]
+        length = first.arena.outcome["episode_length"]
+        # all agents of an environment step together
+        each = length.reshape(len(length), self._env.num_envs, -1)[:, :, 0]
+        stepped = np.count_nonzero(each != _NOT_STEPPED, axis=0)
+        # statistics are counted between a step and its outcome
+        ahead = bool(getattr(self._env.engine.statistics, "are_updated", False))
+        chosen: NDArray[np.intp] = np.minimum(stepped + ahead, len(length))
+        return chosen

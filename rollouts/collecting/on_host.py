@@ -20,6 +20,7 @@ from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool
+from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
     from rollouts.policies.native import NativePolicy
@@ -76,6 +77,11 @@ class OnHost:
             prefetches=self._prefetches,
         )
         self._choose_engine()
+        self._tape: Tape | None = None
+        if asked.record is not None:
+            keep = asked.keep_final_obs
+            self._tape = Tape(env, asked.record, steps, keep_final_obs=keep)
+            self._in_order.tape = self._in_pool.tape = self._tape
 
     @property
     def engine(self) -> str:
@@ -91,6 +97,8 @@ class OnHost:
         self._in_order.reset()
         if self._as_they_come is not None:
             self._as_they_come.reset()
+        if self._tape is not None:
+            self._tape.forget()
 
     def collect(self, deadline: Deadline) -> dict[str, RolloutBatch]:
         """Returns group -> its batch of T steps; errors as of `Collector.collect`."""
@@ -100,18 +108,41 @@ class OnHost:
             if self._native is None:
                 self._turns.keep()
             raise
-        except BaseException:
+        except BaseException as error:
+            if self._tape is not None and isinstance(error, Exception):
+                self._tape.failed(error, self._groups, self._chosen_steps())
             # half a rollout must not be continued as if nothing had happened
             self.reset()
             raise
         return {rows.name: one for rows, one in zip(self._groups, batches, strict=True)}
 
     def synchronize(self) -> None:
-        """Does nothing: a rollout that was returned is complete."""
+        """Waits for the log of what was collected; the rollouts themselves are complete."""
+        if self._tape is not None:
+            self._tape.flush()
 
     def close(self) -> None:
         """Ends what goes on between two calls; may be called twice."""
         self._in_pool.ahead.close()
+        if self._tape is not None:
+            self._tape.close()
+
+    def begin_from(self, obs: Mapping[str, Any]) -> None:
+        """Makes the next rollout go on from states that were set in the environments.
+
+        Args:
+          obs: group -> what its rows (rows, ...) observe there.
+        """
+        self.reset()
+        for rows in self._groups:
+            rows.arena.obs[0] = obs[rows.name].reshape(rows.arena.obs[0].shape)
+        self._in_order.go_on()
+
+    def _chosen_steps(self) -> Any:
+        """Returns (N,) how many steps of the rollout in hand have an action."""
+        if self._native is None:
+            return self._in_order.chosen_steps()
+        return self._in_pool.chosen_steps()
 
     def _batches(self, deadline: Deadline) -> list[RolloutBatch]:
         ahead = self._in_pool.ahead.take(deadline)

@@ -13,12 +13,17 @@ from rollouts.batch import RolloutBatch
 from rollouts.collecting.deadline import Deadline, Receives
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.steps import least_advanced, select
+from rollouts.run_log.tape import Tape
 
 Array = NDArray[Any]
 
 
 class InOrder:
-    """Steps all environments at once, T times; a call that ran out of time is gone on with."""
+    """Steps all environments at once, T times; a call that ran out of time is gone on with.
+
+    Attributes:
+      tape: Records the rollouts; None: nothing does.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,7 @@ class InOrder:
         """
         self._env, self._source, self._groups = env, source, groups
         self._rollout_length, self._writes_in_place = rollout_length, writes_in_place
+        self.tape: Tape | None = None
         self._alone = groups[0] if groups[0].name == ALONE else None
         self.reset()
 
@@ -72,6 +78,8 @@ class InOrder:
     def collect(self, deadline: Deadline) -> list[RolloutBatch]:
         """Steps T times and returns each group's rollout."""
         self.start(deadline)
+        if self.tape is not None and not self.is_under_way:
+            self.tape.begin(self._groups)
         with_obs = not self._writes_in_place
         while self._t < self._rollout_length:
             t = self._t
@@ -82,8 +90,21 @@ class InOrder:
             for rows in self._groups:
                 rows.write(t, rows.step_of(batch), with_obs=with_obs)
             self._t, self._is_sent = t + 1, False
+        batches = [rows.take(self._last_value(rows), 1) for rows in self._groups]
         self._t = 0
-        return [rows.take(self._last_value(rows), 1) for rows in self._groups]
+        if self.tape is not None:
+            named = zip(self._groups, batches, strict=True)
+            self.tape.end({rows.name: batch for rows, batch in named})
+        return batches
+
+    def go_on(self) -> None:
+        """Begins with the observations that are in the rows, and not with new episodes."""
+        self._must_reset = False
+
+    def chosen_steps(self) -> NDArray[np.intp]:
+        """Returns (N,) how many steps of the rollout in hand have an action."""
+        steps = min(self._t + self._is_sent, self._rollout_length)
+        return np.full(self._env.num_envs, steps, np.intp)
 
     def _last_value(self, rows: RolloutRows) -> NDArray[np.float32]:
         return rows.calls.last_value(rows.arena.obs[self._rollout_length], None, None)

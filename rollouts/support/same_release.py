@@ -28,7 +28,7 @@ def make_check() -> Check:
     The driver's texts are those of the first call in this process.
     """
     describe = _make_describe()
-    ours, ours_is = _description()
+    ours, ours_is = release()
 
     def check() -> str | None:
         theirs, theirs_is = describe()
@@ -45,12 +45,12 @@ def make_check() -> Check:
 
 def sealed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     """Returns what `__reduce__` returns of an object that only this release may read."""
-    digest, _ = _description()
+    digest, _ = release()
     return _opened, (digest, pickle.dumps((function, arguments)))
 
 
 def _opened(digest: str, data: bytes) -> Any:
-    own, own_is = _description()
+    own, own_is = release()
     if own != digest:
         raise WorkerError(
             f"an object of another release of rollouts (digest {digest[:12]}) was sent to a "
@@ -62,7 +62,8 @@ def _opened(digest: str, data: bytes) -> Any:
 
 
 @functools.cache
-def _description() -> tuple[str, str]:
+def release() -> tuple[str, str]:
+    """Returns the digest of this process's package as it was when first asked, and words for it."""
     return _make_describe()()
 
 

@@ -7,7 +7,9 @@ Each of the options has checked its own values.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from rollouts.checks import whole_number
 from rollouts.collecting.wanted import Wanted
@@ -15,6 +17,8 @@ from rollouts.envs.make import cell_of_id
 from rollouts.envs.wrappers import asked_for
 from rollouts.errors import EngineError, ProtocolError, SpecError
 from rollouts.features import Cell, check
+from rollouts.run_log.log_writer import parts_in
+from rollouts.run_log.record_options import RunLog
 from rollouts.specs import EnvSpec
 from rollouts.workers.agent_policies import policy_names
 from rollouts.workers.options import CoordinatorOptions, Inference, Placement
@@ -105,6 +109,7 @@ def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptio
     cell = Cell(kind, has_agents)
     asked = ["inference"] if options.inference is not None else []
     asked += ["num_workers=0"] if num_workers == 0 else []
+    asked += ["record"] if config.record is not None else []
     check("RolloutCoordinator", [*asked, *collect.asked], cell)
     if collect.device is not None:
         check("make_vec", asked_for(config.env_options), cell)
@@ -122,6 +127,29 @@ def _spec_of(config: WorkerConfig) -> EnvSpec | None:
         return rollouts.env_spec(config.id, **config.env_options)
     except EngineError:
         return None
+
+
+def log_of(record: object, collect: CollectOptions) -> RunLog | None:
+    """Returns where workers record; None: nowhere.
+
+    Raises:
+      SpecError: It is no folder, has a log already, or workers make collectors of their own.
+    """
+    log = RunLog.of(record)
+    if log is None:
+        return None
+    if collect.make_collector is not None:
+        raise SpecError(
+            "record with collect.make_collector: a collector of your own records by itself; give "
+            "it Collector(record=...) with RunLog.of_worker, and leave record out"
+        )
+    log = log.absolute()
+    if parts_in(Path(log.path)):
+        raise SpecError(
+            f"record is {os.fspath(log.path)}, which has a log already: give each run a folder of "
+            "its own, or remove the old log"
+        )
+    return log
 
 
 def check_placement(placement: Placement, num_workers: int) -> None:

@@ -136,8 +136,9 @@ class RolloutWorker:
         return Fragment(info, payload)
 
     def close(self) -> None:
-        """Frees the pool's threads and memory. Idempotent."""
-        self._collector.env.close()
+        """Frees the pool's threads and memory, and completes what is recorded. Idempotent."""
+        close = getattr(self._collector, "close", self._collector.env.close)
+        close()
 
     def _set_torch_threads(self) -> None:
         # a policy without torch is not made to import it
@@ -154,11 +155,12 @@ class RolloutWorker:
 
 @dataclass(slots=True)
 class _Collecting:
-    """Environments, the policies that get weights, and a function that collects with them."""
+    """Environments, the policies that get weights, and functions that collect and end."""
 
     env: Any
     policy: Any
     collect: Collect
+    close: Callable[[], None]
 
 
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
@@ -174,27 +176,22 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
             # the coordinator has checked those of an id
             check("RolloutCoordinator", config.collect.asked, cell_of(env))
         policies, acting = make_policies(env, config, make_policy)
-        collect = _collecting(env, acting.get(ONLY, acting), config)
-        return _Collecting(env, policies.get(ONLY, policies), collect)
+        collector = _collector_of(env, acting.get(ONLY, acting), config)
+        collect, options = collector.collect, config.collect
+        if options.device is not None:
+            collect = partial(collect_on_device, collector, options.tensor_transport)
+        return _Collecting(env, policies.get(ONLY, policies), collect, collector.close)
     except BaseException:
         env.close()
         raise
 
 
-def _collecting(env: Any, acting: Any, config: WorkerConfig) -> Collect:
-    """Returns what collects T steps with policies that act in the environments."""
+def _collector_of(env: Any, acting: Any, config: WorkerConfig) -> Any:
+    """Returns the Collector whose policies act in the environments."""
     from rollouts.collecting.collector import Collector
 
-    options = config.collect
-    collector: Any = Collector(
-        env,
-        acting,
-        config.rollout_length,
-        **options.of_collector,
-    )
-    if options.device is None:
-        return collector.collect  # type: ignore[no-any-return]
-    return partial(collect_on_device, collector, options.tensor_transport)
+    options, log = config.collect.of_collector, config.own_log
+    return Collector(env, acting, config.rollout_length, **options, record=log)
 
 
 def collect_on_device(

@@ -16,6 +16,7 @@ from rollouts.errors import SpecError
 from rollouts.features import asked_of
 from rollouts.machine.torch_threads import check_threads
 from rollouts.returns import Gae, Nstep
+from rollouts.run_log.record_options import RunLog
 from rollouts.support.field_checks import check_one_of
 from rollouts.support.keywords import explains_fields
 from rollouts.workers.tensor_transport import (
@@ -149,6 +150,7 @@ class WorkerConfig:
     pin_threads: bool | Sequence[bool | Sequence[int]] | None = None
     numa_nodes: int | None = None
     collect: CollectOptions = field(default_factory=CollectOptions)
+    record: RunLog | None = None  # where all workers record; see `own_log`
 
     @property
     def env_id_offset(self) -> int:
@@ -161,6 +163,11 @@ class WorkerConfig:
         if self.pin_threads is None or isinstance(self.pin_threads, bool):
             return self.pin_threads
         return self.pin_threads[self.worker_id % len(self.pin_threads)]
+
+    @property
+    def own_log(self) -> RunLog | None:
+        """The log of this incarnation of this worker; None: nothing is recorded."""
+        return self.record and self.record.of_worker(self.worker_id, self.incarnation)
 
     @property
     def env_seed(self) -> int:

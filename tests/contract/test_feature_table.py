@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -141,7 +142,9 @@ def test_every_keyword_is_tried() -> None:
     assert {*ARGUMENTS} == named | {"several ids", "from_pixels", *WRAPPERS}
     given = inspect.signature(Collector).parameters.values()
     assert {one.name for one in given if one.kind is one.KEYWORD_ONLY} <= {*COLLECTOR}
-    assert {*REFUSED["Collector"]} <= {*COLLECTOR} | {*ENGINES}
+    # two keywords together: tests/run_log/test_run_log_faults.py tries them
+    pairs = {"record with batch_size"}
+    assert {*REFUSED["Collector"]} <= {*COLLECTOR} | {*ENGINES} | pairs
     assert {*REFUSED["make_vec"]} <= {*ARGUMENTS}
 
 
@@ -220,6 +223,7 @@ COLLECTOR: dict[str, tuple[Any, Callable[[Collector, Any], bool]]] = {
     "mask_actions": (True, has_extras("action_mask")),
     "cuda_graph": (True, lambda collector, _: True),
     "batch_size": (None, lambda collector, _: collector.env.batch_size == 2),
+    "record": (None, lambda _, batch: True),
 }
 # values of which only one is refused
 ENGINES = {"engine='native'": ("native", lambda collector, _: collector.engine == "native")}
@@ -227,11 +231,14 @@ ENGINES = {"engine='native'": ("native", lambda collector, _: collector.engine =
 
 @pytest.mark.parametrize("keyword", [*COLLECTOR, *ENGINES])
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_a_collector_takes_each_keyword_or_says_why_not(cell: Cell, keyword: str) -> None:
+def test_a_collector_takes_each_keyword_or_says_why_not(
+    cell: Cell, keyword: str, tmp_path: Path
+) -> None:
     needs(cell)
     if keyword == "batch_size" and cell.engine in ("kernel", "physics"):
         pytest.skip("make_vec refuses it")
     value, works = {**COLLECTOR, **ENGINES}[keyword]
+    value = tmp_path if keyword == "record" else value
     name = keyword.partition("=")[0]
     options = {} if keyword == "batch_size" else {name: value}
     with make_env(cell, keyword) as env:
@@ -246,6 +253,7 @@ def test_a_collector_takes_each_keyword_or_says_why_not(cell: Cell, keyword: str
                 assert batch.batch_shape[0] == STEPS
                 assert works(collector, batch)
         collector.close()
+    assert keyword != "record" or list(tmp_path.iterdir())
 
 
 def hosted(config: Any) -> Any:
@@ -297,6 +305,7 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "collect.mask_actions": ({"mask_actions": True}, {}),
     "collect.pack_frame_stacks": ({"pack_frame_stacks": True}, {}),
     "collect.policies": ({"policies": {"agent": "one"}}, {}),
+    "record": ({}, {"record": "log", "num_workers": 1}),
     "collect.make_env": ({"make_env": hosted}, {"num_workers": 1}),
     "collect.make_collector": ({"make_collector": hosted}, {"num_workers": 1}),
     "collect.tensor_transport='cuda_ipc'": ({"tensor_transport": "cuda_ipc"}, {"num_workers": 1}),

@@ -19,6 +19,7 @@ ORDER = [
     *("families", "mujoco", "own_model", "own_env", "rendering"),
     *("envs", "envs.kernel", "envs.physics", "envs.hosted"),
     *("checkpoint", "policies", "policy", "recurrent", "exporting", "returns", "returns_torch"),
+    "run_log",
     *("collecting", "learner", "learner_shards", "device_queue"),
     *("datasets", "workers", "workers.on_ray", "replay", "curriculum", "bench", "tuning", "cli"),
     "__main__",

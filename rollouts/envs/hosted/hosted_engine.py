@@ -60,6 +60,7 @@ class HostedEngine:
       num_processes: Processes that step; 0: this one does.
       num_threads: As many, and at least 1.
       async_calls: `reset_async` and the like.
+      seed: Seed of the first reset; None: there is none.
     """
 
     name = "a pool of environments in Python"
@@ -117,7 +118,7 @@ class HostedEngine:
         self.env_id_offset = whole_number("env_id_offset", env_id_offset, 0, most)
         self.autoreset_mode = to_autoreset_mode(autoreset_mode)
         reports_errors = one_of("on_env_error", on_env_error, ("raise", "reset")) == 1
-        seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
+        self.seed = seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         if num_processes is None:
             with _named_if_no_room(1):
                 num_processes = default_processes(env_fns[0], context, self.num_envs, usable_cpus())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from rollouts.envs.statistics import RunningStatistics
 from rollouts.errors import ClosedError, ProtocolError, SpecError
 from rollouts.learner.fragment import Fragment, FragmentHandle, FragmentInfo
 from rollouts.own_env.registrations import travelling
+from rollouts.run_log.record_options import RunLog
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
 from rollouts.support.keywords import explains_keywords
@@ -94,6 +96,8 @@ class RolloutCoordinator(Generic[Rollout]):
         contains.
       inference: See `Inference`: the actor in which one policy acts for all workers; None for a
         policy in each.
+      record: Folder in which each worker writes its log, or a `RunLog`, see `Collector`; one that
+        all machines share, or each machine's own.
     Raises:
       SpecError: an argument is out of range, id or an option unknown, the policy's network
         does not fit or it returns a wrong shape, ray_address is not that of a Ray, or has fewer
@@ -125,6 +129,7 @@ class RolloutCoordinator(Generic[Rollout]):
         weights: WeightTransport = WeightTransport(),
         collect: CollectOptions = CollectOptions(),
         inference: Inference | None = None,
+        record: str | os.PathLike[str] | RunLog | None = None,
     ) -> None:
         """Starts the workers; does not wait for them. Arguments: see the class."""
         self.num_workers, self.num_envs_per_worker = num_workers, num_envs_per_worker
@@ -149,6 +154,7 @@ class RolloutCoordinator(Generic[Rollout]):
             pin_threads=placement.pin_threads,
             numa_nodes=placement.numa_nodes,
             collect=collect.decided(num_workers),
+            record=checks.log_of(record, collect),
         )
         # what a ReplayService checks
         self.collect, self.cell = collect, checks.check_cell(self._config, num_workers, options)

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rollouts/support/checksum.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/gil.h"
+#include "rollouts/support/errors.h"
+
+namespace py = pybind11;
+
+namespace rollouts {
+namespace {
+
+// The rows of an array that lie together: `count` of them, `stride` bytes apart.
+struct Rows {
+  const std::uint8_t* first;
+  std::size_t bytes;
+  std::size_t count;
+  std::size_t stride;
+};
+
+// An array (n, ...) whose rows are contiguous each, though not with each other.
+Rows RowsOf(const py::array& array) {
+  const auto* first = static_cast<const std::uint8_t*>(array.data());
+  const auto all = static_cast<std::size_t>(array.nbytes());
+  if (array.flags() & py::array::c_style) return {first, all, 1, 0};
+  py::ssize_t expected = array.itemsize();
+  for (py::ssize_t axis = array.ndim() - 1; axis > 0; --axis) {
+    if (array.strides(axis) != expected) {
+      throw SpecError("an array to sum has rows that are not contiguous: copy it first");
+    }
+    expected *= array.shape(axis);
+  }
+  const auto count = static_cast<std::size_t>(array.shape(0));
+  return {first, all / count, count, static_cast<std::size_t>(array.strides(0))};
+}
+
+// The checksum of support/checksum.h over the bytes of all arrays, in their order.
+std::uint64_t SumOf(const std::vector<py::array>& arrays) {
+  std::vector<Rows> all;
+  for (const py::array& array : arrays) {
+    if (array.nbytes() > 0) all.push_back(RowsOf(array));
+  }
+  const ReleaseGil release;
+  Checksum sum;
+  for (const Rows& rows : all) {
+    for (std::size_t i = 0; i < rows.count; ++i) {
+      sum.Add(std::span(rows.first + i * rows.stride, rows.bytes));
+    }
+  }
+  return sum.value();
+}
+
+}  // namespace
+
+void BindChecksum(py::module_& module) { module.def("checksum", &SumOf, py::arg("arrays")); }
+
+}  // namespace rollouts

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds a step in the log of a run, and the records that it takes to make it again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollouts.errors import SpecError
+from rollouts.run_log.log_format import LogRecord, read_record, read_records
+from rollouts.run_log.log_header import LogHeader
+from rollouts.run_log.log_writer import parts_in
+
+FOLDER = "log"  # its name in a run's directory
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A record that is left in its file."""
+
+    path: Path
+    start: int
+    seq: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """The records that make a fragment again.
+
+    Attributes:
+      header: The log's own words.
+      state: What to begin with.
+      fragments: The fragments from there on; the last is the one that was asked for.
+    """
+
+    header: LogHeader
+    state: LogRecord
+    fragments: list[LogRecord]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerLog:
+    """The log of one incarnation of a worker.
+
+    Attributes:
+      header: Its own words.
+      places: States and fragments that are kept, in the order in which they were written.
+    """
+
+    header: LogHeader
+    places: list[_Place]
+
+    def chain_to(self, step: int) -> Chain:
+        """Returns what makes the fragment of a step again.
+
+        Raises:
+          SpecError: There is no such step in the log, or what is before it is missing.
+        """
+        length = self.header.rollout_length
+        wanted, state, chain = step // length, None, list[_Place]()
+        for place in self.places:
+            if place.seq > wanted:
+                break
+            if place.kind == "state":
+                state, chain = place, []
+            else:
+                chain.append(place)
+        if state is None or not chain or chain[-1].seq != wanted:
+            raise SpecError(f"step {step} is not in the log: {self.describe()}")
+        if [one.seq for one in chain] != list(range(state.seq, wanted + 1)):
+            raise SpecError(f"fragments before step {step} are missing: {self.describe()}")
+        if not self.header.has_states and state.seq:
+            raise SpecError(
+                f"step {step} comes after an error or a reset, where episodes began anew in "
+                "environments that save no states: only steps before it can be made again"
+            )
+        read = [_whole(place) for place in (state, *chain)]
+        return Chain(self.header, read[0], read[1:])
+
+    def steps(self) -> tuple[int, int]:
+        """Returns the first step that can be made again, and the one after the last."""
+        fragments = [place for place in self.places if place.kind == "fragment"]
+        if not fragments:
+            return 0, 0
+        length = self.header.rollout_length
+        return fragments[0].seq * length, (fragments[-1].seq + 1) * length
+
+    def describe(self) -> str:
+        """Says which steps there are."""
+        first, end = self.steps()
+        own = f"worker {self.header.worker_id}, incarnation {self.header.incarnation}"
+        return f"{own} has steps {first} to {end - 1}" if end else f"{own} has no whole fragment"
+
+
+def open_log(path: str | os.PathLike[str]) -> list[WorkerLog]:
+    """Reads what is in the log of a run, but for its arrays.
+
+    Args:
+      path: The log's folder, or the run's directory, in which it is called "log".
+
+    Returns:
+      The log of each incarnation of each worker, in this order.
+
+    Raises:
+      SpecError: There is none.
+    """
+    folder = Path(path)
+    parts = parts_in(folder) or parts_in(folder / FOLDER)
+    if not parts:
+        raise SpecError(
+            f"{folder} has no log of a run: give the folder that Collector(record=...) or "
+            f"RolloutCoordinator(record=...) wrote, or the run's directory with a folder {FOLDER}"
+        )
+    found: dict[tuple[int, int], WorkerLog] = {}
+    for (worker, incarnation, _), file in parts.items():
+        log = found.get((worker, incarnation))
+        for record, start in read_records(file, with_arrays=False):
+            if record.kind == "log":
+                header = LogHeader.read(record.facts, str(file))
+                log = log or found.setdefault((worker, incarnation), WorkerLog(header, []))
+            elif log is not None:
+                log.places.append(_Place(file, start, int(record.facts["seq"]), record.kind))
+    if not found:
+        raise SpecError(f"{folder} has files of a log, and none of them begins as one: damaged?")
+    return list(found.values())
+
+
+def find_log(
+    logs: list[WorkerLog], env_id: int, step: int, worker: int | None, incarnation: int | None
+) -> WorkerLog:
+    """Returns the newest log that has a step of an environment.
+
+    Args:
+      logs: What `open_log` returned.
+      env_id: Global id of the environment.
+      step: Its step, counted from 0 in each incarnation.
+      worker, incarnation: The only ones that are meant; None for any.
+
+    Raises:
+      SpecError: None has it; the message says what there is.
+    """
+    headers = [log.header for log in logs]
+    of_env = [
+        log for log in logs if env_id - log.header.env_id_offset in range(log.header.num_envs)
+    ]
+    if not of_env:
+        ranges = sorted({(one.env_id_offset, one.env_id_offset + one.num_envs) for one in headers})
+        known = ", ".join(f"{first} to {end - 1}" for first, end in ranges)
+        raise SpecError(f"env {env_id} is not in the log, expected one of {known}")
+    asked = [
+        log
+        for log in of_env
+        if worker in (None, log.header.worker_id) and incarnation in (None, log.header.incarnation)
+    ]
+    for log in reversed(asked):
+        first, end = log.steps()
+        if first <= step < end:
+            return log
+    there = "; ".join(log.describe() for log in asked or of_env)
+    meant = "" if asked else " of that worker and incarnation"
+    raise SpecError(f"step {step} of env {env_id}{meant} is not in the log: {there}")
+
+
+def _whole(place: _Place) -> LogRecord:
+    record = read_record(place.path, place.start)
+    if record is None:
+        raise SpecError(f"{place.path} is damaged at byte {place.start}: its checksum does not fit")
+    return record

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Tape`: what a collector calls around each fragment, so that it can be made again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from rollouts.batch import RolloutBatch
+from rollouts.run_log.fragment_sums import sum_of
+from rollouts.run_log.log_header import LogHeader
+from rollouts.run_log.log_writer import LogWriter
+from rollouts.run_log.record_options import RunLog
+from rollouts.run_log.suspects import MOST_WARNINGS, Suspect, Suspects, not_finite
+from rollouts.support.user_warnings import warn_user
+
+Array = npt.NDArray[Any]
+
+_FLUSH_S = 10.0  # what an error waits for, at most, until the log has what it names
+# an environment that failed, and a policy's number that is not finite, in their messages
+_OF_ENV = re.compile(r"\benv_id (\d+)")
+_OF_POLICY = re.compile(r"\benvironment (\d+) of step (\d+)")
+
+
+class Writing(Protocol):
+    """The arrays that a rollout is being written into; see `rollouts.collecting.arena.Arena`."""
+
+    obs: Array
+    outcome: dict[str, Array]
+    choice: dict[str, Array]
+
+
+class Rows(Protocol):
+    """One group's rows; see `rollouts.collecting.rows.RolloutRows`."""
+
+    name: str
+    action_space: gymnasium.Space[Any]
+
+    @property
+    def arena(self) -> Writing: ...
+
+
+class Tape:
+    """Records fragments of one pool. Not thread-safe: one thread at a time collects.
+
+    Steps are counted by environment, from 0 in each incarnation, those of fragments that failed
+    among them.
+    """
+
+    def __init__(self, env: Any, log: RunLog, rollout_length: int, *, keep_final_obs: bool) -> None:
+        """Begins the log.
+
+        Raises:
+          FileError, SpecError: As `LogWriter`.
+        """
+        self._env, self._log, self._length = env, log, rollout_length
+        header = LogHeader.of(env, log, rollout_length, keep_final_obs=keep_final_obs)
+        self._has_states = header.has_states
+        self._agents = header.groups
+        self._writer = LogWriter(log, header.as_facts(), can_rotate=header.has_states)
+        self._statistics = getattr(getattr(env, "engine", None), "statistics", None)
+        self._suspects, self._num_warnings = Suspects(), 0
+        self._seq, self._is_open, self._must_save = 0, False, True
+        self._is_given_up = False
+        self._fit_bytes: dict[str, bool] = {}
+        self._facts: dict[str, Any] = {}
+        self._arrays: dict[str, Array] = {}
+
+    def begin(self, groups: Sequence[Rows]) -> None:
+        """Notes that a fragment begins, whose first observations are in its groups' rows.
+
+        Raises:
+          FileError: The log cannot be written, and on_error is "stop".
+        """
+        self._check_writer()
+        if self._is_given_up:
+            return
+        is_due = self._has_states and self._seq % self._log.state_every == 0
+        if self._must_save or self._is_open or is_due:
+            self._save_state(groups)
+        self._facts, self._arrays = self._counted()
+        self._fit_bytes = {rows.name: _fits_bytes(rows.action_space) for rows in groups}
+        self._is_open, self._must_save = True, False
+
+    def end(self, batches: Mapping[str, RolloutBatch]) -> None:
+        """Records a fragment that is complete, and warns of what is strange in it."""
+        if self._is_given_up:
+            return
+        # pools whose environments step together have one version at a time
+        versions = next(iter(batches.values())).policy_version
+        facts = {
+            "policy_version": [int(versions[0, 0]), int(versions[-1, -1])],
+            "sum": sum_of(batches),
+        }
+        actions = {
+            f"action.{name}": self._kept(name, batch.action) for name, batch in batches.items()
+        }
+        first = self._first_step
+        self._put(facts, actions)
+        for name, suspect in self._suspects.find(batches):
+            self._warn(name, suspect, first)
+
+    def forget(self) -> None:
+        """Notes that the next fragment begins new episodes."""
+        self._must_save, self._is_open = True, False
+
+    def failed(self, error: Exception, groups: Sequence[Rows], counts: Array) -> None:
+        """Records a fragment that an error ended, and names in it the command that shows it.
+
+        Args:
+          error: What was raised; its message is extended.
+          groups: What was being written.
+          counts: (N,) steps whose actions were chosen, the one that failed among them.
+        """
+        if not self._is_open or self._is_given_up or not all(one.arena.choice for one in groups):
+            return
+        first = self._first_step
+        facts = {"sum": None, "failed": str(error)[:4000]}
+        arrays: dict[str, Array] = {"counts": counts.astype(np.int32)}
+        for rows in groups:
+            action = self._kept(rows.name, rows.arena.choice["action"][: self._length])
+            of_agents = np.repeat(counts, self._agents.get(rows.name, 1))
+            # what lies there was not written
+            action[np.arange(self._length)[:, None] >= of_agents] = 0
+            arrays[f"action.{rows.name}"] = action
+        self._put(facts, arrays)
+        self._writer.flush(_FLUSH_S)
+        env_id, t = self._place_of(error, groups, counts)
+        shown = f"{error}; `{self.command(env_id, first + t)}` shows it"
+        error.args = (shown, *error.args[1:])
+
+    def command(self, env_id: int, step: int) -> str:
+        """Returns the command that makes a step again."""
+        path, own = shlex.quote(os.fspath(self._log.path)), self._log.incarnation
+        of = f" --incarnation {own}" if own else ""
+        return f"rollouts replay-run {path} --env {env_id} --step {step}{of}"
+
+    def flush(self) -> None:
+        """Waits until what was recorded is written, or cannot be."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Writes what waits; may be called twice."""
+        self._writer.close()
+
+    @property
+    def _first_step(self) -> int:
+        return self._seq * self._length
+
+    def _put(self, facts: dict[str, Any], arrays: dict[str, Array]) -> None:
+        place = {"seq": self._seq, "first_step": self._first_step}
+        self._writer.put("fragment", {**place, **facts, **self._facts}, {**arrays, **self._arrays})
+        self._seq += 1
+        self._is_open = False
+
+    def _kept(self, name: str, action: Array) -> Array:
+        """Returns a copy of a group's actions, which a learner may change: as bytes if they fit."""
+        return action.astype(np.uint8) if self._fit_bytes[name] else action.copy()
+
+    def _save_state(self, groups: Sequence[Rows]) -> None:
+        facts: dict[str, Any] = {"seq": self._seq, "first_step": self._first_step}
+        arrays: dict[str, Array] = {}
+        if self._has_states:
+            states = self._env.get_state()
+            facts["sizes"] = [len(one) for one in states]
+            arrays["states"] = np.frombuffer(b"".join(states), np.uint8)
+        if self._kinds:
+            # they were scaled by statistics that counted them: nobody can show them again
+            arrays |= {f"obs.{rows.name}": rows.arena.obs[0].copy() for rows in groups}
+        self._writer.put("state", facts, arrays)
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        return getattr(self._statistics, "kinds", ())
+
+    def _counted(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Returns the running statistics, which a learner may replace between two fragments."""
+        if self._statistics is None or not self._kinds:
+            return {}, {}
+        counts: dict[str, float] = {}
+        arrays: dict[str, Array] = {}
+        for kind in self._kinds:
+            one = self._statistics.read(kind)
+            counts[kind] = float(one.count)
+            arrays |= {f"mean.{kind}": np.array(one.mean), f"var.{kind}": np.array(one.var)}
+        return {"count_of": counts, "counting": bool(self._statistics.are_updated)}, arrays
+
+    def _check_writer(self) -> None:
+        error = self._writer.error
+        if error is None or self._is_given_up:
+            return
+        self._is_given_up = True
+        if self._log.on_error == "stop":
+            self._is_given_up = False  # raised by each collect
+            raise error
+        warn_user(f"recording ended, and the run goes on without it: {error}", RuntimeWarning)
+
+    def _warn(self, name: str, suspect: Suspect, first: int) -> None:
+        self._num_warnings += 1
+        if self._num_warnings > MOST_WARNINGS:
+            return
+        env, who = self._named(name, suspect.column)
+        step = first + suspect.t
+        warn_user(f"{who} {suspect.what} at its step {step}: `{self.command(env, step)}` shows it",
+                  RuntimeWarning)  # fmt: skip
+
+    def _named(self, name: str, column: int) -> tuple[int, str]:
+        """Returns the env_id of a group's column, and words for it."""
+        agents = self._agents.get(name, 1)
+        env = self._env.env_id_offset + column // agents
+        agent = f", agent {column % agents} of group {name!r}," if name else ""
+        return env, f"env_id {env}{agent}"
+
+    def _place_of(self, error: Exception, groups: Iterable[Rows], counts: Array) -> tuple[int, int]:
+        """Returns env_id and step within the fragment that an error is about."""
+        offset, last = self._env.env_id_offset, np.maximum(counts - 1, 0)
+        if (found := _OF_ENV.search(str(error))) and 0 <= int(found[1]) - offset < len(counts):
+            return int(found[1]), int(last[int(found[1]) - offset])
+        for rows in groups:
+            agents = self._agents.get(rows.name, 1)
+            if found := _OF_POLICY.search(str(error)):
+                return int(found[1]) // agents, int(found[2])
+            made = rows.arena.obs[: int(counts.min()) + 1]
+            if made.dtype.kind == "f" and (bad := not_finite(made, "observation")):
+                return offset + bad.column // agents, max(bad.t - 1, 0)
+        return offset, int(last[0])
+
+
+def _fits_bytes(space: gymnasium.Space[Any]) -> bool:
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        return False
+    first, count = int(space.start), int(space.n)
+    return first >= 0 and first + count <= 256
