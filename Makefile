@@ -58,7 +58,7 @@ SUITE_TASKS := $(addsuffix -v1,AcrobotSwingup CartpoleSwingup CheetahRun HopperH
   LqrLqr62 PendulumSwingup PointMassEasy ReacherEasy SwimmerSwimmer6 WalkerRun)
 MUJOCO_PEERS := --peer envpool --peer mujoco-batch
 
-.PHONY: demo check check-code check-style check-tests test test-types test-tests test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels clean setup
+.PHONY: demo check check-code check-style check-tests test test-types test-tests test-system test-all test-newest-gymnasium lint docs bench bench-mujoco report peers soak wheel wheels test-wheels card-pack clean setup
 
 # Trains CartPole-v1 through two Ray workers and leaves $(RUN_DIR)/*.png.
 demo: $(VENV)/.dependencies $(VENV)/.native
@@ -172,6 +172,11 @@ wheels: $(WHEELS)/.tools
 test-wheels: setup wheels
 	$(PY) -m pytest -m wheels tests/packaging
 
+# What a machine with a card and without a package index needs to run tests/device/card/card_check.py,
+# in .card: make card-pack CARD_WITH=ray CARD_PYTHON=/a/python3.12
+card-pack:
+	bash tests/device/card/pack.sh
+
 $(WHEELS)/.tools: native/portable/build_wheels.py pyproject.toml
 	$(PYTHON) -m venv $(WHEELS)
 	$(PYTHON) native/portable/build_wheels.py --print-requires > $(WHEELS)/requires.txt
@@ -223,4 +228,4 @@ $(VENV)/.bench: $(VENV)/.dependencies
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(NEWEST) $(WHEELS) $(PEERS) .venv-mujoco build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .card $(VENV) $(NEWEST) $(WHEELS) $(PEERS) .venv-mujoco build dist .pytest_cache .mypy_cache .ruff_cache

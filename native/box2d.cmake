@@ -21,9 +21,11 @@ function(rollouts_fetch_box2d)
       set(attempts 3)
     endif()
     foreach(attempt RANGE 1 ${attempts})
-      # its setup.py is run for its name alone, by a setuptools that pip brings
+      # its setup.py is run for its name alone, by a setuptools that pip brings; PYTHONPATH, by which
+      # `make wheels` shows other interpreters its tools, would bring another
       execute_process(
-        COMMAND "${Python_EXECUTABLE}" -m pip --disable-pip-version-check download --quiet --retries 1 --no-deps
+        COMMAND "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH
+          "${Python_EXECUTABLE}" -m pip --disable-pip-version-check download --quiet --retries 1 --no-deps
           --no-binary box2d-py --require-hashes --dest "${BOX2D_FOLDER}" -r "${BOX2D_REQUIREMENT}"
         RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 120)
       if(result EQUAL 0)

@@ -16,12 +16,12 @@ namespace {
 constexpr long kSecond_ns = 1'000'000'000;
 
 using CondClockWait = int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
+using MutexClockLock = int(pthread_mutex_t*, clockid_t, const timespec*);
 
 // The system's own where it has one, since only that is free of jumps of the wall clock.
-CondClockWait* SystemCondClockWait() {
-  static const auto found =
-      reinterpret_cast<CondClockWait*>(dlsym(RTLD_DEFAULT, "pthread_cond_clockwait"));
-  return found;
+template <typename Function>
+Function* OfSystem(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
 // The moment of the wall clock that is as far away as `deadline` is on `clock`.
@@ -53,11 +53,19 @@ char __libc_single_threaded = 0;
 // glibc 2.30. Callers check their condition and clock again after each wake-up.
 ROLLOUTS_STAND_IN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                                              clockid_t clock, const timespec* deadline) {
-  if (CondClockWait* const system = SystemCondClockWait()) {
-    return system(condition, mutex, clock, deadline);
-  }
+  static auto* const system = OfSystem<CondClockWait>("pthread_cond_clockwait");
+  if (system != nullptr) return system(condition, mutex, clock, deadline);
   const timespec wall = OnWallClock(clock, *deadline);
   return pthread_cond_timedwait(condition, mutex, &wall);
+}
+
+// glibc 2.30. Callers look at the clock again when it returns early.
+ROLLOUTS_STAND_IN int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock,
+                                              const timespec* deadline) noexcept {
+  static auto* const system = OfSystem<MutexClockLock>("pthread_mutex_clocklock");
+  if (system != nullptr) return system(mutex, clock, deadline);
+  const timespec wall = OnWallClock(clock, *deadline);
+  return pthread_mutex_timedlock(mutex, &wall);
 }
 
 // glibc 2.33; before, headers made them calls of __xstat and __lxstat. The kernel's struct is

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 import rollouts
 from rollouts import Collector, RolloutBatch, SpecError, TorchPolicy
+from rollouts.envs.kernel.graph import CudaGraph
 from rollouts.returns import Gae
 
 GAE = Gae(gamma=0.99, gae_lambda=0.95)
@@ -189,11 +191,51 @@ def test_a_recording_that_fails_leaves_stream_and_memory_as_they_were(engine: st
     with pytest.raises(SpecError, match="leave cuda_graph out"):
         collector.collect()
     assert torch.cuda.current_stream() == before
+    # the generator is not in a recording any more
+    assert torch.rand(3, device="cuda").isfinite().all()
     hook.remove()
     other = make(engine, "cuda", cuda_graph=True)
     expected = rollouts_of(make(engine, "cuda"), 4)
     for found, one in zip(rollouts_of(other, 4), expected, strict=True):
         assert_same(found, one)
+
+
+class StandIn:
+    """CUDA graphs in place of torch's: random numbers are in a recording until one succeeds."""
+
+    def __init__(self) -> None:
+        self.draws_fail = False
+        self.num_recorded = 0
+
+    @contextmanager
+    def graph(self, graph: Any, **options: Any) -> Iterator[None]:
+        assert options["capture_error_mode"] == "thread_local"
+        self.draws_fail = True
+        yield
+        self.draws_fail = False
+        self.num_recorded += 1
+
+
+def test_random_numbers_go_on_after_a_recording_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand_in = StandIn()
+    monkeypatch.setattr(torch.cuda, "graph", stand_in.graph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    for name in ("device", "stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda one: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *pool: None, raising=False)
+
+    def wait() -> None:
+        if stand_in.draws_fail:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    graph = CudaGraph(torch.device("cuda", 0), None, None)
+    graph.run("key", wait)
+    with pytest.raises(SpecError, match="leave cuda_graph out"):
+        graph.run("key", wait)
+    assert not stand_in.draws_fail and stand_in.num_recorded == 1
 
 
 @pytest.mark.parametrize("end", [pytest.param(end, marks=CUDA) for end in ("close", "drop")])

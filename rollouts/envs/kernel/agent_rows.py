@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rollouts.envs.kernel.launch_args import GroupRows, WorldLaunch, WorldRows
-from rollouts.envs.kernel.rows import HeldRows
+from rollouts.envs.kernel.rows import HeldRows, row_tensors
 
 _STEP = ("obs", "reward", "terminated", "truncated", "active", "episode_return")
 
@@ -52,42 +52,32 @@ class AgentRowSet(HeldRows):
     ) -> None:
         """Makes them; `env_id` is of all rows, and others have it too."""
         self.launch = launch
-        self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.episode_length = torch.zeros(rows, dtype=torch.int32, device=device)
-        self.groups = [_tensors(group, rows, device) for group in groups]
+        columns = [_columns(group) for group in groups]
+        flat = [column for of_group in columns for column in of_group.values()]
+        tensors = row_tensors(rows, [((), torch.bool), ((), torch.int32), *flat], device)
+        self.ended, self.episode_length, *rest = tensors
+        left = iter(rest)
+        self.groups = [{name: next(left) for name in of_group} for of_group in columns]
         launch.rows = WorldRows(
             ended=self.ended.data_ptr(), episode_length=self.episode_length.data_ptr()
         )
-        for g, tensors in enumerate(self.groups):
+        for g, group in enumerate(self.groups):
             launch.rows.groups[g] = GroupRows(
-                **{name: one.data_ptr() for name, one in tensors.items()}
+                **{name: one.data_ptr() for name, one in group.items()}
             )
-        all_tensors = [one for tensors in self.groups for one in tensors.values()]
-        of_groups = [tensors.get(name) for tensors in self.groups for name in (*_STEP, "final_obs")]
+        of_groups = [group.get(name) for group in self.groups for name in (*_STEP, "final_obs")]
         self.arrays = [
             *(None, None, self.ended, None, env_id, None, self.episode_length, None),
             *of_groups,
         ]
         final = [group["final_obs"] for group in self.groups if "final_obs" in group]
-        super().__init__([self.ended, self.episode_length, *all_tensors], final)
+        super().__init__(tensors, final)
 
 
-def _tensors(group: GroupSpec, rows: tuple[int, ...], device: torch.device) -> dict[str, Tensor]:
-    # rows of many steps are each written once: zeros first would double what is written
-    new = torch.zeros if len(rows) == 1 else torch.empty
-
-    def make(dtype: torch.dtype, shape: tuple[int, ...] = ()) -> Tensor:
-        return new((*rows, group.num_agents, *shape), dtype=dtype, device=device)
-
-    obs_dtype = getattr(torch, group.obs_dtype)
-    tensors = {
-        "obs": make(obs_dtype, group.obs_shape),
-        "reward": make(torch.float32),
-        "terminated": make(torch.bool),
-        "truncated": make(torch.bool),
-        "active": make(torch.bool),
-        "episode_return": make(torch.float64),
-    }
-    if group.same_step:
-        tensors["final_obs"] = make(obs_dtype, group.obs_shape)
-    return tensors
+def _columns(group: GroupSpec) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Name -> (shape of an environment's part, dtype)."""
+    agents, dtypes = (group.num_agents,), (torch.float32, *3 * [torch.bool], torch.float64)
+    observation = ((*agents, *group.obs_shape), getattr(torch, group.obs_dtype))
+    columns = {"obs": observation}
+    columns |= {name: (agents, dtype) for name, dtype in zip(_STEP[1:], dtypes, strict=True)}
+    return columns | ({"final_obs": observation} if group.same_step else {})

@@ -96,6 +96,18 @@ class CudaKernel:
         return _checked(self._driver, result)
 
 
+def current_capture() -> int | None:
+    """The number of the capture that torch's current stream is in; None outside one."""
+    # a process that has no context, such as one that emulates beside a card, gets none by this
+    is_initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if not (is_initialized and torch.cuda.is_current_stream_capturing()):
+        return None
+    driver = _bindings("driver")
+    status, _, number, *_ = driver.cuStreamGetCaptureInfo(torch.cuda.current_stream().cuda_stream)
+    _checked(driver, (status,))
+    return int(number)
+
+
 def _checked(driver: Any, result: tuple[Any, ...]) -> Any:
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:

@@ -35,6 +35,11 @@ def recording(keep: Callable[[Call], None]) -> Iterator[None]:
         _recorded.reset(token)
 
 
+def current_recording() -> object | None:
+    """The function that kernels are handed to now; None where they run."""
+    return _recorded.get()
+
+
 def run_or_record(call: Call) -> None:
     """Calls it, or keeps it where kernels are kept: a GPU's graph records torch by itself."""
     keep = _recorded.get()

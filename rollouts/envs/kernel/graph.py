@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -82,6 +83,7 @@ class CudaGraph(LaunchGraph):
                 launch()
         except RuntimeError as error:
             self._end_memory()
+            self._end_random_numbers()
             raise SpecError(
                 "the policy's module does what a CUDA graph cannot record, such as waiting for a "
                 f"number of the device: leave cuda_graph out ({error})"
@@ -91,6 +93,18 @@ class CudaGraph(LaunchGraph):
         """Ends torch's use of the graph's memory pool, which a failed recording leaves open."""
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+
+    def _end_random_numbers(self) -> None:
+        """Ends the recording of torch's random numbers, which raise from then on where one failed.
+
+        The next recording that succeeds ends it: an empty one does.
+        """
+        with warnings.catch_warnings(), torch.cuda.device(self._device):
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+            with torch.cuda.graph(
+                torch.cuda.CUDAGraph(), stream=self._stream, capture_error_mode="thread_local"
+            ):
+                pass
 
     def _replay(self) -> None:
         self._graph.replay()

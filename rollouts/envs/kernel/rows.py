@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from rollouts import _native
+from rollouts.envs.kernel.cuda import current_capture
+from rollouts.envs.kernel.emulation import current_recording
 from rollouts.envs.kernel.launch_args import DeviceRows, EnvLaunch
 from rollouts.specs import EnvSpec
 
 # the number of tensors that share a storage; private to torch, whose CUDA graph trees use it
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
+_ALIGNMENT = 256  # bytes; as torch's allocator aligns what a kernel writes by wide stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,37 @@ class RowSpec:
         return cls(spec.single_observation_space.shape or (), obs_dtype, infos, same_step)
 
 
+def row_tensors(
+    rows: tuple[int, ...],
+    columns: Sequence[tuple[tuple[int, ...], torch.dtype]],
+    device: torch.device,
+) -> list[Tensor]:
+    """Makes a tensor (*rows, *shape) for each (shape, dtype).
+
+    Those of one step share a storage, so that one count says whether a view of any is held. It is
+    of zeros, but within a capture, whose replays would write the zeros again each time. Rows of
+    many steps are not counted and have storages of their own, without zeros first: each is written
+    once, and zeros would double what is written.
+    """
+    if len(rows) > 1:
+        return [
+            torch.empty((*rows, *shape), dtype=dtype, device=device) for shape, dtype in columns
+        ]
+    sizes = [math.prod((*rows, *shape)) * dtype.itemsize for shape, dtype in columns]
+    ends = [*accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]
+    new = torch.zeros if _capture() is None else torch.empty
+    memory = new(ends[-1], dtype=torch.uint8, device=device)
+    return [
+        memory[begin : begin + size].view(dtype).view((*rows, *shape))
+        for begin, size, (shape, dtype) in zip([0, *ends], sizes, columns, strict=False)
+    ]
+
+
+def _capture() -> object | None:
+    """The graph that launches are recorded in now; None where they run."""
+    return current_recording() or current_capture()
+
+
 class HeldRows:
     """The tensors of one batch, of which some may be held by others."""
 
@@ -52,7 +88,8 @@ class HeldRows:
         """Takes all tensors; `final` are those that are written only where an episode ended."""
         self._all = [*tensors]
         self._final = {one.data_ptr() for one in final}
-        self._storages = [one.untyped_storage() for one in self._all]
+        storages = [one.untyped_storage() for one in self._all]
+        self._storages = [*{one._cdata: one for one in storages}.values()]
         self._free_counts: list[int] = []
 
     @property
@@ -96,20 +133,18 @@ class RowSet(HeldRows):
         env_id: Tensor | None = None,
     ) -> None:
         """Makes them; `env_id` is of all rows, and others have it too."""
-        # rows of many steps are each written once: zeros first would double what is written
-        new = torch.zeros if len(rows) == 1 else torch.empty
-
-        def make(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            return new((*rows, *shape), dtype=dtype, device=device)
-
         own_dtype = getattr(torch, spec.obs_dtype)
-        obs = make(spec.obs_shape, own_dtype)
-        reward = make((), torch.float32)
-        terminated, truncated = make((), torch.bool), make((), torch.bool)
-        episode_return, episode_length = make((), torch.float64), make((), torch.int32)
-        own = [make(shape, dtype) for _, dtype, shape in spec.infos]
-        self.final_obs = make(spec.obs_shape, own_dtype) if spec.same_step else None
-        final_infos = [make(shape, dtype) for _, dtype, shape in spec.infos if spec.same_step]
+        observation = (spec.obs_shape, own_dtype)
+        infos = [(shape, dtype) for _, dtype, shape in spec.infos]
+        flag = ((), torch.bool)
+        step_columns = [observation, ((), torch.float32), flag, flag]
+        step_columns += [((), torch.float64), ((), torch.int32), *infos]
+        final_columns = [observation, *infos] if spec.same_step else []
+        tensors = row_tensors(rows, [*step_columns, *final_columns], device)
+        step, final = tensors[: len(step_columns)], tensors[len(step_columns) :]
+        obs, reward, terminated, truncated, episode_return, episode_length, *own = step
+        self.final_obs: Tensor | None = final[0] if final else None
+        final_infos = final[1:]
         self.launch = launch
         launch.rows = DeviceRows(
             obs=obs.data_ptr(),
@@ -124,17 +159,9 @@ class RowSet(HeldRows):
             launch.rows.infos[column] = one.data_ptr()
             if spec.same_step:
                 launch.rows.begun_infos[column] = own[column].data_ptr()
-        step = [obs, reward, terminated, truncated]
-        counts = [episode_return, episode_length]
-        final = [] if self.final_obs is None else [self.final_obs]
-        self.arrays = [*step, env_id, *counts, self.final_obs, *own, *final_infos]
-        super().__init__([*step, *counts, *own, *final, *final_infos], [*final, *final_infos])
-
-
-def _is_capturing() -> bool:
-    # a process that has no context, such as one that emulates beside a card, gets none by this
-    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return bool(initialized) and torch.cuda.is_current_stream_capturing()
+        self.arrays = [obs, reward, terminated, truncated, env_id, episode_return, episode_length]
+        self.arrays += [self.final_obs, *own, *final_infos]
+        super().__init__(tensors, final)
 
 
 Rows = TypeVar("Rows", bound=HeldRows)
@@ -148,6 +175,7 @@ class RowRing(Generic[Rows]):
         self._num_envs, self._make = num_envs, make
         self._sets: list[Rows] = []
         self._captured: list[Rows] = []
+        self._capture: object | None = None
         self._next = 0
 
     @property
@@ -156,17 +184,27 @@ class RowRing(Generic[Rows]):
         return sum(one.num_bytes for one in self._sets)
 
     def take(self) -> Rows:
-        """Returns a row set that nobody holds; makes one if all are held."""
+        """Returns a row set that nobody holds; makes one if all are held.
+
+        A graph gets sets of its own, made while it is captured, from the graph's memory: each
+        replay writes them again, so no other caller may get them. Its later steps take those of
+        earlier ones that nobody holds.
+        """
+        capture = _capture()
+        if capture != self._capture:
+            # they are the memory of a graph that is whole, and of those who hold them
+            self._capture, self._captured = capture, []
+        if capture is not None:
+            taken = next((one for one in self._captured if one.is_free()), None)
+            return taken or self._make_set(self._captured)
         taken = next((one for one in self._in_turn() if one.is_free()), None)
-        if taken is None:
-            taken = self._make((self._num_envs,))
-            taken.mark_free()
-            self._sets.insert(self._next, taken)
-        if _is_capturing():
-            # each replay of the graph writes it again, so no other caller may get it
-            self._sets.remove(taken)
-            self._captured.append(taken)
-        return taken
+        return taken or self._make_set(self._sets)
+
+    def _make_set(self, kept: list[Rows]) -> Rows:
+        made = self._make((self._num_envs,))
+        made.mark_free()
+        kept.insert(self._next, made)
+        return made
 
     def _in_turn(self) -> Iterator[Rows]:
         for _ in [*self._sets]:
@@ -184,4 +222,5 @@ class RowRing(Generic[Rows]):
     def forget(self) -> None:
         """Lets go of all: they know addresses that are no more."""
         self._sets.clear()
+        self._captured.clear()
         self._next = 0

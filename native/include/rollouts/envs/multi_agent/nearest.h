@@ -6,7 +6,8 @@
 
 namespace rollouts {
 
-// Borrows arrays of `count` points; those that are infinitely far away are never found.
+// Borrows arrays of `count` points, which begin at multiples of 16 bytes; those that are infinitely
+// far away are never found.
 class NearestPoints {
  public:
   ROLLOUTS_HD NearestPoints(const float* x, const float* y, std::int32_t count)
@@ -18,7 +19,7 @@ class NearestPoints {
   ROLLOUTS_HD std::int32_t Find(std::int32_t of, std::int32_t k, float& reach,
                                 std::int32_t* index) const {
     if constexpr (kInKernel) {
-      return FindByKeys(of, k, reach, index);
+      return FindByKeys(x_, y_, count_, of, k, reach, index);
     } else {
       if (reach > 0 && k <= kListed && Rank(of, k, reach, index)) return k;
       return FindInRounds(of, k, reach, index);
@@ -98,15 +99,48 @@ class NearestPoints {
     }
   };
 
-  ROLLOUTS_HD float Square(std::int32_t of, std::int32_t other) const {
-    const float dx = x_[other] - x_[of], dy = y_[other] - y_[of];
-    return dx * dx + dy * dy;
-  }
+  ROLLOUTS_HD static float Square(float dx, float dy) { return dx * dx + dy * dy; }
 
-  // As Find, of a thread whose neighbours in its warp look for other points' at the same time.
-  ROLLOUTS_NOINLINE std::int32_t FindByKeys(std::int32_t of, std::int32_t k, float& reach,
-                                            std::int32_t* index) const {
-    if (reach > 0 && k <= kKept && FindListed(of, k, reach, index)) return k;
+  // Four numbers that one load of a kernel reads.
+  struct alignas(16) Four {
+    float at[4];
+
+    ROLLOUTS_HD static Four Of(const float* from) { return *reinterpret_cast<const Four*>(from); }
+  };
+
+  // A point, and the squares of its distances, of which a thread reads four at once.
+  struct Watcher {
+    const float *x, *y;
+    std::int32_t count;
+    float own_x, own_y;
+
+    // Calls `visit(other, square)` for every point, this one among them, until it returns false
+    // behind four of them.
+    template <typename Visit, typename GoOn>
+    ROLLOUTS_HD void ForEach(Visit&& visit, GoOn&& go_on) const {
+      std::int32_t first = 0;
+      for (; first + 4 <= count; first += 4) {
+        const Four xs = Four::Of(x + first), ys = Four::Of(y + first);
+        for (std::int32_t i = 0; i < 4; ++i) {
+          visit(first + i, Square(xs.at[i] - own_x, ys.at[i] - own_y));
+        }
+        if (!go_on()) return;
+      }
+      for (; first < count; ++first) visit(first, SquareTo(first));
+    }
+    ROLLOUTS_HD float SquareTo(std::int32_t other) const {
+      return Square(x[other] - own_x, y[other] - own_y);
+    }
+  };
+
+  // As Find, of a thread whose neighbours in its warp look for other points' at the same time. Its
+  // arguments come in registers, where members would be read from memory again and again.
+  ROLLOUTS_NOINLINE static std::int32_t FindByKeys(const float* x, const float* y,
+                                                   std::int32_t count, std::int32_t of,
+                                                   std::int32_t k, float& reach,
+                                                   std::int32_t* index) {
+    const Watcher watcher{x, y, count, x[of], y[of]};
+    if (reach > 0 && k <= kKept && FindListed(watcher, of, k, reach, index)) return k;
     reach = 0;
     std::uint64_t from = 0;  // keys below were found in rounds before
     std::int32_t found = 0;
@@ -114,14 +148,14 @@ class NearestPoints {
       const std::int32_t wanted = k - found < kKept ? k - found : kKept;
       Kept kept;
       float limit = static_cast<float>(kInfinity);
-      for (std::int32_t other = 0; other < count_; ++other) {
-        const float square = Square(of, other);
-        if (other == of || !(square < limit)) continue;
+      const auto visit = [&](std::int32_t other, float square) {
+        if (other == of || !(square < limit)) return;
         const std::uint64_t key = Kept::KeyOf(Sqrt(square), other);
-        if (key < from) continue;
+        if (key < from) return;
         kept.Add(key, wanted);
         if (kept.Last(wanted) != Kept::kNobody) limit = Above(Kept::DistanceOf(kept.Last(wanted)));
-      }
+      };
+      watcher.ForEach(visit, [] { return true; });
       const std::int32_t more = kept.Write(wanted, index + found);
       found += more;
       if (more < wanted) return found;
@@ -133,21 +167,24 @@ class NearestPoints {
 
   // Lists those somewhat further than `reach`, a loop in which threads differ by one store, and sorts
   // them. False where they are too few or too many.
-  ROLLOUTS_HD bool FindListed(std::int32_t of, std::int32_t k, float& reach,
-                              std::int32_t* index) const {
-    const float limit = reach * 1.25f;
-    std::int32_t near[kNear];
+  ROLLOUTS_HD static bool FindListed(const Watcher& watcher, std::int32_t of, std::int32_t k,
+                                     float& reach, std::int32_t* index) {
+    const float limit = reach * 1.25f, most = limit * limit;
+    std::int32_t near[kNear + 4];  // as many as four points may make of kNear
     std::int32_t count = 0;
-    for (std::int32_t other = 0; other < count_; ++other) {
-      if (other == of || !(Square(of, other) < limit * limit)) continue;
-      if (count < kNear) near[count] = other;
-      ++count;
-    }
-    if (count < k || count > kNear) return false;
+    const auto list = [&](std::int32_t other, float square) {
+      const bool is_near = square < most;
+      if (is_near) near[count] = other;
+      count += is_near;
+    };
+    watcher.ForEach(list, [&] { return count <= kNear; });
+    if (count > kNear) return false;
     Kept kept;
     for (std::int32_t i = 0; i < count; ++i) {
-      kept.Add(Kept::KeyOf(Sqrt(Square(of, near[i])), near[i]), k);
+      const std::int32_t other = near[i];
+      if (other != of) kept.Add(Kept::KeyOf(Sqrt(watcher.SquareTo(other)), other), k);
     }
+    if (kept.Last(k) == Kept::kNobody) return false;
     const float last = Kept::DistanceOf(kept.Last(k));
     // one beyond the limit may be as far, by its rounded distance, as the last one within
     if (last > limit * 0.999f) return false;
