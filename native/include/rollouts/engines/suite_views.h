@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tasks of the DeepMind Control Suite write, on the host and in kernels.
+// Outputs of the DeepMind Control Suite's tasks, on the host and in kernels.
 #pragma once
 
 #include "rollouts/engines/observation_writer.h"

@@ -57,11 +57,11 @@ class ModelNames {
   std::int32_t Site(const char* name) const { return model_.Id(ModelObject::kSite, name); }
   std::int32_t Light(const char* name) const { return model_.Id(ModelObject::kLight, name); }
   std::int32_t Joint(const char* name) const { return model_.Id(ModelObject::kJoint, name); }
-  // Where its numbers are.
+  // Index of its first number.
   std::int32_t Sensor(const char* name) const {
     return model_.view().sensor_adr[model_.Id(ModelObject::kSensor, name)];
   }
-  // Where a joint's first position and velocity are.
+  // Indices of a joint's first position and velocity.
   std::int32_t Position(const char* joint) const { return model_.view().jnt_qposadr[Joint(joint)]; }
   std::int32_t Velocity(const char* joint) const { return model_.view().jnt_dofadr[Joint(joint)]; }
 
@@ -79,7 +79,7 @@ class ChangedModel {
   Physics& physics_;
 };
 
-// As ChangedModel, but notes what a task changes.
+// Notes what a task changes, in place of a ChangedModel.
 struct NotedChanges {
   std::vector<TaskFacts::ModelValue> changes;
   void Set(const char* field, std::int32_t at, double value) { changes.push_back({field, at, value}); }

@@ -27,7 +27,7 @@ struct Quadruped : SuiteTask {
         imu(model.Sensor("imu_accel")),
         forces(model.Sensor("force_toe_front_left")) {}
 
-  // In the middle, in any rotation.
+  // Puts the body in the middle, in any rotation.
   ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
     double orientation[4];
     DrawRotation(rng, orientation);
@@ -136,7 +136,7 @@ struct QuadrupedFetch : Quadruped {
         ball_position(model.Position("ball_root")),
         ball_velocity(model.Velocity("ball_root")) {}
 
-  // Anywhere in a square, upright.
+  // Puts the body anywhere in a square, upright.
   ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
     const double azimuth = rng.Uniform(0, 2 * kPi);
     const double orientation[4] = {LibraryCos(azimuth / 2), 0, 0, LibrarySin(azimuth / 2)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mujoco_warp's pool must know of a task that stands in a header.
+// Facts for mujoco_warp's pool about a task that stands in a header.
 #pragma once
 
 #include <cstdint>
