@@ -215,6 +215,7 @@ py::dict FactsOfTask(const std::string& id, const py::dict& options, std::int32_
     return py::bytes(reinterpret_cast<const char*>(from.data()), from.size());
   };
   py::dict result;
+  result["type"] = facts.type;
   result["task"] = bytes_of(facts.task);
   result["configs"] = bytes_of(facts.configs);
   result["config_bytes"] = facts.config_bytes;
@@ -224,7 +225,21 @@ py::dict FactsOfTask(const std::string& id, const py::dict& options, std::int32_
   constexpr DataArrays kPoses =
       kXpos | kXquat | kXmat | kXipos | kGeomXpos | kGeomXmat | kSiteXpos | kSiteXmat;
   const bool poses_alone = (facts.reads & ~kPoses) == 0;
-  result["refresh"] = facts.reads == 0 ? "nothing" : poses_alone ? "kinematics" : "forward";
+  result["refresh"] = facts.is_suite      ? "unactuated"
+                      : facts.reads == 0  ? "nothing"
+                      : poses_alone       ? "kinematics"
+                                          : "forward";
+  result["frame_skip"] = facts.frame_skip;
+  result["is_suite"] = facts.is_suite;
+  result["draws"] = facts.draws;
+  result["is_apart"] = facts.is_apart;
+  result["places"] = facts.places;
+  result["substeps_to_rest"] = facts.substeps_to_rest;
+  py::list changes;
+  for (const TaskFacts::ModelValue& one : facts.changes) {
+    changes.append(py::make_tuple(one.field, one.at, one.value));
+  }
+  result["changes"] = changes;
   return result;
 }
 
@@ -238,7 +253,7 @@ void BindDevice(py::module_& module) {
              "What a pool of a GPU must know of environments with these options.");
   module.def("task_facts", &FactsOfTask, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("of_model"),
-             "What a pool of mujoco_warp must know of a task of Gymnasium's with these options.");
+             "What a pool of mujoco_warp must know of a task with these options.");
   module.def("seal_states", &SealStates, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("envs"), py::arg("clocks"), py::arg("fields"),
              "Saved states, as CpuPool's, of environments whose clocks and states are given.");

@@ -204,7 +204,8 @@ def cell_of_id(id: str, device: str | None) -> Cell:
     """Returns the kind of environments that `make_vec` makes of an id."""
     if device is None:
         return Cell("native", is_multi_agent(id))
-    if id in importlib.import_module("rollouts.envs.physics.supported").PHYSICS_IDS:
+    supported = importlib.import_module("rollouts.envs.physics.supported")
+    if id in supported.PHYSICS_IDS or id in supported.ON_CPU_ALONE:
         return Cell("physics")
     return Cell("kernel", is_multi_agent(id))
 

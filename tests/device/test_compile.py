@@ -18,7 +18,7 @@ from quick_nvrtc import Compile, quick_compiler
 from rollouts import EngineError, SpecError, _native
 from rollouts.envs.kernel import cuda
 from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource, TaskKernelSource
-from rollouts.envs.physics.supported import GYMNASIUM_IDS
+from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.own_env.registrations import env_source
 
 # a cubin is found again by a digest of its text, its headers, the options and NVRTC's version
@@ -30,6 +30,12 @@ ALL = {
     for entry in _native.registry()
     # own ones are compiled in test_own_env.py
     if not entry["cpu_only"] and not entry["header"].startswith("own/")
+}
+# of MuJoCo's tasks, too
+TASKS = {
+    facts["type"]: (env_id, facts["is_suite"])
+    for env_id in sorted(PHYSICS_IDS - {"MuJoCo-v0"})
+    for facts in [_native.task_facts(env_id, {}, 1, of_model=False)]
 }
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 
@@ -89,9 +95,10 @@ def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> Non
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("env_id", sorted(GYMNASIUM_IDS))
-def test_tasks_of_mujoco_compile_for_a_gpu(compile_quickly: Compile, env_id: str) -> None:
-    source = TaskKernelSource(env_source(env_id))
+@pytest.mark.parametrize("task_type", sorted(TASKS))
+def test_tasks_of_mujoco_compile_for_a_gpu(compile_quickly: Compile, task_type: str) -> None:
+    env_id, is_suite = TASKS[task_type]
+    source = TaskKernelSource(env_source(env_id), task_type, is_suite)
     assert b"rollouts_task" in compile_quickly(source, ARCHS[0])
 
 

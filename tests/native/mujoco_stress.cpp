@@ -47,7 +47,8 @@ namespace rollouts {
 
 // The registry's, which is no part of this program: the tasks that it plays.
 const dmc::TaskEntry& dmc::FindTask(const std::string& id) {
-  for (const TaskEntry* const task : {&kStackerTasks[0], &kCheetahTasks[0], &kBallInCupTasks[0]}) {
+  for (const TaskEntry* const task : {&kStackerTasks<TaskEntry>[0], &kCheetahTasks<TaskEntry>[0],
+                                      &kBallInCupTasks<TaskEntry>[0]}) {
     if (id == task->id) return *task;
   }
   throw SpecError("the program has no task '" + id + "'");

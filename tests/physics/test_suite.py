@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 from physics_peer import START_ERRORS, are_exact, put_states, start_alike
 
 import rollouts
-from rollouts.envs.physics.supported import SUITE_IDS
+from rollouts import SpecError
+from rollouts.envs.physics.supported import ON_CPU_ALONE, SUITE_IDS
+from rollouts.families import dm_control
 from rollouts.mujoco import integration_state
 
 pytest.importorskip("mujoco_warp")
@@ -140,3 +143,26 @@ def test_each_world_has_its_own_target_or_springs(env_id: str, field: str) -> No
     assert (env.model_field(field) != values).any()
     env.set_state(None, saved)
     assert torch.equal(env.step(actions)[0], expected)
+
+
+def test_a_targets_size_is_that_of_each_worlds_model() -> None:
+    env, pool = make_both("PointMassEasy-v1")
+    env.reset()
+    host = env.engine.steps.pool._worlds.host
+    sizes = env.model_field("geom_size")
+    sizes[1::2, mujoco.mj_name2id(host, mujoco.mjtObj.mjOBJ_GEOM, "target"), 0] *= 4
+    still = np.zeros((NUM_ENVS, 2), np.float32)
+    for one in (env, pool):
+        one.reset(seed=1, options={"model": {"geom_size": sizes}})
+    found, expected = env.step(torch.from_numpy(still))[1].numpy(), pool.step(still)[1]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    pool.reset(seed=1, options={"model": {"geom_size": None}})
+    smaller = pool.step(still)[1]
+    assert (found[1::2] > smaller[1::2]).any()
+
+
+def test_a_task_that_stays_on_the_cpu_is_refused_with_its_reason() -> None:
+    assert {*dm_control.task_ids()} == SUITE_IDS | {*ON_CPU_ALONE}
+    for env_id, why in ON_CPU_ALONE.items():
+        with pytest.raises(SpecError, match=rf"{env_id} is for the CPU: {why}\. Leave device out"):
+            rollouts.make_vec(env_id, 2, device="cpu-emulation")

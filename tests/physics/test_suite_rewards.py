@@ -54,7 +54,7 @@ def test_rewards_are_dm_controls_of_the_same_states(env_id: str) -> None:
         wp.to_torch(data.ctrl).copy_(torch.from_numpy(controls))
         pool._task.look(pool.arrays.beginning_wp, is_start=False)
     found = pool.arrays.outcomes["reward"].numpy()
-    fields = {name: env.model_field(name) for name in pool._task.suite.own_fields}
+    fields = {name: env.model_field(name) for name in pool._task.own_fields}
     theirs = make_dm_control(env_id)
     theirs.reset()
     physics, rewards = theirs.physics, []

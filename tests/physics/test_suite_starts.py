@@ -97,7 +97,7 @@ def test_nothing_touches_at_a_start(begun: Any) -> None:
     pool = begun.engine.steps.pool
     worlds, host = pool._worlds, copy.copy(pool._worlds.host)
     data = mujoco.MjData(host)
-    fields = {name: begun.model_field(name) for name in pool._task.suite.own_fields}
+    fields = {name: begun.model_field(name) for name in pool._task.own_fields}
     for row, qpos in enumerate(worlds.data.qpos.numpy()):
         for name, values in fields.items():
             getattr(host, name)[...] = values[row]

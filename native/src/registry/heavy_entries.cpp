@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -61,8 +62,10 @@ TaskFacts FactsOfTask(const OptionColumns& options, std::int32_t num_envs, bool 
     CheckModel(*model, Task::kNeeds);
     facts.task = BytesOf(std::vector<Task>{Task(configs[0], *model)});
   }
+  facts.type = dmc::NameOf(typeid(Task));
   facts.configs = BytesOf(std::vector<Config>(configs.begin(), configs.end()));
   facts.config_bytes = sizeof(Config);
+  facts.frame_skip = configs[0].frame_skip;
   OptionLister own;
   Config defaults = configs[0];
   Task::VisitConfig(defaults, own);
@@ -72,11 +75,29 @@ TaskFacts FactsOfTask(const OptionColumns& options, std::int32_t num_envs, bool 
   return facts;
 }
 
+// As FactsOfTask, of a task of the DeepMind Control Suite, which has no options of its own.
+TaskFacts FactsOfSuiteTask(const dmc::TaskEntry& entry, const OptionColumns& options, bool of_model) {
+  if (!of_model) return entry.kind->facts(nullptr);
+  const DmControlConfig config = ReadConfigs<DmControl>(options, 0, 1)[0];
+  const auto model = PhysicsModel::Get(config.suite_model);
+  TaskFacts facts = entry.kind->facts(model);
+  facts.frame_skip = DmControl::Substeps(config, entry, model->view().timestep);
+  return facts;
+}
+
 // Facts for mujoco_warp's pool, of Gymnasium's tasks.
 template <HeavyEnvironment Env>
 DeviceLayout HeavyLayout() {
   DeviceLayout layout;
   if constexpr (requires { typename Env::Task; }) layout.task = FactsOfTask<Env>;
+  return layout;
+}
+
+DeviceLayout SuiteLayout(const dmc::TaskEntry& entry) {
+  DeviceLayout layout;
+  layout.task = [&entry](const OptionColumns& options, std::int32_t, bool of_model) {
+    return FactsOfSuiteTask(entry, options, of_model);
+  };
   return layout;
 }
 
@@ -96,7 +117,8 @@ std::vector<RegistryEntry> HeavyEntries() {
     for (const dmc::TaskEntry& task : domain.tasks) {
       entries.push_back({task.id, kSuiteSteps, std::numeric_limits<double>::quiet_NaN(),
                          /*cpu_only=*/true, domain.header, "DmControl", HeavyOptions<DmControl>,
-                         HeavySpec<DmControl>, HeavyBatch<DmControl>});
+                         HeavySpec<DmControl>, HeavyBatch<DmControl>, /*multi_agent=*/false,
+                         SuiteLayout(task)});
     }
   }
   return entries;

@@ -190,14 +190,18 @@ class TaskKernelSource:
 
     Attributes:
       env: Where the text of the pool's environment is, whose task it is.
+      type: The task's type.
+      is_suite: Whether it is one of the DeepMind Control Suite.
     """
 
     env: EnvSource
+    type: str
+    is_suite: bool
 
     @property
     def name(self) -> str:
         """Names the task."""
-        return f"the task of {self.env.type}"
+        return f"the task {self.type}"
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -217,11 +221,14 @@ class TaskKernelSource:
     @property
     def text(self) -> str:
         """The translation unit."""
+        kernel, header = "TaskKernel", "task_kernel.h"
+        if self.is_suite:
+            kernel, header = "SuiteKernel", "suite_kernel.h"
         return (
             "#define ROLLOUTS_KERNEL\n"
             f'#include "{self.env.header}"\n'
-            '#include "rollouts/device/task_kernel.h"\n'
-            f"ROLLOUTS_TASK_KERNEL(rollouts::TaskOf<rollouts::{self.env.type}>::Type)\n"
+            f'#include "rollouts/device/{header}"\n'
+            f"ROLLOUTS_TASK_KERNEL(rollouts::{kernel}<{self.type}>)\n"
         )
 
     @property

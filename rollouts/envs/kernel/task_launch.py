@@ -20,28 +20,49 @@ class TaskPhase(IntEnum):
     RESET = 1
     STEP = 2
     OBSERVE = 3
+    DRAW = 4
+    PLACE = 5
+    FINISH = 6
+
+
+class TaskRows(ctypes.Structure):
+    """`rollouts::TaskRows`: an array with a row for each world, or with one for all."""
+
+    _fields_: ClassVar = [("first", ctypes.c_void_p), ("stride", ctypes.c_int64)]
+
+
+# sizes of a model, arrays that all worlds share, and those with rows
+MODEL_SIZES = (
+    *("nq", "nv", "nu", "na", "nbody", "ngeom", "nsite", "ntendon", "njnt", "nsensordata"),
+)
+MODEL_SHARED = ("jnt_type", "jnt_qposadr", "jnt_dofadr", "jnt_limited", "geom_bodyid")
+MODEL_ROWS = (
+    *("qpos0", "gravity", "body_mass", "body_subtreemass", "body_pos", "body_quat", "jnt_range"),
+    *("jnt_stiffness", "geom_size", "geom_pos", "geom_quat", "site_size", "site_pos"),
+    "actuator_ctrlrange",
+)
+DATA_ROWS = (
+    *("qpos", "qvel", "act", "ctrl", "xpos", "xquat", "xmat", "xipos", "geom_xpos", "geom_xmat"),
+    *("site_xpos", "site_xmat", "sensordata", "subtree_com", "cinert", "cvel", "cfrc_ext"),
+    *("qfrc_actuator", "qfrc_constraint", "ten_length", "ten_velocity"),
+)
 
 
 class TaskModelArrays(ctypes.Structure):
     """Sizes and arrays of models."""
 
     _fields_: ClassVar = [
-        *((name, ctypes.c_int32) for name in ("nq", "nv", "nu", "nbody", "nsite", "ntendon")),
-        *pointers("start_qpos", "qpos0", "body_mass"),
-        *(
-            (name, ctypes.c_int64)
-            for name in ("start_qpos_stride", "qpos0_stride", "body_mass_stride")
-        ),
+        *((name, ctypes.c_int32) for name in MODEL_SIZES),
+        *pointers(*MODEL_SHARED, "start_qpos"),
+        ("start_qpos_stride", ctypes.c_int64),
+        *((name, TaskRows) for name in MODEL_ROWS),
     ]
 
 
 class TaskDataArrays(ctypes.Structure):
     """Arrays of simulations, by their names."""
 
-    _fields_ = pointers(
-        *("qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos", "cinert", "cvel", "cfrc_ext"),
-        *("qfrc_actuator", "qfrc_constraint", "ten_length", "ten_velocity"),
-    )
+    _fields_: ClassVar = [(name, TaskRows) for name in DATA_ROWS]
 
 
 class TaskResults(ctypes.Structure):
@@ -59,7 +80,7 @@ class TaskLaunch(Launch):
         ("model", TaskModelArrays),
         ("data", TaskDataArrays),
         ("clock", ClockColumns),
-        *pointers("draws", "broken"),
+        *pointers("draws", "broken", "placed"),
         ("results", TaskResults),
         ("phase", ctypes.c_int32),
         ("frame_skip", ctypes.c_int32),

@@ -30,7 +30,6 @@ class PhysicsArrays(Clocks):
       rows: (N,) each, of the last step.
       obs, final_obs: (N, size) float32; the latter is the former unless same-step.
       infos, final_infos: (N, values) float32, likewise.
-      shown: (N, values) float32, as Warp's array: what a task's kernel shows beside mujoco_warp's.
       commands: (N,) uint8, of `kernels/episodes.py`.
       stepping, beginning: (N,) bool: who moved in a step, and who began an episode.
       outcomes: What a task has made of the step, by the names of `outcome`, and `before`, (N, 2)
@@ -44,7 +43,6 @@ class PhysicsArrays(Clocks):
         num_envs: int,
         obs_size: int,
         num_infos: int,
-        num_shown: int = 0,
         *,
         device: torch.device,
         env_id_offset: int,
@@ -76,12 +74,10 @@ class PhysicsArrays(Clocks):
             "reward": zeros(),
             "terminated": zeros(dtype=torch.bool),
             "infos": self.infos,
-            "shown": zeros(num_shown),
         }
         self.outcome = Outcome()
-        for name in ("reward", "terminated", "infos", "shown"):
+        for name in ("reward", "terminated", "infos"):
             setattr(self.outcome, name, wp.from_torch(self.outcomes[name]))
-        self.shown = self.outcome.shown
 
     def row_arrays(self) -> dict[str, Any]:
         """What a step has written, by the names of DeviceRows, as Warp's arrays."""

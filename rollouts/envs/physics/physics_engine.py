@@ -14,7 +14,7 @@ from rollouts.checks import whole_number
 from rollouts.envs.kernel.device_engine import DeviceEngine, DeviceSetting
 from rollouts.envs.options import Options, read_options
 from rollouts.envs.physics.library import load_library
-from rollouts.envs.physics.supported import MEMORY_OPTIONS, PHYSICS_IDS
+from rollouts.envs.physics.supported import MEMORY_OPTIONS, ON_CPU_ALONE, PHYSICS_IDS
 from rollouts.envs.pool_recipe import PoolRecipe
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.model_fields import read_field
@@ -48,6 +48,10 @@ class PhysicsEngine(DeviceEngine):
     def _read_options(
         self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
+        if id in ON_CPU_ALONE:
+            raise SpecError(
+                f"{id} is for the CPU: {ON_CPU_ALONE[id]}. Leave device out: C++ threads step it"
+            )
         if id not in PHYSICS_IDS:
             raise SpecError(
                 f"mujoco_warp steps no {id} here, expected one of {', '.join(sorted(PHYSICS_IDS))}"

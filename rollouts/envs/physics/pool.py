@@ -16,16 +16,13 @@ from rollouts.envs.physics.arrays import PhysicsArrays
 from rollouts.envs.physics.bare import BarePhysics
 from rollouts.envs.physics.functions import BatchFunctions
 from rollouts.envs.physics.graphs import Sequence, as_warp, stream_of
-from rollouts.envs.physics.header_task import HeaderTask
+from rollouts.envs.physics.header_task import HeaderTask, task_facts
 from rollouts.envs.physics.kernels.episodes import SAME_STEP, begin_step, end_step
 from rollouts.envs.physics.library import quiet
 from rollouts.envs.physics.model_fields import ModelFields
-from rollouts.envs.physics.own_task import own_task
+from rollouts.envs.physics.own_task import OwnTask
 from rollouts.envs.physics.pool_task import PoolTask, one_of_each
 from rollouts.envs.physics.states import States
-from rollouts.envs.physics.suite_tasks import suite_task
-from rollouts.envs.physics.supported import GYMNASIUM_IDS
-from rollouts.envs.physics.warp_task import WarpTask
 from rollouts.envs.physics.worlds import OVERFLOW_BITS, Worlds, read_model
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import Column
@@ -34,6 +31,13 @@ from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 
 _PATHS = frozenset({"assets", "xml_file", "suite_model"})
+# what ids begin with -> memory as of `Worlds`, where mujoco_warp's estimate is too little
+_MEMORY = {
+    # on the ground it has up to 40 contacts and 255 rows
+    "Dog": {"nconmax": 96, "njmax": 512},
+    # random poses have up to 55 contacts, and a body on the ground 74 rows
+    "HumanoidCMU": {"nconmax": 96, "njmax": 192},
+}
 
 
 def make_pool(
@@ -67,29 +71,25 @@ def make_pool(
       SpecError: A model or options that mujoco_warp does not have.
     """
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
-        host, known = read_model(model_file), None
-        if id not in GYMNASIUM_IDS:
-            known = own_task(model_file, host, options) if id == OWN_MODEL else suite_task(id, host)
-        suite = None if known is None else known.suite
-        if suite is not None:
-            given = {name: size for name, size in memory.items() if size is not None}
-            memory = {**suite.memory, **given}
-        worlds = Worlds(host, model_file, num_envs, memory)
+        host, is_own = read_model(model_file), id == OWN_MODEL
+        facts = {} if is_own else task_facts(id, options, num_envs, host)
+        most = [one for prefix, one in _MEMORY.items() if id.startswith(prefix)]
+        given = {name: size for name, size in memory.items() if size is not None}
+        worlds = Worlds(host, model_file, num_envs, {**memory, **dict(*most), **given})
         arrays = PhysicsArrays(
             num_envs,
             obs_size,
             num_infos,
-            0 if suite is None else suite.num_shown,
             device=device,
             env_id_offset=env_id_offset,
             same_step=autoreset == SAME_STEP,
         )
         fields = ModelFields(worlds, model_file, device)
         task: PoolTask
-        if known is None:
-            task = HeaderTask(id, options, worlds, fields, arrays, is_emulated=is_emulated)
+        if is_own:
+            task = OwnTask(model_file, options, worlds, fields, arrays)
         else:
-            task = WarpTask(known, options, worlds, fields, arrays)
+            task = HeaderTask(id, facts, options, worlds, fields, arrays, is_emulated=is_emulated)
         shared = one_of_each(options, task.own_options)
         return PhysicsPool(
             task,

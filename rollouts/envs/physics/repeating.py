@@ -11,6 +11,7 @@ import mujoco_warp
 import warp as wp
 from mujoco_warp import OverflowType
 
+from rollouts.envs.kernel.emulation import run_or_record
 from rollouts.envs.physics.kernels import repeating
 from rollouts.envs.physics.kernels.episodes import OVERFLOW
 from rollouts.envs.physics.worlds import Worlds
@@ -81,7 +82,15 @@ class Loop:
         if not self._has_run:
             self._has_run = True
             self._scratch.run(self._body)
-        wp.capture_while(self.goes_on, self._pass)
+        if self.goes_on.device.is_cuda:
+            wp.capture_while(self.goes_on, self._pass)
+        else:
+            # Warp's graphs of the host know no kernels of ours, so the loop lies between them
+            run_or_record(self._run_on_host)
+
+    def _run_on_host(self) -> None:
+        with wp.ScopedDevice(self.goes_on.device):
+            wp.capture_while(self.goes_on, self._pass)
 
     def _pass(self) -> None:
         self._scratch.run(self._body)
@@ -90,10 +99,21 @@ class Loop:
 class Tries:
     """Draws positions of worlds that begin again and again, until nothing in them touches."""
 
-    def __init__(self, worlds: Worlds, clocks: Any, draw: Callable[[Any], None]) -> None:
-        """`draw` draws those of the worlds that its argument (N,) bool marks."""
+    def __init__(
+        self,
+        worlds: Worlds,
+        clocks: Any,
+        draw: Callable[[Any], None],
+        place: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Takes functions of the worlds that their argument (N,) bool marks.
+
+        Args:
+          draw: Draws positions.
+          place: Sees where these put bodies, and changes some; None: no such thing.
+        """
         count = worlds.num_envs
-        self._worlds, self._clocks, self._draw = worlds, clocks, draw
+        self._worlds, self._clocks, self._draw, self._place = worlds, clocks, draw, place
         self._pending = wp.zeros(count, dtype=wp.bool)
         self._touching = wp.zeros(count, dtype=wp.bool)
         self._tries = wp.zeros(count, dtype=int)
@@ -110,6 +130,9 @@ class Tries:
     def _try(self) -> None:
         data, again = self._worlds.data, self._loop.goes_on
         self._draw(self._pending)
+        if self._place is not None:
+            mujoco_warp.kinematics(self._worlds.model, data)
+            self._place(self._pending)
         mujoco_warp.kinematics(self._worlds.model, data)
         mujoco_warp.collision(self._worlds.model, data)
         self._touching.zero_()

@@ -72,6 +72,13 @@ SUITE_IDS = frozenset(
         "WalkerWalk-v1",
     }
 )
+# tasks of the suite that the CPU alone steps, and why
+ON_CPU_ALONE = {
+    "PointMassHard-v1": "each episode draws wrap_prm, which all worlds of mujoco_warp share",
+    "QuadrupedEscape-v1": "each episode draws hfield_data, which all worlds of mujoco_warp share",
+    "StackerStack2-v1": "mujoco_warp finds fewer contacts between boxes than MuJoCo",
+    "StackerStack4-v1": "mujoco_warp finds fewer contacts between boxes than MuJoCo",
+}
 PHYSICS_IDS = GYMNASIUM_IDS | SUITE_IDS | {"MuJoCo-v0"}
 # options of mujoco_warp's memory, of no environment
 MEMORY_OPTIONS = ("nconmax", "njmax")

@@ -17,10 +17,10 @@ from mujoco_warp import DisableBit, OverflowType
 
 from rollouts.envs.physics.kernels.contacts import align_with_capsules
 from rollouts.envs.physics.kernels.own_models import clear_rows, put_keyframe
-from rollouts.envs.physics.kernels.structs import Simulation
-from rollouts.envs.physics.tasks import CONTACT_FORCES
 from rollouts.errors import EngineError, SpecError
 
+# arrays that a step of MuJoCo's leaves out, and a reset puts to 0
+CONTACT_FORCES = ("cacc", "cfrc_int", "cfrc_ext")
 # what did not fit into memory: contacts or constraint rows are missing then. That an iteration
 # reached its limit is no fault, as it is none of MuJoCo's
 OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
@@ -142,31 +142,6 @@ class Worlds:
         """Arrays that the next step depends on, (N, ...) each, in place; of `data` where given."""
         data = self.data if data is None else data
         return {name: wp.to_torch(getattr(data, name)) for name in _STATE}
-
-    def simulation(self, places: tuple[int, ...], goal: float, sizes: tuple[float, ...]) -> Any:
-        """Collects what Warp's kernels of a task read that looks at these places."""
-        sim, data = Simulation(), self.data
-        sim.first, sim.second, sim.third = (*places, 0, 0, 0)[:3]
-        sim.others = wp.array(places[3:], dtype=int)
-        sim.goal, sim.sizes = goal, wp.array(sizes, dtype=float)
-        sim.body_rootid = self.model.body_rootid
-        for name in (
-            "qpos",
-            "qvel",
-            "ctrl",
-            "xpos",
-            "xipos",
-            "site_xpos",
-            "geom_xpos",
-            "xmat",
-            "geom_xmat",
-            "site_xmat",
-            "cvel",
-            "subtree_com",
-            "sensordata",
-        ):
-            setattr(sim, name, getattr(data, name))
-        return sim
 
     def step(self, num_substeps: int, *, contact_forces: bool) -> None:
         """Moves all worlds; controls stay as they are."""

@@ -28,6 +28,9 @@ ROLLOUTS_HD inline double Sqrt(double x) { return sqrt(x); }
 ROLLOUTS_HD inline double Exp(double x) { return exp(x); }
 ROLLOUTS_HD inline double Log(double x) { return log(x); }
 ROLLOUTS_HD inline double Log1p(double x) { return log1p(x); }
+ROLLOUTS_HD inline double Asinh(double x) { return asinh(x); }
+ROLLOUTS_HD inline double Tanh(double x) { return tanh(x); }
+ROLLOUTS_HD inline double Atan2(double y, double x) { return atan2(y, x); }
 ROLLOUTS_HD inline double LibrarySin(double x) { return sin(x); }
 ROLLOUTS_HD inline double LibraryCos(double x) { return cos(x); }
 // Number of the lowest bit that is set; one must be.
@@ -109,6 +112,9 @@ inline double Sqrt(double x) { return std::sqrt(x); }
 inline double Exp(double x) { return std::exp(x); }
 inline double Log(double x) { return std::log(x); }
 inline double Log1p(double x) { return std::log1p(x); }
+inline double Asinh(double x) { return std::asinh(x); }
+inline double Tanh(double x) { return std::tanh(x); }
+inline double Atan2(double y, double x) { return std::atan2(y, x); }
 // The C library's, where a reference has the same bits.
 inline double LibrarySin(double x) { return std::sin(x); }
 inline double LibraryCos(double x) { return std::cos(x); }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // MuJoCo's tasks over the arrays of mujoco_warp, on a GPU or on the host in its place: a thread for
-// each world. A task is what envs/mujoco/task.h says; the clock and the rows of a step are of
+// each world. A task is what envs/mujoco/task.h says; those of the DeepMind Control Suite have another
+// kernel (suite_kernel.h). The clock and the rows of a step are of
 // rollouts/envs/physics/kernels/episodes.py.
 #pragma once
 
 #include "rollouts/core/env.h"
+#include "rollouts/core/rng.h"
 #include "rollouts/device/grid.h"
 #include "rollouts/device/launch.h"
 #include "rollouts/engines/mujoco_views.h"
@@ -17,31 +19,37 @@ enum class TaskPhase : std::int32_t {
   kReset,    // the first infos
   kStep,     // reward, end and infos
   kObserve,  // observations
+  // these are of the DeepMind Control Suite's tasks alone: suite_kernel.h
+  kDraw,    // positions, again
+  kPlace,   // where bodies have brought them
+  kFinish,  // the rest of a start
 };
 
-// Arrays over N worlds, a row for each, of numbers as mujoco_warp has them; the model's have one row
-// for all where their stride is 0.
+// An array over N worlds of numbers as mujoco_warp has them, a row for each or, where the stride is 0,
+// one for all.
+struct TaskRows {
+  float* first;
+  std::int64_t stride;  // numbers
+
+  ROLLOUTS_HD float* Row(std::int64_t world) const { return first + stride * world; }
+};
+
 struct TaskModelArrays {
-  std::int32_t nq, nv, nu, nbody, nsite, ntendon;
-  const double* start_qpos;  // (nq) what starts are drawn around, in 64 bits
-  const float* qpos0;        // (nq)
-  const float* body_mass;    // (nbody)
-  std::int64_t start_qpos_stride, qpos0_stride, body_mass_stride;
+  std::int32_t nq, nv, nu, na, nbody, ngeom, nsite, ntendon, njnt, nsensordata;
+  const std::int32_t* jnt_type;     // (njnt) this and the next are one for all worlds
+  const std::int32_t* jnt_qposadr;  // (njnt)
+  const std::int32_t* jnt_dofadr;   // (njnt)
+  const std::int32_t* jnt_limited;  // (njnt)
+  const std::int32_t* geom_bodyid;  // (ngeom)
+  const double* start_qpos;         // (nq) what starts are drawn around, in 64 bits
+  std::int64_t start_qpos_stride;
+  TaskRows qpos0, gravity, body_mass, body_subtreemass, body_pos, body_quat, jnt_range,
+      jnt_stiffness, geom_size, geom_pos, geom_quat, site_size, site_pos, actuator_ctrlrange;
 };
 struct TaskDataArrays {
-  float* qpos;
-  float* qvel;
-  const float* ctrl;
-  const float* xpos;
-  const float* xipos;
-  const float* site_xpos;
-  const float* cinert;
-  const float* cvel;
-  const float* cfrc_ext;
-  const float* qfrc_actuator;
-  const float* qfrc_constraint;
-  const float* ten_length;
-  const float* ten_velocity;
+  TaskRows qpos, qvel, act, ctrl, xpos, xquat, xmat, xipos, geom_xpos, geom_xmat, site_xpos,
+      site_xmat, sensordata, subtree_com, cinert, cvel, cfrc_ext, qfrc_actuator, qfrc_constraint,
+      ten_length, ten_velocity;
 };
 struct TaskResults {
   double* before;  // (N, 2)
@@ -58,12 +66,13 @@ struct TaskLaunch {
   const void* task;            // as the host has made it of the model's names
   const void* configs;         // (N)
   const double* timestep;      // (N) seconds of a substep
-  double* starts;              // (N, nq + nv) for positions and velocities while they are drawn
+  double* starts;              // (N, nq + nv + na) positions, velocities, activations while they are drawn
   TaskModelArrays model;
   TaskDataArrays data;
   ClockColumns clock;
-  const std::int32_t* draws;  // (N) numbers of 64 bits that an episode takes of its stream before
+  std::int32_t* draws;        // (N) numbers of 64 bits that an episode has taken of its stream
   std::uint8_t* broken;       // (N) what a world shows are zeros
+  std::uint8_t* placed;       // (N) Place is to follow
   TaskResults results;
   TaskPhase phase;
   std::int32_t frame_skip;
@@ -71,17 +80,124 @@ struct TaskLaunch {
   std::int32_t obs_size;
 };
 
+ROLLOUTS_HD inline BasicModelView<float> ModelOf(const TaskLaunch& launch, std::int64_t world) {
+  const TaskModelArrays& from = launch.model;
+  BasicModelView<float> model;
+  model.nq = from.nq;
+  model.nv = from.nv;
+  model.nu = from.nu;
+  model.na = from.na;
+  model.nbody = from.nbody;
+  model.nsite = from.nsite;
+  model.ntendon = from.ntendon;
+  model.njnt = from.njnt;
+  model.nsensordata = from.nsensordata;
+  model.timestep = launch.timestep[world];
+  model.jnt_type = from.jnt_type;
+  model.jnt_qposadr = from.jnt_qposadr;
+  model.jnt_dofadr = from.jnt_dofadr;
+  model.gravity = from.gravity.Row(world);
+  model.qpos0 = from.qpos0.Row(world);
+  model.body_mass = from.body_mass.Row(world);
+  model.body_subtreemass = from.body_subtreemass.Row(world);
+  model.jnt_range = from.jnt_range.Row(world);
+  model.geom_size = from.geom_size.Row(world);
+  model.site_size = from.site_size.Row(world);
+  model.actuator_ctrlrange = from.actuator_ctrlrange.Row(world);
+  return model;
+}
+
+ROLLOUTS_HD inline BasicDataView<float> DataOf(const TaskLaunch& launch, std::int64_t world) {
+  const TaskDataArrays& from = launch.data;
+  BasicDataView<float> data;
+  data.qpos = from.qpos.Row(world);
+  data.qvel = from.qvel.Row(world);
+  data.act = from.act.Row(world);
+  data.ctrl = from.ctrl.Row(world);
+  data.xpos = from.xpos.Row(world);
+  data.xquat = from.xquat.Row(world);
+  data.xmat = from.xmat.Row(world);
+  data.xipos = from.xipos.Row(world);
+  data.geom_xpos = from.geom_xpos.Row(world);
+  data.geom_xmat = from.geom_xmat.Row(world);
+  data.site_xpos = from.site_xpos.Row(world);
+  data.site_xmat = from.site_xmat.Row(world);
+  data.sensordata = from.sensordata.Row(world);
+  data.subtree_com = from.subtree_com.Row(world);
+  data.cinert = from.cinert.Row(world);
+  data.cvel = from.cvel.Row(world);
+  data.cfrc_ext = from.cfrc_ext.Row(world);
+  data.qfrc_actuator = from.qfrc_actuator.Row(world);
+  data.qfrc_constraint = from.qfrc_constraint.Row(world);
+  data.ten_length = from.ten_length.Row(world);
+  data.ten_velocity = from.ten_velocity.Row(world);
+  return data;
+}
+
+// Runs `run(world)` by a thread for each world that the launch is about.
+template <typename Run>
+ROLLOUTS_HD void EachMarked(const Block& block, const TaskLaunch& launch, const Run& run) {
+  const std::int64_t first = block.index() * block.num_threads();
+  block.EachThread([&](std::int32_t thread) {
+    const std::int64_t world = first + thread;
+    if (world < launch.num_envs && launch.marked[world]) run(world);
+  });
+}
+
+// The stream of a world's episode, from what it has taken on; `begins`: of the next one, which sets
+// its clock.
+ROLLOUTS_HD inline Rng StreamOf(const TaskLaunch& launch, std::int64_t world, bool begins) {
+  const ClockRef clock(launch.clock, world);
+  if (begins) {
+    ++clock.next_episode;
+    clock.elapsed_steps = 0;
+    clock.episode_return = 0;
+    clock.ended = launch.broken[world] = 0;
+  }
+  // a number of 64 bits takes two words
+  const auto words = 2 * static_cast<std::uint32_t>(launch.draws[world]);
+  return Rng(clock.seed, clock.stream_id, clock.next_episode - 1, words);
+}
+
+// Positions, velocities and activations (nq + nv + na) of a world's start.
+ROLLOUTS_HD inline double* StartOf(const TaskLaunch& launch, std::int64_t world) {
+  const TaskModelArrays& model = launch.model;
+  return launch.starts + (model.nq + model.nv + model.na) * world;
+}
+// Those of the model itself, at rest.
+ROLLOUTS_HD inline void ClearStart(const TaskLaunch& launch, std::int64_t world) {
+  const TaskModelArrays& model = launch.model;
+  double* const start = StartOf(launch, world);
+  const double* const from = model.start_qpos + model.start_qpos_stride * world;
+  for (std::int32_t i = 0; i < model.nq; ++i) start[i] = from[i];
+  for (std::int32_t i = model.nq; i < model.nq + model.nv + model.na; ++i) start[i] = 0;
+}
+// Hands a start to mujoco_warp, in 32 bits.
+ROLLOUTS_HD inline void PutStart(const TaskLaunch& launch, std::int64_t world) {
+  const TaskModelArrays& model = launch.model;
+  const double* start = StartOf(launch, world);
+  float* const to[] = {launch.data.qpos.Row(world), launch.data.qvel.Row(world),
+                       launch.data.act.Row(world)};
+  const std::int32_t counts[] = {model.nq, model.nv, model.na};
+  for (std::int32_t array = 0; array < 3; ++array) {
+    for (std::int32_t i = 0; i < counts[array]; ++i) to[array][i] = static_cast<float>(*start++);
+  }
+}
+
+// Zeros where an episode was broken off; whether it was.
+ROLLOUTS_HD inline bool ShowsNothing(const TaskLaunch& launch, std::int64_t world, float* row) {
+  if (!launch.broken[world]) return false;
+  for (std::int32_t i = 0; i < launch.obs_size; ++i) row[i] = 0;
+  return true;
+}
+
 template <typename Task>
 class TaskKernel {
   using Config = typename Task::Config;
 
  public:
   ROLLOUTS_HD static void Run(const Block& block, const TaskLaunch& launch) {
-    const std::int64_t first = block.index() * block.num_threads();
-    block.EachThread([&](std::int32_t thread) {
-      const std::int64_t world = first + thread;
-      if (world < launch.num_envs && launch.marked[world]) RunWorld(launch, world);
-    });
+    EachMarked(block, launch, [&](std::int64_t world) { RunWorld(launch, world); });
   }
 
  private:
@@ -103,24 +219,11 @@ class TaskKernel {
 
   ROLLOUTS_HD static void Start(const TaskLaunch& launch, std::int64_t world, const Task& task,
                                 const Config& config, const BasicModelView<float>& model) {
-    const ClockRef clock(launch.clock, world);
-    const std::uint32_t episode = clock.next_episode++;
-    clock.elapsed_steps = 0;
-    clock.episode_return = 0;
-    clock.ended = launch.broken[world] = 0;
-    // a number of 64 bits takes two words
-    const auto words = 2 * static_cast<std::uint32_t>(launch.draws[world]);
-    Rng rng(clock.seed, clock.stream_id, episode, words);
-    double* const qpos = launch.starts + (model.nq + model.nv) * world;
-    double* const qvel = qpos + model.nq;
-    const double* const from = launch.model.start_qpos + launch.model.start_qpos_stride * world;
-    for (std::int32_t i = 0; i < model.nq; ++i) qpos[i] = from[i];
-    for (std::int32_t i = 0; i < model.nv; ++i) qvel[i] = 0;
-    task.DrawStart(config, model, rng, qpos, qvel);
-    float* const to_qpos = launch.data.qpos + model.nq * world;
-    float* const to_qvel = launch.data.qvel + model.nv * world;
-    for (std::int32_t i = 0; i < model.nq; ++i) to_qpos[i] = static_cast<float>(qpos[i]);
-    for (std::int32_t i = 0; i < model.nv; ++i) to_qvel[i] = static_cast<float>(qvel[i]);
+    Rng rng = StreamOf(launch, world, /*begins=*/true);
+    ClearStart(launch, world);
+    double* const qpos = StartOf(launch, world);
+    task.DrawStart(config, model, rng, qpos, qpos + model.nq);
+    PutStart(launch, world);
   }
 
   // After a step, or at an episode's start.
@@ -142,65 +245,27 @@ class TaskKernel {
   ROLLOUTS_HD static void Observe(const TaskLaunch& launch, std::int64_t world, const Task& task,
                                   const Config& config, const BasicSimulation<float>& sim) {
     float* const row = launch.results.obs + launch.obs_size * world;
-    if (launch.broken[world]) {
-      for (std::int32_t i = 0; i < launch.obs_size; ++i) row[i] = 0;
-      return;
-    }
+    if (ShowsNothing(launch, world, row)) return;
     ObservationWriter obs(reinterpret_cast<std::uint8_t*>(row), /*single=*/true);
     task.Observe(config, sim, obs);
-  }
-
-  ROLLOUTS_HD static BasicModelView<float> ModelOf(const TaskLaunch& launch, std::int64_t world) {
-    const TaskModelArrays& from = launch.model;
-    BasicModelView<float> model;
-    model.nq = from.nq;
-    model.nv = from.nv;
-    model.nu = from.nu;
-    model.nbody = from.nbody;
-    model.nsite = from.nsite;
-    model.ntendon = from.ntendon;
-    model.timestep = launch.timestep[world];
-    model.qpos0 = from.qpos0 + from.qpos0_stride * world;
-    model.body_mass = from.body_mass + from.body_mass_stride * world;
-    return model;
-  }
-
-  ROLLOUTS_HD static BasicDataView<float> DataOf(const TaskLaunch& launch, std::int64_t world) {
-    const TaskModelArrays& model = launch.model;
-    const TaskDataArrays& from = launch.data;
-    BasicDataView<float> data;
-    data.qpos = from.qpos + model.nq * world;
-    data.qvel = from.qvel + model.nv * world;
-    data.ctrl = from.ctrl + model.nu * world;
-    data.xpos = from.xpos + 3 * model.nbody * world;
-    data.xipos = from.xipos + 3 * model.nbody * world;
-    data.site_xpos = from.site_xpos + 3 * model.nsite * world;
-    data.cinert = from.cinert + 10 * model.nbody * world;
-    data.cvel = from.cvel + 6 * model.nbody * world;
-    data.cfrc_ext = from.cfrc_ext + 6 * model.nbody * world;
-    data.qfrc_actuator = from.qfrc_actuator + model.nv * world;
-    data.qfrc_constraint = from.qfrc_constraint + model.nv * world;
-    data.ten_length = from.ten_length + model.ntendon * world;
-    data.ten_velocity = from.ten_velocity + model.ntendon * world;
-    return data;
   }
 };
 
 }  // namespace rollouts
 
-// The entry that loaders look for.
+// The entry that loaders look for, of a TaskKernel or a SuiteKernel.
 #if defined(__CUDACC_RTC__)
-#define ROLLOUTS_TASK_KERNEL(TASK)                                                              \
+#define ROLLOUTS_TASK_KERNEL(KERNEL)                                                              \
   extern "C" __global__ void __launch_bounds__(256) rollouts_task(rollouts::TaskLaunch launch) { \
-    rollouts::TaskKernel<TASK>::Run(rollouts::Block(), launch);                                 \
+    KERNEL::Run(rollouts::Block(), launch);                                 \
   }
 #else
-#define ROLLOUTS_TASK_KERNEL(TASK)                                                             \
+#define ROLLOUTS_TASK_KERNEL(KERNEL)                                                             \
   extern "C" void rollouts_task(const rollouts::TaskLaunch* launch, std::int64_t num_blocks,   \
                                 std::int32_t num_threads, std::int32_t backwards) {            \
     for (std::int64_t i = 0; i < num_blocks; ++i) {                                            \
       const rollouts::Block block(backwards ? num_blocks - 1 - i : i, num_threads, backwards); \
-      rollouts::TaskKernel<TASK>::Run(block, *launch);                                         \
+      KERNEL::Run(block, *launch);                                         \
     }                                                                                          \
   }
 extern "C" __attribute__((used)) inline std::int64_t rollouts_launch_bytes() {

@@ -30,6 +30,7 @@ struct BasicModelView {
   const Number* jnt_range = nullptr;           // (njnt, 2) where JointLimited
   const Number* geom_size = nullptr;           // (ngeom, 3)
   const Number* site_size = nullptr;           // (nsite, 3)
+  const Number* hfield_size = nullptr;         // (nhfield, 4) of height fields
   const Number* key_qpos = nullptr;            // (nkey, nq) of keyframes
   const Number* key_qvel = nullptr;            // (nkey, nv)
   const Number* actuator_ctrlrange = nullptr;  // (nu, 2) see ControlRange
@@ -58,6 +59,7 @@ struct BasicDataView {
   const Number* site_xpos = nullptr;        // (nsite, 3)
   const Number* site_xmat = nullptr;        // (nsite, 9)
   const Number* sensordata = nullptr;       // (nsensordata)
+  const Number* subtree_com = nullptr;      // (nbody, 3)
   const Number* cinert = nullptr;           // (nbody, 10)
   const Number* cvel = nullptr;             // (nbody, 6)
   const Number* cfrc_ext = nullptr;         // (nbody, 6)
@@ -96,8 +98,8 @@ enum DataArray : DataArrays {
   kQfrcConstraint = 1u << 12,
   kTenLength = 1u << 13,
   kTenVelocity = 1u << 14,
-  kSubtreeCom = 1u << 15,  // this and the next are no part of a DataView
-  kQacc = 1u << 16,
+  kSubtreeCom = 1u << 15,
+  kQacc = 1u << 16,  // no part of a DataView
   kAllArrays = (1u << 17) - 1,
   kBeyondLanes = 1u << 31,  // others, which lanes do not write
 };

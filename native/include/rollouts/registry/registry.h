@@ -10,23 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "rollouts/engines/mujoco_views.h"
+#include "rollouts/envs/mujoco/task_facts.h"
 #include "rollouts/pool/env_batch.h"
 #include "rollouts/support/options.h"
 #include "rollouts/support/world_arrays.h"
 #include "rollouts/wrappers/wrappers.h"
 
 namespace rollouts {
-
-// Facts for mujoco_warp's pool about a task of its (device/task_kernel.h).
-struct TaskFacts {
-  std::vector<std::uint8_t> task;     // plain data, of a model; empty where nobody asks for it
-  std::vector<std::uint8_t> configs;  // as DeviceLayout's, of the task's own options
-  std::int32_t config_bytes = 0;
-  Options own_options;                // names of these, with their defaults
-  DataArrays reads = 0;
-  bool contact_forces = false;  // whether some environment reads them
-};
 
 // Facts for a GPU's pool that only the types of an environment's header tell.
 struct DeviceLayout {

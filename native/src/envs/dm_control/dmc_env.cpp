@@ -12,22 +12,14 @@
 namespace rollouts {
 namespace {
 
-// frame_skip, or as many as the task's control interval has.
-std::int32_t Substeps(const DmControlConfig& config, const dmc::TaskEntry& entry,
-                      double timestep) {
-  if (config.frame_skip > 0) return config.frame_skip;
-  // a task without its own: one step of physics
-  if (entry.control_timestep == 0) return 1;
-  return static_cast<std::int32_t>(std::lround(entry.control_timestep / timestep));
-}
-
 // The observation as dm_control names it, for dicts of its parts.
-void DescribeParts(const std::vector<dmc::Observation::Part>& parts, std::int32_t size,
-                   EnvSpec& spec) {
-  if (parts.size() > EnvSpec::kMaxParts) throw SpecError("has too many parts of observations");
-  for (std::size_t i = 0; i < parts.size(); ++i) {
+void DescribeParts(const ObservationParts& all, std::int32_t size, EnvSpec& spec) {
+  static_assert(ObservationParts::kMost == EnvSpec::kMaxParts);
+  if (all.count > EnvSpec::kMaxParts) throw SpecError("has too many parts of observations");
+  const auto& parts = all.parts;
+  for (std::int32_t i = 0; i < all.count; ++i) {
     // a part ends where the next one begins
-    const std::int32_t end = i + 1 < parts.size() ? parts[i + 1].first : size;
+    const std::int32_t end = i + 1 < all.count ? parts[i + 1].first : size;
     const std::int32_t length = end - parts[i].first;
     const std::int32_t columns = parts[i].columns;
     ObservationPart& part = spec.parts[spec.num_parts++];
@@ -41,10 +33,18 @@ void DescribeParts(const std::vector<dmc::Observation::Part>& parts, std::int32_
 
 }  // namespace
 
+std::int32_t DmControl::Substeps(const Config& config, const dmc::TaskEntry& entry,
+                                 double timestep) {
+  if (config.frame_skip > 0) return config.frame_skip;
+  // a task without its own: one step of physics
+  if (entry.control_timestep == 0) return 1;
+  return static_cast<std::int32_t>(std::lround(entry.control_timestep / timestep));
+}
+
 EnvSpec DmControl::MakeSpec(const Config& config) {
   // a whole simulation: how long an observation is only its task knows
   const DmControl env(config);
-  std::vector<dmc::Observation::Part> parts;
+  ObservationParts parts;
   dmc::Observation counter(nullptr, false, &parts);
   env.task_->Observe(counter);
   EnvSpec spec;
@@ -61,7 +61,7 @@ DmControl::DmControl(const Config& config)
     : ModelOwner(PhysicsModel::Get(config.suite_model), config),
       config_(config),
       entry_(dmc::FindTask(config.suite_task)),
-      task_(entry_.make(physics_)),
+      task_(entry_.kind->make(physics_)),
       substeps_(Substeps(config, entry_, physics_.model().view().timestep)) {
   ChooseEngine(config, {.substeps = substeps_, .up_to_date = true, .reads = task_->Reads()});
 }

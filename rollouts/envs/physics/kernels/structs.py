@@ -7,39 +7,12 @@ import warp as wp
 
 
 @wp.struct
-class Simulation:
-    """mujoco_warp's arrays, to read, and what a task needs of the model."""
-
-    first: int  # the bodies that a task looks at, or what its kernel says
-    second: int
-    third: int
-    others: wp.array[int]  # more of those
-    goal: float  # a task's own number
-    sizes: wp.array[float]  # more of those
-    qpos: wp.array2d[float]
-    qvel: wp.array2d[float]
-    ctrl: wp.array2d[float]
-    xpos: wp.array2d[wp.vec3]
-    xipos: wp.array2d[wp.vec3]
-    site_xpos: wp.array2d[wp.vec3]
-    geom_xpos: wp.array2d[wp.vec3]
-    xmat: wp.array2d[wp.mat33]
-    geom_xmat: wp.array2d[wp.mat33]
-    site_xmat: wp.array2d[wp.mat33]
-    cvel: wp.array2d[wp.spatial_vector]
-    subtree_com: wp.array2d[wp.vec3]
-    body_rootid: wp.array[int]
-    sensordata: wp.array2d[float]
-
-
-@wp.struct
 class Outcome:
     """What a task's kernel makes of a step."""
 
     reward: wp.array[float]
     terminated: wp.array[wp.bool]
     infos: wp.array2d[float]
-    shown: wp.array2d[float]  # what it observes beside arrays of mujoco_warp's
 
 
 @wp.struct

@@ -2,57 +2,50 @@
 // dm_control's acrobot: two links with a motor between them swing up to a target.
 #pragma once
 
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Acrobot final : public Task {
- public:
-  Acrobot(Physics& physics, bool sparse)
-      : Task(physics),
-        margin_(sparse ? 0 : 1),
-        joints_{PositionOf("shoulder"), PositionOf("elbow")},
-        upper_(BodyRotation("upper_arm")),
-        lower_(BodyRotation("lower_arm")),
-        tip_(SitePosition("tip")),
-        target_(SitePosition("target")),
-        target_site_(Id(ModelObject::kSite, "target")) {}
+struct Acrobot : SuiteTask {
+  static constexpr DataArrays kReads = kXmat | kSiteXpos;
+  double margin;
+  std::int32_t joints[2];
+  std::int32_t arms[2];
+  std::int32_t tip;
+  std::int32_t target;
 
-  DataArrays Reads() const override { return kXmat | kSiteXpos; }
-  void DrawStart(Rng& rng) override {
-    for (const std::int32_t joint : joints_) physics_.start().qpos[joint] = rng.Uniform(-kPi, kPi);
+  Acrobot(const auto& model, bool sparse)
+      : margin(sparse ? 0 : 1),
+        joints{model.Position("shoulder"), model.Position("elbow")},
+        arms{model.Body("upper_arm"), model.Body("lower_arm")},
+        tip(model.Site("tip")),
+        target(model.Site("target")) {}
+
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    for (const std::int32_t joint : joints) start.qpos[joint] = rng.Uniform(-kPi, kPi);
   }
 
-  double Reward() const override {
-    const double radius = model_.site_size[3 * target_site_];
-    return Tolerance(mujoco::Distance(target_, tip_), {0, radius}, margin_);
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const auto* const sites = sim.data.site_xpos;
+    const double radius = sim.model.site_size[3 * target];
+    return Tolerance(mujoco::Distance(sites + 3 * target, sites + 3 * tip), {0, radius}, margin);
   }
 
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     obs.Begin("orientations");
     // what is horizontal of their z axes, then what is vertical
-    for (const std::int32_t at : {2, 8}) {
-      obs.Put(upper_[at]);
-      obs.Put(lower_[at]);
+    for (std::int32_t at = 2; at <= 8; at += 6) {
+      for (const std::int32_t arm : arms) obs.Put(sim.data.xmat[9 * arm + at]);
     }
-    obs.Vector("velocity", data_.qvel, model_.nv);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
-
- private:
-  const double margin_;
-  const std::int32_t joints_[2];
-  const double* const upper_;
-  const double* const lower_;
-  const double* const tip_;
-  const double* const target_;
-  const std::int32_t target_site_;
 };
 
-inline constexpr TaskEntry kAcrobotTasks[] = {
-    {"AcrobotSwingup-v1", 0, 5'000, Make<Acrobot, false>},
-    {"AcrobotSwingupSparse-v1", 0, 5'000, Make<Acrobot, true>},
+template <typename Entry>
+inline constexpr Entry kAcrobotTasks[] = {
+    {"AcrobotSwingup-v1", 0, 5'000, Make<Entry, Acrobot, false>},
+    {"AcrobotSwingupSparse-v1", 0, 5'000, Make<Entry, Acrobot, true>},
 };
 
 }  // namespace rollouts::dmc

@@ -2,54 +2,44 @@
 // dm_control's ball in cup: a cup catches a ball that hangs from it on a string.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
-#include "rollouts/envs/dm_control/randomizers.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class BallInCup final : public Task {
- public:
-  explicit BallInCup(Physics& physics)
-      : Task(physics),
-        ball_x_(PositionOf("ball_x")),
-        ball_z_(PositionOf("ball_z")),
-        ball_(BodyPosition("ball")),
-        target_(SitePosition("target")),
-        target_site_(Id(ModelObject::kSite, "target")),
-        ball_geom_(Id(ModelObject::kGeom, "ball")) {}
+struct BallInCup : SuiteTask {
+  static constexpr bool kIsApart = true;
+  std::int32_t positions[2];  // x, z
+  std::int32_t ball;
+  std::int32_t ball_geom;
+  std::int32_t target;
 
-  void DrawStart(Rng& rng) override {
-    DrawApart(physics_, [&] {
-      physics_.start().qpos[ball_x_] = rng.Uniform(-0.2, 0.2);
-      physics_.start().qpos[ball_z_] = rng.Uniform(0.2, 0.5);
-    });
+  explicit BallInCup(const auto& model)
+      : positions{model.Position("ball_x"), model.Position("ball_z")},
+        ball(model.Body("ball")),
+        ball_geom(model.Geom("ball")),
+        target(model.Site("target")) {}
+
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    start.qpos[positions[0]] = rng.Uniform(-0.2, 0.2);
+    start.qpos[positions[1]] = rng.Uniform(0.2, 0.5);
   }
 
-  double Reward() const override {
-    const auto inside = [&](std::int32_t axis) {
-      return std::abs(target_[axis] - ball_[axis]) <
-             model_.site_size[3 * target_site_ + axis] - model_.geom_size[3 * ball_geom_];
-    };
-    return inside(0) && inside(2);
-  }
+  ROLLOUTS_HD double Reward(const auto& sim) const { return IsInside(sim, 0) && IsInside(sim, 2); }
 
-  void Observe(Observation& obs) const override {
-    obs.Vector("position", data_.qpos, model_.nq);
-    obs.Vector("velocity", data_.qvel, model_.nv);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    obs.Vector("position", sim.data.qpos, sim.model.nq);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
 
  private:
-  const std::int32_t ball_x_;
-  const std::int32_t ball_z_;
-  const double* const ball_;
-  const double* const target_;
-  const std::int32_t target_site_;
-  const std::int32_t ball_geom_;
+  ROLLOUTS_HD bool IsInside(const auto& sim, std::int32_t axis) const {
+    return Abs(sim.data.site_xpos[3 * target + axis] - sim.data.xpos[3 * ball + axis]) <
+           sim.model.site_size[3 * target + axis] - sim.model.geom_size[3 * ball_geom];
+  }
 };
 
-inline constexpr TaskEntry kBallInCupTasks[] = {
-    {"BallInCupCatch-v1", 0.02, 5'000, Make<BallInCup>}};
+template <typename Entry>
+inline constexpr Entry kBallInCupTasks[] = {
+    {"BallInCupCatch-v1", 0.02, 5'000, Make<Entry, BallInCup>}};
 
 }  // namespace rollouts::dmc

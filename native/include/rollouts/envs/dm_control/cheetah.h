@@ -2,40 +2,39 @@
 // dm_control's cheetah: two legs in a plane run in the direction of x.
 #pragma once
 
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/rewards.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Cheetah final : public Task {
- public:
-  explicit Cheetah(Physics& physics) : Task(physics), velocity_(Sensor("torso_subtreelinvel")) {}
+struct Cheetah : SuiteTask {
+  static constexpr DataArrays kReads = kSensordata;
+  // it falls to the ground
+  static constexpr std::int32_t kSubstepsToRest = 200;
+  std::int32_t velocity;
 
-  DataArrays Reads() const override { return kSensordata; }
-  void DrawStart(Rng& rng) override {
-    const StartView start = physics_.start();
-    for (std::int32_t i = 0; i < model_.njnt; ++i) {
-      if (!physics_.JointLimited(i)) continue;
-      start.qpos[i] = rng.Uniform(model_.jnt_range[2 * i], model_.jnt_range[2 * i + 1]);
+  explicit Cheetah(const auto& model) : velocity(model.Sensor("torso_subtreelinvel")) {}
+
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    const auto& model = start.model;
+    for (std::int32_t i = 0; i < model.njnt; ++i) {
+      if (!start.JointLimited(i)) continue;
+      start.qpos[i] = rng.Uniform(model.jnt_range[2 * i], model.jnt_range[2 * i + 1]);
     }
   }
-  // it falls to the ground
-  std::int32_t SubstepsToRest() const override { return 200; }
 
-  double Reward() const override {
+  ROLLOUTS_HD double Reward(const auto& sim) const {
     constexpr double kRunSpeed = 10;  // m/s
-    return Tolerance(velocity_[0], {kRunSpeed, kInf}, kRunSpeed, Sigmoid::kLinear, 0);
+    return Tolerance(sim.data.sensordata[velocity], {kRunSpeed, kInf}, kRunSpeed, Sigmoid::kLinear, 0);
   }
 
-  void Observe(Observation& obs) const override {
-    obs.Vector("position", data_.qpos + 1, model_.nq - 1);
-    obs.Vector("velocity", data_.qvel, model_.nv);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    obs.Vector("position", sim.data.qpos + 1, sim.model.nq - 1);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
-
- private:
-  const double* const velocity_;
 };
 
-inline constexpr TaskEntry kCheetahTasks[] = {{"CheetahRun-v1", 0.01, 8'000, Make<Cheetah>}};
+template <typename Entry>
+inline constexpr Entry kCheetahTasks[] = {{"CheetahRun-v1", 0.01, 8'000, Make<Entry, Cheetah>}};
 
 }  // namespace rollouts::dmc

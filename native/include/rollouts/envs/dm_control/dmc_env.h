@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tasks of the DeepMind Control Suite: the loop around the simulation, which is that of
-// dm_control's rl/control.py and mujoco/engine.py. What a task is stands in dmc_task.h.
+// dm_control's rl/control.py and mujoco/engine.py. What a task is stands in suite_task.h.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,9 @@ class DmControl : public ModelOwner {
   static std::shared_ptr<const void> Share(const Config& config) {
     return PixelView::Share(PhysicsModel::Get(config.suite_model), config);
   }
+
+  // Substeps of a step: frame_skip, or as many as the task's control interval has.
+  static std::int32_t Substeps(const Config& config, const dmc::TaskEntry& entry, double timestep);
 
   // Throws EngineError for a model that MuJoCo cannot read, SpecError for one without what the
   // task needs.

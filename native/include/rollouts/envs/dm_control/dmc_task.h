@@ -1,67 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task of the DeepMind Control Suite: what it draws at a start, shows and rewards. Each domain
-// is a header beside this one and lists its tasks; the registry puts the lists together.
-// Arithmetic follows dm_control's. Models are those of the dm-control package.
+// Tasks of the DeepMind Control Suite in the CPU pool: one interface for all, which DmControl plays.
+// A task itself stands in a header beside this one (suite_task.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 #include <vector>
 
 #include "rollouts/core/rng.h"
 #include "rollouts/engines/mujoco_physics.h"
-#include "rollouts/engines/observation_writer.h"
+#include "rollouts/envs/dm_control/suite_task.h"
+#include "rollouts/envs/mujoco/task_facts.h"
 
 namespace rollouts::dmc {
 
-// A flat observation and, where they are asked for, the parts that it consists of.
-class Observation : public ObservationWriter {
- public:
-  static constexpr std::int32_t kScalar = 0;   // a part of one number, of shape ()
-  static constexpr std::int32_t kVector = -1;  // shape (n); positive: (n / columns, columns)
-
-  struct Part {
-    const char* name;
-    std::int32_t columns;
-    std::int32_t first;  // element
-  };
-
-  // Either may be null.
-  Observation(std::uint8_t* out, bool single, std::vector<Part>* parts = nullptr)
-      : ObservationWriter(out, single), parts_(parts) {}
-
-  // Names what is put from here to the next part.
-  void Begin(const char* name, std::int32_t columns = kVector) {
-    if (parts_) parts_->push_back({name, columns, size()});
-  }
-  void Scalar(const char* name, double value) {
-    Begin(name, kScalar);
-    Put(value);
-  }
-  void Vector(const char* name, const double* values, std::int32_t count) {
-    Begin(name);
-    Put(values, count);
-  }
-
- private:
-  std::vector<Part>* const parts_;
-};
-
-// Puts a vector (3) as seen in a frame whose axes are the columns of `rotation` (3, 3).
-inline void PutInFrame(const double* vector, const double* rotation, Observation& obs) {
-  for (std::int32_t i = 0; i < 3; ++i) {
-    obs.Put(vector[0] * rotation[i] + vector[1] * rotation[3 + i] + vector[2] * rotation[6 + i]);
-  }
-}
-
 class Task {
  public:
-  explicit Task(Physics& physics)
-      : physics_(physics), model_(physics.model_view()), data_(physics.view()) {}
   virtual ~Task() = default;
-  Task(const Task&) = delete;
 
   // The part of dm_control's initialize_episode that changes the model: Physics::Own, before
   // Physics::ResetData. All of it, every time.
@@ -78,67 +39,182 @@ class Task {
   virtual DataArrays Reads() const { return kAllArrays & ~kQacc; }
   // The state from DrawStart or the step before, besides the simulation.
   virtual std::span<double> Memory() { return {}; }
+};
 
- protected:
-  // Arrays of named parts of the model; they stay where they are.
-  const double* BodyPosition(const std::string& body) const {
-    return data_.xpos + 3 * Id(ModelObject::kBody, body);
-  }
-  const double* BodyRotation(const std::string& body) const {
-    return data_.xmat + 9 * Id(ModelObject::kBody, body);
-  }
-  const double* SitePosition(const std::string& site) const {
-    return data_.site_xpos + 3 * Id(ModelObject::kSite, site);
-  }
-  const double* SiteRotation(const std::string& site) const {
-    return data_.site_xmat + 9 * Id(ModelObject::kSite, site);
-  }
-  const double* GeomPosition(const std::string& geom) const {
-    return data_.geom_xpos + 3 * Id(ModelObject::kGeom, geom);
-  }
-  const double* Sensor(const std::string& sensor) const {
-    return data_.sensordata + model_.sensor_adr[Id(ModelObject::kSensor, sensor)];
+// Calls `draw`, which draws positions, then Physics::ForwardUnactuated, again and again until
+// nothing touches. Throws EngineError after many tries, and what that throws unless `forgives`.
+void DrawApart(Physics& physics, bool forgives, const std::function<void()>& draw);
+// The name of a type.
+std::string NameOf(const std::type_info& type);
+
+// Parts of a model by name; throws SpecError where there is no such part.
+class ModelNames {
+ public:
+  explicit ModelNames(const PhysicsModel& model) : model_(model) {}
+
+  std::int32_t Body(const char* name) const { return model_.Id(ModelObject::kBody, name); }
+  std::int32_t Geom(const char* name) const { return model_.Id(ModelObject::kGeom, name); }
+  std::int32_t Site(const char* name) const { return model_.Id(ModelObject::kSite, name); }
+  std::int32_t Light(const char* name) const { return model_.Id(ModelObject::kLight, name); }
+  std::int32_t Joint(const char* name) const { return model_.Id(ModelObject::kJoint, name); }
+  // Index of its first number.
+  std::int32_t Sensor(const char* name) const {
+    return model_.view().sensor_adr[model_.Id(ModelObject::kSensor, name)];
   }
   // Indices of a joint's first position and velocity.
-  std::int32_t PositionOf(const std::string& joint) const {
-    return model_.jnt_qposadr[Id(ModelObject::kJoint, joint)];
+  std::int32_t Position(const char* joint) const { return model_.view().jnt_qposadr[Joint(joint)]; }
+  std::int32_t Velocity(const char* joint) const { return model_.view().jnt_dofadr[Joint(joint)]; }
+
+ private:
+  const PhysicsModel& model_;
+};
+
+// A model whose fields differ from its file's.
+class ChangedModel {
+ public:
+  explicit ChangedModel(Physics& physics) : physics_(physics) {}
+  void Set(const char* field, std::int32_t at, double value);
+
+ private:
+  Physics& physics_;
+};
+
+// Notes what a task changes, in place of a ChangedModel.
+struct NotedChanges {
+  std::vector<TaskFacts::ModelValue> changes;
+  void Set(const char* field, std::int32_t at, double value) { changes.push_back({field, at, value}); }
+};
+
+// A start as tasks draw it, in a simulation.
+class HostStart {
+ public:
+  explicit HostStart(Physics& physics)
+      : model(physics.model_view()),
+        qpos(physics.start().qpos),
+        qvel(physics.start().qvel),
+        act(physics.start().act),
+        physics_(physics) {}
+
+  bool JointLimited(std::int32_t joint) const { return physics_.JointLimited(joint); }
+  double BodyPlace(std::int32_t body, std::int32_t axis) const {
+    return physics_.view().xpos[3 * body + axis];
   }
-  std::int32_t VelocityOf(const std::string& joint) const {
-    return model_.jnt_dofadr[Id(ModelObject::kJoint, joint)];
+  void Put(DrawnField field, std::int32_t at, double value);
+  // Draws the bowl that quadruped escapes from. Throws SpecError where the model has none.
+  void DrawBowl(Rng& rng);
+
+  const ModelView& model;
+  double* const qpos;
+  double* const qvel;
+  double* const act;
+  bool is_placed = false;
+
+ private:
+  Physics& physics_;
+};
+
+// A task of suite_task.h and the simulation that it is about.
+template <typename T>
+class HostTask final : public Task {
+ public:
+  template <typename... Arguments>
+  explicit HostTask(Physics& physics, Arguments... arguments)
+      : physics_(physics), task_(ModelNames(physics.model()), arguments...) {}
+
+  void DrawModel(Rng& rng) override {
+    ChangedModel model(physics_);
+    task_.ChangeModel(model);
+    HostStart start(physics_);
+    task_.DrawModel(start, rng);
   }
-  std::int32_t Id(ModelObject kind, const std::string& name) const {
-    return physics_.model().Id(kind, name);
+  void DrawStart(Rng& rng) override {
+    HostStart start(physics_);
+    task_.MeasurePose(sim_);
+    task_.Begin(start, rng);
+    if constexpr (T::kIsApart) {
+      DrawApart(physics_, T::kResetsTries, [&] { Try(start, rng); });
+    } else {
+      task_.Draw(start, rng);
+    }
+    task_.Finish(start, rng);
+  }
+  std::int32_t SubstepsToRest() const override { return T::kSubstepsToRest; }
+  double Reward() const override { return task_.Reward(sim_); }
+  bool Terminated() const override { return task_.Terminated(sim_); }
+  void Observe(Observation& obs) const override { task_.Observe(sim_, obs); }
+  DataArrays Reads() const override { return T::kReads; }
+  std::span<double> Memory() override {
+    if constexpr (T::kMeasures > 0) return task_.measures;
+    return {};
+  }
+
+ private:
+  void Try(HostStart& start, Rng& rng) {
+    if constexpr (T::kResetsTries) {
+      const std::vector<double> before(start.qpos, start.qpos + sim_.model.nq);
+      physics_.ResetData();
+      std::copy(before.begin(), before.end(), start.qpos);
+    }
+    task_.Draw(start, rng);
+    if constexpr (T::kPlaces) {
+      if (!start.is_placed) return;
+      physics_.ForwardUnactuated();
+      task_.Place(start, sim_.data);
+    }
   }
 
   Physics& physics_;
-  const ModelView& model_;
-  const DataView& data_;
+  T task_;
+  const Simulation sim_{physics_.model_view(), physics_.view(), 0};
 };
 
-// The call by which a domain's module in dm_control writes the XML of a task's model.
-struct ModelCall {
-  const char* function = "get_model_and_assets";
-  const char* arguments = "{}";  // by name; JSON
+// Functions of a task's type.
+struct TaskKind {
+  std::unique_ptr<Task> (*make)(Physics&);
+  TaskFacts (*facts)(const std::shared_ptr<const PhysicsModel>&);
 };
-constexpr ModelCall ModelAndAssets(const char* arguments) {
-  return {"get_model_and_assets", arguments};
-}
-constexpr ModelCall MakeModel(const char* arguments) { return {"make_model", arguments}; }
 
 // One line of a domain's list.
 struct TaskEntry {
+  template <typename T, auto... kArguments>
+  static std::unique_ptr<Task> MakeTask(Physics& physics) {
+    return std::make_unique<HostTask<T>>(physics, kArguments...);
+  }
+  // The facts of a type; those of a task, where a model is given.
+  template <typename T, auto... kArguments>
+  static TaskFacts Facts(const std::shared_ptr<const PhysicsModel>& model) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    TaskFacts facts;
+    facts.type = NameOf(typeid(T));
+    facts.reads = T::kReads;
+    facts.is_suite = true;
+    facts.draws = T::kDraws;
+    facts.is_apart = T::kIsApart;
+    facts.places = T::kPlaces;
+    facts.substeps_to_rest = T::kSubstepsToRest;
+    if (!model) return facts;
+    T task(ModelNames(*model), kArguments...);
+    if constexpr (T::kMeasures > 0) {
+      Physics physics(model);
+      physics.ResetData();
+      task.MeasurePose(Simulation{physics.model_view(), physics.view(), 0});
+    }
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&task);
+    facts.task.assign(bytes, bytes + sizeof(T));
+    NotedChanges noted;
+    task.ChangeModel(noted);
+    facts.changes = noted.changes;
+    return facts;
+  }
+  template <typename T, auto... kArguments>
+  static constexpr TaskKind kKind{MakeTask<T, kArguments...>, Facts<T, kArguments...>};
+
   const char* id;
   double control_timestep;  // seconds of a step; 0: the model's own timestep
   std::int32_t substep_ns;  // rough cost of one substep on one core
-  std::unique_ptr<Task> (*make)(Physics&);
+  const TaskKind* kind;
   ModelCall model = {};
 };
-
-// For a TaskEntry: makes a T with these arguments.
-template <typename T, auto... kArguments>
-std::unique_ptr<Task> Make(Physics& physics) {
-  return std::make_unique<T>(physics, kArguments...);
-}
 
 struct Domain {
   std::span<const TaskEntry> tasks;

@@ -2,222 +2,217 @@
 // dm_control's dog: it stands, walks, trots, runs, or fetches a ball.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <span>
-#include <vector>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Dog : public Task {
- public:
-  // `speed` in m/s; 0: it is to stand.
-  Dog(Physics& physics, int speed)
-      : Task(physics),
-        speed_(speed),
-        root_(PositionOf("root")),
-        torso_body_(Id(ModelObject::kBody, "torso")),
-        torso_(BodyPosition("torso")),
-        pelvis_(BodyPosition("pelvis")),
-        upright_{BodyRotation("skull"), BodyRotation("torso"), BodyRotation("pelvis")},
-        velocity_(Sensor("torso_linvel")) {
-    for (std::int32_t joint = 0; joint < model_.njnt; ++joint) {
-      if (model_.jnt_type[joint] == kHingeJoint) hinges_.push_back(joint);
-    }
-    for (const char* name : {"accelerometer", "velocimeter", "gyro"}) inertial_.push_back(Sensor(name));
-    for (const char* name : {"foot_L", "foot_R", "hand_L", "hand_R"}) forces_.push_back(Sensor(name));
-    for (const char* name : {"palm_L", "palm_R", "sole_L", "sole_R"}) touch_.push_back(Sensor(name));
+struct Dog : SuiteTask {
+  // Numbers that are measured of the model's own pose.
+  enum Measure : std::int32_t { kWeight, kTorsoHeight, kPelvisHeight, kNumMeasures };
+  static constexpr std::int32_t kMeasures = kNumMeasures;
+  double measures[kNumMeasures] = {};  // N, m, m
+  double speed;                        // m/s; 0: it is to stand
+  std::int32_t root;
+  std::int32_t torso;
+  std::int32_t pelvis;
+  std::int32_t upright[3];  // skull, torso, pelvis
+  std::int32_t velocity;
+  std::int32_t inertial[3];
+  std::int32_t forces[4];
+  std::int32_t touch[4];
+
+  Dog(const auto& model, double speed)
+      : speed(speed),
+        root(model.Position("root")),
+        torso(model.Body("torso")),
+        pelvis(model.Body("pelvis")),
+        upright{model.Body("skull"), torso, pelvis},
+        velocity(model.Sensor("torso_linvel")),
+        inertial{model.Sensor("accelerometer"), model.Sensor("velocimeter"), model.Sensor("gyro")},
+        forces{model.Sensor("foot_L"), model.Sensor("foot_R"), model.Sensor("hand_L"),
+               model.Sensor("hand_R")},
+        touch{model.Sensor("palm_L"), model.Sensor("palm_R"), model.Sensor("sole_L"),
+              model.Sensor("sole_R")} {}
+
+  // Heights of the model's own pose count as standing, nearly.
+  void MeasurePose(const auto& sim) {
+    measures[kWeight] = -sim.model.gravity[2] * sim.model.body_subtreemass[torso];
+    measures[kTorsoHeight] = sim.data.xpos[3 * torso + 2] * 0.9;
+    measures[kPelvisHeight] = sim.data.xpos[3 * pelvis + 2] * 0.9;
   }
 
-  void DrawStart(Rng& rng) override {
-    // heights of the model's own pose count as standing, nearly
-    standing_[kWeight] = -model_.gravity[2] * model_.body_subtreemass[torso_body_];
-    standing_[kTorsoHeight] = torso_[2] * 0.9;
-    standing_[kPelvisHeight] = pelvis_[2] * 0.9;
-    const StartView start = physics_.start();
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
     const double azimuth = rng.Uniform(0, 2 * kPi);
-    double* const rotation = start.qpos + root_ + 3;
-    std::fill_n(rotation, 4, 0.0);
-    rotation[0] = std::cos(azimuth / 2);
-    rotation[3] = std::sin(azimuth / 2);
-    for (const std::int32_t i : {0, 1, 5}) start.qvel[i] = 2 * mujoco::StandardNormal(rng);
-    for (std::int32_t i = 0; i < model_.nu; ++i) {
-      const double* const range = model_.actuator_ctrlrange + 2 * i;
+    double* const rotation = start.qpos + root + 3;
+    for (std::int32_t i = 0; i < 4; ++i) rotation[i] = 0;
+    rotation[0] = LibraryCos(azimuth / 2);
+    rotation[3] = LibrarySin(azimuth / 2);
+    // along x and y, and around z
+    start.qvel[0] = 2 * mujoco::StandardNormal(rng);
+    start.qvel[1] = 2 * mujoco::StandardNormal(rng);
+    start.qvel[5] = 2 * mujoco::StandardNormal(rng);
+    for (std::int32_t i = 0; i < start.model.nu; ++i) {
+      const auto* const range = start.model.actuator_ctrlrange + 2 * i;
       start.act[i] = rng.Uniform(range[0], range[1]);
     }
   }
 
-  double Reward() const override {
-    double reward = Standing(torso_[2], kTorsoHeight) * Standing(pelvis_[2], kPelvisHeight);
-    static const double kUpright = std::cos(30 * (kPi / 180));  // 30 degrees
-    for (const double* frame : upright_) {
-      reward *= Tolerance(frame[8], {kUpright, kInf}, kUpright + 1, Sigmoid::kLinear, 0);
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const auto* const xmat = sim.data.xmat;
+    double reward = Standing(sim.data.xpos[3 * torso + 2], kTorsoHeight) *
+                    Standing(sim.data.xpos[3 * pelvis + 2], kPelvisHeight);
+    const double least = LibraryCos(30 * (kPi / 180));  // 30 degrees
+    for (const std::int32_t body : upright) {
+      reward *= Tolerance(xmat[9 * body + 8], {least, kInf}, least + 1, Sigmoid::kLinear, 0);
     }
-    double touch = 0;
-    for (const double* sensor : touch_) touch += *sensor;
-    const double weight = standing_[kWeight];
-    reward *= Tolerance(touch, {weight, kInf}, weight, Sigmoid::kLinear, 0.9);
-    return speed_ == 0 ? reward : reward * Forward();
+    double touched = 0;
+    for (const std::int32_t at : touch) touched += sim.data.sensordata[at];
+    const double weight = measures[kWeight];
+    reward *= Tolerance(touched, {weight, kInf}, weight, Sigmoid::kLinear, 0.9);
+    return speed == 0 ? reward : reward * Forward(sim);
   }
 
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    const auto* const xmat = sim.data.xmat;
     obs.Begin("joint_angles");
-    for (const std::int32_t joint : hinges_) obs.Put(data_.qpos[model_.jnt_qposadr[joint]]);
+    PutHinges(sim.data.qpos, sim.model.jnt_qposadr, sim.model, obs);
     obs.Begin("joint_velocites");  // dm_control's spelling
-    for (const std::int32_t joint : hinges_) obs.Put(data_.qvel[model_.jnt_dofadr[joint]]);
+    PutHinges(sim.data.qvel, sim.model.jnt_dofadr, sim.model, obs);
     obs.Begin("torso_pelvis_height");
-    obs.Put(torso_[2]);
-    obs.Put(pelvis_[2]);
+    obs.Put(sim.data.xpos[3 * torso + 2]);
+    obs.Put(sim.data.xpos[3 * pelvis + 2]);
     obs.Begin("z_projection");
-    for (const double* frame : upright_) obs.Put(frame + 6, 3);
+    for (const std::int32_t body : upright) obs.Put(xmat + 9 * body + 6, 3);
     obs.Begin("torso_com_velocity");
-    PutInFrame(velocity_, upright_[1], obs);
-    PutSensors("inertial_sensors", inertial_, 3, obs);
-    PutSensors("foot_forces", forces_, 3, obs);
-    PutSensors("touch_sensors", touch_, 1, obs);
-    obs.Vector("actuator_state", data_.act, model_.na);
+    for (std::int32_t i = 0; i < 3; ++i) obs.Put(Velocity(sim, i));
+    PutSensors("inertial_sensors", sim, inertial, 3, obs);
+    PutSensors("foot_forces", sim, forces, 3, obs);
+    PutSensors("touch_sensors", sim, touch, 1, obs);
+    obs.Vector("actuator_state", sim.data.act, sim.model.na);
   }
-
-  std::span<double> Memory() override { return standing_; }
 
  private:
-  // Numbers that an episode's start measures of the model.
-  enum Measure : std::int32_t { kWeight, kTorsoHeight, kPelvisHeight, kNumMeasures };
-
-  using Sensors = std::vector<const double*>;
-
-  static void PutSensors(const char* name, const Sensors& sensors, std::int32_t size,
-                         Observation& obs) {
+  template <std::int32_t kCount>
+  ROLLOUTS_HD static void PutSensors(const char* name, const auto& sim,
+                                     const std::int32_t (&sensors)[kCount], std::int32_t size,
+                                     Observation& obs) {
     obs.Begin(name);
-    for (const double* sensor : sensors) obs.Put(sensor, size);
+    for (const std::int32_t at : sensors) obs.Put(sim.data.sensordata + at, size);
   }
 
-  double Standing(double height, Measure least) const {
-    return Tolerance(height, {standing_[least], kInf}, standing_[least]);
+  ROLLOUTS_HD double Standing(double height, Measure least) const {
+    return Tolerance(height, {measures[least], kInf}, measures[least]);
   }
 
-  double Forward() const {
-    const double* const frame = upright_[1];
-    const double speed =
-        velocity_[0] * frame[0] + velocity_[1] * frame[3] + velocity_[2] * frame[6];
-    const double forward = Tolerance(speed, {speed_, 2 * speed_}, std::max(1.0, speed_),
-                                     Sigmoid::kLinear, 0);
+  // The centre of mass's, as the torso sees it.
+  ROLLOUTS_HD double Velocity(const auto& sim, std::int32_t axis) const {
+    const auto* const moves = sim.data.sensordata + velocity;
+    const double moving[3] = {moves[0], moves[1], moves[2]};
+    return Seen(moving, sim.data.xmat + 9 * torso, axis);
+  }
+
+  ROLLOUTS_HD double Forward(const auto& sim) const {
+    const double margin = speed < 1 ? 1 : speed;
+    const double forward =
+        Tolerance(Velocity(sim, 0), {speed, 2 * speed}, margin, Sigmoid::kLinear, 0);
     return (4 * forward + 1) / 5;
   }
-
-  const double speed_;
-  const std::int32_t root_;
-  const std::int32_t torso_body_;
-  const double* const torso_;
-  const double* const pelvis_;
-  const double* const upright_[3];  // rotations: skull, torso, pelvis
-  const double* const velocity_;
-  std::vector<std::int32_t> hinges_;
-  Sensors inertial_;
-  Sensors forces_;
-  Sensors touch_;
-  double standing_[kNumMeasures] = {};  // N, m, m
 };
 
-class DogFetch final : public Dog {
- public:
-  explicit DogFetch(Physics& physics)
-      : Dog(physics, 0),
-        ball_position_(PositionOf("ball_root")),
-        ball_velocity_(VelocityOf("ball_root")),
-        head_site_(Id(ModelObject::kSite, "head")),
-        ball_geom_(Id(ModelObject::kGeom, "ball")),
-        head_(SitePosition("head")),
-        head_rotation_(SiteRotation("head")),
-        ball_(GeomPosition("ball")),
-        target_(GeomPosition("target")),
-        upper_bite_(SitePosition("upper_bite")),
-        lower_bite_(SitePosition("lower_bite")),
-        bite_site_(Id(ModelObject::kSite, "upper_bite")),
-        target_geom_(Id(ModelObject::kGeom, "target")),
-        floor_(Id(ModelObject::kGeom, "floor")) {}
+struct DogFetch : Dog {
+  std::int32_t ball_position;
+  std::int32_t ball_velocity;
+  std::int32_t ball_body;
+  std::int32_t ball;
+  std::int32_t target;
+  std::int32_t floor;
+  std::int32_t head;
+  std::int32_t bites[2];
+
+  explicit DogFetch(const auto& model)
+      : Dog(model, 0),
+        ball_position(model.Position("ball_root")),
+        ball_velocity(model.Velocity("ball_root")),
+        ball_body(model.Body("ball")),
+        ball(model.Geom("ball")),
+        target(model.Geom("target")),
+        floor(model.Geom("floor")),
+        head(model.Site("head")),
+        bites{model.Site("upper_bite"), model.Site("lower_bite")} {}
 
   // The ball is thrown towards the middle.
-  void DrawStart(Rng& rng) override {
-    Dog::DrawStart(rng);
-    const StartView start = physics_.start();
-    const double radius = 0.75 * model_.geom_size[3 * floor_];
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    Dog::Draw(start, rng);
+    const double radius = 0.75 * start.model.geom_size[3 * floor];
     const double azimuth = rng.Uniform(0, 2 * kPi);
-    double* const position = start.qpos + ball_position_;
-    position[0] = radius * std::sin(azimuth);
-    position[1] = radius * std::cos(azimuth);
+    double* const position = start.qpos + ball_position;
+    position[0] = radius * LibrarySin(azimuth);
+    position[1] = radius * LibraryCos(azimuth);
     position[2] = 0.05;
     const double height = rng.Uniform(0, 3);
     const double speed = rng.Uniform(0, 5);
-    double* const velocity = start.qvel + ball_velocity_;
-    velocity[0] = speed * (-std::sin(azimuth) + 0.05 * mujoco::StandardNormal(rng));
-    velocity[1] = speed * (-std::cos(azimuth) + 0.05 * mujoco::StandardNormal(rng));
-    velocity[2] = std::sqrt(2 * -model_.gravity[2] * height);
+    double* const velocity = start.qvel + ball_velocity;
+    velocity[0] = speed * (-LibrarySin(azimuth) + 0.05 * mujoco::StandardNormal(rng));
+    velocity[1] = speed * (-LibraryCos(azimuth) + 0.05 * mujoco::StandardNormal(rng));
+    velocity[2] = Sqrt(2 * -start.model.gravity[2] * height);
   }
 
-  double Reward() const override {
-    const double to_mouth =
-        0.5 * (mujoco::Distance(ball_, upper_bite_) + mujoco::Distance(ball_, lower_bite_));
-    const double to_target = mujoco::Distance(ball_, target_);
-    const double bite_radius = model_.site_size[3 * bite_site_];
-    const double target_radius = model_.geom_size[3 * target_geom_];
-    const double arena = model_.geom_size[3 * floor_];
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const auto* const sites = sim.data.site_xpos;
+    const auto* const place = sim.data.geom_xpos + 3 * ball;
+    const double to_mouth = 0.5 * (mujoco::Distance(place, sites + 3 * bites[0]) +
+                                   mujoco::Distance(place, sites + 3 * bites[1]));
+    const double to_target = mujoco::Distance(place, sim.data.geom_xpos + 3 * target);
+    const double bite_radius = sim.model.site_size[3 * bites[0]];
+    const double target_radius = sim.model.geom_size[3 * target];
+    const double arena = sim.model.geom_size[3 * floor];
     double reach = Tolerance(to_mouth, {0, bite_radius}, 2, Sigmoid::kReciprocal);
     reach = (6 * reach + 1) / 7;
     const double fetch =
         (Tolerance(to_target, {0, target_radius}, arena, Sigmoid::kReciprocal) + 1) / 2;
     // it may let go of a ball that it has brought
     if (to_target < 2 * target_radius) reach = 1;
-    return Dog::Reward() * reach * fetch;
+    return Dog::Reward(sim) * reach * fetch;
   }
 
-  void Observe(Observation& obs) const override {
-    Dog::Observe(obs);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    const auto* const place = sim.data.geom_xpos + 3 * ball;
+    const auto* const seen_from = sim.data.site_xpos + 3 * head;
+    Dog::Observe(sim, obs);
     double head_velocity[3];
-    double ball_velocity[3];
-    physics_.ObjectVelocity(ModelObject::kSite, head_site_, head_velocity);
-    physics_.ObjectVelocity(ModelObject::kGeom, ball_geom_, ball_velocity);
+    double moving[3];
+    // the head moves with the skull, whose root is the torso
+    PointVelocity(sim.data, upright[0], torso, seen_from, head_velocity);
+    PointVelocity(sim.data, ball_body, ball_body, place, moving);
     obs.Begin("ball_state");
-    PutDifference(ball_, head_, obs);
-    PutDifference(ball_velocity, head_velocity, obs);
+    PutDifference(sim, place, seen_from, obs);
+    PutDifference(sim, moving, head_velocity, obs);
     obs.Begin("target_position");
-    PutDifference(target_, head_, obs);
+    PutDifference(sim, sim.data.geom_xpos + 3 * target, seen_from, obs);
   }
 
  private:
   // Writes a - b in the head's frame.
-  void PutDifference(const double* a, const double* b, Observation& obs) const {
-    const double difference[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
-    PutInFrame(difference, head_rotation_, obs);
+  template <typename Number>
+  ROLLOUTS_HD void PutDifference(const auto& sim, const Number* a, const Number* b,
+                                 Observation& obs) const {
+    double difference[3];
+    Subtract(a, b, difference);
+    PutInFrame(difference, sim.data.site_xmat + 9 * head, obs);
   }
-
-  const std::int32_t ball_position_;
-  const std::int32_t ball_velocity_;
-  const std::int32_t head_site_;
-  const std::int32_t ball_geom_;
-  const double* const head_;
-  const double* const head_rotation_;
-  const double* const ball_;
-  const double* const target_;
-  const double* const upper_bite_;
-  const double* const lower_bite_;
-  const std::int32_t bite_site_;
-  const std::int32_t target_geom_;
-  const std::int32_t floor_;
 };
 
 inline constexpr double kDogStep = 0.015;  // s
 // The floor is as large as the dog can run in an episode.
-inline constexpr TaskEntry kDogTasks[] = {
-    {"DogStand-v1", kDogStep, 150'000, Make<Dog, 0>, ModelAndAssets(R"({"floor_size": 15})")},
-    {"DogWalk-v1", kDogStep, 150'000, Make<Dog, 1>, ModelAndAssets(R"({"floor_size": 15})")},
-    {"DogTrot-v1", kDogStep, 150'000, Make<Dog, 3>, ModelAndAssets(R"({"floor_size": 45})")},
-    {"DogRun-v1", kDogStep, 150'000, Make<Dog, 9>, ModelAndAssets(R"({"floor_size": 135})")},
-    {"DogFetch-v1", kDogStep, 150'000, Make<DogFetch>, ModelAndAssets(R"({"remove_ball": false})")},
+template <typename Entry>
+inline constexpr Entry kDogTasks[] = {
+    {"DogStand-v1", kDogStep, 150'000, Make<Entry, Dog, 0>, ModelAndAssets(R"({"floor_size": 15})")},
+    {"DogWalk-v1", kDogStep, 150'000, Make<Entry, Dog, 1>, ModelAndAssets(R"({"floor_size": 15})")},
+    {"DogTrot-v1", kDogStep, 150'000, Make<Entry, Dog, 3>, ModelAndAssets(R"({"floor_size": 45})")},
+    {"DogRun-v1", kDogStep, 150'000, Make<Entry, Dog, 9>, ModelAndAssets(R"({"floor_size": 135})")},
+    {"DogFetch-v1", kDogStep, 150'000, Make<Entry, DogFetch>,
+     ModelAndAssets(R"({"remove_ball": false})")},
 };
 
 }  // namespace rollouts::dmc

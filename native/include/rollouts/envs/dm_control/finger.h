@@ -2,136 +2,125 @@
 // dm_control's finger: it spins a free body, or turns it so that its tip is in a target.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
-#include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
 // The common part of both tasks: observations come from sensors.
-class Finger : public Task {
- public:
-  explicit Finger(Physics& physics)
-      : Task(physics),
-        hinge_velocity_(Sensor("hinge_velocity")),
-        hinge_(VelocityOf("hinge")),
-        tip_site_(Id(ModelObject::kSite, "tip")),
-        target_site_(Id(ModelObject::kSite, "target")),
-        target_(Sensor("target")),
-        tip_(Sensor("tip")),
-        spinner_(Sensor("spinner")),
-        proximal_(Sensor("proximal")),
-        distal_(Sensor("distal")),
-        proximal_velocity_(Sensor("proximal_velocity")),
-        distal_velocity_(Sensor("distal_velocity")),
-        touch_top_(Sensor("touchtop")),
-        touch_bottom_(Sensor("touchbottom")) {}
+struct Finger : SuiteTask {
+  static constexpr bool kIsApart = true;
+  std::int32_t hinge;
+  std::int32_t tip_site;
+  std::int32_t target_site;
+  std::int32_t target;  // this and the next are sensors
+  std::int32_t tip;
+  std::int32_t spinner;
+  std::int32_t angles[2];
+  std::int32_t velocities[3];  // the hinge's comes last
+  std::int32_t touch[2];
 
-  void DrawStart(Rng& rng) override { RandomizeJointsApart(physics_, rng); }
+  explicit Finger(const auto& model)
+      : hinge(model.Velocity("hinge")),
+        tip_site(model.Site("tip")),
+        target_site(model.Site("target")),
+        target(model.Sensor("target")),
+        tip(model.Sensor("tip")),
+        spinner(model.Sensor("spinner")),
+        angles{model.Sensor("proximal"), model.Sensor("distal")},
+        velocities{model.Sensor("proximal_velocity"), model.Sensor("distal_velocity"),
+                   model.Sensor("hinge_velocity")},
+        touch{model.Sensor("touchtop"), model.Sensor("touchbottom")} {}
 
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const { RandomizeJoints(start, rng); }
+
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    const auto* const sensors = sim.data.sensordata;
     obs.Begin("position");
-    obs.Put(*proximal_);
-    obs.Put(*distal_);
-    obs.Put(tip_[0] - spinner_[0]);
-    obs.Put(tip_[2] - spinner_[2]);
+    for (const std::int32_t at : angles) obs.Put(sensors[at]);
+    for (std::int32_t axis = 0; axis < 3; axis += 2) obs.Put(FromSpinner(sensors, tip, axis));
     obs.Begin("velocity");
-    obs.Put(*proximal_velocity_);
-    obs.Put(*distal_velocity_);
-    obs.Put(*hinge_velocity_);
+    for (const std::int32_t at : velocities) obs.Put(sensors[at]);
     obs.Begin("touch");
-    obs.Put(std::log1p(*touch_top_));
-    obs.Put(std::log1p(*touch_bottom_));
+    for (const std::int32_t at : touch) obs.Put(Log1p(sensors[at]));
   }
 
  protected:
-  const double* const hinge_velocity_;
-  const std::int32_t hinge_;
-  const std::int32_t tip_site_;
-  const std::int32_t target_site_;
-  const double* const target_;
-  const double* const tip_;
-  const double* const spinner_;
-
- private:
-  const double* const proximal_;
-  const double* const distal_;
-  const double* const proximal_velocity_;
-  const double* const distal_velocity_;
-  const double* const touch_top_;
-  const double* const touch_bottom_;
+  template <typename Number>
+  ROLLOUTS_HD double FromSpinner(const Number* sensors, std::int32_t of, std::int32_t axis) const {
+    return static_cast<double>(sensors[of + axis]) - sensors[spinner + axis];
+  }
 };
 
-class FingerSpin final : public Finger {
- public:
-  using Finger::Finger;
+struct FingerSpin : Finger {
+  explicit FingerSpin(const auto& model) : Finger(model) {}
 
-  void DrawModel(Rng&) override {
-    physics_.Own("dof_damping")[hinge_] = 0.03;
-    const auto colours = physics_.Own<float>("site_rgba");  // neither is to be seen
-    colours[4 * target_site_ + 3] = 0;
-    colours[4 * tip_site_ + 3] = 0;
+  void ChangeModel(auto& model) const {
+    model.Set("dof_damping", hinge, 0.03);
+    // neither is to be seen
+    model.Set("site_rgba", 4 * target_site + 3, 0);
+    model.Set("site_rgba", 4 * tip_site + 3, 0);
   }
 
-  double Reward() const override {
+  ROLLOUTS_HD double Reward(const auto& sim) const {
     constexpr double kSpinVelocity = 15;  // rad/s
-    return *hinge_velocity_ <= -kSpinVelocity;
+    return sim.data.sensordata[velocities[2]] <= -kSpinVelocity;
   }
 };
 
-class FingerTurn final : public Finger {
- public:
-  FingerTurn(Physics& physics, bool hard)
-      : Finger(physics),
-        target_radius_(hard ? 0.03 : 0.07),
-        cap_(Id(ModelObject::kGeom, "cap1")),
-        hinge_position_(BodyPosition("spinner")) {}
+struct FingerTurn : Finger {
+  static constexpr const char* kDraws = "site_pos";
+  double target_radius;  // metres
+  std::int32_t cap;
+  std::int32_t body;
+
+  FingerTurn(const auto& model, bool hard)
+      : Finger(model),
+        target_radius(hard ? 0.03 : 0.07),
+        cap(model.Geom("cap1")),
+        body(model.Body("spinner")) {}
+
+  void ChangeModel(auto& model) const { model.Set("site_size", 3 * target_site, target_radius); }
 
   // The target is where the tip comes when the body turns by any angle.
-  void DrawStart(Rng& rng) override {
+  ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
     const double angle = rng.Uniform(-kPi, kPi);
-    const double* size = model_.geom_size + 3 * cap_;
-    const double radius = size[0] + size[1] + size[2];
-    double* const position = &physics_.Own("site_pos")[3 * target_site_];
-    position[0] = hinge_position_[0] + radius * std::sin(angle);
-    position[2] = hinge_position_[2] + radius * std::cos(angle);
-    physics_.Own("site_size")[3 * target_site_] = target_radius_;
-    Finger::DrawStart(rng);
+    const auto* const size = start.model.geom_size + 3 * cap;
+    const double radius = static_cast<double>(size[0]) + size[1] + size[2];
+    const double x = start.BodyPlace(body, 0) + radius * LibrarySin(angle);
+    const double z = start.BodyPlace(body, 2) + radius * LibraryCos(angle);
+    start.Put(DrawnField::kSitePos, 3 * target_site, x);
+    start.Put(DrawnField::kSitePos, 3 * target_site + 2, z);
   }
 
-  double Reward() const override { return DistanceToTarget() <= 0; }
+  ROLLOUTS_HD double Reward(const auto& sim) const { return DistanceToTarget(sim) <= 0; }
 
-  void Observe(Observation& obs) const override {
-    Finger::Observe(obs);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    Finger::Observe(sim, obs);
     obs.Begin("target_position");
-    obs.Put(target_[0] - spinner_[0]);
-    obs.Put(target_[2] - spinner_[2]);
-    obs.Scalar("dist_to_target", DistanceToTarget());
+    for (std::int32_t axis = 0; axis < 3; axis += 2) {
+      obs.Put(FromSpinner(sim.data.sensordata, target, axis));
+    }
+    obs.Scalar("dist_to_target", DistanceToTarget(sim));
   }
 
  private:
   // Measured from the target's surface; negative inside.
-  double DistanceToTarget() const {
-    double to_target[2];
+  ROLLOUTS_HD double DistanceToTarget(const auto& sim) const {
+    const auto* const sensors = sim.data.sensordata;
+    double way[2];
     for (std::int32_t i = 0; i < 2; ++i) {
-      const std::int32_t axis = 2 * i;
-      to_target[i] = (target_[axis] - spinner_[axis]) - (tip_[axis] - spinner_[axis]);
+      way[i] = FromSpinner(sensors, target, 2 * i) - FromSpinner(sensors, tip, 2 * i);
     }
-    return mujoco::Norm(to_target, 2) - model_.site_size[3 * target_site_];
+    return mujoco::Norm(way, 2) - sim.model.site_size[3 * target_site];
   }
-
-  const double target_radius_;  // metres
-  const std::int32_t cap_;
-  const double* const hinge_position_;
 };
 
-inline constexpr TaskEntry kFingerTasks[] = {
-    {"FingerSpin-v1", 0.02, 5'000, Make<FingerSpin>},
-    {"FingerTurnEasy-v1", 0.02, 5'000, Make<FingerTurn, false>},
-    {"FingerTurnHard-v1", 0.02, 5'000, Make<FingerTurn, true>},
+template <typename Entry>
+inline constexpr Entry kFingerTasks[] = {
+    {"FingerSpin-v1", 0.02, 5'000, Make<Entry, FingerSpin>},
+    {"FingerTurnEasy-v1", 0.02, 5'000, Make<Entry, FingerTurn, false>},
+    {"FingerTurnHard-v1", 0.02, 5'000, Make<Entry, FingerTurn, true>},
 };
 
 }  // namespace rollouts::dmc

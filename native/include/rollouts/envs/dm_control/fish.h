@@ -2,94 +2,87 @@
 // dm_control's fish: it keeps upright, or swims to a target.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Fish final : public Task {
- public:
-  Fish(Physics& physics, bool swimming)
-      : Task(physics),
-        swimming_(swimming),
-        target_(Id(ModelObject::kGeom, "target")),
-        mouth_(Id(ModelObject::kGeom, "mouth")),
-        torso_(BodyRotation("torso")),
-        root_(PositionOf("root")) {
-    for (std::int32_t i = 0; i < kNumJoints; ++i) positions_[i] = PositionOf(kJoints[i]);
+struct Fish : SuiteTask {
+  static constexpr const char* kDraws = "geom_pos";
+  static constexpr std::int32_t kNumJoints = 7;
+  bool swimming;
+  std::int32_t target;
+  std::int32_t mouth;
+  std::int32_t torso;
+  std::int32_t root;
+  std::int32_t positions[kNumJoints];
+
+  Fish(const auto& model, bool swimming)
+      : swimming(swimming),
+        target(model.Geom("target")),
+        mouth(model.Geom("mouth")),
+        torso(model.Body("torso")),
+        root(model.Position("root")) {
+    const char* const joints[kNumJoints] = {
+        "tail1",          "tail_twist",   "tail2",        "finright_roll",
+        "finright_pitch", "finleft_roll", "finleft_pitch"};
+    for (std::int32_t i = 0; i < kNumJoints; ++i) positions[i] = model.Position(joints[i]);
   }
 
-  void DrawModel(Rng& rng) override {
-    if (!swimming_) {
-      physics_.Own<float>("geom_rgba")[4 * target_ + 3] = 0;  // not to be seen
-      return;
+  void ChangeModel(auto& model) const {
+    if (!swimming) model.Set("geom_rgba", 4 * target + 3, 0);  // not to be seen
+  }
+
+  ROLLOUTS_HD void DrawModel(auto& start, Rng& rng) const {
+    if (!swimming) return;
+    for (std::int32_t i = 0; i < 3; ++i) {
+      const double place = i < 2 ? rng.Uniform(-0.4, 0.4) : rng.Uniform(0.1, 0.3);  // metres
+      start.Put(DrawnField::kGeomPos, 3 * target + i, place);
     }
-    double* const position = &physics_.Own("geom_pos")[3 * target_];
-    for (std::int32_t i = 0; i < 2; ++i) position[i] = rng.Uniform(-0.4, 0.4);  // metres
-    position[2] = rng.Uniform(0.1, 0.3);
   }
 
-  void DrawStart(Rng& rng) override {
-    double* const qpos = physics_.start().qpos;
-    DrawRotation(rng, qpos + root_ + 3);
-    for (const std::int32_t joint : positions_) qpos[joint] = rng.Uniform(-0.2, 0.2);
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    DrawRotation(rng, start.qpos + root + 3);
+    for (const std::int32_t joint : positions) start.qpos[joint] = rng.Uniform(-0.2, 0.2);
   }
 
-  double Reward() const override {
-    const double upright = torso_[8];
-    if (!swimming_) return Tolerance(upright, {1, 1}, 1);
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const double upright = sim.data.xmat[9 * torso + 8];
+    if (!swimming) return Tolerance(upright, {1, 1}, 1);
     double to_target[3];
-    ToTarget(to_target);
-    const double radii = model_.geom_size[3 * mouth_] + model_.geom_size[3 * target_];
+    ToTarget(sim, to_target);
+    const double radii = static_cast<double>(sim.model.geom_size[3 * mouth]) +
+                         sim.model.geom_size[3 * target];
     const double in_target = Tolerance(mujoco::Norm(to_target, 3), {0, radii}, 2 * radii);
     return (7 * in_target + 0.5 * (upright + 1)) / 8;
   }
 
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     obs.Begin("joint_angles");
-    for (const std::int32_t joint : positions_) obs.Put(data_.qpos[joint]);
-    obs.Scalar("upright", torso_[8]);
-    if (swimming_) {
+    for (const std::int32_t joint : positions) obs.Put(sim.data.qpos[joint]);
+    obs.Scalar("upright", sim.data.xmat[9 * torso + 8]);
+    if (swimming) {
       double to_target[3];
-      ToTarget(to_target);
+      ToTarget(sim, to_target);
       obs.Vector("target", to_target, 3);
     }
-    obs.Vector("velocity", data_.qvel, model_.nv);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
 
  private:
-  static constexpr std::int32_t kNumJoints = 7;
-  static constexpr const char* kJoints[kNumJoints] = {
-      "tail1",          "tail_twist",   "tail2",        "finright_roll",
-      "finright_pitch", "finleft_roll", "finleft_pitch"};
-
   // The way from the mouth, in its frame.
-  void ToTarget(double* seen) const {
-    const double* frame = data_.geom_xmat + 9 * mouth_;
-    double vector[3];
-    for (std::int32_t i = 0; i < 3; ++i) {
-      vector[i] = data_.geom_xpos[3 * target_ + i] - data_.geom_xpos[3 * mouth_ + i];
-    }
-    for (std::int32_t i = 0; i < 3; ++i) {
-      seen[i] = vector[0] * frame[i] + vector[1] * frame[3 + i] + vector[2] * frame[6 + i];
-    }
+  ROLLOUTS_HD void ToTarget(const auto& sim, double* seen) const {
+    double way[3];
+    Subtract(sim.data.geom_xpos + 3 * target, sim.data.geom_xpos + 3 * mouth, way);
+    for (std::int32_t i = 0; i < 3; ++i) seen[i] = Seen(way, sim.data.geom_xmat + 9 * mouth, i);
   }
-
-  const bool swimming_;
-  const std::int32_t target_;
-  const std::int32_t mouth_;
-  const double* const torso_;
-  const std::int32_t root_;
-  std::int32_t positions_[kNumJoints];
 };
 
-inline constexpr TaskEntry kFishTasks[] = {
-    {"FishSwim-v1", 0.04, 9'000, Make<Fish, true>},
-    {"FishUpright-v1", 0.04, 9'000, Make<Fish, false>},
+template <typename Entry>
+inline constexpr Entry kFishTasks[] = {
+    {"FishSwim-v1", 0.04, 9'000, Make<Entry, Fish, true>},
+    {"FishUpright-v1", 0.04, 9'000, Make<Entry, Fish, false>},
 };
 
 }  // namespace rollouts::dmc

@@ -2,59 +2,54 @@
 // dm_control's hopper: one leg in a plane stands or hops.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Hopper final : public Task {
- public:
-  Hopper(Physics& physics, bool hopping)
-      : Task(physics),
-        hopping_(hopping),
-        torso_(data_.xipos + 3 * Id(ModelObject::kBody, "torso")),
-        foot_(data_.xipos + 3 * Id(ModelObject::kBody, "foot")),
-        velocity_(Sensor("torso_subtreelinvel")),
-        touch_toe_(Sensor("touch_toe")),
-        touch_heel_(Sensor("touch_heel")) {}
+struct Hopper : SuiteTask {
+  static constexpr DataArrays kReads = kXipos | kSensordata;
+  bool hopping;
+  std::int32_t torso;
+  std::int32_t foot;
+  std::int32_t velocity;
+  std::int32_t touch[2];
 
-  DataArrays Reads() const override { return kXipos | kSensordata; }
-  void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
+  Hopper(const auto& model, bool hopping)
+      : hopping(hopping),
+        torso(model.Body("torso")),
+        foot(model.Body("foot")),
+        velocity(model.Sensor("torso_subtreelinvel")),
+        touch{model.Sensor("touch_toe"), model.Sensor("touch_heel")} {}
 
-  double Reward() const override {
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const { RandomizeJoints(start, rng); }
+
+  ROLLOUTS_HD double Reward(const auto& sim) const {
     constexpr double kStandHeight = 0.6;  // m
     constexpr double kHopSpeed = 2;       // m/s
-    const double standing = Tolerance(torso_[2] - foot_[2], {kStandHeight, 2});
-    if (hopping_) {
-      return standing *
-             Tolerance(velocity_[0], {kHopSpeed, kInf}, kHopSpeed / 2, Sigmoid::kLinear, 0.5);
+    const auto* const xipos = sim.data.xipos;
+    const double standing =
+        Tolerance(xipos[3 * torso + 2] - xipos[3 * foot + 2], {kStandHeight, 2});
+    if (hopping) {
+      return standing * Tolerance(sim.data.sensordata[velocity], {kHopSpeed, kInf}, kHopSpeed / 2,
+                                  Sigmoid::kLinear, 0.5);
     }
-    return standing * ((SmallControl(data_.ctrl, model_.nu) + 4) / 5);
+    return standing * ((SmallControl(sim.data.ctrl, sim.model.nu) + 4) / 5);
   }
 
-  void Observe(Observation& obs) const override {
-    obs.Vector("position", data_.qpos + 1, model_.nq - 1);
-    obs.Vector("velocity", data_.qvel, model_.nv);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    obs.Vector("position", sim.data.qpos + 1, sim.model.nq - 1);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
     obs.Begin("touch");
-    obs.Put(std::log1p(*touch_toe_));
-    obs.Put(std::log1p(*touch_heel_));
+    for (const std::int32_t at : touch) obs.Put(Log1p(sim.data.sensordata[at]));
   }
-
- private:
-  const bool hopping_;
-  const double* const torso_;
-  const double* const foot_;
-  const double* const velocity_;
-  const double* const touch_toe_;
-  const double* const touch_heel_;
 };
 
-inline constexpr TaskEntry kHopperTasks[] = {
-    {"HopperHop-v1", 0.02, 8'000, Make<Hopper, true>},
-    {"HopperStand-v1", 0.02, 8'000, Make<Hopper, false>},
+template <typename Entry>
+inline constexpr Entry kHopperTasks[] = {
+    {"HopperHop-v1", 0.02, 8'000, Make<Entry, Hopper, true>},
+    {"HopperStand-v1", 0.02, 8'000, Make<Entry, Hopper, false>},
 };
 
 }  // namespace rollouts::dmc

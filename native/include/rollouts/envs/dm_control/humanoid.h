@@ -3,10 +3,9 @@
 // has other bodies and the same tasks.
 #pragma once
 
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
@@ -18,76 +17,73 @@ struct HumanoidNames {
   const char* limbs[4];
 };
 
-class HumanoidTask : public Task {
- public:
-  // `speed` in m/s; 0: it is to stand.
-  HumanoidTask(Physics& physics, const HumanoidNames& names, double speed, bool pure_state)
-      : Task(physics),
-        speed_(speed),
-        pure_state_(pure_state),
-        up_(names.up),
-        head_(BodyPosition("head")),
-        torso_(BodyPosition(names.torso)),
-        torso_rotation_(BodyRotation(names.torso)),
-        velocity_(Sensor(names.velocity)) {
-    for (std::int32_t i = 0; i < 4; ++i) limbs_[i] = BodyPosition(names.limbs[i]);
+struct HumanoidTask : SuiteTask {
+  static constexpr DataArrays kReads = kXpos | kXmat | kSensordata;
+  static constexpr bool kIsApart = true;
+  double speed;  // m/s; 0: it is to stand
+  bool pure_state;
+  std::int32_t up;
+  std::int32_t head;
+  std::int32_t torso;
+  std::int32_t velocity;  // the centre of mass's
+  std::int32_t limbs[4];
+
+  HumanoidTask(const auto& model, const HumanoidNames& names, double speed, bool pure_state)
+      : speed(speed),
+        pure_state(pure_state),
+        up(names.up),
+        head(model.Body("head")),
+        torso(model.Body(names.torso)),
+        velocity(model.Sensor(names.velocity)) {
+    for (std::int32_t i = 0; i < 4; ++i) limbs[i] = model.Body(names.limbs[i]);
   }
 
-  DataArrays Reads() const override { return kXpos | kXmat | kSensordata; }
-  void DrawStart(Rng& rng) override { RandomizeJointsApart(physics_, rng); }
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const { RandomizeJoints(start, rng); }
 
-  double Reward() const override {
+  ROLLOUTS_HD double Reward(const auto& sim) const {
     constexpr double kStandHeight = 1.4;  // m, of the head
-    const double standing = Tolerance(head_[2], {kStandHeight, kInf}, kStandHeight / 4);
+    const double standing =
+        Tolerance(sim.data.xpos[3 * head + 2], {kStandHeight, kInf}, kStandHeight / 4);
     const double upright =
-        Tolerance(torso_rotation_[up_], {0.9, kInf}, 1.9, Sigmoid::kLinear, 0);
-    const double small_control = (4 + SmallControl(data_.ctrl, model_.nu)) / 5;
-    return small_control * (standing * upright) * Moving();
+        Tolerance(sim.data.xmat[9 * torso + up], {0.9, kInf}, 1.9, Sigmoid::kLinear, 0);
+    const double small_control = (4 + SmallControl(sim.data.ctrl, sim.model.nu)) / 5;
+    return small_control * (standing * upright) * Moving(sim.data.sensordata + velocity);
   }
 
-  void Observe(Observation& obs) const override {
-    if (pure_state_) {
-      obs.Vector("position", data_.qpos, model_.nq);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    if (pure_state) {
+      obs.Vector("position", sim.data.qpos, sim.model.nq);
     } else {
-      obs.Vector("joint_angles", data_.qpos + 7, model_.nq - 7);
-      obs.Scalar("head_height", head_[2]);
-      PutExtremities(obs);
-      obs.Vector("torso_vertical", torso_rotation_ + 6, 3);
-      obs.Vector("com_velocity", velocity_, 3);
+      obs.Vector("joint_angles", sim.data.qpos + 7, sim.model.nq - 7);
+      obs.Scalar("head_height", sim.data.xpos[3 * head + 2]);
+      PutExtremities(sim, obs);
+      obs.Vector("torso_vertical", sim.data.xmat + 9 * torso + 6, 3);
+      obs.Vector("com_velocity", sim.data.sensordata + velocity, 3);
     }
-    obs.Vector("velocity", data_.qvel, model_.nv);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
 
  private:
-  double Moving() const {
-    if (speed_ == 0) return (Tolerance(velocity_[0], {}, 2) + Tolerance(velocity_[1], {}, 2)) / 2;
-    const double speed = mujoco::Norm(velocity_, 2);
-    return (5 * Tolerance(speed, {speed_, kInf}, speed_, Sigmoid::kLinear, 0) + 1) / 6;
+  template <typename Number>
+  ROLLOUTS_HD double Moving(const Number* moves) const {
+    if (speed == 0) return (Tolerance(moves[0], {}, 2) + Tolerance(moves[1], {}, 2)) / 2;
+    return (5 * Tolerance(mujoco::Norm(moves, 2), {speed, kInf}, speed, Sigmoid::kLinear, 0) + 1) / 6;
   }
 
   // Hands and feet in the torso's frame.
-  void PutExtremities(Observation& obs) const {
+  ROLLOUTS_HD void PutExtremities(const auto& sim, Observation& obs) const {
     obs.Begin("extremities");
-    for (const double* limb : limbs_) {
-      const double offset[3] = {limb[0] - torso_[0], limb[1] - torso_[1], limb[2] - torso_[2]};
-      PutInFrame(offset, torso_rotation_, obs);
+    for (const std::int32_t limb : limbs) {
+      double offset[3];
+      Subtract(sim.data.xpos + 3 * limb, sim.data.xpos + 3 * torso, offset);
+      PutInFrame(offset, sim.data.xmat + 9 * torso, obs);
     }
   }
-
-  const double speed_;
-  const bool pure_state_;
-  const std::int32_t up_;
-  const double* const head_;
-  const double* const torso_;
-  const double* const torso_rotation_;
-  const double* const velocity_;  // the centre of mass's
-  const double* limbs_[4];
 };
 
-class Humanoid final : public HumanoidTask {
- public:
-  Humanoid(Physics& physics, int speed, bool pure_state)
-      : HumanoidTask(physics,
+struct Humanoid : HumanoidTask {
+  Humanoid(const auto& model, double speed, bool pure_state)
+      : HumanoidTask(model,
                      {"torso",
                       8,
                       "torso_subtreelinvel",
@@ -96,11 +92,12 @@ class Humanoid final : public HumanoidTask {
 };
 
 inline constexpr double kHumanoidStep = 0.025;  // s
-inline constexpr TaskEntry kHumanoidTasks[] = {
-    {"HumanoidStand-v1", kHumanoidStep, 30'000, Make<Humanoid, 0, false>},
-    {"HumanoidWalk-v1", kHumanoidStep, 30'000, Make<Humanoid, 1, false>},
-    {"HumanoidRun-v1", kHumanoidStep, 30'000, Make<Humanoid, 10, false>},
-    {"HumanoidRunPureState-v1", kHumanoidStep, 30'000, Make<Humanoid, 10, true>},
+template <typename Entry>
+inline constexpr Entry kHumanoidTasks[] = {
+    {"HumanoidStand-v1", kHumanoidStep, 30'000, Make<Entry, Humanoid, 0, false>},
+    {"HumanoidWalk-v1", kHumanoidStep, 30'000, Make<Entry, Humanoid, 1, false>},
+    {"HumanoidRun-v1", kHumanoidStep, 30'000, Make<Entry, Humanoid, 10, false>},
+    {"HumanoidRunPureState-v1", kHumanoidStep, 30'000, Make<Entry, Humanoid, 10, true>},
 };
 
 }  // namespace rollouts::dmc

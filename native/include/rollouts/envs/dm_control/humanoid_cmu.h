@@ -6,20 +6,19 @@
 
 namespace rollouts::dmc {
 
-class HumanoidCmu final : public HumanoidTask {
- public:
-  HumanoidCmu(Physics& physics, int speed)
+struct HumanoidCmu : HumanoidTask {
+  HumanoidCmu(const auto& model, double speed)
       : HumanoidTask(
-            physics,
-            {"thorax", 7, "thorax_subtreelinvel", {"lhand", "lfoot", "rhand", "rfoot"}},
+            model, {"thorax", 7, "thorax_subtreelinvel", {"lhand", "lfoot", "rhand", "rfoot"}},
             speed, /*pure_state=*/false) {}
 };
 
 inline constexpr double kHumanoidCmuStep = 0.02;  // s
-inline constexpr TaskEntry kHumanoidCmuTasks[] = {
-    {"HumanoidCMUStand-v1", kHumanoidCmuStep, 60'000, Make<HumanoidCmu, 0>},
-    {"HumanoidCMUWalk-v1", kHumanoidCmuStep, 60'000, Make<HumanoidCmu, 1>},
-    {"HumanoidCMURun-v1", kHumanoidCmuStep, 60'000, Make<HumanoidCmu, 10>},
+template <typename Entry>
+inline constexpr Entry kHumanoidCmuTasks[] = {
+    {"HumanoidCMUStand-v1", kHumanoidCmuStep, 60'000, Make<Entry, HumanoidCmu, 0>},
+    {"HumanoidCMUWalk-v1", kHumanoidCmuStep, 60'000, Make<Entry, HumanoidCmu, 1>},
+    {"HumanoidCMURun-v1", kHumanoidCmuStep, 60'000, Make<Entry, HumanoidCmu, 10>},
 };
 
 }  // namespace rollouts::dmc

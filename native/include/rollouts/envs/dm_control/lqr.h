@@ -4,57 +4,60 @@
 // on seed, env_id and episode alone.
 #pragma once
 
-#include <cmath>
-#include <span>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/randomizers.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Lqr final : public Task {
- public:
-  explicit Lqr(Physics& physics) : Task(physics), stiffness_(physics.Own("jnt_stiffness")) {}
+struct Lqr : SuiteTask {
+  static constexpr const char* kDraws = "jnt_stiffness";
 
-  void DrawStart(Rng& rng) override {
-    for (double& stiffness : stiffness_) stiffness = rng.Uniform(15, 25);
-    double* const qpos = physics_.start().qpos;
-    for (std::int32_t i = 0; i < model_.nq; ++i) qpos[i] = mujoco::StandardNormal(rng);
-    const double norm = mujoco::Norm(qpos, model_.nq);
-    for (std::int32_t i = 0; i < model_.nq; ++i) qpos[i] = std::sqrt(2.0) * qpos[i] / norm;
+  explicit Lqr(const auto&) {}
+
+  ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
+    for (std::int32_t i = 0; i < start.model.njnt; ++i) {
+      start.Put(DrawnField::kJntStiffness, i, rng.Uniform(15, 25));
+    }
   }
 
-  double Reward() const override {
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    const std::int32_t nq = start.model.nq;
+    for (std::int32_t i = 0; i < nq; ++i) start.qpos[i] = mujoco::StandardNormal(rng);
+    const double norm = mujoco::Norm(start.qpos, nq);
+    for (std::int32_t i = 0; i < nq; ++i) start.qpos[i] = Sqrt(2.0) * start.qpos[i] / norm;
+  }
+
+  ROLLOUTS_HD double Reward(const auto& sim) const {
     constexpr double kControlCost = 0.1;
-    const double state_cost = 0.5 * Square(data_.qpos, model_.nq);
-    return 1 - (state_cost + 0.5 * Square(data_.ctrl, model_.nu) * kControlCost);
+    const double state_cost = 0.5 * Square(sim.data.qpos, sim.model.nq);
+    return 1 - (state_cost + 0.5 * Square(sim.data.ctrl, sim.model.nu) * kControlCost);
   }
 
-  bool Terminated() const override {
+  ROLLOUTS_HD bool Terminated(const auto& sim) const {
     constexpr double kAtRest = 1e-6;
-    return std::sqrt(Square(data_.qpos, model_.nq) + Square(data_.qvel, model_.nv)) < kAtRest;
+    return Sqrt(Square(sim.data.qpos, sim.model.nq) + Square(sim.data.qvel, sim.model.nv)) < kAtRest;
   }
 
-  void Observe(Observation& obs) const override {
-    obs.Vector("position", data_.qpos, model_.nq);
-    obs.Vector("velocity", data_.qvel, model_.nv);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    obs.Vector("position", sim.data.qpos, sim.model.nq);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
 
  private:
-  static double Square(const double* values, std::int32_t count) {
+  template <typename Number>
+  ROLLOUTS_HD static double Square(const Number* values, std::int32_t count) {
     double sum = 0;
-    for (std::int32_t i = 0; i < count; ++i) sum += values[i] * values[i];
+    for (std::int32_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
     return sum;
   }
-
-  const std::span<double> stiffness_;
 };
 
-// Tasks, with a seed for springs that DrawModel draws anew.
-inline constexpr TaskEntry kLqrTasks[] = {
-    {"LqrLqr21-v1", 0, 3'000, Make<Lqr>,
+// Tasks, with a seed for springs that Begin draws anew.
+template <typename Entry>
+inline constexpr Entry kLqrTasks[] = {
+    {"LqrLqr21-v1", 0, 3'000, Make<Entry, Lqr>,
      ModelAndAssets(R"({"n_bodies": 2, "n_actuators": 1, "random": 0})")},
-    {"LqrLqr62-v1", 0, 5'000, Make<Lqr>,
+    {"LqrLqr62-v1", 0, 5'000, Make<Entry, Lqr>,
      ModelAndAssets(R"({"n_bodies": 6, "n_actuators": 2, "random": 0})")},
 };
 

@@ -2,44 +2,41 @@
 // dm_control's pendulum: too weak a motor swings a pole up and balances it.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/rewards.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Pendulum final : public Task {
- public:
-  explicit Pendulum(Physics& physics)
-      : Task(physics),
-        pole_(BodyRotation("pole")),
-        hinge_position_(PositionOf("hinge")),
-        hinge_velocity_(VelocityOf("hinge")) {}
+struct Pendulum : SuiteTask {
+  static constexpr DataArrays kReads = kXmat;
+  std::int32_t pole;
+  std::int32_t hinge_position;
+  std::int32_t hinge_velocity;
 
-  DataArrays Reads() const override { return kXmat; }
-  void DrawStart(Rng& rng) override {
-    physics_.start().qpos[hinge_position_] = rng.Uniform(-kPi, kPi);
+  explicit Pendulum(const auto& model)
+      : pole(model.Body("pole")),
+        hinge_position(model.Position("hinge")),
+        hinge_velocity(model.Velocity("hinge")) {}
+
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
+    start.qpos[hinge_position] = rng.Uniform(-kPi, kPi);
   }
 
-  double Reward() const override {
-    static const double kCosine = std::cos(8 * (kPi / 180));  // 8 degrees
-    return Tolerance(pole_[8], {kCosine, 1});
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const double cosine = LibraryCos(8 * (kPi / 180));  // 8 degrees
+    return Tolerance(sim.data.xmat[9 * pole + 8], {cosine, 1});
   }
 
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     obs.Begin("orientation");
-    obs.Put(pole_[8]);
-    obs.Put(pole_[2]);
-    obs.Vector("velocity", data_.qvel + hinge_velocity_, 1);
+    obs.Put(sim.data.xmat[9 * pole + 8]);
+    obs.Put(sim.data.xmat[9 * pole + 2]);
+    obs.Vector("velocity", sim.data.qvel + hinge_velocity, 1);
   }
-
- private:
-  const double* const pole_;
-  const std::int32_t hinge_position_;
-  const std::int32_t hinge_velocity_;
 };
 
-inline constexpr TaskEntry kPendulumTasks[] = {{"PendulumSwingup-v1", 0, 3'000, Make<Pendulum>}};
+template <typename Entry>
+inline constexpr Entry kPendulumTasks[] = {
+    {"PendulumSwingup-v1", 0, 3'000, Make<Entry, Pendulum>}};
 
 }  // namespace rollouts::dmc

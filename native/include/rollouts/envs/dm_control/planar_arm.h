@@ -2,66 +2,61 @@
 // The common part of dm_control's manipulator and stacker: an arm with a hand, in a plane.
 #pragma once
 
-#include <cmath>
-#include <string>
-#include <vector>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class PlanarArm : public Task {
- public:
-  explicit PlanarArm(Physics& physics)
-      : Task(physics), thumb_(PositionOf("thumb")), finger_(PositionOf("finger")) {
-    for (const char* joint : {"arm_root", "arm_shoulder", "arm_elbow", "arm_wrist", "finger",
-                              "fingertip", "thumb", "thumbtip"}) {
-      joints_.push_back(Id(ModelObject::kJoint, joint));
-    }
-  }
+struct PlanarArm : SuiteTask {
+  static constexpr std::int32_t kPoseSize = 4;
+  static constexpr std::int32_t kNumJoints = 8;
+  std::int32_t joints[kNumJoints];
+  std::int32_t thumb;
+  std::int32_t finger;
+
+  explicit PlanarArm(const auto& model)
+      : joints{model.Joint("arm_root"),  model.Joint("arm_shoulder"), model.Joint("arm_elbow"),
+               model.Joint("arm_wrist"), model.Joint("finger"),       model.Joint("fingertip"),
+               model.Joint("thumb"),     model.Joint("thumbtip")},
+        thumb(model.Position("thumb")),
+        finger(model.Position("finger")) {}
 
  protected:
-  static constexpr std::int32_t kPoseSize = 4;
-
   // Any angles that the joints allow; the hand is symmetric.
-  void DrawArm(Rng& rng) {
-    double* const qpos = physics_.start().qpos;
-    for (const std::int32_t joint : joints_) {
-      const bool limited = physics_.JointLimited(joint);
-      const double low = limited ? model_.jnt_range[2 * joint] : -kPi;
-      const double high = limited ? model_.jnt_range[2 * joint + 1] : kPi;
-      qpos[model_.jnt_qposadr[joint]] = rng.Uniform(low, high);
+  ROLLOUTS_HD void DrawArm(auto& start, Rng& rng) const {
+    const auto& model = start.model;
+    for (const std::int32_t joint : joints) {
+      const bool limited = start.JointLimited(joint);
+      const double low = limited ? model.jnt_range[2 * joint] : -kPi;
+      const double high = limited ? model.jnt_range[2 * joint + 1] : kPi;
+      start.qpos[model.jnt_qposadr[joint]] = rng.Uniform(low, high);
     }
-    qpos[finger_] = qpos[thumb_];
+    start.qpos[finger] = start.qpos[thumb];
   }
 
-  void PutArm(Observation& obs) const {
+  ROLLOUTS_HD void PutArm(const auto& sim, Observation& obs) const {
     obs.Begin("arm_pos", 2);
-    for (const std::int32_t joint : joints_) {
-      const double angle = data_.qpos[model_.jnt_qposadr[joint]];
-      obs.Put(std::sin(angle));
-      obs.Put(std::cos(angle));
+    for (const std::int32_t joint : joints) {
+      const double angle = sim.data.qpos[sim.model.jnt_qposadr[joint]];
+      obs.Put(LibrarySin(angle));
+      obs.Put(LibraryCos(angle));
     }
     obs.Begin("arm_vel");
-    for (const std::int32_t joint : joints_) obs.Put(data_.qvel[model_.jnt_dofadr[joint]]);
+    for (const std::int32_t joint : joints) obs.Put(sim.data.qvel[sim.model.jnt_dofadr[joint]]);
   }
 
   // x, z and, as cosine and sine of half the angle, the orientation of a body.
-  void PutPose(std::int32_t body, Observation& obs) const {
-    PutPlace(body, obs);
-    obs.Put(data_.xquat[4 * body]);
-    obs.Put(data_.xquat[4 * body + 2]);
+  ROLLOUTS_HD static void PutPose(const auto& sim, std::int32_t body, Observation& obs) {
+    PutPlace(sim, body, obs);
+    obs.Put(sim.data.xquat[4 * body]);
+    obs.Put(sim.data.xquat[4 * body + 2]);
   }
-  void PutPlace(std::int32_t body, Observation& obs) const {
-    obs.Put(data_.xpos[3 * body]);
-    obs.Put(data_.xpos[3 * body + 2]);
+  ROLLOUTS_HD static void PutPlace(const auto& sim, std::int32_t body, Observation& obs) {
+    obs.Put(sim.data.xpos[3 * body]);
+    obs.Put(sim.data.xpos[3 * body + 2]);
   }
-
- private:
-  std::vector<std::int32_t> joints_;
-  const std::int32_t thumb_;
-  const std::int32_t finger_;
+  ROLLOUTS_HD static double BetweenSites(const auto& sim, std::int32_t one, std::int32_t other) {
+    return mujoco::Distance(sim.data.site_xpos + 3 * one, sim.data.site_xpos + 3 * other);
+  }
 };
 
 }  // namespace rollouts::dmc

@@ -2,234 +2,215 @@
 // dm_control's quadruped: four legs walk, run, climb out of a bowl or push a ball to a target.
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-#include <stdexcept>
-#include <vector>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/dm_control/terrain.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-// The common part of its tasks: observations and rewards.
-class Quadruped : public Task {
- public:
-  explicit Quadruped(Physics& physics)
-      : Task(physics),
-        torso_position_(BodyPosition("torso")),
-        torso_(BodyRotation("torso")),
-        velocity_(Sensor("velocimeter")),
-        root_velocity_(VelocityOf("root")),
-        root_(PositionOf("root")),
-        imu_(Sensor("imu_accel")),
-        forces_(Sensor("force_toe_front_left")) {
-    for (std::int32_t joint = 0; joint < model_.njnt; ++joint) {
-      if (model_.jnt_type[joint] == kHingeJoint) hinges_.push_back(joint);
-    }
+// The common part of its tasks: observations, rewards, and a start that rises from the ground.
+struct Quadruped : SuiteTask {
+  static constexpr bool kIsApart = true;
+  static constexpr bool kResetsTries = true;
+  std::int32_t torso;
+  std::int32_t velocity;
+  std::int32_t root_velocity;
+  std::int32_t root;
+  std::int32_t imu;
+  std::int32_t forces;
+
+  explicit Quadruped(const auto& model)
+      : torso(model.Body("torso")),
+        velocity(model.Sensor("velocimeter")),
+        root_velocity(model.Velocity("root")),
+        root(model.Position("root")),
+        imu(model.Sensor("imu_accel")),
+        forces(model.Sensor("force_toe_front_left")) {}
+
+  // Puts the body in the middle, in any rotation.
+  ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
+    double orientation[4];
+    DrawRotation(rng, orientation);
+    PutRoot(start, 0, 0, orientation);
   }
 
-  void Observe(Observation& obs) const override {
+  // Lets the body rise by a centimetre, from the ground on.
+  ROLLOUTS_HD void Draw(auto& start, Rng&) const {
+    const double centimetres = Floor(start.qpos[root + 2] / kCentimetre + 1.5);
+    start.qpos[root + 2] = kCentimetre * centimetres;
+  }
+
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     constexpr std::int32_t kImuNumbers = 6;    // an accelerometer's and a gyroscope's
     constexpr std::int32_t kForceNumbers = 24;  // forces, then torques, at four toes
+    const auto* const sensors = sim.data.sensordata;
     obs.Begin("egocentric_state");
-    for (const std::int32_t joint : hinges_) obs.Put(data_.qpos[model_.jnt_qposadr[joint]]);
-    for (const std::int32_t joint : hinges_) obs.Put(data_.qvel[model_.jnt_dofadr[joint]]);
-    obs.Put(data_.act, model_.na);
-    obs.Vector("torso_velocity", velocity_, 3);
-    obs.Scalar("torso_upright", torso_[8]);
-    obs.Vector("imu", imu_, kImuNumbers);
+    PutHinges(sim.data.qpos, sim.model.jnt_qposadr, sim.model, obs);
+    PutHinges(sim.data.qvel, sim.model.jnt_dofadr, sim.model, obs);
+    obs.Put(sim.data.act, sim.model.na);
+    obs.Vector("torso_velocity", sensors + velocity, 3);
+    obs.Scalar("torso_upright", sim.data.xmat[9 * torso + 8]);
+    obs.Vector("imu", sensors + imu, kImuNumbers);
     obs.Begin("force_torque");
-    for (std::int32_t i = 0; i < kForceNumbers; ++i) obs.Put(std::asinh(forces_[i]));
+    for (std::int32_t i = 0; i < kForceNumbers; ++i) obs.Put(Asinh(sensors[forces + i]));
   }
 
  protected:
-  // Lets the body rise from the ground until it touches nothing.
-  void FindHeight(const double* orientation, double x, double y) {
-    for (std::int32_t centimetres = 0; centimetres <= 10'000; ++centimetres) {
-      if (TryHeight(orientation, x, y, 0.01 * centimetres)) return;
-    }
-    throw std::runtime_error("no height was found at which it touches nothing");
-  }
+  static constexpr double kCentimetre = 0.01;  // m
 
-  double Upright(double deviation_degrees) const {
-    const double deviation = std::cos(deviation_degrees * (kPi / 180));
-    return Tolerance(torso_[8], {deviation, kInf}, 1 + deviation, Sigmoid::kLinear, 0);
-  }
-
-  const double* const torso_position_;
-  const double* const torso_;
-  const double* const velocity_;
-  const std::int32_t root_velocity_;
-
- private:
-  bool TryHeight(const double* orientation, double x, double y, double z) {
-    physics_.ResetData();
-    double* const qpos = physics_.start().qpos + root_;
+  ROLLOUTS_HD void PutRoot(auto& start, double x, double y, const double* orientation) const {
+    double* const qpos = start.qpos + root;
     qpos[0] = x;
     qpos[1] = y;
-    qpos[2] = z;
+    // the first try is at 0
+    qpos[2] = -kCentimetre;
     for (std::int32_t i = 0; i < 4; ++i) qpos[3 + i] = orientation[i];
-    // deep in the ground there may be more contacts than memory for them
-    return physics_.TryForwardUnactuated() && physics_.num_contacts() == 0;
   }
 
-  const std::int32_t root_;
-  const double* const imu_;
-  const double* const forces_;
-  std::vector<std::int32_t> hinges_;
+  ROLLOUTS_HD double Upright(const auto& sim, double deviation_degrees) const {
+    const double deviation = LibraryCos(deviation_degrees * (kPi / 180));
+    return Tolerance(sim.data.xmat[9 * torso + 8], {deviation, kInf}, 1 + deviation,
+                     Sigmoid::kLinear, 0);
+  }
 };
 
-class QuadrupedMove final : public Quadruped {
- public:
-  QuadrupedMove(Physics& physics, bool running)
-      : Quadruped(physics), speed_(running ? 5 : 0.5) {}
+struct QuadrupedMove : Quadruped {
+  double speed;  // m/s
 
-  void DrawStart(Rng& rng) override {
-    double orientation[4];
-    DrawRotation(rng, orientation);
-    FindHeight(orientation, 0, 0);
+  QuadrupedMove(const auto& model, bool running) : Quadruped(model), speed(running ? 5 : 0.5) {}
+
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    return Upright(sim, 0) * Tolerance(sim.data.sensordata[velocity], {speed, kInf}, speed,
+                                       Sigmoid::kLinear, 0.5);
   }
-
-  double Reward() const override {
-    return Upright(0) * Tolerance(velocity_[0], {speed_, kInf}, speed_, Sigmoid::kLinear, 0.5);
-  }
-
- private:
-  const double speed_;  // m/s
 };
 
-class QuadrupedEscape final : public Quadruped {
- public:
-  explicit QuadrupedEscape(Physics& physics)
-      : Quadruped(physics),
-        workspace_(SitePosition("workspace")),
-        ranges_(Sensor("rf_00")) {
-    physics.HeightField();  // throws where there is none
+// The bowl is drawn by the host alone.
+struct QuadrupedEscape : Quadruped {
+  std::int32_t workspace;
+  std::int32_t ranges;
+
+  explicit QuadrupedEscape(const auto& model)
+      : Quadruped(model), workspace(model.Site("workspace")), ranges(model.Sensor("rf_00")) {}
+
+  void DrawModel(auto& start, Rng& rng) const { start.DrawBowl(rng); }
+
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const double radius = sim.model.hfield_size[0];
+    return Upright(sim, 20) * Tolerance(mujoco::Norm(sim.data.site_xpos + 3 * workspace, 3),
+                                        {radius, kInf}, radius, Sigmoid::kLinear, 0);
   }
 
-  void DrawModel(Rng& rng) override {
-    const Physics::HeightFieldView field = physics_.HeightField();
-    DrawTerrain(rng, field.num_rows, 2 * field.radius,
-                physics_.Own<float>("hfield_data").subspan(field.first));
-  }
-
-  void DrawStart(Rng& rng) override {
-    double orientation[4];
-    DrawRotation(rng, orientation);
-    FindHeight(orientation, 0, 0);
-  }
-
-  double Reward() const override {
-    const double radius = physics_.HeightField().radius;
-    return Upright(20) *
-           Tolerance(mujoco::Norm(workspace_, 3), {radius, kInf}, radius, Sigmoid::kLinear, 0);
-  }
-
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     constexpr std::int32_t kNumRanges = 20;
-    Quadruped::Observe(obs);
-    const double to_origin[3] = {-torso_position_[0], -torso_position_[1], -torso_position_[2]};
+    Quadruped::Observe(sim, obs);
+    const auto* const place = sim.data.xpos + 3 * torso;
+    const double to_origin[3] = {-place[0], -place[1], -place[2]};
     obs.Begin("origin");
-    PutInFrame(to_origin, torso_, obs);
+    PutInFrame(to_origin, sim.data.xmat + 9 * torso, obs);
     obs.Begin("rangefinder");
     // MuJoCo's -1 where nothing is hit
     for (std::int32_t i = 0; i < kNumRanges; ++i) {
-      obs.Put(ranges_[i] == -1 ? 1 : std::tanh(ranges_[i]));
+      const double range = sim.data.sensordata[ranges + i];
+      obs.Put(range == -1 ? 1 : Tanh(range));
     }
   }
-
- private:
-  const double* const workspace_;
-  const double* const ranges_;
 };
 
-class QuadrupedFetch final : public Quadruped {
- public:
-  explicit QuadrupedFetch(Physics& physics)
-      : Quadruped(physics),
-        floor_(Id(ModelObject::kGeom, "floor")),
-        ball_geom_(Id(ModelObject::kGeom, "ball")),
-        workspace_site_(Id(ModelObject::kSite, "workspace")),
-        target_site_(Id(ModelObject::kSite, "target")),
-        ball_(BodyPosition("ball")),
-        ball_start_(PositionOf("ball_root")),
-        ball_velocity_(VelocityOf("ball_root")) {}
+struct QuadrupedFetch : Quadruped {
+  std::int32_t floor;
+  std::int32_t ball_geom;
+  std::int32_t workspace;
+  std::int32_t target;
+  std::int32_t ball;
+  std::int32_t ball_position;
+  std::int32_t ball_velocity;
 
-  void DrawStart(Rng& rng) override {
+  explicit QuadrupedFetch(const auto& model)
+      : Quadruped(model),
+        floor(model.Geom("floor")),
+        ball_geom(model.Geom("ball")),
+        workspace(model.Site("workspace")),
+        target(model.Site("target")),
+        ball(model.Body("ball")),
+        ball_position(model.Position("ball_root")),
+        ball_velocity(model.Velocity("ball_root")) {}
+
+  // Puts the body anywhere in a square, upright.
+  ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
     const double azimuth = rng.Uniform(0, 2 * kPi);
-    const double orientation[4] = {std::cos(azimuth / 2), 0, 0, std::sin(azimuth / 2)};
-    const double radius = 0.9 * model_.geom_size[3 * floor_];
+    const double orientation[4] = {LibraryCos(azimuth / 2), 0, 0, LibrarySin(azimuth / 2)};
+    const double radius = Radius(start.model);
     const double x = rng.Uniform(-radius, radius);
     const double y = rng.Uniform(-radius, radius);
-    FindHeight(orientation, x, y);
-    const StartView start = physics_.start();
+    PutRoot(start, x, y, orientation);
+  }
+
+  // Drops the ball anywhere in the square.
+  ROLLOUTS_HD void Finish(auto& start, Rng& rng) const {
+    const double radius = Radius(start.model);
     for (std::int32_t i = 0; i < 2; ++i) {
-      start.qpos[ball_start_ + i] = rng.Uniform(-radius, radius);
+      start.qpos[ball_position + i] = rng.Uniform(-radius, radius);
     }
-    start.qpos[ball_start_ + 2] = 2;  // metres
+    start.qpos[ball_position + 2] = 2;  // metres
     for (std::int32_t i = 0; i < 2; ++i) {
-      start.qvel[ball_velocity_ + i] = 5 * mujoco::StandardNormal(rng);
+      start.qvel[ball_velocity + i] = 5 * mujoco::StandardNormal(rng);
     }
   }
 
-  double Reward() const override {
-    const double arena = model_.geom_size[3 * floor_] * std::sqrt(2.0);
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const auto& model = sim.model;
+    const double arena = model.geom_size[3 * floor] * Sqrt(2.0);
     const double reach =
-        model_.site_size[3 * workspace_site_] + model_.geom_size[3 * ball_geom_];
+        static_cast<double>(model.site_size[3 * workspace]) + model.geom_size[3 * ball_geom];
     const double reached =
-        Tolerance(ToBall(workspace_site_), {0, reach}, arena, Sigmoid::kLinear, 0);
+        Tolerance(ToBall(sim, workspace), {0, reach}, arena, Sigmoid::kLinear, 0);
     const double fetched =
-        Tolerance(ToBall(target_site_), {0, model_.site_size[3 * target_site_]}, arena,
-                  Sigmoid::kLinear, 0);
-    return Upright(0) * (reached * (0.5 + 0.5 * fetched));
+        Tolerance(ToBall(sim, target), {0, model.site_size[3 * target]}, arena, Sigmoid::kLinear, 0);
+    return Upright(sim, 0) * (reached * (0.5 + 0.5 * fetched));
   }
 
-  void Observe(Observation& obs) const override {
-    Quadruped::Observe(obs);
-    double vector[3];
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    const auto* const place = sim.data.xpos + 3 * torso;
+    const auto* const qvel = sim.data.qvel;
+    Quadruped::Observe(sim, obs);
     obs.Begin("ball_state");
-    Subtract(ball_, torso_position_, vector);
-    PutInFrame(vector, torso_, obs);
-    Subtract(data_.qvel + ball_velocity_, data_.qvel + root_velocity_, vector);
-    PutInFrame(vector, torso_, obs);
-    PutInFrame(data_.qvel + ball_velocity_ + 3, torso_, obs);
+    PutDifference(sim, sim.data.xpos + 3 * ball, place, obs);
+    PutDifference(sim, qvel + ball_velocity, qvel + root_velocity, obs);
+    const auto* const turning = qvel + ball_velocity + 3;
+    const double turns[3] = {turning[0], turning[1], turning[2]};
+    PutInFrame(turns, sim.data.xmat + 9 * torso, obs);
     obs.Begin("target_position");
-    Subtract(data_.site_xpos + 3 * target_site_, torso_position_, vector);
-    PutInFrame(vector, torso_, obs);
+    PutDifference(sim, sim.data.site_xpos + 3 * target, place, obs);
   }
 
  private:
-  static void Subtract(const double* a, const double* b, double* difference) {
-    for (std::int32_t i = 0; i < 3; ++i) difference[i] = a[i] - b[i];
+  // Half of the square's side.
+  ROLLOUTS_HD double Radius(const auto& model) const { return 0.9 * model.geom_size[3 * floor]; }
+  template <typename Number>
+  ROLLOUTS_HD void PutDifference(const auto& sim, const Number* to, const Number* from,
+                                 Observation& obs) const {
+    double way[3];
+    Subtract(to, from, way);
+    PutInFrame(way, sim.data.xmat + 9 * torso, obs);
   }
   // Horizontal distance from a site.
-  double ToBall(std::int32_t site) const {
-    double vector[3];
-    Subtract(data_.site_xpos + 3 * site, ball_, vector);
-    return mujoco::Norm(vector, 2);
+  ROLLOUTS_HD double ToBall(const auto& sim, std::int32_t site) const {
+    double way[3];
+    Subtract(sim.data.site_xpos + 3 * site, sim.data.xpos + 3 * ball, way);
+    return mujoco::Norm(way, 2);
   }
-
-  const std::int32_t floor_;
-  const std::int32_t ball_geom_;
-  const std::int32_t workspace_site_;
-  const std::int32_t target_site_;
-  const double* const ball_;
-  const std::int32_t ball_start_;
-  const std::int32_t ball_velocity_;
 };
 
-inline constexpr TaskEntry kQuadrupedTasks[] = {
-    {"QuadrupedEscape-v1", 0.02, 60'000, Make<QuadrupedEscape>,
+template <typename Entry>
+inline constexpr Entry kQuadrupedTasks[] = {
+    {"QuadrupedEscape-v1", 0.02, 60'000, Make<Entry, QuadrupedEscape>,
      MakeModel(R"({"floor_size": 40, "terrain": true, "rangefinders": true})")},
-    {"QuadrupedFetch-v1", 0.02, 35'000, Make<QuadrupedFetch>,
+    {"QuadrupedFetch-v1", 0.02, 35'000, Make<Entry, QuadrupedFetch>,
      MakeModel(R"({"walls_and_ball": true})")},
-    {"QuadrupedRun-v1", 0.02, 30'000, Make<QuadrupedMove, true>,
+    {"QuadrupedRun-v1", 0.02, 30'000, Make<Entry, QuadrupedMove, true>,
      MakeModel(R"({"floor_size": 100})")},
-    {"QuadrupedWalk-v1", 0.02, 30'000, Make<QuadrupedMove, false>,
+    {"QuadrupedWalk-v1", 0.02, 30'000, Make<Entry, QuadrupedMove, false>,
      MakeModel(R"({"floor_size": 10})")},
 };
 

@@ -2,65 +2,60 @@
 // dm_control's reacher: an arm in a plane reaches for a target.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Reacher final : public Task {
- public:
-  Reacher(Physics& physics, bool hard)
-      : Task(physics),
-        target_size_(hard ? 0.015 : 0.05),
-        target_(Id(ModelObject::kGeom, "target")),
-        finger_(Id(ModelObject::kGeom, "finger")) {}
+struct Reacher : SuiteTask {
+  static constexpr DataArrays kReads = kGeomXpos;
+  static constexpr const char* kDraws = "geom_pos";
+  double target_size;  // metres
+  std::int32_t target;
+  std::int32_t finger;
 
-  void DrawModel(Rng& rng) override {
-    physics_.Own("geom_size")[3 * target_] = target_size_;
+  Reacher(const auto& model, bool hard)
+      : target_size(hard ? 0.015 : 0.05),
+        target(model.Geom("target")),
+        finger(model.Geom("finger")) {}
+
+  void ChangeModel(auto& model) const { model.Set("geom_size", 3 * target, target_size); }
+
+  ROLLOUTS_HD void DrawModel(auto& start, Rng& rng) const {
     const double angle = rng.Uniform(0, 2 * kPi);
     const double radius = rng.Uniform(0.05, 0.20);  // metres
-    double* const position = &physics_.Own("geom_pos")[3 * target_];
-    position[0] = radius * std::sin(angle);
-    position[1] = radius * std::cos(angle);
+    start.Put(DrawnField::kGeomPos, 3 * target, radius * LibrarySin(angle));
+    start.Put(DrawnField::kGeomPos, 3 * target + 1, radius * LibraryCos(angle));
   }
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const { RandomizeJoints(start, rng); }
 
-  DataArrays Reads() const override { return kGeomXpos; }
-  void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
-
-  double Reward() const override {
-    double to_target[2];
-    ToTarget(to_target);
-    const double radii = model_.geom_size[3 * target_] + model_.geom_size[3 * finger_];
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    double to_target[3];
+    ToTarget(sim, to_target);
+    const double radii = static_cast<double>(sim.model.geom_size[3 * target]) +
+                         sim.model.geom_size[3 * finger];
     return Tolerance(mujoco::Norm(to_target, 2), {0, radii});
   }
 
-  void Observe(Observation& obs) const override {
-    double to_target[2];
-    ToTarget(to_target);
-    obs.Vector("position", data_.qpos, model_.nq);
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    double to_target[3];
+    ToTarget(sim, to_target);
+    obs.Vector("position", sim.data.qpos, sim.model.nq);
     obs.Vector("to_target", to_target, 2);
-    obs.Vector("velocity", data_.qvel, model_.nv);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
 
  private:
-  void ToTarget(double* vector) const {
-    for (std::int32_t i = 0; i < 2; ++i) {
-      vector[i] = data_.geom_xpos[3 * target_ + i] - data_.geom_xpos[3 * finger_ + i];
-    }
+  ROLLOUTS_HD void ToTarget(const auto& sim, double* way) const {
+    Subtract(sim.data.geom_xpos + 3 * target, sim.data.geom_xpos + 3 * finger, way);
   }
-
-  const double target_size_;  // metres
-  const std::int32_t target_;
-  const std::int32_t finger_;
 };
 
-inline constexpr TaskEntry kReacherTasks[] = {
-    {"ReacherEasy-v1", 0, 2'500, Make<Reacher, false>},
-    {"ReacherHard-v1", 0, 2'500, Make<Reacher, true>},
+template <typename Entry>
+inline constexpr Entry kReacherTasks[] = {
+    {"ReacherEasy-v1", 0, 2'500, Make<Entry, Reacher, false>},
+    {"ReacherHard-v1", 0, 2'500, Make<Entry, Reacher, true>},
 };
 
 }  // namespace rollouts::dmc

@@ -2,79 +2,72 @@
 // dm_control's swimmer: a chain of links in a viscous plane moves its nose to a target.
 #pragma once
 
-#include <cmath>
-
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
-#include "rollouts/envs/mujoco/task_math.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Swimmer final : public Task {
- public:
-  explicit Swimmer(Physics& physics)
-      : Task(physics),
-        target_(Id(ModelObject::kGeom, "target")),
-        light_(Id(ModelObject::kLight, "target_light")),
-        nose_position_(GeomPosition("nose")),
-        head_(BodyRotation("head")),
-        velocities_(Sensor("head_vel")) {}
+struct Swimmer : SuiteTask {
+  static constexpr DataArrays kReads = kGeomXpos | kXmat | kSensordata;
+  static constexpr const char* kDraws = "geom_pos";
+  std::int32_t target;
+  std::int32_t light;
+  std::int32_t nose;
+  std::int32_t head;
+  std::int32_t velocities;
 
-  void DrawModel(Rng& rng) override {
+  explicit Swimmer(const auto& model)
+      : target(model.Geom("target")),
+        light(model.Light("target_light")),
+        nose(model.Geom("nose")),
+        head(model.Body("head")),
+        velocities(model.Sensor("head_vel")) {}
+
+  ROLLOUTS_HD void DrawModel(auto& start, Rng& rng) const {
     const double box = rng.Uniform() < 0.2 ? 0.3 : 2;  // metres
-    double* const position = &physics_.Own("geom_pos")[3 * target_];
-    double* const light = &physics_.Own("light_pos")[3 * light_];
-    for (std::int32_t i = 0; i < 2; ++i) light[i] = position[i] = rng.Uniform(-box, box);
+    for (std::int32_t i = 0; i < 2; ++i) {
+      const double place = rng.Uniform(-box, box);
+      start.Put(DrawnField::kGeomPos, 3 * target + i, place);
+      start.Put(DrawnField::kLightPos, 3 * light + i, place);
+    }
   }
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const { RandomizeJoints(start, rng); }
 
-  DataArrays Reads() const override { return kGeomXpos | kXmat | kSensordata; }
-  void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
-
-  double Reward() const override {
-    const double size = model_.geom_size[3 * target_];
-    double to_target[3];
-    ToTarget(to_target);
+  ROLLOUTS_HD double Reward(const auto& sim) const {
+    const double size = sim.model.geom_size[3 * target];
     // lengths are those of the plane, seen by the head
     double seen[2];
-    for (std::int32_t i = 0; i < 2; ++i) seen[i] = Seen(to_target, i);
+    ToTarget(sim, seen);
     return Tolerance(mujoco::Norm(seen, 2), {0, size}, 5 * size, Sigmoid::kLongTail);
   }
 
-  void Observe(Observation& obs) const override {
-    double to_target[3];
-    ToTarget(to_target);
-    obs.Vector("joints", data_.qpos + 3, model_.nq - 3);
-    obs.Begin("to_target");
-    for (std::int32_t i = 0; i < 2; ++i) obs.Put(Seen(to_target, i));
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
+    double seen[2];
+    ToTarget(sim, seen);
+    obs.Vector("joints", sim.data.qpos + 3, sim.model.nq - 3);
+    obs.Vector("to_target", seen, 2);
     // each link has a velocimeter's numbers, then a gyroscope's: those of the plane are shown
     obs.Begin("body_velocities");
-    const double* const end = data_.sensordata + model_.nsensordata;
-    for (const double* link = velocities_; link < end; link += 6) {
-      obs.Put(link, 2);
-      obs.Put(link[5]);
+    for (std::int32_t link = velocities; link < sim.model.nsensordata; link += 6) {
+      obs.Put(sim.data.sensordata + link, 2);
+      obs.Put(sim.data.sensordata[link + 5]);
     }
   }
 
  private:
-  void ToTarget(double* vector) const {
-    const double* target = data_.geom_xpos + 3 * target_;
-    for (std::int32_t i = 0; i < 3; ++i) vector[i] = target[i] - nose_position_[i];
+  ROLLOUTS_HD void ToTarget(const auto& sim, double* seen) const {
+    double way[3];
+    Subtract(sim.data.geom_xpos + 3 * target, sim.data.geom_xpos + 3 * nose, way);
+    for (std::int32_t i = 0; i < 2; ++i) seen[i] = Seen(way, sim.data.xmat + 9 * head, i);
   }
-  double Seen(const double* vector, std::int32_t axis) const {
-    return vector[0] * head_[axis] + vector[1] * head_[3 + axis] + vector[2] * head_[6 + axis];
-  }
-
-  const std::int32_t target_;
-  const std::int32_t light_;
-  const double* const nose_position_;
-  const double* const head_;
-  const double* const velocities_;
 };
 
-inline constexpr TaskEntry kSwimmerTasks[] = {
-    {"SwimmerSwimmer6-v1", 0.03, 6'000, Make<Swimmer>, ModelAndAssets(R"({"n_joints": 6})")},
-    {"SwimmerSwimmer15-v1", 0.03, 15'000, Make<Swimmer>, ModelAndAssets(R"({"n_joints": 15})")},
+template <typename Entry>
+inline constexpr Entry kSwimmerTasks[] = {
+    {"SwimmerSwimmer6-v1", 0.03, 6'000, Make<Entry, Swimmer>, ModelAndAssets(R"({"n_joints": 6})")},
+    {"SwimmerSwimmer15-v1", 0.03, 15'000, Make<Entry, Swimmer>,
+     ModelAndAssets(R"({"n_joints": 15})")},
 };
 
 }  // namespace rollouts::dmc

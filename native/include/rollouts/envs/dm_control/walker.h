@@ -2,58 +2,52 @@
 // dm_control's planar walker: two legs in a plane stand, walk or run.
 #pragma once
 
-#include "rollouts/envs/dm_control/dmc_env.h"
 #include "rollouts/envs/dm_control/randomizers.h"
 #include "rollouts/envs/dm_control/rewards.h"
+#include "rollouts/envs/dm_control/suite_task.h"
 
 namespace rollouts::dmc {
 
-class Walker final : public Task {
- public:
-  // `speed` in m/s; 0: it is to stand.
-  Walker(Physics& physics, int speed)
-      : Task(physics),
-        speed_(speed),
-        torso_position_(BodyPosition("torso")),
-        torso_rotation_(BodyRotation("torso")),
-        velocity_(Sensor("torso_subtreelinvel")) {}
+struct Walker : SuiteTask {
+  static constexpr DataArrays kReads = kXpos | kXmat | kSensordata;
+  double speed;  // m/s; 0: it is to stand
+  std::int32_t torso;
+  std::int32_t velocity;
 
-  DataArrays Reads() const override { return kXpos | kXmat | kSensordata; }
-  void DrawStart(Rng& rng) override { RandomizeJoints(physics_, rng); }
+  Walker(const auto& model, double speed)
+      : speed(speed), torso(model.Body("torso")), velocity(model.Sensor("torso_subtreelinvel")) {}
 
-  double Reward() const override {
+  ROLLOUTS_HD void Draw(auto& start, Rng& rng) const { RandomizeJoints(start, rng); }
+
+  ROLLOUTS_HD double Reward(const auto& sim) const {
     constexpr double kStandHeight = 1.2;  // m
-    const double standing = Tolerance(torso_position_[2], {kStandHeight, kInf}, kStandHeight / 2);
-    const double upright = (1 + torso_rotation_[8]) / 2;
+    const double standing =
+        Tolerance(sim.data.xpos[3 * torso + 2], {kStandHeight, kInf}, kStandHeight / 2);
+    const double upright = (1 + static_cast<double>(sim.data.xmat[9 * torso + 8])) / 2;
     const double stand = (3 * standing + upright) / 4;
-    if (speed_ == 0) return stand;
-    const double move =
-        Tolerance(velocity_[0], {speed_, kInf}, speed_ / 2, Sigmoid::kLinear, 0.5);
+    if (speed == 0) return stand;
+    const double move = Tolerance(sim.data.sensordata[velocity], {speed, kInf}, speed / 2,
+                                  Sigmoid::kLinear, 0.5);
     return stand * (5 * move + 1) / 6;
   }
 
-  void Observe(Observation& obs) const override {
+  ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     obs.Begin("orientations");
-    for (std::int32_t body = 1; body < model_.nbody; ++body) {
-      obs.Put(data_.xmat[9 * body]);
-      obs.Put(data_.xmat[9 * body + 2]);
+    for (std::int32_t body = 1; body < sim.model.nbody; ++body) {
+      obs.Put(sim.data.xmat[9 * body]);
+      obs.Put(sim.data.xmat[9 * body + 2]);
     }
-    obs.Scalar("height", torso_position_[2]);
-    obs.Vector("velocity", data_.qvel, model_.nv);
+    obs.Scalar("height", sim.data.xpos[3 * torso + 2]);
+    obs.Vector("velocity", sim.data.qvel, sim.model.nv);
   }
-
- private:
-  const double speed_;
-  const double* const torso_position_;
-  const double* const torso_rotation_;
-  const double* const velocity_;
 };
 
 inline constexpr double kWalkerStep = 0.025;  // s
-inline constexpr TaskEntry kWalkerTasks[] = {
-    {"WalkerStand-v1", kWalkerStep, 8'000, Make<Walker, 0>},
-    {"WalkerWalk-v1", kWalkerStep, 8'000, Make<Walker, 1>},
-    {"WalkerRun-v1", kWalkerStep, 8'000, Make<Walker, 8>},
+template <typename Entry>
+inline constexpr Entry kWalkerTasks[] = {
+    {"WalkerStand-v1", kWalkerStep, 8'000, Make<Entry, Walker, 0>},
+    {"WalkerWalk-v1", kWalkerStep, 8'000, Make<Entry, Walker, 1>},
+    {"WalkerRun-v1", kWalkerStep, 8'000, Make<Entry, Walker, 8>},
 };
 
 }  // namespace rollouts::dmc

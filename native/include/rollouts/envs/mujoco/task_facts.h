@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts for mujoco_warp's pool about a task that stands in a header.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rollouts/engines/mujoco_views.h"
+#include "rollouts/support/options.h"
+
+namespace rollouts {
+
+struct TaskFacts {
+  std::string type;                   // the task's, as kernels name it
+  std::vector<std::uint8_t> task;     // plain data, of a model; empty where nobody asks for it
+  std::vector<std::uint8_t> configs;  // as DeviceLayout's, of the task's own options
+  std::int32_t config_bytes = 0;
+  Options own_options;  // names of these, with their defaults
+  DataArrays reads = 0;
+  bool contact_forces = false;  // whether some environment reads them
+  std::int32_t frame_skip = 1;  // substeps of a step
+
+  // The rest is of dm_control's tasks.
+  struct ModelValue {
+    std::string field;
+    std::int32_t at;
+    double value;
+  };
+  bool is_suite = false;
+  std::string draws;  // fields of the model that each episode draws, with ", " between them
+  bool is_apart = false;  // this and the next are those of suite_task.h
+  bool places = false;
+  std::int32_t substeps_to_rest = 0;
+  std::vector<ModelValue> changes;  // to the model's file
+};
+
+}  // namespace rollouts
