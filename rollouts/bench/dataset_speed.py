@@ -81,7 +81,9 @@ def _rate(collect: Callable[[], int]) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and prints a row for each format and compression."""
-    parser = argparse.ArgumentParser(prog="python -m rollouts.bench.dataset_speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rollouts.bench.dataset_speed", description=__doc__
+    )
     add = parser.add_argument
     add("--env-id", required=True, metavar="ID")
     add("--steps", type=int, default=1_000_000, metavar="N", help="of a turn")

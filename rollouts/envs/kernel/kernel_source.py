@@ -190,18 +190,18 @@ class TaskKernelSource:
 
     Attributes:
       env: Where the text of the pool's environment is, whose task it is.
-      type: The task's type.
+      task_type: The C++ type of the task.
       is_suite: Whether it is one of the DeepMind Control Suite.
     """
 
     env: EnvSource
-    type: str
+    task_type: str
     is_suite: bool
 
     @property
     def name(self) -> str:
         """Names the task."""
-        return f"the task {self.type}"
+        return f"the task {self.task_type}"
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -228,7 +228,7 @@ class TaskKernelSource:
             "#define ROLLOUTS_KERNEL\n"
             f'#include "{self.env.header}"\n'
             f'#include "rollouts/device/{header}"\n'
-            f"ROLLOUTS_TASK_KERNEL(rollouts::{kernel}<{self.type}>)\n"
+            f"ROLLOUTS_TASK_KERNEL(rollouts::{kernel}<{self.task_type}>)\n"
         )
 
     @property
