@@ -35,6 +35,7 @@ CHANGES: dict[str, Changes] = {
     "DogFetch-v1": {"site_size": scaled(9), "geom_size": scaled(1.2), "body_mass": scaled(1.1)},
     "DogStand-v1": {"body_mass": scaled(1.5), "opt.gravity": scaled(0.8), "body_pos": scaled(1.1)},
     "DogWalk-v1": {"qpos0": lambda value: value + 0.02},
+    "FingerTurnEasy-v1": {"geom_size": scaled(0.9)},
     "FishSwim-v1": {"geom_size": scaled(1.3)},
     "PointMassEasy-v1": {"geom_size": scaled(0.8)},
     "QuadrupedEscape-v1": {"hfield_size": scaled(0.5)},
@@ -70,7 +71,10 @@ def test_states_take_along_what_rewards_read_of_the_model(env_id: str) -> None:
         ours.reset(options={"model": fields})
         other.reset()
         rewards(ours, 3)
-        other.set_state(None, ours.get_state())
+        states = ours.get_state()
+        other.set_state(None, states)
+        # bytes do not tell which field an environment had first
+        assert other.get_state() == states
         np.testing.assert_array_equal(rewards(other, 20), rewards(ours, 20))
 
 

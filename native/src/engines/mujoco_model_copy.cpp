@@ -116,8 +116,10 @@ std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
       made.data.reset(Allocate(field.bytes()));
       std::memcpy(made.data.get(), field.DataIn(shared_), field.bytes());
     }
-    own_fields_.push_back(std::move(made));
-    copy = own_fields_.end() - 1;
+    // in the order of the fields, whichever was set first: equal models have equal states
+    const auto after = std::find_if(own_fields_.begin(), own_fields_.end(),
+                                    [&](const OwnField& one) { return one.field > &field; });
+    copy = own_fields_.insert(after, std::move(made));
     // only now: what threw before has changed nothing
     if (copy->data) field.PointTo(own_.get(), copy->data.get());
   }
