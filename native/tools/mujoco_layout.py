@@ -83,7 +83,7 @@ FUNCTION(delete_data, mj_deleteData); FUNCTION(reset_data, mj_resetData);
 FUNCTION(reset_data_keyframe, mj_resetDataKeyframe); FUNCTION(set_const, mj_setConst);
 FUNCTION(forward, mj_forward); FUNCTION(step, mj_step); FUNCTION(step1, mj_step1);
 FUNCTION(step2, mj_step2); FUNCTION(rne_post_constraint, mj_rnePostConstraint);
-FUNCTION(object_velocity, mj_objectVelocity); FUNCTION(state_size, mj_stateSize);
+FUNCTION(state_size, mj_stateSize);
 FUNCTION(get_state, mj_getState); FUNCTION(set_state, mj_setState); FUNCTION(full_m, mj_fullM);
 FUNCTION(name2id, mj_name2id); FUNCTION(id2name, mj_id2name);
 FUNCTION(default_camera, mjv_defaultCamera); FUNCTION(default_option, mjv_defaultOption);

@@ -97,8 +97,6 @@ struct MujocoApi {
   void (*step2)(const mjModel*, mjData*);
   void (*rne_post_constraint)(const mjModel*, mjData*);
   void (*full_m)(const mjModel*, const mjData*, double* matrix);  // (nv, nv)
-  void (*object_velocity)(const mjModel*, const mjData*, int object, int id, double velocity[6],
-                          int local);
   int (*state_size)(const mjModel*, int parts);
   void (*get_state)(const mjModel*, const mjData*, double* state, int parts);
   void (*set_state)(const mjModel*, mjData*, const double* state, int parts);

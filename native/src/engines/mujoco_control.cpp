@@ -119,12 +119,4 @@ void Physics::Refresh() {
 
 std::int32_t Physics::num_contacts() const { return Release().data.ncon.In(native_->data.get()); }
 
-void Physics::ObjectVelocity(ModelObject object, std::int32_t id, double* velocity) const {
-  double both[6];  // rotation first
-  Mujoco().object_velocity(native_->model, native_->data.get(), KindOf(object).type, id, both,
-                           /*flg_local=*/0);
-  // the linear half, all that tasks look at
-  std::copy_n(both + 3, 3, velocity);
-}
-
 }  // namespace rollouts

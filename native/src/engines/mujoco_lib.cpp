@@ -107,7 +107,6 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
   resolve(api.step2, "mj_step2");
   resolve(api.rne_post_constraint, "mj_rnePostConstraint");
   resolve(api.full_m, "mj_fullM");
-  resolve(api.object_velocity, "mj_objectVelocity");
   resolve(api.state_size, "mj_stateSize");
   resolve(api.get_state, "mj_getState");
   resolve(api.set_state, "mj_setState");

@@ -199,8 +199,6 @@ class Physics {
     double radius = 0;
   };
   HeightFieldView HeightField() const;
-  // Linear velocity (3) in the world's frame of a geom or site.
-  void ObjectVelocity(ModelObject kind, std::int32_t id, double* velocity) const;
 
   // All that later steps depend on: mjSTATE_INTEGRATION and own arrays of the model, but not what
   // was derived from it: what the arrays above say of positions is undefined between Load and the
