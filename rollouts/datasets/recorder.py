@@ -23,6 +23,7 @@ from rollouts.datasets.step_blocks import (
     StepRows,
     block_of,
     check_rollout,
+    ends_of,
     streams_of,
 )
 from rollouts.datasets.targets import make_target
@@ -189,12 +190,12 @@ class Recorder:
         by_group = {name: _on_host(one) for name, one in by_group.items()}
         for one in by_group.values():
             check_rollout(getattr(one, "rest", one), self._infos)
+        rests = {name: getattr(one, "rest", one) for name, one in by_group.items()}
         if isinstance(rollout, Fragment):
-            rests = {name: getattr(one, "rest", one) for name, one in by_group.items()}
-            num_envs = self.source.num_envs_per_worker
-            streams = self._fragments.behind(rollout.info, rests, num_envs)
+            over = ends_of(rests.values(), self.source.num_envs_per_worker)
+            streams = self._fragments.behind(rollout.info, rests, over)
         elif self._kind == "collector" and not self.source.prefetch:
-            streams = streams_of(self._env)
+            streams = streams_of(self._env, ends_of(rests.values(), self._env.num_envs))
         blocks = {name: (one, streams) for name, one in by_group.items()}  # cut by the thread
         self._thread.put(blocks, sum(one.nbytes for one in by_group.values()))
 
@@ -316,7 +317,7 @@ class Recorder:
     def _flush_steps(self) -> None:
         if self._kind != "env" or self._obs is None:
             return
-        block = self._steps.take(self._obs, self._abouts[""].stack_num, streams_of(self._env))
+        block = self._steps.take(self._obs, self._abouts[""].stack_num, self._env)
         if block is not None:
             self._thread.put({"": block}, block.nbytes)
 
