@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.checks import whole_number
-from rollouts.collecting.batched_env import check_autoreset
+from rollouts.collecting.batched_env import cell_of, check_autoreset
 from rollouts.datasets.about import about_of
 from rollouts.datasets.cutter import StepBlock
 from rollouts.datasets.group_writer import GroupWriter, Quotas
@@ -29,6 +30,7 @@ from rollouts.datasets.step_blocks import (
 from rollouts.datasets.targets import make_target
 from rollouts.datasets.writing_thread import WritingThread
 from rollouts.errors import ClosedError, DTypeError, FileError, ProtocolError, SpecError
+from rollouts.features import check
 from rollouts.learner.fragment import Fragment
 from rollouts.support import at_exit
 
@@ -108,7 +110,12 @@ class Recorder:
         whole_number("max_pending_bytes", max_pending_bytes, 1, 2**50)
         self._abouts = about_of(env, self._infos)
         self._quotas = Quotas()
-        starts = StartStates(env) if states else None
+        if _is_on_device(source):
+            self._abouts = {
+                name: replace(about, why_not_again="a device stepped the environments")
+                for name, about in self._abouts.items()
+            }
+        starts = StartStates(env, is_on_device=_is_on_device(source)) if states else None
         groups = getattr(env, "groups", None) or {}
         self._writers = {
             name: GroupWriter(
@@ -122,7 +129,8 @@ class Recorder:
         self.paths = {name: one.target.path for name, one in self._writers.items()}
         for one in self._writers.values():
             one.target.begin()
-        seeds = getattr(source, "env_seed", None) if self._kind == "coordinator" else None
+        counts = self._kind == "coordinator" and not _is_on_device(source)
+        seeds = source.env_seed if counts else None
         self._fragments = FragmentStreams(seeds)
         self._steps = StepRows(self._infos, _STEPS_OF_A_BLOCK)
         self._obs: Any = None
@@ -368,10 +376,11 @@ def _kind_of(source: Any) -> tuple[str, Any]:
             "VectorEnv of make_vec"
         )
     check_autoreset(source)
-    if getattr(source, "groups", None) or source.batch_size < source.num_envs or source.device:
+    check("Recorder", ["reset and step"], cell_of(source))
+    if source.batch_size < source.num_envs:
         raise SpecError(
-            "source is an environment of several agents, of a device or asynchronous, whose single "
-            "steps are not recorded: give Recorder a Collector of it"
+            "source is asynchronous, and single steps of some environments are not recorded: leave "
+            "batch_size out of make_vec, or give Recorder a Collector of it"
         )
     return "env", source
 
@@ -381,6 +390,11 @@ def _num_envs_of(source: Any, env: Any) -> int:
     if not hasattr(source, "num_envs_per_worker"):
         return int(env.num_envs)
     return int(max(source.num_workers, 1) * source.num_envs_per_worker)
+
+
+def _is_on_device(source: Any) -> bool:
+    """Whether a coordinator's workers have their environments on a device."""
+    return getattr(getattr(source, "collect", None), "device", None) is not None
 
 
 def _on_host(one: Any) -> Any:
