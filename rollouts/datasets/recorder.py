@@ -25,6 +25,7 @@ from rollouts.datasets.step_blocks import (
     block_of,
     check_rollout,
     ends_of,
+    on_host,
     streams_of,
 )
 from rollouts.datasets.targets import make_target
@@ -195,7 +196,7 @@ class Recorder:
                 f"rollout has the groups {sorted(by_group)}, expected {sorted(self._writers)}: one "
                 "of what the recorder was made for"
             )
-        by_group = {name: _on_host(one) for name, one in by_group.items()}
+        by_group = {name: on_host(one) for name, one in by_group.items()}
         for one in by_group.values():
             check_rollout(getattr(one, "rest", one), self._infos)
         rests = {name: getattr(one, "rest", one) for name, one in by_group.items()}
@@ -395,8 +396,3 @@ def _num_envs_of(source: Any, env: Any) -> int:
 def _is_on_device(source: Any) -> bool:
     """Whether a coordinator's workers have their environments on a device."""
     return getattr(getattr(source, "collect", None), "device", None) is not None
-
-
-def _on_host(one: Any) -> Any:
-    is_batch = isinstance(one, RolloutBatch)
-    return one.on_host() if is_batch and not isinstance(one.reward, np.ndarray) else one

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import gymnasium
@@ -64,6 +65,24 @@ def block_of(
         active=batch.active,
         streams=streams,
     )
+
+
+def on_host(one: Any) -> Any:
+    """Returns a rollout as arrays of NumPy; itself if it is so."""
+    if not isinstance(one, RolloutBatch) or isinstance(one.reward, np.ndarray):
+        return one
+    host = one.on_host()
+    found = {each.name: getattr(host, each.name) for each in fields(host)}
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            found[name] = {key: np.asarray(array) for key, array in value.items()}
+        elif value is not None:
+            found[name] = np.asarray(value)
+    ended = found["terminated"] | found["truncated"]
+    # a device keeps a final observation of each cell, arrays have those of cells that ended
+    if found["final_obs"] is not None and found["final_obs"].shape[:2] == ended.shape:
+        found["final_obs"] = found["final_obs"][ended]
+    return RolloutBatch(**found)
 
 
 def check_rollout(batch: RolloutBatch, infos: Sequence[str]) -> None:
