@@ -174,6 +174,19 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             for way in ("cuda_ipc", "nixl")
         },
     },
+    "Recorder": {
+        "states": {
+            "device": "a pool of threads begins episodes again, and does not know what a device "
+            "drew; leave states out",
+            "hosted": "a pool of threads begins episodes again, and Python makes these; leave "
+            "states out",
+        },
+        "reset and step": {
+            "agents": "single steps of several agents are not recorded; give Recorder a Collector "
+            "of the environments",
+            "device": "its steps stay on the device; give Recorder a Collector of the environments",
+        },
+    },
     "ReplayService": {
         "keep_final_obs=False": {
             "host": "an episode that was cut cannot be valued without what it ended with; make the "

@@ -15,6 +15,7 @@ _OWNERS: dict[str, Callable[..., Any]] = {
     "make_vec": rollouts.make_vec,
     "Collector": rollouts.Collector,
     "RolloutCoordinator": rollouts.RolloutCoordinator,
+    "Recorder": rollouts.Recorder,
     "ReplayService": ReplayService,
 }
 _ABOUT = {
@@ -23,6 +24,8 @@ _ABOUT = {
     "Collector": "Keywords of `Collector`, and the `batch_size` of the environments it steps.",
     "RolloutCoordinator": "Keywords of `RolloutCoordinator`. Environments in Python are those of "
     "`collect.make_env`.",
+    "Recorder": "Keywords of `Recorder`, whose environments a collector or workers step; `reset "
+    "and step` are its own methods, for environments that a program steps itself.",
     "ReplayService": "Keywords of `ReplayService`.",
 }
 

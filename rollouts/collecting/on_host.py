@@ -109,6 +109,8 @@ class OnHost:
                 self._turns.keep()
             raise
         except BaseException as error:
+            # what goes on in another thread would write into the same log
+            self._in_pool.ahead.drop()
             if self._tape is not None and isinstance(error, Exception):
                 self._tape.failed(error, self._groups, self._chosen_steps())
             # half a rollout must not be continued as if nothing had happened

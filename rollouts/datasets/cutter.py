@@ -26,11 +26,14 @@ class StreamRows:
     Attributes:
       seed, stream_id: See `Start`.
       number: Number of the episode that the environment is in after the block.
+      over: (T, E) bool: steps at which an environment's episode ended, for the agents of all
+        groups.
     """
 
     seed: list[int]
     stream_id: list[int]
     number: NDArray[np.int64]
+    over: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +97,7 @@ class Cutter:
         ended = block.steps["terminated"] | block.steps["truncated"]
         # the place of each end's final observation
         places = np.cumsum(ended.reshape(-1)).reshape(ended.shape) - 1
-        numbers = _numbers(block, ended)
+        numbers = _numbers(block.streams)
         counts = ended if block.active is None else ended & block.active
         columns, rows = np.nonzero(counts.T)
         bounds = np.searchsorted(columns, np.arange(ended.shape[1] + 1))
@@ -194,15 +197,12 @@ def _check_goes_on(found: Array, expected: Array) -> None:
         )
 
 
-def _numbers(block: StepBlock, ended: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+def _numbers(streams: StreamRows | None) -> NDArray[np.int64] | None:
     """(T, E): the number of the episode that each step belongs to."""
-    if block.streams is None:
+    if streams is None:
         return None
-    num_envs = len(block.streams.seed)
-    # an environment's episode is over where that of all its agents is
-    by_env = np.asarray(ended.reshape(len(ended), num_envs, -1).all(2))
-    behind = np.cumsum(by_env[::-1], 0)[::-1]
-    numbers: NDArray[np.int64] = block.streams.number - behind
+    behind = np.cumsum(streams.over[::-1], 0)[::-1]
+    numbers: NDArray[np.int64] = streams.number - behind
     return numbers
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch
 from rollouts.checks import whole_number
-from rollouts.collecting.batched_env import check_autoreset
+from rollouts.collecting.batched_env import cell_of, check_autoreset
 from rollouts.datasets.about import about_of
 from rollouts.datasets.cutter import StepBlock
 from rollouts.datasets.group_writer import GroupWriter, Quotas
@@ -23,11 +24,14 @@ from rollouts.datasets.step_blocks import (
     StepRows,
     block_of,
     check_rollout,
+    ends_of,
+    on_host,
     streams_of,
 )
 from rollouts.datasets.targets import make_target
 from rollouts.datasets.writing_thread import WritingThread
 from rollouts.errors import ClosedError, DTypeError, FileError, ProtocolError, SpecError
+from rollouts.features import check
 from rollouts.learner.fragment import Fragment
 from rollouts.support import at_exit
 
@@ -107,7 +111,12 @@ class Recorder:
         whole_number("max_pending_bytes", max_pending_bytes, 1, 2**50)
         self._abouts = about_of(env, self._infos)
         self._quotas = Quotas()
-        starts = StartStates(env) if states else None
+        if _is_on_device(source):
+            self._abouts = {
+                name: replace(about, why_not_again="a device stepped the environments")
+                for name, about in self._abouts.items()
+            }
+        starts = StartStates(env, is_on_device=_is_on_device(source)) if states else None
         groups = getattr(env, "groups", None) or {}
         self._writers = {
             name: GroupWriter(
@@ -121,7 +130,8 @@ class Recorder:
         self.paths = {name: one.target.path for name, one in self._writers.items()}
         for one in self._writers.values():
             one.target.begin()
-        seeds = getattr(source, "env_seed", None) if self._kind == "coordinator" else None
+        counts = self._kind == "coordinator" and not _is_on_device(source)
+        seeds = source.env_seed if counts else None
         self._fragments = FragmentStreams(seeds)
         self._steps = StepRows(self._infos, _STEPS_OF_A_BLOCK)
         self._obs: Any = None
@@ -186,15 +196,15 @@ class Recorder:
                 f"rollout has the groups {sorted(by_group)}, expected {sorted(self._writers)}: one "
                 "of what the recorder was made for"
             )
-        by_group = {name: _on_host(one) for name, one in by_group.items()}
+        by_group = {name: on_host(one) for name, one in by_group.items()}
         for one in by_group.values():
             check_rollout(getattr(one, "rest", one), self._infos)
+        rests = {name: getattr(one, "rest", one) for name, one in by_group.items()}
         if isinstance(rollout, Fragment):
-            rests = {name: getattr(one, "rest", one) for name, one in by_group.items()}
-            num_envs = self.source.num_envs_per_worker
-            streams = self._fragments.behind(rollout.info, rests, num_envs)
+            over = ends_of(rests.values(), self.source.num_envs_per_worker)
+            streams = self._fragments.behind(rollout.info, rests, over)
         elif self._kind == "collector" and not self.source.prefetch:
-            streams = streams_of(self._env)
+            streams = streams_of(self._env, ends_of(rests.values(), self._env.num_envs))
         blocks = {name: (one, streams) for name, one in by_group.items()}  # cut by the thread
         self._thread.put(blocks, sum(one.nbytes for one in by_group.values()))
 
@@ -316,7 +326,7 @@ class Recorder:
     def _flush_steps(self) -> None:
         if self._kind != "env" or self._obs is None:
             return
-        block = self._steps.take(self._obs, self._abouts[""].stack_num, streams_of(self._env))
+        block = self._steps.take(self._obs, self._abouts[""].stack_num, self._env)
         if block is not None:
             self._thread.put({"": block}, block.nbytes)
 
@@ -367,10 +377,11 @@ def _kind_of(source: Any) -> tuple[str, Any]:
             "VectorEnv of make_vec"
         )
     check_autoreset(source)
-    if getattr(source, "groups", None) or source.batch_size < source.num_envs or source.device:
+    check("Recorder", ["reset and step"], cell_of(source))
+    if source.batch_size < source.num_envs:
         raise SpecError(
-            "source is an environment of several agents, of a device or asynchronous, whose single "
-            "steps are not recorded: give Recorder a Collector of it"
+            "source is asynchronous, and single steps of some environments are not recorded: leave "
+            "batch_size out of make_vec, or give Recorder a Collector of it"
         )
     return "env", source
 
@@ -382,6 +393,6 @@ def _num_envs_of(source: Any, env: Any) -> int:
     return int(max(source.num_workers, 1) * source.num_envs_per_worker)
 
 
-def _on_host(one: Any) -> Any:
-    is_batch = isinstance(one, RolloutBatch)
-    return one.on_host() if is_batch and not isinstance(one.reward, np.ndarray) else one
+def _is_on_device(source: Any) -> bool:
+    """Whether a coordinator's workers have their environments on a device."""
+    return getattr(getattr(source, "collect", None), "device", None) is not None

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from rollouts.collecting.batched_env import cell_of
 from rollouts.datasets.episodes import Start
 from rollouts.envs.face import PoolFace
 from rollouts.errors import SpecError
+from rollouts.features import Cell, check
 
 
 class StartStates:
@@ -20,13 +22,18 @@ class StartStates:
     beginning is a function of its random stream, so another pool reaches it without them.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, *, is_on_device: bool = False) -> None:
         """Makes the pool.
 
+        Args:
+          env: Environments as those that are recorded.
+          is_on_device: Whether a device steps those.
+
         Raises:
-          SpecError: The environments are none of a pool of threads.
+          SpecError: They are none of a pool of threads.
         """
         engine: Any = getattr(env, "engine", None)
+        check("Recorder", ["states"], Cell("kernel") if is_on_device else cell_of(env))
         if getattr(engine, "kind", "") != "native" or not hasattr(engine.pool, "seek"):
             raise SpecError(
                 "states=True needs the environments of a pool of threads, whose random streams are "

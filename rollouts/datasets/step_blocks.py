@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import gymnasium
@@ -64,6 +65,24 @@ def block_of(
         active=batch.active,
         streams=streams,
     )
+
+
+def on_host(one: Any) -> Any:
+    """Returns a rollout as arrays of NumPy; itself if it is so."""
+    if not isinstance(one, RolloutBatch) or isinstance(one.reward, np.ndarray):
+        return one
+    host = one.on_host()
+    found = {each.name: getattr(host, each.name) for each in fields(host)}
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            found[name] = {key: np.asarray(array) for key, array in value.items()}
+        elif value is not None:
+            found[name] = np.asarray(value)
+    ended = found["terminated"] | found["truncated"]
+    # a device keeps a final observation of each cell, arrays have those of cells that ended
+    if found["final_obs"] is not None and found["final_obs"].shape[:2] == ended.shape:
+        found["final_obs"] = found["final_obs"][ended]
+    return RolloutBatch(**found)
 
 
 def check_rollout(batch: RolloutBatch, infos: Sequence[str]) -> None:
@@ -140,8 +159,8 @@ class StepRows:
         )
         return len(self._rows) >= self._num_steps
 
-    def take(self, last_obs: Array, stack_num: int, streams: StreamRows | None) -> StepBlock | None:
-        """Returns what was gathered as a block; None where there is nothing."""
+    def take(self, last_obs: Array, stack_num: int, env: Any) -> StepBlock | None:
+        """Returns what was gathered of environments as a block; None where there is nothing."""
         if not self._rows:
             return None
         rows = {name: np.stack([each[name] for each in self._rows]) for name in self._rows[0]}
@@ -152,22 +171,47 @@ class StepRows:
         if stack_num > 1:
             frames, obs = _native.pack_frame_stacks(obs, np.ascontiguousarray(last_obs))
         length, env_id = rows.pop("episode_length"), rows.pop("env_id")[0]
+        streams = streams_of(env, rows["terminated"] | rows["truncated"])
         return StepBlock(obs, frames, rows, final_obs, length, env_id, None, streams)
 
 
-def streams_of(env: Any) -> StreamRows | None:
-    """Returns where the random streams of environments at rest are; None where nobody knows."""
+def streams_of(env: Any, over: NDArray[np.bool_]) -> StreamRows | None:
+    """Returns where the random streams of environments at rest are; None where nobody knows.
+
+    Args:
+      env: The environments.
+      over: (T, E) bool: ends of their episodes in the T steps before.
+    """
     engine = getattr(env, "engine", None)
     pool: Any = getattr(engine, "pool", None)
-    if not hasattr(pool, "stream_of") or env.num_in_flight:
+    # an asynchronous pool is ahead of what was collected
+    if not hasattr(pool, "stream_of") or env.num_in_flight or env.batch_size < env.num_envs:
         return None
     found = [pool.stream_of(index) for index in range(env.num_envs)]
     seeds, streams, following = zip(*found, strict=True)
-    return StreamRows(list(seeds), list(streams), np.array(following, np.int64) - 1)
+    return StreamRows(list(seeds), list(streams), np.array(following, np.int64) - 1, over)
+
+
+def ends_of(batches: Iterable[RolloutBatch], num_envs: int) -> NDArray[np.bool_]:
+    """(T, E) bool: the steps at which episodes of environments ended.
+
+    All agents of one group may have left while those of another go on. At the end of an
+    environment's episode each agent ends, one that had left before by a truncation.
+    """
+    found: NDArray[np.bool_] = np.logical_and.reduce(
+        [
+            (one.terminated | one.truncated).reshape(len(one.reward), num_envs, -1).all(2)
+            for one in batches
+        ]
+    )
+    return found
 
 
 class FragmentStreams:
-    """Random streams of workers' environments, known by counting the episodes that ended."""
+    """Random streams of workers' environments, known by counting the episodes that ended.
+
+    A worker's environments begin with episode 0 of the streams that are named by their env_id.
+    """
 
     def __init__(self, env_seed: Any) -> None:
         """Takes the function that says the seed of an incarnation; None: nobody knows."""
@@ -175,19 +219,18 @@ class FragmentStreams:
         self._seen: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
 
     def behind(
-        self, info: Any, batches: Mapping[str, RolloutBatch], num_envs: int
+        self, info: Any, batches: Mapping[str, RolloutBatch], over: NDArray[np.bool_]
     ) -> StreamRows | None:
         """Returns the streams behind a fragment; None where one before it is missing."""
-        if self._env_seed is None:
+        if self._env_seed is None or (seed := self._env_seed(info.incarnation)) is None:
             return None
-        name = info.worker_id, info.incarnation
+        name, num_envs = (info.worker_id, info.incarnation), over.shape[1]
         expected, ended = self._seen.get(name, (0, np.zeros(num_envs, np.int64)))
         if info.seq_no != expected:
             return None
-        batch = next(iter(batches.values()))
-        over = (batch.terminated | batch.truncated).reshape(len(batch.reward), num_envs, -1).all(2)
         ended = ended + over.sum(0)
         self._seen[name] = info.seq_no + 1, ended
+        batch = next(iter(batches.values()))
         agents = batch.reward.shape[1] // num_envs
         env_id = batch.env_id[::agents] // agents
-        return StreamRows([self._env_seed(info.incarnation)] * num_envs, env_id.tolist(), ended)
+        return StreamRows([seed] * num_envs, env_id.tolist(), ended, over)

@@ -115,7 +115,8 @@ class Tape:
         """Records a fragment that an error ended, and names in it the command that shows it.
 
         Args:
-          error: What was raised; its message is extended.
+          error: What was raised; its message is extended, or where that is not its first argument
+            a note is added.
           groups: What was being written.
           counts: (N,) steps whose actions were chosen, the one that failed among them.
         """
@@ -133,8 +134,7 @@ class Tape:
         self._put(facts, arrays)
         self._writer.flush(_FLUSH_S)
         env_id, t = self._place_of(error, groups, counts)
-        shown = f"{error}; `{self.command(env_id, first + t)}` shows it"
-        error.args = (shown, *error.args[1:])
+        _add_to(error, f"`{self.command(env_id, first + t)}` shows it")
 
     def command(self, env_id: int, step: int) -> str:
         """Returns the command that makes a step again."""
@@ -231,6 +231,15 @@ class Tape:
             if made.dtype.kind == "f" and (bad := not_finite(made, "observation")):
                 return offset + bad.column // agents, max(bad.t - 1, 0)
         return offset, int(last[0])
+
+
+def _add_to(error: Exception, words: str) -> None:
+    """Adds words to an error's message, or a note where the message is made of other things."""
+    # an OSError or a KeyError says something else than its first argument
+    if error.args and str(error) == error.args[0]:
+        error.args = (f"{error}; {words}", *error.args[1:])
+    else:
+        error.add_note(words)
 
 
 def _fits_bytes(space: gymnasium.Space[Any]) -> bool:

@@ -180,6 +180,8 @@ def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorL
         collect, options = collector.collect, config.collect
         if options.device is not None:
             collect = partial(collect_on_device, collector, options.tensor_transport)
+        elif config.record is not None:
+            collect = partial(collect_logged, collector)
         return _Collecting(env, policies.get(ONLY, policies), collect, collector.close)
     except BaseException:
         env.close()
@@ -192,6 +194,17 @@ def _collector_of(env: Any, acting: Any, config: WorkerConfig) -> Any:
 
     options, log = config.collect.of_collector, config.own_log
     return Collector(env, acting, config.rollout_length, **options, record=log)
+
+
+def collect_logged(collector: Any) -> RolloutBatch | MultiAgentRollout:
+    """Collects and waits for the log: a fragment that leaves a worker outlives it there.
+
+    Raises:
+      FileError: The log cannot be written, and its on_error is "stop". As `Collector.collect`.
+    """
+    rollout: RolloutBatch | MultiAgentRollout = collector.collect()
+    collector.synchronize()
+    return rollout
 
 
 def collect_on_device(

@@ -28,7 +28,7 @@ SHOWN = ("obs", "action", "reward", "terminated", "truncated", "episode_return",
 def policies_of(env: Any) -> Any:
     """A small policy for each group of the environments, or the one of one agent.
 
-    Tanh layers of vectors, one layer of pictures, random actions of other observations.
+    Tanh layers of vectors, one layer of pictures with Discrete actions, random actions otherwise.
     """
     config = WorkerConfig(
         id="any", num_envs=env.num_envs, rollout_length=1, num_threads=1, seed=5, env_options={}
@@ -42,10 +42,10 @@ def small_policy(spec: PolicySpec) -> Any:
     """The policy of `policies_of`, for workers."""
     space = spec.single_observation_space
     axes = len(space.shape or ()) if isinstance(space, gymnasium.spaces.Box) else 0
-    if axes > 1:
+    if axes > 1 and isinstance(spec.single_action_space, gymnasium.spaces.Discrete):
         torch.manual_seed(spec.seed)
         return TorchPolicy(Linear(space, spec.single_action_space), spec.single_action_space)
-    return make_policy(spec, kind=read_policy("16" if axes else "random"))
+    return make_policy(spec, kind=read_policy("16" if axes == 1 else "random"))
 
 
 class Linear(nn.Module):
