@@ -291,6 +291,6 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
     if type(optimizer).__qualname__ == "RMSpropTFLike" and type(optimizer).__module__ == _SB3:
         return "rmsprop_tf"
     raise SpecError(
-        f"the optimiser is a {type(optimizer).__name__}, expected torch.optim.Adam, AdamW, "
+        f"the optimiser is {type(optimizer).__name__}, expected torch.optim.Adam, AdamW, "
         "RMSprop or SGD, or Stable-Baselines3's RMSpropTFLike"
     )

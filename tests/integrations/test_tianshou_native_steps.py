@@ -249,13 +249,13 @@ class OwnCriticLoss:
             "dqn",
             Nothing,
             {"optim": TorchOptimizerFactory(torch.optim.Adagrad, lr=1e-3)},
-            "the optimiser is a Adagrad",
+            "the optimiser is Adagrad",
         ),
         (
             "sac",
             Nothing,
             {"optim": TorchOptimizerFactory(torch.optim.Adagrad, lr=1e-3)},
-            "the optimiser is a Adagrad",
+            "the optimiser is Adagrad",
         ),
         (
             "dqn",

@@ -224,18 +224,18 @@ def extractor(kind: Any, **how: Any) -> dict[str, Any]:
         (
             "dqn",
             {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
-            "optimiser is a Adagrad",
+            "optimiser is Adagrad",
         ),
         (
             "sac",
             {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
-            "optimiser is a Adagrad",
+            "optimiser is Adagrad",
         ),
         ("sac", {"use_sde": True}, "use_sde"),
         (
             "td3",
             {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
-            "optimiser is a Adagrad",
+            "optimiser is Adagrad",
         ),
         ("td3", extractor(Blocked), "autograd's gradient"),
         ("dqn", {"env_id": "Taxi-v3"}, "expected Box"),
