@@ -177,7 +177,7 @@ class AgentTraining:
         return "; ".join(told)
 
     def run(self, title: str) -> bool:
-        """Trains; returns whether Ctrl-C ended it. The title is that of the picture."""
+        """Trains; returns whether Ctrl-C or SIGTERM ended it. The title is that of the picture."""
         before = self.updates
         with stop_on_interrupt() as stop:
             try:
@@ -195,11 +195,15 @@ class AgentTraining:
         total = self.num_updates * self.per_update
         bar = tqdm(total=total, initial=first, unit="step", unit_scale=True, file=sys.stderr)
         policies = {name: group.policy for name, group in self.groups.items()}
-        collector = collecting(self.envs, args, policies, self.make_policy, seed=self.seed)
+        collector = collecting(
+            self.envs, args, policies, self.make_policy, seed=self.seed, stop=stop
+        )
         with collector as collect, bar:
             while self.env_steps < args.total_steps and not stop.is_set():
                 before = time.perf_counter()
                 batches = collect()
+                if batches is None:
+                    break
                 self.collecting_s += time.perf_counter() - before
                 told = self.learn(batches)
                 now = time.perf_counter()

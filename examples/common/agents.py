@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 from gymnasium import spaces
 
 import rollouts
+from common.stopping import next_batch
 from rollouts.workers import CollectOptions, PolicySpec, QueueLimits
 from rollouts.workers.worker_config import WorkerConfig
 
@@ -117,8 +119,9 @@ def collecting(
     make_policy: Callable[[PolicySpec], rollouts.TorchPolicy],
     *,
     seed: int,
-) -> Iterator[Callable[[], Batches]]:
-    """Yields what returns the next rollouts, of all workers together.
+    stop: Event,
+) -> Iterator[Callable[[], Batches | None]]:
+    """Yields what returns the next rollouts, of all workers together; None where `stop` is set.
 
     Args:
       envs: numbers of the environments.
@@ -127,6 +130,7 @@ def collecting(
         given its weights as they are when they begin a rollout.
       make_policy: called in each worker.
       seed: seed of the environments.
+      stop: ends the wait for workers.
     """
     if not args.num_workers:
         with envs.make(args.num_envs, num_threads=args.num_threads, seed=seed) as env:
@@ -148,8 +152,8 @@ def collecting(
         collect=CollectOptions(make_env=envs.make_for_worker if own else None),
     ) as coordinator:
 
-        def collect() -> Batches:
+        def collect() -> Batches | None:
             coordinator.publish_weights({name: one.weights() for name, one in policies.items()})
-            return coordinator.get(num_fragments=args.num_workers)
+            return next_batch(coordinator, stop, args.num_workers)
 
         yield collect

@@ -7,9 +7,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import rollouts
+
+B = TypeVar("B", rollouts.RolloutBatch, rollouts.MultiAgentRollout)
 
 # what a signal may wait for a batch that does not come
 STOP_S = 1.0
@@ -33,8 +35,8 @@ def stop_on_interrupt() -> Iterator[Event]:
 
 
 def next_batch(
-    coordinator: rollouts.RolloutCoordinator, stop: Event, num_fragments: int
-) -> rollouts.RolloutBatch | None:
+    coordinator: rollouts.RolloutCoordinator[B], stop: Event, num_fragments: int
+) -> B | None:
     """Waits for the next batch; None where `stop` is set first, perhaps as the workers end too."""
     while not stop.is_set():
         try:

@@ -192,6 +192,44 @@ except KeyboardInterrupt:
     print("interrupted")
 """
 
+OWN_SIGTERM = """
+import signal
+
+heard = []
+handler = lambda *_: heard.append("heard")
+signal.signal(signal.SIGTERM, handler)
+def inspect(c):
+    # Ray's would raise SystemExit here
+    signal.raise_signal(signal.SIGTERM)
+    assert c.get_fragments(1, 300)
+run(1)
+assert signal.getsignal(signal.SIGTERM) is handler
+print(*heard)
+"""
+
+IGNORED_SIGTERM = """
+import signal
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def inspect(c):
+    signal.raise_signal(signal.SIGTERM)
+    print("goes on")
+run(1)
+"""
+
+NO_SIGTERM = """
+import signal
+import ray
+
+def inspect(c):
+    signal.raise_signal(signal.SIGTERM)
+try:
+    run(1)
+except SystemExit:
+    assert not ray.is_initialized()
+    print("closed")
+"""
+
 
 def run_script(script: str, cwd: Path) -> str:
     """Runs COMMON and the script in `cwd`, with this process's path."""
@@ -247,3 +285,15 @@ def test_ctrl_c_ends_a_waiting_learner(tmp_path: Path) -> None:
 def test_a_coordinator_that_was_dropped_gives_its_cpus_back(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert run_script(DROPPED, tmp_path).split() == ["trained", "twice"]
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [(OWN_SIGTERM, "heard"), (IGNORED_SIGTERM, "goes on"), (NO_SIGTERM, "closed")],
+    ids=["handled", "ignored", "default"],
+)
+def test_sigterm_is_handled_as_before_and_else_closes(
+    script: str, told: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    assert run_script(script, tmp_path).strip() == told

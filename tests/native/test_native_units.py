@@ -35,7 +35,8 @@ OBJECTS = {
     "replay": (
         (
             *("replay/chunk", "replay/column", "replay/rate_limiter", "replay/selector"),
-            *("replay/sum_tree", "replay/stream", "replay/gather", "replay/worker_threads"),
+            *("replay/sum_tree", "replay/stream", "replay/gather", "replay/hindsight"),
+            "replay/worker_threads",
         ),
         ("sums", "selectors", "chunks", "streams", "gather", "worker_threads"),
     ),

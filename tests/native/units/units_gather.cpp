@@ -158,7 +158,8 @@ TEST(GatherPlan, FieldsThatCannotBeAreRefused) {
   CHECK_EQ(said({{"a", "x", 0, -1}}),
            "field 'a' has count -1, expected 0 (one row, no axis) or more");
   CHECK_EQ(said({{"a", "z", 0, 0}}),
-           "field 'a' is of the unknown column 'z'; expected one of x, y, @valid, @first, @final, @row");
+           "field 'a' is of the unknown column 'z'; expected one of x, y, @valid, @first, @final, "
+           "@row, @relabelled, @achieved");
 }
 
 }  // namespace
