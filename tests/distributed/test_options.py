@@ -158,7 +158,7 @@ def test_an_unknown_keyword_names_the_one_that_is_near() -> None:
 
 def test_the_signature_is_the_documented_one() -> None:
     parameters = inspect.signature(RolloutCoordinator).parameters
-    assert len(parameters) == 16
+    assert len(parameters) == 17
     assert inspect.getdoc(RolloutCoordinator) is not None
     for name in parameters:
         assert f"\n  {name}: " in str(inspect.getdoc(RolloutCoordinator))
