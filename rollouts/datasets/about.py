@@ -99,16 +99,15 @@ def about_of(env: Any, infos: tuple[str, ...]) -> dict[str, About]:
 
 
 def _environment(env: Any, infos: tuple[str, ...]) -> About:
-    engine = getattr(env, "engine", None)
-    recipe = getattr(engine, "recipe", None)
+    engine: Any = getattr(env, "engine", None)
     # groups of several agents have their own
     observation: Any = getattr(env, "single_observation_space", None)
     action: Any = getattr(env, "single_action_space", None)
-    if recipe is None or getattr(engine, "kind", "") != "native":
+    if getattr(engine, "kind", "") != "native":
         return About(observation, action, infos=infos, why_not_again=(
             "the environments are not those of a pool of threads, whose random streams are known"
         ))  # fmt: skip
-    ids, _, arguments = recipe
+    ids, _, arguments = engine.recipe
     id = ids if isinstance(ids, str) else ""
     given = {name: _plain(value) for name, value in arguments["env_options"].items()}
     known = {name: value for name, value in given.items() if _is_one(value)}
