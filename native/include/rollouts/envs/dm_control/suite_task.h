@@ -15,6 +15,7 @@
 // 64 bits; JointLimited(joint); BodyPlace(body, axis) of a child of the world's body; and
 // Put(field, i, value), which sets a number of the model for this episode. Arithmetic follows
 // dm_control's. Models are those of the dm-control package.
+// options: "rollouts/envs/dm_control/dmc_env.h"
 #pragma once
 
 #include "rollouts/core/math.h"
