@@ -109,14 +109,16 @@ def export(
     ) as raw:
         around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
         obs = _observations(raw, group, num_compared)
-    network, head = network_of(policy, agents.single_action_space, noise=noise)
-    around = surrounded_by_library(around, policy)
-    with _one_at_a_time, _acting(network), torch.no_grad():
-        module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
-        inputs = _inputs(module, around, obs, noise=noise, masks=action_mask)
-        expected = [each.numpy() for each in module(*inputs.values())]
-        about = _describe(module, around, env.env_spec, group, inputs, expected)
-        _write(path, module, about, inputs, expected)
+    # torch exchanges a network's parameters while it exports, and others may export the same one
+    with _one_at_a_time:
+        network, head = network_of(policy, agents.single_action_space, noise=noise)
+        around = surrounded_by_library(around, policy)
+        with _acting(network), torch.no_grad():
+            module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
+            inputs = _inputs(module, around, obs, noise=noise, masks=action_mask)
+            expected = [each.numpy() for each in module(*inputs.values())]
+            about = _describe(module, around, env.env_spec, group, inputs, expected)
+            _write(path, module, about, inputs, expected)
     return about
 
 

@@ -14,7 +14,7 @@
 // and velocities is up to date. `start` has `model`, a BasicModelView; `qpos`, `qvel` and `act`, in
 // 64 bits; JointLimited(joint); BodyPlace(body, axis) of a child of the world's body; and
 // Put(field, i, value), which sets a number of the model for this episode. Arithmetic follows
-// dm_control's. Models are those of the dm-control package.
+// dm_control's. Models are those of the dm-control package. What all tasks take stands in
 // options: "rollouts/envs/dm_control/dmc_env.h"
 #pragma once
 
