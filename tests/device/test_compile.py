@@ -31,7 +31,7 @@ ALL = {
     # own ones are compiled in test_own_env.py
     if not entry["cpu_only"] and not entry["header"].startswith("own/")
 }
-# of MuJoCo's tasks, too
+# kernels of MuJoCo's tasks
 TASKS = {
     facts["type"]: (env_id, facts["is_suite"])
     for env_id in sorted(PHYSICS_IDS - {"MuJoCo-v0"})

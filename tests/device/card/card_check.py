@@ -35,7 +35,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "helpers")]
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(HERE), *(str(ROOT / one) for one in ("tests/helpers", "examples"))]
 
 import card_figures as figures  # noqa: E402
 import card_smoke  # noqa: E402
@@ -131,7 +132,6 @@ class Check:
             "LD_LIBRARY_PATH": os.pathsep.join(libraries),
             "CARD_ROOT": str(self._root),
             "CARD_OUT": str(self._out),
-            "CARD_PACK": str(self._pack or ""),
             "CARD_DEVICE": "cpu-emulation" if self._args.emulate else "cuda",
         }
 
@@ -188,7 +188,7 @@ class Check:
         )
 
     def _run_part(self, name: str) -> bool:
-        """Whether the part ended well, or was not begun for want of time."""
+        """Tells whether the part ended well; one that there was no time for did."""
         _, most, least = PARTS[name]
         limit = min(most * self._args.stretch, self._left() - 4)
         if limit < least:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from common.tag import OPTIONS
+
 DEVICE = os.environ.get("CARD_DEVICE", "cuda")
 ON_CARD = DEVICE == "cuda"
 ROOT = Path(os.environ.get("CARD_ROOT", "."))
@@ -22,22 +24,8 @@ OUT = Path(os.environ.get("CARD_OUT", "."))
 SITE = Path("/tmp/card_site")  # packages that the machine's Python lacks
 WORK = Path("/tmp/card_work")  # where parts run: in the checkout its folder would hide the package
 CACHE = Path("/tmp/card_cache")
-# the options of Tag's published figures
-CROWD = {
-    "num_taggers": 5,
-    "num_runners": 100,
-    "grid_length": 20.0,
-    "use_full_observation": False,
-    "num_other_agents_observed": 10,
-    "tagging_distance": 0.02,
-    "max_acceleration": 0.1,
-    "min_acceleration": -0.1,
-    "num_acceleration_levels": 20,
-    "max_turn": 2.356,
-    "min_turn": -2.356,
-    "num_turn_levels": 20,
-    "max_episode_steps": 500,
-}
+# Tag as its published figures have it
+CROWD = OPTIONS["TagContinuous-v0"] | {"num_runners": 100, "max_episode_steps": 500}
 WIDE_CROWD = CROWD | {"num_runners": 995}
 
 

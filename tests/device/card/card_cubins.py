@@ -12,7 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "helpers")]
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(HERE), *(str(ROOT / one) for one in ("tests/helpers", "examples"))]
 
 from card_common import kernel_ids  # noqa: E402
 

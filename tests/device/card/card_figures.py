@@ -14,7 +14,6 @@ from card_common import (
     CROWD,
     DEVICE,
     ON_CARD,
-    ROOT,
     WIDE_CROWD,
     as_graph,
     device_time,
@@ -136,7 +135,6 @@ def ppo() -> None:
     """Trains CartPole to a mean return of 475; the seconds are those of training."""
     import torch
 
-    sys.path.insert(0, str(ROOT / "examples"))
     torch.set_num_threads(1)
     for extra in (
         ["--engine", "native"],

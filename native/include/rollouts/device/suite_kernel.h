@@ -148,7 +148,7 @@ class SuiteKernel {
     }
     if (launch.phase == TaskPhase::kPlace && launch.placed[world]) task.Place(start, sim.data);
     if (launch.phase == TaskPhase::kFinish || (begins && kAtOnce)) task.Finish(start, rng);
-    // of numbers of 64 bits alone
+    // a start draws numbers of 64 bits alone, and the generator counts words of 32
     launch.draws[world] = static_cast<std::int32_t>(rng.draws() / 2);
     PutStart(launch, world);
   }

@@ -48,8 +48,8 @@ void MakeOfPiece(const ItemKind& kind, std::int64_t begin, std::int64_t end, Emi
 }
 
 // Calls emit(start, rows, at) for each item that is complete, of those that begin at `start` or
-// later, in the order of their beginnings; returns where the next one would begin. `at`: the place
-// of the item's first step in its run.
+// later, in the order of their beginnings; returns where the next one would begin. `at` is where the
+// item's first step stands in its run.
 template <typename Emit>
 std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64_t start,
                        Emit&& emit) {

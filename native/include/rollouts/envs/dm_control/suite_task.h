@@ -2,7 +2,7 @@
 // Tasks of the DeepMind Control Suite, on the host and in kernels. Each domain is a header beside
 // this one that uses core/ and views of engines/ alone and lists its tasks; the registry puts
 // the lists together. DmControl runs a task for the CPU pool, device/suite_kernel.h over the arrays
-// of mujoco_warp. It is plain data that inherits from SuiteTask, with
+// of mujoco_warp. A task is plain data that inherits from SuiteTask, with
 //
 //   Task(const auto& model, ...)     on the host alone: finds parts of the model by name
 //   void Draw(start, rng) const     draws positions
