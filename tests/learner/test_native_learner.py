@@ -363,7 +363,7 @@ def test_a_module_on_a_gpu_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda each: torch.optim.Adagrad(each), "a Adagrad, expected torch.optim.Adam"),
+        (lambda each: torch.optim.Adagrad(each), "Adagrad, expected torch.optim.Adam"),
         (lambda each: torch.optim.SGD(each, momentum=0.9, dampening=0.5), "dampening"),
         (lambda each: torch.optim.Adam(each, amsgrad=True), "amsgrad"),
         (lambda each: torch.optim.Adam(each, maximize=True), "maximize"),

@@ -160,7 +160,7 @@ def with_hook() -> Any:
 @pytest.mark.parametrize(
     ("how", "match"),
     [
-        ({"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}}, "is a Adagrad"),
+        ({"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}}, "is Adagrad"),
         ({"policy_kwargs": CENTERED}, "centered=True"),
         ({"policy_kwargs": {"optimizer_kwargs": {"amsgrad": True}}}, "amsgrad"),
         ({"use_sde": True, "env_id": "Pendulum-v1"}, "use_sde"),
