@@ -179,6 +179,8 @@ class AgentTraining:
     def run(self, title: str) -> bool:
         """Trains; returns whether Ctrl-C or SIGTERM ended it. The title is that of the picture."""
         before = self.updates
+        # a checkpoint's path that is no folder yet would become a file
+        self.args.run_dir.mkdir(parents=True, exist_ok=True)
         with stop_on_interrupt() as stop:
             try:
                 self.loop(stop)

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts collect`: a data set of a policy's whole episodes."""
+"""`rollouts collect`: a data set of a policy's whole episodes.
+
+The set has the environment's own observations and rewards. A network that was trained with scaled
+ones scales what it is given, by the statistics of its checkpoint.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rollouts.checkpoint import Checkpoint
 from rollouts.cli.checkpoint_policy import load_policy, read_policy
@@ -18,11 +24,14 @@ from rollouts.collecting.collector import Collector
 from rollouts.datasets.recorder import Recorder
 from rollouts.envs.make import make_pool
 from rollouts.envs.registry import env_spec
+from rollouts.envs.wrappers import read_wrappers
 from rollouts.errors import SpecError
 from rollouts.policies.uniform import UniformPolicy
 from rollouts.workers.worker_config import CollectOptions
 
 RANDOM = "random"
+# scale what a training learns from; no part of the environment
+_OF_TRAINING = ("normalize_reward", "clip_reward")
 _ROLLOUT_LENGTH = 128
 
 
@@ -83,13 +92,19 @@ def run(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """The policy that acts, and where: with a checkpoint, or at random."""
+    """The policy that acts, and where: with a checkpoint, or at random.
+
+    Attributes:
+      scale: Epsilon and limit with which the policy scales observations; None: it takes them as the
+        environment shows them.
+    """
 
     id: str
     options: dict[str, Any]
     path: Path
     checkpoint: Checkpoint | None = None
     program: Program | None = None
+    scale: tuple[float, float] | None = None
 
 
 def _played(args: argparse.Namespace) -> _Played:
@@ -102,10 +117,16 @@ def _played(args: argparse.Namespace) -> _Played:
             )
         return _Played(args.env_id, dict(args.option), path)
     checkpoint = read_policy(path, args.env_id)
-    options = options_of(checkpoint, path, dict(args.option))
+    given = dict(args.option)
+    options = options_of(checkpoint, path, given)
+    options = {k: v for k, v in options.items() if k in given or k not in _OF_TRAINING}
+    scale = None
+    if "observation" in checkpoint.statistics and "normalize_observation" not in given:
+        wanted = options.pop("normalize_observation", True)
+        scale = read_wrappers({"normalize_observation": wanted}).normalize_observation
     # before the environment, which the program may register
     program = load_program(checkpoint, path, network=args.network, trust=args.trust)
-    return _Played(checkpoint.id, options, path, checkpoint, program)
+    return _Played(checkpoint.id, options, path, checkpoint, program, scale)
 
 
 def _recorder(args: argparse.Namespace, source: Any) -> Recorder:
@@ -126,7 +147,8 @@ def _source(args: argparse.Namespace, played: _Played) -> Any:
     try:
         groups = getattr(env, "groups", None)
         if played.checkpoint is not None and not groups:
-            played.checkpoint.freeze_statistics(env)
+            kept = {k: v for k, v in played.checkpoint.statistics.items() if k in env.normalizes}
+            replace(played.checkpoint, statistics=kept).freeze_statistics(env)
         make = partial(_policy, played, env.env_spec, args.seed, args.num_envs, args.deterministic)
         policy = {name: make(group) for name, group in groups.items()} if groups else make(None)
         return _Closing(env, policy, _ROLLOUT_LENGTH, keep_final_obs=True)
@@ -154,10 +176,34 @@ def _policy(
     if played.checkpoint is None:
         return UniformPolicy((group or spec).single_action_space, seed)
     assert played.program is not None
-    return load_policy(
+    policy = load_policy(
         played.checkpoint, played.path, spec, program=played.program, samples=not deterministic,
         seed=seed, num_envs=num_envs, group=group,
     )  # fmt: skip
+    return policy if played.scale is None else _scaling(policy, played)
+
+
+def _scaling(policy: Any, played: _Played) -> Any:
+    """Makes a policy scale its observations; returns it.
+
+    Raises:
+      SpecError: It is a class of the user's, whose network is not known.
+    """
+    from rollouts.policies.normalized import NormalizedModule
+
+    assert played.checkpoint is not None and played.scale is not None
+    if not hasattr(policy, "module"):
+        raise SpecError(
+            f"{played.path} was trained with normalize_observation, and its policy is a "
+            f"{type(policy).__name__} without an attribute `module` that could scale for it: add "
+            "--option normalize_observation=true, which records scaled observations"
+        )
+    counted, (epsilon, limit) = played.checkpoint.statistics["observation"], played.scale
+    deviation = np.sqrt(counted.var + epsilon).astype(np.float32)
+    policy.module = NormalizedModule(
+        policy.module, counted.mean.astype(np.float32), deviation, float(limit)
+    )
+    return policy
 
 
 def _make_worker_policy(played: _Played, deterministic: bool, asked: Any) -> Any:

@@ -13,6 +13,7 @@ from rollouts.exporting.deployment import Surroundings
 from rollouts.policies.gaussian import GaussianHead, OrnsteinUhlenbeckHead
 from rollouts.policies.inputs import as_input
 from rollouts.policies.masks import mask_logits
+from rollouts.policies.normalized import normalized
 from rollouts.policies.sources import state_of
 from rollouts.policy import CategoricalHead, MultiCategoricalHead, SquashedGaussianHead
 
@@ -91,8 +92,7 @@ class DeployedModule(nn.Module):
     def params(self, obs: Tensor, *states: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The inputs of the head, and the new states."""
         if self.mean is not None:
-            obs = (obs - self.mean) / self.deviation
-            obs = obs.clamp(-self._limit, self._limit)
+            obs = normalized(obs, self.mean, self.deviation, self._limit)
         obs = as_input(self.network, obs)
         if self.num_states:
             *params, _, new = self.network(obs, tuple(states))

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from recorded_sets import collector_of
+from torch import nn
 
 import rollouts
+from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.cli.main import main
 from rollouts.datasets import open_set, play_again
 from rollouts.replay import ReplayBuffer
@@ -30,6 +33,60 @@ def test_the_command_writes_the_episodes_that_it_was_asked_for(
     # never over what is there
     assert main([*command, "--to", str(to)]) == 2
     assert "there already" in capsys.readouterr().err
+
+
+PROGRAM = """
+import torch
+from rollouts.policy import TorchPolicy
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.value = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        self.log_std = torch.nn.Parameter(torch.full((1,), -20.0))
+
+    def forward(self, obs):
+        return self.mean(obs), self.log_std, self.value(obs)
+
+def make_policy(spec):
+    return TorchPolicy(Module(), spec.single_action_space, seed=spec.seed)
+"""
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the environment's", "scaled as asked for"])
+def test_a_run_that_learned_from_scaled_data_records(
+    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy acts as it did in its training, on observations that the set has as they were."""
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(PROGRAM)
+    module = nn.ModuleDict({"mean": nn.Linear(3, 1), "value": nn.Linear(3, 1)})
+    weights = {**module.state_dict(), "log_std": torch.full((1,), -20.0)}
+    counted = rollouts.RunningStatistics(
+        np.array([0.5, -0.1, 2.0]), np.array([0.2, 0.3, 9.0]), count=1000.0
+    )
+    scaling = {"normalize_observation": {"clip": 1.5}, "normalize_reward": True}
+    save_checkpoint("run.pt", Checkpoint(
+        id="Pendulum-v1", env_options={**scaling, "clip_action": True}, weights=weights,
+        policy_version=2, program="program.py", statistics={"observation": counted},
+    ))  # fmt: skip
+    asked = [] if own else ["--option", "normalize_observation=true"]
+    command = ["collect", "--policy", "run.pt", "--trust", "--episodes", "2", "--num-envs", "2"]
+    assert main([*command, *asked, "--to", "set.hdf5"]) == 0
+    episodes = list(open_set("set.hdf5"))
+    if own:
+        with rollouts.make_vec("Pendulum-v1", 1, autoreset_mode="disabled") as env:
+            assert play_again(episodes, env) == 2
+    for episode in episodes:
+        seen = episode.observation[:-1]
+        deviation = np.sqrt(counted.var + 1e-8)
+        shown = np.clip((seen - counted.mean) / deviation, -1.5, 1.5) if own else seen
+        with torch.no_grad():
+            expected = module["mean"](torch.from_numpy(shown.astype(np.float32))).clamp(-2, 2)
+        np.testing.assert_allclose(episode.action, expected.numpy(), atol=1e-5)
+        # a Pendulum's return is some -1000, of scaled rewards some -10
+        assert episode.reward.sum() < -100
 
 
 @pytest.mark.system

@@ -132,6 +132,13 @@ def test_a_group_of_fewer_rows_than_minibatches_learns(engine: str, tmp_path: Pa
     assert all(each.isfinite().all() for each in load_checkpoint(tmp_path).weights.values())
 
 
+def test_a_run_that_saves_on_its_way_ends_in_a_folder_that_it_made(tmp_path: Path) -> None:
+    where = ("--run-dir", tmp_path / "new" / "run", "--checkpoint-interval-s", 0)
+    result = mappo("--env-id", "simple_tag_v3", *SMALL, "--total-steps", 200, *where)
+    assert result.returncode == 0, result.stderr
+    assert {"checkpoint.pt", "training.png"} <= {one.name for one in where[1].iterdir()}
+
+
 def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path) -> None:
     options = ("--num-envs", 4, "--num-epochs", 1, "--checkpoint-interval-s", 0)
     with Script(SCRIPT, *options, "--total-steps", 10**8, "--run-dir", tmp_path) as run:

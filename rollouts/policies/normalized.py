@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`NormalizedModule`: a network for scaled observations that takes those of the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Floats = NDArray[np.float32]
+
+
+def normalized(obs: Tensor, mean: Tensor, deviation: Tensor, limit: float) -> Tensor:
+    """Observations as the wrapper normalize_observation scales them."""
+    return ((obs - mean) / deviation).clamp(-limit, limit)
+
+
+class NormalizedModule(nn.Module):
+    """Scales observations (B, *obs_shape) by fixed statistics and calls a network with them."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: nn.Module, mean: Floats, deviation: Floats, limit: float) -> None:
+        """Takes the network as it is.
+
+        Args:
+          network: As `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy` has it.
+          mean: Of each number of an observation, (*obs_shape).
+          deviation: What the differences are divided by, (*obs_shape).
+          limit: The largest magnitude of what comes out.
+        """
+        super().__init__()
+        self.network, self._limit = network, limit
+        self.register_buffer("mean", torch.from_numpy(mean.copy()))
+        self.register_buffer("deviation", torch.from_numpy(deviation.copy()))
+        if hasattr(network, "initial_state"):
+            self.initial_state = network.initial_state
+
+    def forward(self, obs: Tensor, *others: Any) -> Any:
+        """The network's outputs; `others` are those of a recurrent one."""
+        return self.network(normalized(obs, self.mean, self.deviation, self._limit), *others)
