@@ -30,8 +30,8 @@ class NormalizedModule(nn.Module):
         Args:
           network: As `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy` has it.
           mean: Of each number of an observation, (*obs_shape).
-          deviation: What the differences are divided by, (*obs_shape).
-          limit: The largest magnitude of what comes out.
+          deviation: Divisor of the difference of each number, (*obs_shape).
+          limit: Largest magnitude of a scaled number.
         """
         super().__init__()
         self.network, self._limit = network, limit
