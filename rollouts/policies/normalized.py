@@ -29,7 +29,7 @@ class NormalizedModule(nn.Module):
 
         Args:
           network: As `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy` has it.
-          mean: Of each number of an observation, (*obs_shape).
+          mean: Mean of each number of an observation, (*obs_shape).
           deviation: Divisor of the difference of each number, (*obs_shape).
           limit: Largest magnitude of a scaled number.
         """
