@@ -34,12 +34,22 @@ CROWD = {
     "edge_hit_penalty": -0.1,
     "randomize_starts": True,
 }
+# so many that they are sorted into cells
+MANY = CROWD | {"num_runners": 160, "num_other_agents_observed": 20}
 # a limit that random actions reach, and options
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     **{env_id: (env_id, 25, {}) for env_id in rollouts.multi_agent_ids() if "/" not in env_id},
     "crowd": ("TagContinuous-v0", 40, CROWD),
     "crowd, most seen": ("TagContinuous-v0", 8, CROWD | {"num_other_agents_observed": 70}),
     "crowd, all seen": ("TagContinuous-v0", 8, CROWD | {"use_full_observation": True}),
+    "cells": ("TagContinuous-v0", 8, MANY),
+    "cells, walls": ("TagContinuous-v0", 8, MANY | {"grid_length": 1.5, "max_acceleration": 0.5}),
+    "cells, many taggers": ("TagContinuous-v0", 8, MANY | {"num_taggers": 90, "num_runners": 90}),
+    "cells, few left": (
+        "TagContinuous-v0",
+        8,
+        MANY | {"num_taggers": 17, "tagging_distance": 0.12},
+    ),
     "one step": ("TagGridWorld-v0", 1, {"num_taggers": 40}),
 }
 if has_compiler():

@@ -55,6 +55,7 @@ def test_what_is_shared_fits_and_does_not_overlap(
         (memory.actions, num_agents * action_bytes),
         (memory.world, world_bytes),
         (memory.obs, memory.obs_rows * obs_bytes),
+        (memory.sums, 32 * 16),
     ):
         if at:
             assert at % 16 == 0

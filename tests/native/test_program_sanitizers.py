@@ -15,7 +15,7 @@ from sanitizers import HANG_LIMIT_S, HERE, SANITIZERS, build, needs_compiler, ru
 UNGUARDED = "nobody_waits"
 SCENARIOS = {
     "atari_stress": ["roms", "threads"],
-    "team_stress": ["crowd", "crowd_in_rounds", "grid", UNGUARDED, "world_comm"],
+    "team_stress": ["cells", "crowd", "crowd_in_rounds", "grid", UNGUARDED, "world_comm"],
 }
 CLEAN = [(name, one) for name, all_of in SCENARIOS.items() for one in all_of if one != UNGUARDED]
 

@@ -47,6 +47,18 @@ CONTINUOUS = {
 }
 CROWDED = ("partial", "all_seen", "many_seen")
 CROWD = {**PARTIAL, **CHASE, "num_taggers": 64, "num_runners": 1024, "grid_length": 40.0}
+# in cells: everywhere, most on walls and in corners, and fewer left than are seen
+MANY = {**PARTIAL, **CHASE, "num_taggers": 5, "num_runners": 245, "grid_length": 20.0}
+CELLS = {
+    "everywhere": {**MANY, "num_other_agents_observed": 10},
+    "many_seen": {**MANY, "num_other_agents_observed": 31, "max_acceleration": 0.1},
+    "many_taggers": {**MANY, **REWARDS, "num_taggers": 125, "num_runners": 125},
+    "many_taggers_stay": {**MANY, **STAY, **REWARDS, "num_taggers": 40},
+    "walls": {**MANY, "grid_length": 1.5, "tagging_distance": 0.001},
+    "corner": {**MANY, **STAY, "max_turn": 0.0, "min_turn": 0.0, "grid_length": 0.5},
+    "few_left": {**MANY, "num_taggers": 17, "tagging_distance": 0.12,
+                 "num_other_agents_observed": 30},
+}  # fmt: skip
 GRID = {
     "default": {},
     "partial": {"use_full_observation": False, "num_taggers": 3},
@@ -112,6 +124,12 @@ def test_tag_continuous_is_the_reference(name: str) -> None:
     # else nothing above has shown what happens to those who leave
     assert left > 0 or name not in CROWDED
     assert left == 0 or options.get("runner_exits_game_after_tagged", True)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_agents_in_cells_are_the_reference(name: str) -> None:
+    left = compare("TagContinuous-v0", TagContinuousReference, CELLS[name], 1, 12)
+    assert left > 100 or name != "few_left"
 
 
 def test_a_crowd_is_the_reference() -> None:

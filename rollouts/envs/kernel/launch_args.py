@@ -145,7 +145,9 @@ class WorldRows(ctypes.Structure):
 class TeamMemory(ctypes.Structure):
     """The layout of a team's shared memory."""
 
-    _fields_ = [(name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows")]
+    _fields_ = [
+        (name, ctypes.c_int32) for name in ("bytes", "actions", "world", "obs", "obs_rows", "sums")
+    ]
 
 
 class WorldLaunch(Launch):

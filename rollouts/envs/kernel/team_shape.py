@@ -13,6 +13,7 @@ _WARP = 32
 _MOST_THREADS = 256  # threads of a block, for which the kernels are compiled
 _BLOCK_THREADS = 128  # threads of a block of several teams
 SYSTEM_BYTES = 1024  # shared memory that CUDA takes of each block
+_SUM_PARTS, _SUM_BYTES = 32, 16  # kSumParts of AgentSums in native/include/rollouts/core/
 _OBS_BYTES = 40 * 1024  # room for observations: more would leave fewer blocks at once
 
 
@@ -82,6 +83,9 @@ def choose_team(
         memory.bytes += -(-count // 16) * 16
         return offset
 
+    sum_bytes = _SUM_PARTS * _SUM_BYTES
+    if num_agents > _WARP and memory.bytes + sum_bytes <= most:
+        memory.sums = place(sum_bytes)
     wanted = memory.bytes + action_bytes + world_bytes
     while teams > 1 and teams * wanted > most:
         teams //= 2

@@ -117,6 +117,7 @@ struct Worlds {
     launch.memory.bytes = kTeamStateBytes + static_cast<std::int32_t>(sizeof(typename Env::Agents));
     if (shared) {
       launch.memory.actions = Place(spec.action.bytes());
+      launch.memory.sums = Place(kSumParts * sizeof(AgentSums));
       launch.memory.world = Place(launch.world_bytes);
       launch.memory.obs_rows = agents < 7 ? agents : 7;
       launch.memory.obs = Place(launch.memory.obs_rows * widest);
@@ -209,8 +210,17 @@ TagContinuous::Config Crowd(std::int32_t seen) {
   return config;
 }
 
+// So many that they are sorted into cells, and taggers are found in them.
+TagContinuous::Config Many() {
+  TagContinuous::Config config = Crowd(8);
+  config.num_taggers = 20;
+  config.num_runners = 120;
+  return config;
+}
+
 const std::map<std::string, std::function<void()>>& Scenarios() {
   static const std::map<std::string, std::function<void()>> scenarios{
+      {"cells", [] { Compare<TagContinuous>(Many(), 3); }},
       {"crowd", [] { Compare<TagContinuous>(Crowd(5), 9); }},
       {"crowd_in_rounds", [] { Compare<TagContinuous>(Crowd(20), 9); }},
       {"grid", [] { Compare<TagGridWorld>({.num_taggers = 6, .grid_length = 4}, 9); }},

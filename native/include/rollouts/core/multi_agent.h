@@ -20,6 +20,10 @@
 //   template <int kPhase> static void StepAgent(const WorldRef<Env>& world, int agent)
 //       one agent's part of a phase. Agents of a phase run in any order or at once: it writes what
 //       is its agent's alone, and reads of others what no agent writes in this phase
+//   template <int kPhase, class Crew> static void StepTogether(const Crew& crew)   optional, with
+//       ResetTogether: work of the agents together, in front of each phase. It is run with the same
+//       values by all threads of a team; crew.ForEach(count, run) is a loop, with a barrier behind it,
+//       whose calls run(world, i) come in any order or at once; crew.config() are the options
 //   static bool EndStep(const WorldRef<Env>& world, Rng& rng)   once, after all phases; true where
 //       the episode is over. Agents that leave before are marked in status.terminated
 //   static void Observe(const WorldRef<Env>& world, int agent, Obs* obs)   writes one agent's row,
@@ -79,6 +83,22 @@ concept HasTables = requires(const typename Env::Config& config) { Env::NumTable
 template <typename Env>
 concept ResetsAgents = requires { Env::kResetPhases; };
 
+// The agents of a world that one thread steps, for their work together.
+template <typename Env>
+struct WorldCrew {
+  const WorldRef<Env>& world;
+
+  ROLLOUTS_HD const typename Env::Config& config() const { return world.config; }
+  template <typename Run>
+  ROLLOUTS_HD void ForEach(std::int32_t count, Run&& run) const {
+    for (std::int32_t i = 0; i < count; ++i) run(world, i);
+  }
+};
+
+template <typename Env>
+concept WorksTogether =
+    requires(const WorldCrew<Env>& crew) { Env::template StepTogether<0>(crew); };
+
 struct AnyVisitor {};
 template <typename Env>
 concept TellsWorld = requires(typename Env::World& world, AnyVisitor& visit) {
@@ -128,6 +148,7 @@ struct AgentLoops {
   static inline void ResetPhases(const WorldRef<Env>& world) {
     if constexpr (ResetsAgents<Env>) {
       if constexpr (kPhase < Env::kResetPhases) {
+        if constexpr (WorksTogether<Env>) Env::template ResetTogether<kPhase>(WorldCrew<Env>{world});
         for (std::int32_t agent = 0; agent < world.num_agents; ++agent) {
           Env::template ResetAgent<kPhase>(world, agent);
         }
@@ -141,6 +162,7 @@ struct AgentLoops {
       // a copy, because pointers behind a reference stop the vectoriser
       const WorldRef<Env> world = ref;
       const std::int32_t num_agents = world.num_agents;
+      if constexpr (WorksTogether<Env>) Env::template StepTogether<kPhase>(WorldCrew<Env>{world});
 #pragma GCC ivdep
       for (std::int32_t agent = 0; agent < num_agents; ++agent) {
         Env::template StepAgent<kPhase>(world, agent);
@@ -170,16 +192,43 @@ ROLLOUTS_HD inline void EndAgent(const AgentStatus& status, std::int32_t agent, 
   if (terminated) status.terminated[agent] = status.active[agent];
 }
 
-// Then: what the step came to. The world ends with the last of its agents.
-ROLLOUTS_HD inline StepResult SumAgents(const AgentStatus& status, std::int32_t num_agents,
-                                        bool terminated) {
+// Sums over some of a world's agents.
+struct AgentSums {
   double reward = 0;
   std::int32_t staying = 0;
-  for (std::int32_t i = 0; i < num_agents; ++i) {
-    reward += status.reward[i];
-    staying += status.active[i] & (status.terminated[i] ^ 1);
+
+  ROLLOUTS_HD void Add(const AgentSums& other) {
+    reward += other.reward;
+    staying += other.staying;
   }
-  return StepResult::Of(reward, terminated || staying == 0);
+};
+
+// Sums are made of those of as many parts, which threads may make at once, so that their bits are the
+// same for any number of threads.
+inline constexpr std::int32_t kSumParts = 32;
+
+ROLLOUTS_HD inline AgentSums SumPart(const AgentStatus& status, std::int32_t num_agents,
+                                     std::int32_t part) {
+  const std::int32_t each = (num_agents + kSumParts - 1) / kSumParts;
+  const std::int32_t end = (part + 1) * each < num_agents ? (part + 1) * each : num_agents;
+  AgentSums sums;
+  for (std::int32_t i = part * each; i < end; ++i) {
+    sums.Add({status.reward[i], status.active[i] & (status.terminated[i] ^ 1)});
+  }
+  return sums;
+}
+
+// Then: what the step came to. The world ends with the last of its agents.
+ROLLOUTS_HD inline StepResult ResultOf(const AgentSums& sums, bool terminated) {
+  return StepResult::Of(sums.reward, terminated || sums.staying == 0);
+}
+ROLLOUTS_HD inline StepResult SumAgents(const AgentStatus& status, std::int32_t num_agents,
+                                        bool terminated) {
+  AgentSums sums;
+  for (std::int32_t part = 0; part < kSumParts; ++part) {
+    sums.Add(SumPart(status, num_agents, part));
+  }
+  return ResultOf(sums, terminated);
 }
 ROLLOUTS_HD inline StepResult EndAgents(const AgentStatus& status, std::int32_t num_agents,
                                         bool terminated) {

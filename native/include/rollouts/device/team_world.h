@@ -98,10 +98,7 @@ class TeamWorld {
     ForEachAgent([=](const WorldRef<Env>& world, std::int32_t i) {
       EndAgent(world.status, i, terminated);
     });
-    team_.Once([&] {
-      const AgentStatus status = state_.status;
-      state_.result = SumAgents(status, launch_.num_agents, terminated);
-    });
+    SumRewards(terminated);
     StepResult result = state_.result;
     stepped_ = true;
     if (result.reward - result.reward != 0) {
@@ -150,10 +147,42 @@ class TeamWorld {
   ROLLOUTS_HD void BeginStep() { stepped_ = false; }
 
  private:
+  // The agents, for their work together.
+  struct TeamCrew {
+    const Team& team;
+    const TeamState<Env>& state;
+
+    ROLLOUTS_HD const typename Env::Config& config() const { return *state.config; }
+    template <typename Run>
+    ROLLOUTS_HD void ForEach(std::int32_t count, Run&& run) const {
+      team.ForEach(count, [&](std::int32_t i) { run(state.Ref(), i); });
+    }
+  };
+
   // Runs `run(world, agent)` for all agents.
   template <typename Run>
   ROLLOUTS_HD void ForEachAgent(Run&& run) const {
     team_.ForEach(launch_.num_agents, [&](std::int32_t i) { run(state_.Ref(), i); });
+  }
+
+  ROLLOUTS_HD void SumRewards(bool terminated) const {
+    if (launch_.memory.sums == 0) {
+      team_.Once([&] {
+        const AgentStatus status = state_.status;
+        state_.result = SumAgents(status, launch_.num_agents, terminated);
+      });
+      return;
+    }
+    auto* const parts = reinterpret_cast<AgentSums*>(team_.memory() + launch_.memory.sums);
+    team_.ForEach(kSumParts, [&](std::int32_t part) {
+      const AgentStatus status = state_.status;
+      parts[part] = SumPart(status, launch_.num_agents, part);
+    });
+    team_.Once([&] {
+      AgentSums sums;
+      for (std::int32_t part = 0; part < kSumParts; ++part) sums.Add(parts[part]);
+      state_.result = ResultOf(sums, terminated);
+    });
   }
 
   // Called by the thread that drew.
@@ -164,6 +193,7 @@ class TeamWorld {
   template <int kPhase>
   ROLLOUTS_HD void Phases() const {
     if constexpr (kPhase < Env::kPhases) {
+      if constexpr (WorksTogether<Env>) Env::template StepTogether<kPhase>(TeamCrew{team_, state_});
       ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) {
         Env::template StepAgent<kPhase>(world, i);
       });
@@ -175,6 +205,9 @@ class TeamWorld {
   ROLLOUTS_HD void ResetPhases() const {
     if constexpr (ResetsAgents<Env>) {
       if constexpr (kPhase < Env::kResetPhases) {
+        if constexpr (WorksTogether<Env>) {
+          Env::template ResetTogether<kPhase>(TeamCrew{team_, state_});
+        }
         ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) {
           Env::template ResetAgent<kPhase>(world, i);
         });

@@ -61,6 +61,7 @@ struct TeamMemory {
   std::int32_t world;       // 0: worlds are stepped where they lie
   std::int32_t obs;         // those of `obs_rows` agents
   std::int32_t obs_rows;    // 0: observations are written straight to their rows
+  std::int32_t sums;        // kSumParts of them; 0: one thread makes the sum
 };
 
 // Bytes of a team's own state, without the addresses of its agents' arrays.

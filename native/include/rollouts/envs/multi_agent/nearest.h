@@ -6,71 +6,77 @@
 
 namespace rollouts {
 
-// Borrows arrays of `count` points, which begin at multiples of 16 bytes; those that are infinitely
-// far away are never found.
+// Borrows arrays of `capacity` points, which begin at multiples of 16 bytes; those that are infinitely
+// far away are never found. A point's index is its id. PointCells (point_cells.h) has the same members.
+struct UnsortedPoints {
+  static constexpr bool kAreSorted = false;
+
+  const float *x, *y;
+  std::int32_t capacity;
+
+  ROLLOUTS_HD std::int32_t IdOf(std::int32_t point) const { return point; }
+  ROLLOUTS_HD float Guess(std::int32_t) const { return static_cast<float>(kInfinity); }
+  ROLLOUTS_HD bool AreAll(float, float, float) const { return true; }
+  template <typename Visit>
+  ROLLOUTS_HD void ForEachRange(float, float, float, Visit&& visit) const {
+    visit(0, capacity);
+  }
+};
+
+template <typename Points>
 class NearestPoints {
  public:
-  ROLLOUTS_HD NearestPoints(const float* x, const float* y, std::int32_t count)
-      : x_(x), y_(y), count_(count) {}
+  ROLLOUTS_HD explicit NearestPoints(const Points& points) : points_(points) {}
 
-  // Writes the indices of the `k` nearest others of point `of`, the nearest first and the lower
-  // index first among equal distances; returns how many there are. `reach` is the distance within
+  // Writes the ids of the `k` nearest others of the point with index `of`, the nearest first and the
+  // lower id first among equal distances; returns how many there are. `reach` is the distance within
   // which they are expected, 0 if nobody knows, and becomes that of the last one found.
   ROLLOUTS_HD std::int32_t Find(std::int32_t of, std::int32_t k, float& reach,
-                                std::int32_t* index) const {
+                                std::int32_t* id) const {
     if constexpr (kInKernel) {
-      return FindByKeys(x_, y_, count_, of, k, reach, index);
+      return FindInKernel(points_, of, k, reach, id);
     } else {
-      if (reach > 0 && k <= kListed && Rank(of, k, reach, index)) return k;
-      return FindInRounds(of, k, reach, index);
+      if (reach > kLeast && k <= kListed && Rank(of, k, reach, id)) return k;
+      return FindInRounds<SortedKeys>(points_, of, k, reach, id);
     }
   }
 
  private:
   static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
   static constexpr std::int32_t kListed = 32;  // those whose order Rank says
-  static constexpr std::int32_t kRound = 64;   // more neighbours than this are found in rounds
-  static constexpr std::int32_t kKept = 16;    // those of a round in a kernel, in registers
   static constexpr std::int32_t kNear = 48;    // those that a kernel's thread lists
+  static constexpr float kWider = 1.25f;       // what is searched, by the last step's reach
+  static constexpr float kLeast = 1e-15f;      // distances whose squares are exact enough
+  // One outside what was searched may be as far, by its rounded distance, as the last one within.
+  static constexpr float kSurely = 0.999f;
 
-  ROLLOUTS_HD std::int32_t FindInRounds(std::int32_t of, std::int32_t k, float& reach,
-                                        std::int32_t* index) const {
-    float distance[kRound];
-    // the last one that was found: the next round goes on behind it
-    float last_distance = -1;
-    std::int32_t last_index = -1;
-    std::int32_t found = 0;
-    reach = 0;
-    while (found < k) {
-      const std::int32_t wanted = k - found < kRound ? k - found : kRound;
-      const std::int32_t more =
-          Insert(of, wanted, last_distance, last_index, distance, index + found);
-      if (more < wanted) return found + more;
-      found += more;
-      last_distance = distance[more - 1];
-      last_index = index[found - 1];
-    }
-    reach = last_distance;
-    return found;
-  }
-
-  // The nearest so far, in a thread's registers. A key is a distance's bits and then the index: keys
-  // are ordered as the points are.
-  struct Kept {
-    std::uint64_t key[kKept];
-
-    ROLLOUTS_HD Kept() {
-      for (std::int32_t i = 0; i < kKept; ++i) key[i] = kNobody;
-    }
+  // A distance's bits and then the id: keys are ordered as the points are.
+  struct Key {
     static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
 
-    ROLLOUTS_HD static std::uint64_t KeyOf(float distance, std::int32_t other) {
+    ROLLOUTS_HD static std::uint64_t Of(float distance, std::int32_t id) {
       return std::uint64_t{__builtin_bit_cast(std::uint32_t, distance)} << 32 |
-             static_cast<std::uint32_t>(other);
+             static_cast<std::uint32_t>(id);
+    }
+    ROLLOUTS_HD static float DistanceOf(std::uint64_t key) {
+      return __builtin_bit_cast(float, static_cast<std::uint32_t>(key >> 32));
+    }
+    ROLLOUTS_HD static std::int32_t IdOf(std::uint64_t key) {
+      return static_cast<std::int32_t>(key & 0xFFFFFFFFu);
+    }
+  };
+
+  // The nearest so far, in a thread's registers: loops have constant ends.
+  struct Kept {
+    static constexpr std::int32_t kMost = 16;
+    std::uint64_t key[kMost];
+
+    ROLLOUTS_HD Kept() {
+      for (std::int32_t i = 0; i < kMost; ++i) key[i] = Key::kNobody;
     }
     // Puts one in its place among the first `k`; the last of them falls out.
     ROLLOUTS_HD void Add(std::uint64_t one, std::int32_t k) {
-      for (std::int32_t i = 0; i < kKept; ++i) {
+      for (std::int32_t i = 0; i < kMost; ++i) {
         if (i >= k) return;
         const bool before = one < key[i];
         const std::uint64_t other = key[i];
@@ -79,23 +85,41 @@ class NearestPoints {
       }
     }
     ROLLOUTS_HD std::uint64_t Last(std::int32_t k) const {
-      std::uint64_t last = kNobody;
-      for (std::int32_t i = 0; i < kKept; ++i) {
+      std::uint64_t last = Key::kNobody;
+      for (std::int32_t i = 0; i < kMost; ++i) {
         if (i == k - 1) last = key[i];
       }
       return last;
     }
-    // Writes the indices of the first `k`; returns how many there are.
-    ROLLOUTS_HD std::int32_t Write(std::int32_t k, std::int32_t* index) const {
+    // Writes the ids of the first `k`; returns how many there are.
+    ROLLOUTS_HD std::int32_t Write(std::int32_t k, std::int32_t* id) const {
       std::int32_t count = 0;
-      for (std::int32_t i = 0; i < kKept; ++i) {
-        if (i >= k || key[i] == kNobody) continue;
-        index[count++] = static_cast<std::int32_t>(key[i] & 0xFFFFFFFFu);
+      for (std::int32_t i = 0; i < kMost; ++i) {
+        if (i >= k || key[i] == Key::kNobody) continue;
+        id[count++] = Key::IdOf(key[i]);
       }
       return count;
     }
-    ROLLOUTS_HD static float DistanceOf(std::uint64_t one) {
-      return __builtin_bit_cast(float, static_cast<std::uint32_t>(one >> 32));
+  };
+
+  // As Kept, for a thread of the CPU, which moves no more of them than it must.
+  struct SortedKeys {
+    static constexpr std::int32_t kMost = 64;
+    std::uint64_t key[kMost];
+    std::int32_t count = 0;
+
+    ROLLOUTS_HD void Add(std::uint64_t one, std::int32_t k) {
+      if (count == k && one > key[k - 1]) return;
+      std::int32_t place = count < k ? count++ : count - 1;
+      for (; place > 0 && key[place - 1] > one; --place) key[place] = key[place - 1];
+      key[place] = one;
+    }
+    ROLLOUTS_HD std::uint64_t Last(std::int32_t k) const {
+      return count < k ? Key::kNobody : key[k - 1];
+    }
+    ROLLOUTS_HD std::int32_t Write(std::int32_t, std::int32_t* id) const {
+      for (std::int32_t i = 0; i < count; ++i) id[i] = Key::IdOf(key[i]);
+      return count;
     }
   };
 
@@ -111,22 +135,23 @@ class NearestPoints {
   // A point, and the squares of its distances, of which a thread reads four at once.
   struct Watcher {
     const float *x, *y;
-    std::int32_t count;
     float own_x, own_y;
 
-    // Calls `visit(other, square)` for every point, this one among them, until it returns false
-    // behind four of them.
+    // Calls `visit(other, square)` for points of a range, until `go_on()` is false behind four of
+    // them; returns whether it is true at the end.
     template <typename Visit, typename GoOn>
-    ROLLOUTS_HD void ForEach(Visit&& visit, GoOn&& go_on) const {
-      std::int32_t first = 0;
-      for (; first + 4 <= count; first += 4) {
+    ROLLOUTS_HD bool ForEach(std::int32_t first, std::int32_t last, Visit&& visit,
+                             GoOn&& go_on) const {
+      for (; first < last && (first & 3) != 0; ++first) visit(first, SquareTo(first));
+      for (; first + 4 <= last; first += 4) {
         const Four xs = Four::Of(x + first), ys = Four::Of(y + first);
         for (std::int32_t i = 0; i < 4; ++i) {
           visit(first + i, Square(xs.at[i] - own_x, ys.at[i] - own_y));
         }
-        if (!go_on()) return;
+        if (!go_on()) return false;
       }
-      for (; first < count; ++first) visit(first, SquareTo(first));
+      for (; first < last; ++first) visit(first, SquareTo(first));
+      return go_on();
     }
     ROLLOUTS_HD float SquareTo(std::int32_t other) const {
       return Square(x[other] - own_x, y[other] - own_y);
@@ -135,161 +160,197 @@ class NearestPoints {
 
   // As Find, of a thread whose neighbours in its warp look for other points' at the same time. Its
   // arguments come in registers, where members would be read from memory again and again.
-  ROLLOUTS_NOINLINE static std::int32_t FindByKeys(const float* x, const float* y,
-                                                   std::int32_t count, std::int32_t of,
-                                                   std::int32_t k, float& reach,
-                                                   std::int32_t* index) {
-    const Watcher watcher{x, y, count, x[of], y[of]};
-    if (reach > 0 && k <= kKept && FindListed(watcher, of, k, reach, index)) return k;
+  ROLLOUTS_NOINLINE static std::int32_t FindInKernel(const Points points, std::int32_t of,
+                                                     std::int32_t k, float& reach,
+                                                     std::int32_t* id) {
+    if (reach > kLeast && k <= Kept::kMost && FindListed(points, of, k, reach, id)) return k;
+    return FindInRounds<Kept>(points, of, k, reach, id);
+  }
+
+  // As many in a round as `Keys` holds, among the points of what is searched: more of them if those
+  // found may not be the nearest.
+  template <typename Keys>
+  ROLLOUTS_HD static std::int32_t FindInRounds(const Points& points, std::int32_t of, std::int32_t k,
+                                               float& reach, std::int32_t* id) {
+    const float x = points.x[of], y = points.y[of];
+    float within = reach > kLeast ? reach * kWider : points.Guess(k);
+    if (!(within > kLeast)) within = static_cast<float>(kInfinity);
     reach = 0;
     std::uint64_t from = 0;  // keys below were found in rounds before
     std::int32_t found = 0;
     while (found < k) {
-      const std::int32_t wanted = k - found < kKept ? k - found : kKept;
-      Kept kept;
-      float limit = static_cast<float>(kInfinity);
-      const auto visit = [&](std::int32_t other, float square) {
-        if (other == of || !(square < limit)) return;
-        const std::uint64_t key = Kept::KeyOf(Sqrt(square), other);
-        if (key < from) return;
-        kept.Add(key, wanted);
-        if (kept.Last(wanted) != Kept::kNobody) limit = Above(Kept::DistanceOf(kept.Last(wanted)));
-      };
-      watcher.ForEach(visit, [] { return true; });
-      const std::int32_t more = kept.Write(wanted, index + found);
-      found += more;
-      if (more < wanted) return found;
-      from = kept.Last(wanted) + 1;
+      const std::int32_t wanted = k - found < Keys::kMost ? k - found : Keys::kMost;
+      Keys keys;
+      Collect(points, of, wanted, within, from, keys);
+      const std::uint64_t last = keys.Last(wanted);
+      const bool is_full = last != Key::kNobody;
+      const float furthest = Key::DistanceOf(last);
+      if (!points.AreAll(x, y, within) && !(is_full && furthest <= within * kSurely)) {
+        within = is_full ? furthest * 1.01f : within * 2;
+        continue;
+      }
+      found += keys.Write(wanted, id + found);
+      if (!is_full) return found;
+      from = last + 1;
     }
-    reach = Kept::DistanceOf(from - 1);
+    reach = Key::DistanceOf(from - 1);
     return found;
+  }
+
+  // Adds those from `from` on to `keys`, which keeps the `wanted` nearest of them.
+  template <typename Keys>
+  ROLLOUTS_HD static void Collect(const Points& points, std::int32_t of, std::int32_t wanted,
+                                  float within, std::uint64_t from, Keys& keys) {
+    // squares that are not below cannot be nearer than the last one kept
+    float limit = static_cast<float>(kInfinity);
+    const auto add = [&](std::int32_t other, float square) {
+      const std::uint64_t key = Key::Of(Sqrt(square), points.IdOf(other));
+      if (key < from) return;
+      keys.Add(key, wanted);
+      if (keys.Last(wanted) != Key::kNobody) limit = Above(Key::DistanceOf(keys.Last(wanted)));
+    };
+    const float x = points.x[of], y = points.y[of];
+    points.ForEachRange(x, y, within, [&](std::int32_t first, std::int32_t last) {
+      if constexpr (kInKernel) {
+        const Watcher watcher{points.x, points.y, x, y};
+        const auto visit = [&](std::int32_t other, float square) {
+          if (other != of && square < limit) add(other, square);
+        };
+        if constexpr (Points::kAreSorted) {
+          // few points, and the text of a search once
+          for (; first < last; ++first) visit(first, watcher.SquareTo(first));
+          return true;
+        } else {
+          return watcher.ForEach(first, last, visit, [] { return true; });
+        }
+      } else {
+        for (; first < last; first += kLanes) {
+          float square[kLanes];
+          const std::int32_t begin = BeginOf(points, first);
+          std::uint32_t near = Compare(points, begin, first, last, of, limit, square);
+          for (; near != 0; near &= near - 1) {
+            const std::int32_t lane = LowestBit(near);
+            add(begin + lane, square[lane]);
+          }
+        }
+        return true;
+      }
+    });
   }
 
   // Lists those somewhat further than `reach`, a loop in which threads differ by one store, and sorts
   // them. False where they are too few or too many.
-  ROLLOUTS_HD static bool FindListed(const Watcher& watcher, std::int32_t of, std::int32_t k,
-                                     float& reach, std::int32_t* index) {
-    const float limit = reach * 1.25f, most = limit * limit;
-    std::int32_t near[kNear + 4];  // as many as four points may make of kNear
+  ROLLOUTS_HD static bool FindListed(const Points& points, std::int32_t of, std::int32_t k,
+                                     float& reach, std::int32_t* id) {
+    const float limit = reach * kWider, most = limit * limit;
+    const Watcher watcher{points.x, points.y, points.x[of], points.y[of]};
+    std::int32_t near[kNear + 8];  // as many as seven points may make of kNear
     std::int32_t count = 0;
     const auto list = [&](std::int32_t other, float square) {
       const bool is_near = square < most;
       if (is_near) near[count] = other;
       count += is_near;
     };
-    watcher.ForEach(list, [&] { return count <= kNear; });
+    points.ForEachRange(watcher.own_x, watcher.own_y, limit, [&](std::int32_t first, std::int32_t last) {
+      return watcher.ForEach(first, last, list, [&] { return count <= kNear; });
+    });
     if (count > kNear) return false;
     Kept kept;
     for (std::int32_t i = 0; i < count; ++i) {
       const std::int32_t other = near[i];
-      if (other != of) kept.Add(Kept::KeyOf(Sqrt(watcher.SquareTo(other)), other), k);
+      if (other != of) kept.Add(Key::Of(Sqrt(watcher.SquareTo(other)), points.IdOf(other)), k);
     }
-    if (kept.Last(k) == Kept::kNobody) return false;
-    const float last = Kept::DistanceOf(kept.Last(k));
-    // one beyond the limit may be as far, by its rounded distance, as the last one within
-    if (last > limit * 0.999f) return false;
-    kept.Write(k, index);
+    if (kept.Last(k) == Key::kNobody) return false;
+    const float last = Key::DistanceOf(kept.Last(k));
+    if (last > limit * kSurely) return false;
+    kept.Write(k, id);
     reach = last;
     return true;
   }
 
-  // One bit for each of the points [first, first + kLanes) but `of` whose square of the distance
-  // is below the limit.
-  ROLLOUTS_HD std::uint32_t Compare(std::int32_t first, std::int32_t of, float limit,
-                                    float* square) const {
-    const float x = x_[of], y = y_[of];
+  // The first of as many points as a loop compares at once, of which `first` is one.
+  ROLLOUTS_HD static std::int32_t BeginOf(const Points& points, std::int32_t first) {
+    const std::int32_t most = points.capacity - kLanes;
+    return most < 0 || first <= most ? first : most;
+  }
+
+  // One bit for each of kLanes points from `begin` on: whether it is in [first, last), not `of`, and
+  // the square of its distance below the limit.
+  ROLLOUTS_HD static std::uint32_t Compare(const Points& points, std::int32_t begin,
+                                           std::int32_t first, std::int32_t last, std::int32_t of,
+                                           float limit, float* square) {
+    const float* const xs = points.x + begin;
+    const float* const ys = points.y + begin;
+    const float x = points.x[of], y = points.y[of];
     std::uint32_t bits = 0;
-    if (count_ - first >= kLanes) {
+    if (points.capacity >= kLanes) {
       std::uint32_t near[kLanes];
       // unrolled before it is vectorised, it would not be vectorised any more
 #pragma GCC ivdep
 #pragma GCC unroll 1
       for (std::int32_t i = 0; i < kLanes; ++i) {
-        const float dx = x_[first + i] - x, dy = y_[first + i] - y;
+        const float dx = xs[i] - x, dy = ys[i] - y;
         square[i] = dx * dx + dy * dy;
         near[i] = static_cast<std::uint32_t>(square[i] < limit) << i;
       }
 #pragma GCC unroll 1
       for (std::int32_t i = 0; i < kLanes; ++i) bits |= near[i];
+      bits &= ~0u << (first - begin);
+      if (last - begin < kLanes) bits &= (1u << (last - begin)) - 1;
     } else {
-      for (std::int32_t i = 0; first + i < count_; ++i) {
-        const float dx = x_[first + i] - x, dy = y_[first + i] - y;
-        square[i] = dx * dx + dy * dy;
+      for (std::int32_t i = 0; begin + i < last; ++i) {
+        square[i] = Square(xs[i] - x, ys[i] - y);
         bits |= static_cast<std::uint32_t>(square[i] < limit) << i;
       }
     }
-    const std::int32_t self = of - first;
+    const std::int32_t self = of - begin;
     return self >= 0 && self < kLanes ? bits & ~(1u << self) : bits;
   }
 
   // Lists those somewhat further than `reach` and counts, for each, those before it: no branch
   // depends on distances. False where they are too few or too many to say.
-  ROLLOUTS_HD bool Rank(std::int32_t of, std::int32_t k, float& reach, std::int32_t* index) const {
-    const float limit = reach * 1.25f;
+  ROLLOUTS_HD bool Rank(std::int32_t of, std::int32_t k, float& reach, std::int32_t* id) const {
+    const float limit = reach * kWider;
     float distance[kListed + kLanes];
     std::int32_t listed[kListed + kLanes];
     std::int32_t count = 0;
-    for (std::int32_t first = 0; first < count_; first += kLanes) {
-      float square[kLanes];
-      std::uint32_t near = Compare(first, of, limit * limit, square);
-      for (; near != 0; near &= near - 1) {
-        const std::int32_t lane = LowestBit(near);
-        distance[count] = square[lane];
-        listed[count++] = first + lane;
+    points_.ForEachRange(points_.x[of], points_.y[of], limit, [&](std::int32_t first, std::int32_t last) {
+      for (; first < last && count <= kListed; first += kLanes) {
+        float square[kLanes];
+        const std::int32_t begin = BeginOf(points_, first);
+        std::uint32_t near = Compare(points_, begin, first, last, of, limit * limit, square);
+        for (; near != 0; near &= near - 1) {
+          const std::int32_t lane = LowestBit(near);
+          distance[count] = square[lane];
+          listed[count++] = points_.IdOf(begin + lane);
+        }
       }
-      if (count > kListed) return false;
+      return count <= kListed;
+    });
+    if (count < k || count > kListed) return false;
+    for (std::int32_t i = count; i < kListed; ++i) {
+      distance[i] = static_cast<float>(kInfinity);
+      listed[i] = 0;
     }
-    if (count < k) return false;
-    for (std::int32_t i = count; i < kListed; ++i) distance[i] = static_cast<float>(kInfinity);
     for (std::int32_t i = 0; i < kListed; ++i) distance[i] = Sqrt(distance[i]);
     std::int32_t rank[kListed] = {};
     for (std::int32_t j = 0; j < count; ++j) {
       const float d = distance[j];
+      const std::int32_t before = listed[j];
 #pragma GCC ivdep
       for (std::int32_t i = 0; i < kListed; ++i) {
-        rank[i] += (d < distance[i]) | ((d == distance[i]) & (j < i));
+        rank[i] += (d < distance[i]) | ((d == distance[i]) & (before < listed[i]));
       }
     }
-    float last = 0;
+    float furthest = 0;
     for (std::int32_t i = 0; i < count; ++i) {
       if (rank[i] >= k) continue;
-      index[rank[i]] = listed[i];
-      if (rank[i] == k - 1) last = distance[i];
+      id[rank[i]] = listed[i];
+      if (rank[i] == k - 1) furthest = distance[i];
     }
-    // one beyond the limit may be as far, by its rounded distance, as the last one within
-    if (last > limit * 0.999f) return false;
-    reach = last;
+    if (furthest > limit * kSurely) return false;
+    reach = furthest;
     return true;
-  }
-
-  // Those behind (last_distance, last_index), sorted as they come.
-  ROLLOUTS_HD std::int32_t Insert(std::int32_t of, std::int32_t wanted, float last_distance,
-                                  std::int32_t last_index, float* distance,
-                                  std::int32_t* index) const {
-    std::int32_t found = 0;
-    // squares that are not below cannot be nearer than the last one kept
-    float limit = static_cast<float>(kInfinity);
-    for (std::int32_t first = 0; first < count_; first += kLanes) {
-      float square[kLanes];
-      std::uint32_t near = Compare(first, of, limit, square);
-      for (; near != 0; near &= near - 1) {
-        const std::int32_t lane = LowestBit(near);
-        const std::int32_t other = first + lane;
-        const float d = Sqrt(square[lane]);
-        if (d < last_distance || (d == last_distance && other <= last_index)) continue;
-        // equal distances: those that came before have the lower index
-        if (found == wanted && d >= distance[found - 1]) continue;
-        std::int32_t place = found < wanted ? found++ : found - 1;
-        for (; place > 0 && distance[place - 1] > d; --place) {
-          distance[place] = distance[place - 1];
-          index[place] = index[place - 1];
-        }
-        distance[place] = d;
-        index[place] = other;
-        if (found == wanted) limit = Above(distance[found - 1]);
-      }
-    }
-    return found;
   }
 
   // A number above the squares of all distances that round to this one.
@@ -297,9 +358,7 @@ class NearestPoints {
     return distance * distance * 1.000001f + 1e-37f;
   }
 
-  const float* x_;
-  const float* y_;
-  std::int32_t count_;
+  const Points points_;
 };
 
 }  // namespace rollouts

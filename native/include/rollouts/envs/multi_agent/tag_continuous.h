@@ -9,7 +9,7 @@
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
-#include "rollouts/envs/multi_agent/nearest.h"
+#include "rollouts/envs/multi_agent/tag_neighbors.h"
 #include "rollouts/envs/multi_agent/tag_tables.h"
 
 namespace rollouts {
@@ -49,12 +49,16 @@ struct TagContinuous {
     float *x, *y, *speed, *heading, *acceleration;
     double *seen_x, *seen_y;  // parts of the diagonal
     float *seen_speed, *seen_heading, *seen_acceleration, *seen_type, *seen_active;
-    float *id_x, *id_y;          // positions; those who left are infinitely far away
+    float *id_x, *id_y;          // positions, cell by cell where there are cells; else by id, and
+                                 // those who left are infinitely far away
+    std::int32_t* cell_id;       // ids, cell by cell
+    std::int32_t* counts;        // a bit for each runner in the game; beginnings of cells
     std::int32_t* catcher;       // row of the tagger that tags this runner, or -1
     std::int32_t* near;          // ids of the nearest, of each row, and how many there are
     std::int32_t* num_near;
     float* reach;                // distance of the last of them
   };
+  using Neighbors = TagNeighbors<TagContinuous>;
   using Action = std::int32_t;  // (acceleration level, turn level)
   using Obs = float;
   using Ref = WorldRef<TagContinuous>;
@@ -155,6 +159,8 @@ struct TagContinuous {
     visit("seen_active", agents.seen_active);
     visit("id_x", agents.id_x);
     visit("id_y", agents.id_y);
+    visit("cell_id", agents.cell_id, Neighbors::AreInCells(config) ? 1 : 0);
+    visit("counts", agents.counts);
     visit("catcher", agents.catcher);
     visit("near", agents.near, config.use_full_observation ? 0 : config.num_other_agents_observed);
     visit("num_near", agents.num_near);
@@ -186,9 +192,13 @@ struct TagContinuous {
   ROLLOUTS_HD static void ResetAgent(const Ref& w, std::int32_t i) {
     if constexpr (kPhase == 0) {
       Show(w, i);
-    } else {
-      LookAround(w, i);
+    } else if (!w.config.use_full_observation) {
+      Neighbors::LookAround(w, i);
     }
+  }
+  template <int kPhase, typename Crew>
+  ROLLOUTS_HD static void ResetTogether(const Crew& crew) {
+    if constexpr (kPhase == 1) Neighbors::SortIntoCells(crew);
   }
 
   // Everybody moves; then what others see is written, and who is tagged by whom; then everybody looks
@@ -201,19 +211,21 @@ struct TagContinuous {
       Move(w, i);
     } else if constexpr (kPhase == 1) {
       Show(w, i);
-      w.agents.catcher[i] = -1;
-      if (i >= w.config.num_taggers && w.status.active[i]) w.agents.catcher[i] = CatcherOf(w, i);
+      if (!Neighbors::AreInCells(w.config)) Neighbors::SetCatcher(w, i);
     } else {
-      LookAround(w, i);
+      if (!w.config.use_full_observation) Neighbors::LookAround(w, i);
       CountTags(w, i);
     }
   }
+  template <int kPhase, typename Crew>
+  ROLLOUTS_HD static void StepTogether(const Crew& crew) {
+    if constexpr (kPhase == 2) Neighbors::Meet(crew);
+  }
 
   ROLLOUTS_HD static bool EndStep(const Ref& w, Rng&) {
-    std::int32_t left = 0;
-    for (std::int32_t i = w.config.num_taggers; i < w.num_agents; ++i) {
-      left += w.status.active[i] & (w.status.terminated[i] ^ 1);
-    }
+    const std::int32_t leaving =
+        w.config.runner_exits_game_after_tagged ? Neighbors::CountRunners(w, /*tagged=*/true) : 0;
+    const std::int32_t left = Neighbors::CountRunners(w, /*tagged=*/false) - leaving;
     w.world.runners_left = left;
     return left == 0;
   }
@@ -288,8 +300,10 @@ struct TagContinuous {
     const auto id = static_cast<std::int32_t>(w.tables[i]);
     const double diagonal = static_cast<float>(w.config.grid_length) * 1.41421356237309504880;
     const float fastest = static_cast<float>(w.config.max_speed + 1e-10);
-    w.agents.id_x[id] = w.status.active[i] ? w.agents.x[i] : static_cast<float>(kInfinity);
-    w.agents.id_y[id] = w.agents.y[i];
+    if (!Neighbors::AreInCells(w.config)) {
+      w.agents.id_x[id] = w.status.active[i] ? w.agents.x[i] : static_cast<float>(kInfinity);
+      w.agents.id_y[id] = w.agents.y[i];
+    }
     w.agents.seen_x[id] = w.agents.x[i] / diagonal;
     w.agents.seen_y[id] = w.agents.y[i] / diagonal;
     w.agents.seen_speed[id] = w.agents.speed[i] / fastest;
@@ -299,31 +313,13 @@ struct TagContinuous {
     w.agents.seen_active[id] = w.status.active[i];
   }
 
-  ROLLOUTS_HD static float Distance(float dx, float dy) { return Sqrt(dx * dx + dy * dy); }
-
-  // The nearest tagger, if it is near enough. Rows of taggers are in the order of their ids.
-  ROLLOUTS_HD static std::int32_t CatcherOf(const Ref& w, std::int32_t i) {
-    const auto side = static_cast<float>(w.config.grid_length);
-    const auto margin = static_cast<float>(w.config.tagging_distance * side);
-    std::int32_t nearest = -1;
-    float least = margin;
-    for (std::int32_t t = 0; t < w.config.num_taggers; ++t) {
-      const float distance = Distance(w.agents.x[t] - w.agents.x[i], w.agents.y[t] - w.agents.y[i]);
-      if (distance < least) {
-        least = distance;
-        nearest = t;
-      }
-    }
-    return nearest;
-  }
-
   ROLLOUTS_HD static void CountTags(const Ref& w, std::int32_t i) {
     auto reward = static_cast<float>(w.status.reward[i]);
     if (i < w.config.num_taggers) {
-      // runner by runner: a sum of 32-bit numbers depends on how it is made
-      for (std::int32_t r = w.config.num_taggers; r < w.num_agents; ++r) {
-        if (w.agents.catcher[r] == i) reward += static_cast<float>(w.config.tag_reward_for_tagger);
-      }
+      // tag by tag: a sum of 32-bit numbers depends on how it is made
+      Neighbors::ForEachTagged(w, i, [&] {
+        reward += static_cast<float>(w.config.tag_reward_for_tagger);
+      });
     } else if (w.status.active[i]) {
       const bool tagged = w.agents.catcher[i] >= 0;
       const bool exits = tagged && w.config.runner_exits_game_after_tagged;
@@ -345,16 +341,6 @@ struct TagContinuous {
       WriteOther(w, id, o, active, obs + k, others);
     }
     obs[7 * others] = active ? time : 0.0f;
-  }
-
-  // Finds the nearest others of an agent, where they are what it sees.
-  ROLLOUTS_HD static void LookAround(const Ref& w, std::int32_t row) {
-    if (w.config.use_full_observation || !w.status.active[row]) return;
-    const Agents& a = w.agents;
-    const std::int32_t ranks = w.config.num_other_agents_observed;
-    const NearestPoints points(a.id_x, a.id_y, w.num_agents);
-    a.num_near[row] = points.Find(static_cast<std::int32_t>(w.tables[row]), ranks, a.reach[row],
-                                  a.near + std::int64_t{row} * ranks);
   }
 
   ROLLOUTS_HD static void ObserveNearest(const Ref& w, std::int32_t row, std::int32_t id,

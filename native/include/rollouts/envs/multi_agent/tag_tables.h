@@ -15,6 +15,7 @@ struct TagTables {
   const float* start;         // x of each id, then y, then heading
   const float* acceleration;  // one for each level
   const float* turn;
+  const float* row;           // each id's
 
   ROLLOUTS_HD TagTables(const Config& config, const float* tables) {
     const std::int32_t n = config.num_taggers + config.num_runners;
@@ -22,10 +23,11 @@ struct TagTables {
     start = tables + n;
     acceleration = tables + 4 * n;
     turn = acceleration + config.num_acceleration_levels + 1;
+    row = turn + config.num_turn_levels + 1;
   }
 
   static std::int32_t Size(const Config& config) {
-    return 4 * (config.num_taggers + config.num_runners) + config.num_acceleration_levels +
+    return 5 * (config.num_taggers + config.num_runners) + config.num_acceleration_levels +
            config.num_turn_levels + 2;
   }
 
@@ -59,6 +61,10 @@ struct TagTables {
                levels);
     FillLevels(config.min_turn, config.max_turn, config.num_turn_levels,
                levels + config.num_acceleration_levels + 1);
+    float* const row_of_id = levels + config.num_acceleration_levels + config.num_turn_levels + 2;
+    for (std::int32_t row = 0; row < n; ++row) {
+      row_of_id[static_cast<std::int32_t>(id_of_row[row])] = static_cast<float>(row);
+    }
   }
 
  private:
