@@ -2,12 +2,13 @@
 """Types of the extension module; native/bindings/ has the code."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+_Owner = TypeVar("_Owner")
 # one value for all environments, or a list with one for each
 OptionColumn = bool | int | float | str | Sequence[bool | int | float | str]
 
@@ -572,6 +573,54 @@ def policy_kernels() -> list[str]: ...
 def policy_kernels_in_use() -> str: ...
 
 CLOCK_DTYPE: np.dtype[np.void]  # a row of clocks
+
+# Semantics: native/bindings/row_sets.h
+class RowSets(Generic[_Owner]):
+    def __init__(self, use_count: Callable[[int], int] | None) -> None: ...
+    def add(
+        self,
+        owner: _Owner,
+        tensors: list[Any],
+        storages: list[int],
+        arrays: tuple[Any, ...],
+        launch: object,
+        launch_address: int,
+    ) -> None: ...
+    def take(self) -> _Owner | None: ...
+    def clear(self) -> None: ...
+    @property
+    def owners(self) -> list[_Owner]: ...
+
+# Semantics: native/bindings/cuda_entry.h
+class CudaEntry:
+    def __init__(
+        self,
+        driver: dict[str, int],
+        context: int,
+        function: int,
+        current_stream: Callable[[int], int],
+        device: int,
+    ) -> None: ...
+    def launch(self, args: int, num_blocks: int, num_threads: int, shared_bytes: int) -> None: ...
+    @property
+    def num_launches(self) -> int: ...
+
+# Semantics: native/bindings/step_launches.cpp
+class StepLaunches:
+    def __init__(
+        self,
+        *,
+        sets: RowSets[Any],
+        forms: list[Any],
+        in_list: bool,
+        tensor_type: type,
+        actions_at: int,
+        bytes_at: int,
+        entry: CudaEntry | Callable[..., None],
+        grid: tuple[int, int, int],
+        recording: Callable[[], object | None] | None,
+    ) -> None: ...
+    def step(self, actions: Any) -> tuple[Any, ...] | None: ...
 
 def device_facts(id: str, options: dict[str, Any], num_envs: int) -> dict[str, Any]: ...
 def task_facts(

@@ -224,10 +224,15 @@ py::dict FactsOfTask(const std::string& id, const py::dict& options, std::int32_
   // poses alone cost little of what follows from positions
   constexpr DataArrays kPoses =
       kXpos | kXquat | kXmat | kXipos | kGeomXpos | kGeomXmat | kSiteXpos | kSiteXmat;
+  // neither contacts nor constraints, whose forces are most of the work
+  constexpr DataArrays kMotion =
+      kPoses | kCinert | kCvel | kQfrcActuator | kTenLength | kTenVelocity | kSubtreeCom;
   const bool poses_alone = (facts.reads & ~kPoses) == 0;
+  const bool motion_alone = (facts.reads & ~kMotion) == 0;
   result["refresh"] = facts.is_suite      ? "unactuated"
                       : facts.reads == 0  ? "nothing"
                       : poses_alone       ? "kinematics"
+                      : motion_alone      ? "motion"
                                           : "forward";
   result["frame_skip"] = facts.frame_skip;
   result["is_suite"] = facts.is_suite;

@@ -8,6 +8,9 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindRegistry(module);
   rollouts::BindPool(module);
   rollouts::BindDevice(module);
+  rollouts::BindRowSets(module);
+  rollouts::BindCudaEntry(module);
+  rollouts::BindStepLaunches(module);
   rollouts::BindFinalRows(module);
   rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);

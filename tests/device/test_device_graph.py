@@ -87,7 +87,7 @@ def test_a_graph_gives_the_rollouts_of_its_launches(engine: str, device: str) ->
         assert_same(found, other)
         truncated += int(found.truncated.sum())
     assert truncated > 30
-    recorded = [one.graph.is_recorded for one in graphs._strategy._ring._sets]
+    recorded = [one.graph.is_recorded for one in graphs._strategy._ring.sets.owners]
     assert recorded and all(recorded)
 
 

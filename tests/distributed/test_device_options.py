@@ -144,7 +144,7 @@ def make_collector(num_steps: int, **options: Any) -> Any:
 def test_workers_send_by_ipc_what_they_never_write_again(transport: Any) -> None:
     collector = make_collector(3)
     rollout: Any = collect_on_device(collector, transport)
-    own = [one.groups[""].tensors["reward"] for one in collector._strategy._ring._sets]
+    own = [one.groups[""].tensors["reward"] for one in collector._strategy._ring.sets.owners]
     is_own = rollout.reward.data_ptr() in {one.data_ptr() for one in own}
     assert is_own is (transport == "nixl")
     collector.env.close()

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from rollouts.envs.kernel.agent_rows import AgentRowSet, GroupSpec
-from rollouts.envs.kernel.arguments import ActionReader, read_obs_dtype
+from rollouts.envs.kernel.arguments import ActionForm, ActionReader, read_obs_dtype
 from rollouts.envs.kernel.device_engine import DeviceSetting
 from rollouts.envs.kernel.env_arrays import WorldArrays
 from rollouts.envs.kernel.kernel import BlockShape, make_kernel
@@ -99,6 +99,11 @@ class Teams:
     def block_of(self, most_shared_bytes: int) -> BlockShape:
         """The block where one may have so much shared memory."""
         return self._choose_team(most_shared_bytes).block
+
+    @property
+    def action_forms(self) -> list[ActionForm]:
+        """As of `ActionReader`, of each group."""
+        return [reader.form for reader in self._readers]
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
         """A tensor for each group, and K of a sequence (K, N, ...), None of (N, ...)."""

@@ -14,6 +14,8 @@ from rollouts.checks import one_of
 from rollouts.errors import DTypeError, SpecError
 
 EMULATION = "cpu-emulation"
+# ((dtype, bytes of an element) that will do, shape, device) of a step's actions
+ActionForm = tuple[list[tuple[torch.dtype, int]], tuple[int, ...], torch.device]
 _FLOATS = ("float32", "float16", "bfloat16")
 
 
@@ -76,7 +78,13 @@ class ActionReader:
         """Makes a check for actions (*rows, *action_shape), which errors call `name`."""
         self._space, self._device, self._name = space, device, name
         self._is_box = isinstance(space, spaces.Box)
+        self._dtypes = (torch.float32,) if self._is_box else (torch.int64, torch.int32)
         self._rows = (*rows, *(space.shape or ()))
+
+    @property
+    def form(self) -> ActionForm:
+        """The form of actions of a step that a kernel reads as they are."""
+        return [(one, one.itemsize) for one in self._dtypes], self._rows, self._device
 
     def read(self, actions: Any) -> tuple[Tensor, int | None]:
         """The actions, and K of a sequence (K, N, ...), None of (N, ...).
@@ -94,11 +102,10 @@ class ActionReader:
             if self._is_box and actions.dtype == torch.float64:
                 actions = actions.float()
             actions = actions.to(self._device)
-        allowed = (torch.float32,) if self._is_box else (torch.int64, torch.int32)
         is_sequence = actions.ndim == 1 + len(self._rows)
         rows = tuple(actions.shape[1:]) if is_sequence else tuple(actions.shape)
-        if actions.dtype not in allowed or rows != self._rows:
-            names = " or ".join(str(dtype) for dtype in allowed)
+        if actions.dtype not in self._dtypes or rows != self._rows:
+            names = " or ".join(str(dtype) for dtype in self._dtypes)
             raise SpecError(
                 f"{self._name} are {actions.dtype} {tuple(actions.shape)}, expected {names} "
                 f"{self._rows}"

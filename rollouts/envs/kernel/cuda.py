@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import re
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 
+from rollouts import _native
 from rollouts.envs.kernel.kernel_source import KernelSource
 from rollouts.envs.kernel.launch_args import Launch
 from rollouts.errors import EngineError, SpecError
@@ -31,7 +33,7 @@ _INSTALL = "pip install 'rollouts[cuda]'"
 
 
 class CudaKernel:
-    """A kernel of one device; `num_launches` counts its launches."""
+    """A kernel of one device."""
 
     def __init__(self, source: KernelSource, device: torch.device) -> None:
         """Compiles it, or takes it from the cache, and loads it.
@@ -52,11 +54,15 @@ class CudaKernel:
             torch.cuda.current_stream()
             torch.zeros(1, device=device)
             major, minor = torch.cuda.get_device_capability(device)
-            self._context = self._check(self._driver.cuCtxGetCurrent())
+            context = self._check(self._driver.cuCtxGetCurrent())
             cubin = compile_cubin(source, f"sm_{major}{minor}")
             self._loaded = _load(self._driver, cubin, device.index, source.entries)
-        self._params = (ctypes.c_void_p * 1)()
-        self._lock = threading.Lock()
+        addresses = driver_addresses(ctypes.CDLL("libcuda.so.1"))
+        stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
+        self._entries = [
+            _native.CudaEntry(addresses, int(context), int(one), stream, device.index)
+            for one in self._loaded.entries
+        ]
         attributes = self._driver.CUdevice_attribute
         self.most_shared_bytes = int(
             self._check(
@@ -65,35 +71,37 @@ class CudaKernel:
                 )
             )
         )
-        self.num_launches = 0
+
+    @property
+    def num_launches(self) -> int:
+        """The number of launches so far."""
+        return sum(one.num_launches for one in self._entries)
+
+    def step_entry(self, shared_bytes: int) -> _native.CudaEntry:
+        """As of `Kernel`."""
+        self._loaded.allow(shared_bytes)
+        return self._entries[0]
 
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
     ) -> None:
         """Puts it on torch's current stream and returns; what `args` points to must stay."""
-        stream = torch.cuda.current_stream(self._device).cuda_stream
-        entry = self._loaded.entries[-1 if args.takes_many_steps else 0]
-        with self._lock, torch.cuda.device(self._device):
-            # a thread whose first call of CUDA this is has none, and torch gives it none
-            if not int(self._check(self._driver.cuCtxGetCurrent())):
-                self._check(self._driver.cuCtxSetCurrent(self._context))
-            self._loaded.allow(shared_bytes)
-            # the driver copies the arguments before it returns
-            self._params[0] = ctypes.addressof(args)
-            launched = self._driver.cuLaunchKernel(
-                entry,
-                *(num_blocks, 1, 1),
-                *(num_threads, 1, 1),
-                shared_bytes,
-                stream,
-                ctypes.addressof(self._params),
-                0,
-            )
-        self._check(launched)
-        self.num_launches += 1
+        self._loaded.allow(shared_bytes)
+        entry = self._entries[-1 if args.takes_many_steps else 0]
+        entry.launch(ctypes.addressof(args), num_blocks, num_threads, shared_bytes)
 
     def _check(self, result: tuple[Any, ...]) -> Any:
         return _checked(self._driver, result)
+
+
+def driver_addresses(libcuda: ctypes.CDLL) -> dict[str, int]:
+    """Name -> address of the functions that native code calls."""
+    names = (
+        *("cuLaunchKernel", "cuStreamIsCapturing", "cuGetErrorString"),
+        *("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
+    )
+    found = {name: ctypes.cast(getattr(libcuda, name), ctypes.c_void_p) for name in names}
+    return {name: one.value or 0 for name, one in found.items()}
 
 
 def current_capture() -> int | None:

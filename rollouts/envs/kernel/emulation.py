@@ -80,6 +80,9 @@ class HostKernel:
         self.num_launches = 0
         self.most_shared_bytes = 227 * 1024  # an H100's
 
+    def step_entry(self, shared_bytes: int) -> None:
+        """Returns None: recordings and interrupts are Python's."""
+
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
     ) -> None:

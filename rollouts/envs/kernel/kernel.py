@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from rollouts import _native
 from rollouts.envs.kernel.kernel_source import KernelSource
 from rollouts.envs.kernel.launch_args import Launch
 
@@ -31,12 +32,18 @@ class Kernel(Protocol):
     """One compiled kernel.
 
     Attributes:
-      num_launches: The number of launches so far.
       most_shared_bytes: Bytes of memory that the threads of a block may share.
     """
 
-    num_launches: int
     most_shared_bytes: int
+
+    @property
+    def num_launches(self) -> int:
+        """The number of launches so far."""
+
+    def step_entry(self, shared_bytes: int) -> _native.CudaEntry | None:
+        """The launches of one step for native code, of blocks that share so much; None: `launch`
+        alone launches."""
 
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0

@@ -14,7 +14,9 @@ from rollouts import _native
 from rollouts.checks import seed_value, whole_number
 from rollouts.envs.engine import AUTORESET, Arrays
 from rollouts.envs.kernel.agent_teams import Teams
+from rollouts.envs.kernel.arguments import ActionForm
 from rollouts.envs.kernel.device_engine import DeviceSetting, changed_columns
+from rollouts.envs.kernel.emulation import current_recording
 from rollouts.envs.kernel.env_arrays import EnvArrays
 from rollouts.envs.kernel.kernel import BlockShape, Kernel
 from rollouts.envs.kernel.kernel_source import KernelSource
@@ -72,6 +74,10 @@ class Actors(Protocol):
     def block_of(self, most_shared_bytes: int) -> BlockShape:
         """The block where one may have so much shared memory."""
 
+    @property
+    def action_forms(self) -> list[ActionForm]:
+        """As of `ActionReader`, of each group of agents or of the one agent."""
+
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
         """A tensor for each group of agents, and K of a sequence (K, N, ...), None of (N, ...)."""
 
@@ -107,8 +113,33 @@ class KernelSteps:
         self._block = self._actors.block
         self._ring: RowRing[Any] = RowRing(setting.num_envs, self._row_set)
         self.arrays.set_options(columns)
+        self._launches = self._native_launches()
         # until the next launch is made, on the same stream
         self._held_actions: list[Tensor] = []
+
+    def _native_launches(self) -> _native.StepLaunches:
+        """Steps as one native call each."""
+        block, kernel = self._block, self.kernel
+        launch: Any = type(self._actors.new_launch())
+        entry = kernel.step_entry(block.shared_bytes)
+        return _native.StepLaunches(
+            sets=self._ring.sets,
+            forms=self._actors.action_forms,
+            in_list=bool(self._spec.groups),
+            tensor_type=Tensor,
+            actions_at=launch.actions.offset,
+            bytes_at=launch.action_bytes.offset,
+            entry=kernel.launch if entry is None else entry,
+            grid=self._grid,
+            recording=current_recording if entry is None else None,
+        )
+
+    @property
+    def _grid(self) -> tuple[int, int, int]:
+        """Blocks, threads and shared bytes of a launch."""
+        block = self._block
+        num_blocks = -(-self._setting.num_envs // block.num_envs)
+        return num_blocks, block.num_threads, block.shared_bytes
 
     def _row_set(self, shape: tuple[int, ...]) -> Any:
         launch = self._actors.new_launch()
@@ -134,6 +165,11 @@ class KernelSteps:
 
     def step(self, actions: Any) -> Arrays:
         """Steps all environments by one launch."""
+        arrays = self._launches.step(actions)
+        # it did nothing where anything was unlike in most steps
+        return self._step(actions) if arrays is None else arrays
+
+    def _step(self, actions: Any) -> Arrays:
         read, count = self._actors.read(actions)
         if count is not None:
             raise SpecError(f"actions have a row for {count} steps: rollout takes them")
@@ -202,9 +238,7 @@ class KernelSteps:
 
     def _launch(self, launch: Launch) -> None:
         """Puts a launch on the stream."""
-        block = self._block
-        num_blocks = -(-self._setting.num_envs // block.num_envs)
-        self.kernel.launch(launch, num_blocks, block.num_threads, block.shared_bytes)
+        self.kernel.launch(launch, *self._grid)
 
     def check(self) -> None:
         """Does nothing: an environment of ours can always go on."""
@@ -269,4 +303,4 @@ class KernelSteps:
     def close(self) -> None:
         """Frees all that nobody holds."""
         self._ring.forget()
-        del self.arrays, self.kernel, self._actors
+        del self.arrays, self.kernel, self._actors, self._launches

@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from rollouts.envs.kernel.arguments import ActionReader, read_obs_dtype
+from rollouts.envs.kernel.arguments import ActionForm, ActionReader, read_obs_dtype
 from rollouts.envs.kernel.device_engine import DeviceSetting
 from rollouts.envs.kernel.env_arrays import LightArrays
 from rollouts.envs.kernel.kernel import BlockShape, make_kernel
@@ -68,6 +68,11 @@ class OneAgent:
     def block_of(self, most_shared_bytes: int) -> BlockShape:
         """Returns the same block for every kernel: its threads share no memory."""
         return self.block
+
+    @property
+    def action_forms(self) -> list[ActionForm]:
+        """As of `ActionReader`, of the one agent."""
+        return [self._reader.form]
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
         """The actions as a tensor, and K of a sequence (K, N, ...), None of (N, ...)."""

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from rollouts import _native
 from rollouts.envs.kernel.cuda import current_capture
 from rollouts.envs.kernel.emulation import current_recording
-from rollouts.envs.kernel.launch_args import DeviceRows, EnvLaunch
+from rollouts.envs.kernel.launch_args import DeviceRows, EnvLaunch, Launch
 from rollouts.specs import EnvSpec
 
 # the number of tensors that share a storage; private to torch, whose CUDA graph trees use it
@@ -82,7 +82,15 @@ def _capture() -> object | None:
 
 
 class HeldRows:
-    """The tensors of one batch, of which some may be held by others."""
+    """The tensors of one batch, of which some may be held by others.
+
+    Attributes:
+      arrays: The result of a step; empty: a step has none.
+      launch: The launch that writes a step of them.
+    """
+
+    arrays: Sequence[Tensor | None] = ()
+    launch: Launch
 
     def __init__(self, tensors: Sequence[Tensor], final: Sequence[Tensor]) -> None:
         """Takes all tensors; `final` are those that are written only where an episode ended."""
@@ -90,7 +98,6 @@ class HeldRows:
         self._final = {one.data_ptr() for one in final}
         storages = [one.untyped_storage() for one in self._all]
         self._storages = [*{one._cdata: one for one in storages}.values()]
-        self._free_counts: list[int] = []
 
     @property
     def step_bytes(self) -> int:
@@ -102,18 +109,17 @@ class HeldRows:
         """The size of all of them."""
         return sum(one.nbytes for one in self._all)
 
-    def mark_free(self) -> None:
-        """Remembers how often everything is held now, by nobody but this."""
-        self._free_counts = self._counts()
-
-    def _counts(self) -> list[int]:
-        # those who hold the tensor itself, and those who hold a view of its memory
-        held = [sys.getrefcount(one) for one in self._all]
-        return held + [_use_count(one._cdata) if _use_count else 1 for one in self._storages]
-
-    def is_free(self) -> bool:
-        """Whether nobody holds a tensor of the last batch, or a view of one."""
-        return _use_count is not None and self._counts() == self._free_counts
+    def join(self, sets: _native.RowSets[Any]) -> None:
+        """Becomes one of the sets that are taken again when nobody but this holds a tensor, or a
+        view of one: that is how it is now."""
+        sets.add(
+            self,
+            self._all,
+            [one._cdata for one in self._storages],
+            tuple(self.arrays),
+            self.launch,
+            ctypes.addressof(self.launch),
+        )
 
 
 class RowSet(HeldRows):
@@ -168,20 +174,23 @@ Rows = TypeVar("Rows", bound=HeldRows)
 
 
 class RowRing(Generic[Rows]):
-    """RowRing: as many row sets as callers hold at once, and one more."""
+    """RowRing: as many row sets as callers hold at once, and one more.
+
+    Attributes:
+      sets: Those that are taken again when nobody holds them, the oldest first.
+    """
 
     def __init__(self, num_envs: int, make: Callable[[tuple[int, ...]], Rows]) -> None:
         """Makes none yet; `make` makes those for batches of a shape, (N,) or (K, N)."""
         self._num_envs, self._make = num_envs, make
-        self._sets: list[Rows] = []
-        self._captured: list[Rows] = []
+        self.sets: _native.RowSets[Rows] = _native.RowSets(_use_count)
+        self._captured: _native.RowSets[Rows] = _native.RowSets(_use_count)
         self._capture: object | None = None
-        self._next = 0
 
     @property
     def num_bytes(self) -> int:
         """The size of those that are kept to be taken again."""
-        return sum(one.num_bytes for one in self._sets)
+        return sum(one.num_bytes for one in self.sets.owners)
 
     def take(self) -> Rows:
         """Returns a row set that nobody holds; makes one if all are held.
@@ -193,23 +202,14 @@ class RowRing(Generic[Rows]):
         capture = _capture()
         if capture != self._capture:
             # they are the memory of a graph that is whole, and of those who hold them
-            self._capture, self._captured = capture, []
-        if capture is not None:
-            taken = next((one for one in self._captured if one.is_free()), None)
-            return taken or self._make_set(self._captured)
-        taken = next((one for one in self._in_turn() if one.is_free()), None)
-        return taken or self._make_set(self._sets)
-
-    def _make_set(self, kept: list[Rows]) -> Rows:
-        made = self._make((self._num_envs,))
-        made.mark_free()
-        kept.insert(self._next, made)
-        return made
-
-    def _in_turn(self) -> Iterator[Rows]:
-        for _ in [*self._sets]:
-            self._next = (self._next + 1) % len(self._sets)
-            yield self._sets[self._next]
+            self._capture = capture
+            self._captured.clear()
+        sets = self.sets if capture is None else self._captured
+        taken = sets.take()
+        if taken is None:
+            taken = self._make((self._num_envs,))
+            taken.join(sets)
+        return taken
 
     def make(self, num_steps: int) -> Rows:
         """One for all rows of some steps, which is its holder's alone."""
@@ -221,6 +221,5 @@ class RowRing(Generic[Rows]):
 
     def forget(self) -> None:
         """Lets go of all: they know addresses that are no more."""
-        self._sets.clear()
+        self.sets.clear()
         self._captured.clear()
-        self._next = 0

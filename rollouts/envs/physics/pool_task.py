@@ -21,8 +21,9 @@ class PoolTask(ABC):
       frame_skip: Substeps of a step.
       contact_forces: Whether somebody looks at them.
       after_start: What is computed of a start before it is observed: "nothing" where positions and
-        velocities are all, "kinematics" for places of bodies, "forward" for the rest, "unactuated"
-        for that without actuators.
+        velocities are all, "kinematics" for places of bodies, "motion" for velocities and forces of
+        actuators too, "forward" for those of contacts and constraints, "unactuated" for that
+        without actuators.
       own_options: Names of the options in which worlds may differ.
       is_suite: Whether it is one of the DeepMind Control Suite, where everything is up to date
         after a step.

@@ -194,6 +194,11 @@ class Worlds:
         """
         if what == "kinematics":
             mujoco_warp.fwd_kinematics(self.model, self.data)
+        elif what == "motion":
+            mujoco_warp.fwd_kinematics(self.model, self.data)
+            mujoco_warp.transmission(self.model, self.data)
+            mujoco_warp.fwd_velocity(self.model, self.data)
+            mujoco_warp.fwd_actuation(self.model, self.data)
         elif what == "forward":
             mujoco_warp.forward(self.model, self.data)
         elif what == "unactuated":
