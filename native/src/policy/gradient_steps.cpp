@@ -100,6 +100,7 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
   of_sources_.resize(sources.size());
   squares_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
+  SortBySource(sources.size());
   ReadParams(sources);
   ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
     Part& part = parts_[index];
@@ -143,6 +144,18 @@ void GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_steps, cons
   stop.Check();
 }
 
+// Finds the parameters and the places among the sums that are each source's.
+void GradientSteps::SortBySource(std::size_t num_sources) {
+  if (params_of_.size() == num_sources) return;
+  params_of_.assign(num_sources, {});
+  sums_of_.assign(num_sources, {});
+  for (std::size_t i = 0; i < views_.size(); ++i) params_of_[views_[i].source].push_back(i);
+  const auto sums = gradients_.sums();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums_of_[views_[sums[i].param].source].push_back(i);
+  }
+}
+
 // Calls `use` for each source: by several threads, if the minibatch was large enough for them.
 void GradientSteps::ForEachSource(std::size_t num_sources,
                                   const std::function<void(std::size_t)>& use) {
@@ -167,25 +180,23 @@ void GradientSteps::AddParts(std::int64_t begin, std::int64_t end) {
 void GradientSteps::FindGradient(std::size_t source) {
   std::vector<float>& whole = of_sources_[source];
   std::fill(whole.begin(), whole.end(), 0.0f);
-  const auto is_of_source = [&](std::size_t param) {
-    return views_[param].source == static_cast<std::int32_t>(source);
-  };
   const auto is_whole = [&](std::size_t param) {
     return views_[param].is_whole(static_cast<std::int64_t>(whole.size()));
   };
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    if (is_of_source(i) && !is_whole(i)) of_params_[i].assign(network().program().params[i].size, 0.0f);
+  for (const std::size_t param : params_of_[source]) {
+    if (is_whole(param)) continue;
+    of_params_[param].assign(network().program().params[param].size, 0.0f);
   }
-  for (const Gradients::Sum& sum : gradients_.sums()) {
-    if (!is_of_source(sum.param)) continue;
+  for (const std::size_t place : sums_of_[source]) {
+    const Gradients::Sum& sum = gradients_.sums()[place];
     AddParts(sum.offset, sum.end());
     Gradients::Unpack(parts_[0].sums.data(), sum,
                       is_whole(sum.param) ? whole.data() : of_params_[sum.param].data());
   }
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    if (!is_of_source(i) || is_whole(i)) continue;
-    ForEach(views_[i], [&](std::int64_t element, std::int64_t place) {
-      whole[place] += of_params_[i][element];
+  for (const std::size_t param : params_of_[source]) {
+    if (is_whole(param)) continue;
+    ForEach(views_[param], [&](std::int64_t element, std::int64_t place) {
+      whole[place] += of_params_[param][element];
     });
   }
   squares_[source] = SquaresOf(whole);

@@ -99,6 +99,7 @@ class GradientSteps {
   void ForEachSource(std::size_t num_sources, const std::function<void(std::size_t)>& use);
   void Clip(std::span<const Source> sources, double limit, ClipBy by);
   void ReadParams(std::span<const Source> sources);
+  void SortBySource(std::size_t num_sources);
   void AddParts(std::int64_t begin, std::int64_t end);
   void FindGradient(std::size_t source);
 
@@ -106,6 +107,7 @@ class GradientSteps {
   const std::vector<ParamView> views_;
   replay::WorkerThreads threads_;
   Gradients::Weights weights_;
+  std::vector<std::vector<std::size_t>> params_of_, sums_of_;  // by source
   std::vector<std::vector<float>> gathered_;  // params that are not dense
   std::vector<std::vector<float>> of_sources_;  // gradients
   std::vector<double> squares_;                 // sums of their squares, before they are limited
