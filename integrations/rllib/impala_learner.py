@@ -9,7 +9,7 @@ from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 
 from .impala_updates import APPO_KIND, IMPALA_KIND
-from .learner_reader import MinibatchUpdates
+from .minibatch_updates import MinibatchUpdates
 
 
 class RolloutsIMPALALearner(MinibatchUpdates[Any], IMPALATorchLearner):

@@ -93,26 +93,6 @@ class NativeUpdates(ReadsTrainer[Made]):
         self._reader.give_up(self.train_engine, error)
 
 
-class MinibatchUpdates(NativeUpdates[Made]):
-    """Native updates of a learner each of whose minibatches is one call of a trainer."""
-
-    def _update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-        trainer: Any = self._choose(batch)
-        if trainer is None:
-            return super()._update(batch)  # type: ignore[misc, no-any-return]
-        ((module_id, rows),) = batch.items()
-        state = torch.get_rng_state()
-        try:
-            total = trainer.train(self, module_id, rows)
-        except SpecError as error:
-            # torch sets gradients that are not finite to 0, says so and goes on
-            self._give_up(error)
-            torch.set_rng_state(state)
-            return super()._update(batch)  # type: ignore[misc, no-any-return]
-        self._compute_off_policyness(batch)  # type: ignore[attr-defined]
-        return {}, {module_id: total}, {}
-
-
 def num_threads(config: Any) -> int:
     """All CPUs in the algorithm's process; in one of its own, those that Ray gives it.
 

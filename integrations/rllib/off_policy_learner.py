@@ -9,7 +9,7 @@ from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 
 from .dqn_updates import DQN_KIND
-from .learner_reader import MinibatchUpdates
+from .minibatch_updates import MinibatchUpdates
 from .sac_updates import SAC_KIND
 
 

@@ -113,7 +113,7 @@ class GradientSteps {
   std::vector<double> squares_;                 // sums of their squares, before they are limited
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<Part> parts_;
-  std::size_t num_parts_ = 0;  // of the last minibatch
+  std::size_t num_parts_ = 0;  // the last minibatch's
   std::atomic<std::int64_t> num_steps_{0};
 };
 
