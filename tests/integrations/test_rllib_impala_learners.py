@@ -190,7 +190,7 @@ def test_masks_of_another_type_are_left_to_torch(kind: str, learners: list[Any])
     ours.set_state(theirs.get_state())
     rows = rows_of("discrete", 0)
     rows["loss_mask"] = rows["loss_mask"].astype(np.float32)
-    # of which RLlib takes rows by this mask
+    # RLlib would take rows of it by this mask
     del rows["weights_seq_no"]
     update(ours, rows)
     update(theirs, rows)
