@@ -24,7 +24,7 @@ What to change, the weakest and the strongest:
         rollout_engine = "torch"
 
     # gradient steps in native code, where they can be (learner.why_not_native_learner);
-    # also RolloutsDQNLearner and RolloutsSACLearner
+    # also RolloutsIMPALALearner, RolloutsAPPOLearner, RolloutsDQNLearner, RolloutsSACLearner
     config.learners(learner_class=rllib.RolloutsPPOLearner)
 
     # what it samples is written, as RLlib's own runner does it
@@ -86,13 +86,16 @@ from .agents_runner import RolloutsMultiAgentEnvRunner
 from .env import EnvCreator, RolloutsVectorEnv, register
 from .env_runner import RolloutsEnvRunner
 from .images import image_module
+from .impala_learner import RolloutsAPPOLearner, RolloutsIMPALALearner
 from .off_policy_learner import RolloutsDQNLearner, RolloutsSACLearner
 from .ppo_learner import RolloutsPPOLearner
 
 __all__ = [
     "EnvCreator",
+    "RolloutsAPPOLearner",
     "RolloutsDQNLearner",
     "RolloutsEnvRunner",
+    "RolloutsIMPALALearner",
     "RolloutsMultiAgentEnvRunner",
     "RolloutsOfflineEnvRunner",
     "RolloutsPPOLearner",

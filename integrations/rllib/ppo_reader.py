@@ -58,7 +58,8 @@ _NUMBERS = (
 )
 
 
-def _make(learner: Any, module_id: str) -> NativeLearner:
+def make_learner(learner: Any, module_id: str) -> NativeLearner:
+    """Reads an actor-critic module and its optimiser. Raises SpecError where it cannot be read."""
     module = learner.module[module_id]
     policy = NativePolicy.from_torch(
         _Trained(module), module.action_space, module.observation_space
@@ -85,10 +86,11 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
         return "use_critic=False, without which native code has no loss"
     if len(learner.get_optimizers_for_module(module_id)) != 1:
         return "the module has several optimisers, expected one"
-    return _why_not_module(learner.module[module_id]) or _why_not_batch(rows)
+    return why_not_module(learner.module[module_id]) or _why_not_batch(rows)
 
 
-def _why_not_module(module: Any) -> str:
+def why_not_module(module: Any) -> str:
+    """Says what native code does not have of an actor-critic module; "" for nothing."""
     if own := own_method(module, DefaultPPOTorchRLModule, _MODULE):
         return f"{type(module).__name__} has its own {own}"
     if not isinstance(module.action_space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete):
@@ -120,4 +122,4 @@ def _why_not_batch(rows: Any) -> str:
     return ""
 
 
-PPO_KIND = LearnerKind((*STEP, *_MINIBATCHES), _why_not, _make)
+PPO_KIND = LearnerKind((*STEP, *_MINIBATCHES), _why_not, make_learner)

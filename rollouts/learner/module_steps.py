@@ -148,6 +148,18 @@ class ModuleSteps(ABC, Generic[Native]):
         """Gradient steps made; an update that raised may have made some."""
         return self._num_steps
 
+    @property
+    def why_not_native(self) -> str:
+        """The reason why the module, its memory or the optimiser keep the next update from native
+        code; "" for none. A program that has torch's update, too, asks before each one.
+        """
+        try:
+            self._check()
+            _rules(self._optimizer)
+        except SpecError as error:
+            return str(error)
+        return ""
+
     def is_as_read(self) -> bool:
         """Returns True while the module is what was read, in memory that native code can change."""
         with suppress(SpecError):

@@ -395,6 +395,29 @@ def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], match: str) ->
     assert all(torch.equal(each, before[name]) for name, each in module.named_parameters())
 
 
+def test_why_not_native_says_what_an_update_would_raise() -> None:
+    module, rows, learner, optimizer = small()
+    assert learner.why_not_native == ""
+    changes: list[tuple[Any, Any]] = [
+        (
+            lambda: optimizer.param_groups[0].update(amsgrad=True),
+            "amsgrad=True, which is not native",
+        ),
+        (lambda: module.requires_grad_(False), "no parameter of the module that requires"),
+        (lambda: module.double(), "is torch.float64 on cpu, expected float32"),
+    ]
+    for change, expected in changes:
+        change()
+        assert expected in learner.why_not_native
+        with pytest.raises(SpecError) as raised:
+            update(learner, rows)
+        assert str(raised.value) == learner.why_not_native
+        optimizer.param_groups[0].update(amsgrad=False)
+        module.float().requires_grad_(True)
+        assert learner.why_not_native == ""
+    update(learner, rows)
+
+
 @pytest.mark.parametrize("order", [[0, 40], [-1, 3]])
 def test_an_order_of_other_rows_is_refused(order: list[int]) -> None:
     _, rows, learner, _ = small()

@@ -12,8 +12,8 @@
 namespace rollouts::policy {
 namespace {
 
-// The time that a thread spins for the next minibatch: what is done between two by one thread takes
-// 20 to 40 us, and a thread that parked is awake 20 us after it was called.
+// The time that a thread spins for the next loop: what is done between two by one thread takes less,
+// and a thread that parked is awake 20 us after it was called.
 constexpr std::chrono::microseconds kSpin{60};
 
 // Each part has a group of columns or more.
@@ -98,9 +98,11 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
                                    const Begin& begin, const PartLoss& loss,
                                    const UpdateStop& stop) {
   of_sources_.resize(sources.size());
+  squares_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
+  SortBySource(sources.size());
   ReadParams(sources);
-  const std::size_t num_parts = ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
+  ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
     Part& part = parts_[index];
     part.sums.assign(static_cast<std::size_t>(gradients_.num_sums()), 0.0f);
     begin(index);
@@ -108,9 +110,8 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
     gradients_.Run(weights_, part.first, part.last, sequences, load, of_part, part.room,
                    part.sums.data(), stop);
   });
-  AddParts(num_parts);
-  UnpackParts();
-  return num_parts;
+  ForEachSource(sources.size(), [&](std::size_t source) { FindGradient(source); });
+  return num_parts_;
 }
 
 void GradientSteps::RunForward(std::span<const Source> sources, std::int64_t count,
@@ -126,12 +127,12 @@ void GradientSteps::RunForward(std::span<const Source> sources, std::int64_t cou
   });
 }
 
-std::size_t GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_steps,
-                                       const UpdateStop& stop,
-                                       const std::function<void(std::size_t)>& run) {
+void GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_steps, const UpdateStop& stop,
+                                const std::function<void(std::size_t)>& run) {
   // whole groups of columns, so that the cut is that of one thread
   const std::int64_t groups = (count + kColumns - 1) / kColumns;
   const std::int64_t num_parts = NumParts(count, num_steps);
+  num_parts_ = static_cast<std::size_t>(num_parts);
   for (std::int64_t p = 0; p < num_parts; ++p) {
     parts_[p].first = groups * p / num_parts * kColumns;
     parts_[p].last = std::min(count, groups * (p + 1) / num_parts * kColumns);
@@ -141,48 +142,70 @@ std::size_t GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_step
   });
   // what was left out is not known below
   stop.Check();
-  return static_cast<std::size_t>(num_parts);
 }
 
-// Adds the parts up in a fixed tree.
-void GradientSteps::AddParts(std::size_t count) {
-  for (std::size_t step = 1; step < count; step *= 2) {
-    for (std::size_t i = 0; i + step < count; i += 2 * step) {
-      std::vector<float>& to = parts_[i].sums;
-      const std::vector<float>& from = parts_[i + step].sums;
-      for (std::size_t k = 0; k < to.size(); ++k) to[k] += from[k];
+// Finds the parameters and the places among the sums that are each source's.
+void GradientSteps::SortBySource(std::size_t num_sources) {
+  if (params_of_.size() == num_sources) return;
+  params_of_.assign(num_sources, {});
+  sums_of_.assign(num_sources, {});
+  for (std::size_t i = 0; i < views_.size(); ++i) params_of_[views_[i].source].push_back(i);
+  const auto sums = gradients_.sums();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums_of_[views_[sums[i].param].source].push_back(i);
+  }
+}
+
+// Calls `use` for each source: by several threads, if the minibatch was large enough for them.
+void GradientSteps::ForEachSource(std::size_t num_sources,
+                                  const std::function<void(std::size_t)>& use) {
+  const auto count = static_cast<std::int64_t>(num_sources);
+  threads_.For(count, num_parts_ > 1 ? 1 : count, [&](std::int64_t at, std::int64_t end) {
+    for (; at < end; ++at) use(static_cast<std::size_t>(at));
+  });
+}
+
+// Adds numbers [begin, end) of the parts' sums up in a fixed tree.
+void GradientSteps::AddParts(std::int64_t begin, std::int64_t end) {
+  for (std::size_t step = 1; step < num_parts_; step *= 2) {
+    for (std::size_t i = 0; i + step < num_parts_; i += 2 * step) {
+      float* to = parts_[i].sums.data();
+      const float* from = parts_[i + step].sums.data();
+      for (std::int64_t k = begin; k < end; ++k) to[k] += from[k];
     }
   }
 }
 
-// The sums into the gradients of the module's arrays.
-void GradientSteps::UnpackParts() {
-  std::vector<float*> to;
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    std::vector<float>& whole = of_sources_[views_[i].source];
-    if (views_[i].is_whole(static_cast<std::int64_t>(whole.size()))) {
-      to.push_back(whole.data());
-    } else {
-      of_params_[i].assign(network().program().params[i].size, 0.0f);
-      to.push_back(of_params_[i].data());
-    }
+// The gradient of one of the module's arrays, out of the sums of all parts, and its squares.
+void GradientSteps::FindGradient(std::size_t source) {
+  std::vector<float>& whole = of_sources_[source];
+  std::fill(whole.begin(), whole.end(), 0.0f);
+  const auto is_whole = [&](std::size_t param) {
+    return views_[param].is_whole(static_cast<std::int64_t>(whole.size()));
+  };
+  for (const std::size_t param : params_of_[source]) {
+    if (is_whole(param)) continue;
+    of_params_[param].assign(network().program().params[param].size, 0.0f);
   }
-  for (auto& each : of_sources_) std::fill(each.begin(), each.end(), 0.0f);
-  gradients_.Unpack(parts_[0].sums.data(), to);
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    std::vector<float>& whole = of_sources_[views_[i].source];
-    if (to[i] == whole.data()) continue;
-    ForEach(views_[i], [&](std::int64_t element, std::int64_t place) {
-      whole[place] += of_params_[i][element];
+  for (const std::size_t place : sums_of_[source]) {
+    const Gradients::Sum& sum = gradients_.sums()[place];
+    AddParts(sum.offset, sum.end());
+    Gradients::Unpack(parts_[0].sums.data(), sum,
+                      is_whole(sum.param) ? whole.data() : of_params_[sum.param].data());
+  }
+  for (const std::size_t param : params_of_[source]) {
+    if (is_whole(param)) continue;
+    ForEach(views_[param], [&](std::int64_t element, std::int64_t place) {
+      whole[place] += of_params_[param][element];
     });
   }
+  squares_[source] = SquaresOf(whole);
 }
 
 double GradientSteps::FindNorm(std::span<const Source> sources) const {
   double squares = 0;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].squares) continue;
-    squares += SquaresOf(of_sources_[s]);
+    if (sources[s].squares) squares += squares_[s];
   }
   return std::sqrt(squares);
 }
@@ -224,15 +247,15 @@ void GradientSteps::Step(std::span<const Source> sources, std::size_t before, do
   if (max_norm && by != ClipBy::kAll) Clip(sources, *max_norm, by);
   // as torch.nn.utils.clip_grad_norm_
   const auto scale = static_cast<float>(max_norm && by == ClipBy::kAll ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (!sources[s].squares) continue;
+  ForEachSource(sources.size(), [&](std::size_t s) {
+    if (!sources[s].squares) return;
     StepRule rule = sources[s].rule;
     const double steps = static_cast<double>(sources[s].steps) + static_cast<double>(before) + 1;
     rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
     rule.root_correction = static_cast<float>(std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
     BestKernels().step(rule, scale, sources[s].size, sources[s].weights, of_sources_[s].data(),
                        sources[s].means, sources[s].squares);
-  }
+  });
   ++num_steps_;
 }
 

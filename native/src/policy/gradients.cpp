@@ -354,18 +354,19 @@ void Gradients::Carry(const Sequences& sequences, const Group& group, std::int32
   }
 }
 
-void Gradients::Unpack(const float* sums, std::span<float* const> gradients) const {
-  for (const Sum& sum : sums_) {
-    float* to = gradients[sum.param];
-    const float* from = sums + sum.offset;
-    for (std::int32_t row = 0; row < sum.rows; ++row, from += sum.padded) {
-      if (sum.columns == 0) {
-        *to++ += AddLanes(from);
-      } else {
-        for (std::int32_t k = 0; k < sum.columns; ++k) *to++ += from[k];
-      }
+void Gradients::Unpack(const float* sums, const Sum& place, float* gradient) {
+  const float* from = sums + place.offset;
+  for (std::int32_t row = 0; row < place.rows; ++row, from += place.padded) {
+    if (place.columns == 0) {
+      *gradient++ += AddLanes(from);
+    } else {
+      for (std::int32_t k = 0; k < place.columns; ++k) *gradient++ += from[k];
     }
   }
+}
+
+void Gradients::Unpack(const float* sums, std::span<float* const> gradients) const {
+  for (const Sum& sum : sums_) Unpack(sums, sum, gradients[sum.param]);
 }
 
 }  // namespace rollouts::policy

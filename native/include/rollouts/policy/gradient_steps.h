@@ -94,21 +94,26 @@ class GradientSteps {
     Gradients::Room room;
   };
   // Cuts rows [0, count) into parts and calls `run` for each, by several threads.
-  std::size_t ForEachPart(std::int64_t count, std::int32_t num_steps, const UpdateStop& stop,
-                          const std::function<void(std::size_t)>& run);
+  void ForEachPart(std::int64_t count, std::int32_t num_steps, const UpdateStop& stop,
+                   const std::function<void(std::size_t)>& run);
+  void ForEachSource(std::size_t num_sources, const std::function<void(std::size_t)>& use);
   void Clip(std::span<const Source> sources, double limit, ClipBy by);
   void ReadParams(std::span<const Source> sources);
-  void AddParts(std::size_t count);
-  void UnpackParts();
+  void SortBySource(std::size_t num_sources);
+  void AddParts(std::int64_t begin, std::int64_t end);
+  void FindGradient(std::size_t source);
 
   const Gradients gradients_;
   const std::vector<ParamView> views_;
   replay::WorkerThreads threads_;
   Gradients::Weights weights_;
+  std::vector<std::vector<std::size_t>> params_of_, sums_of_;  // by source
   std::vector<std::vector<float>> gathered_;  // params that are not dense
   std::vector<std::vector<float>> of_sources_;  // gradients
+  std::vector<double> squares_;                 // sums of their squares, before they are limited
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<Part> parts_;
+  std::size_t num_parts_ = 0;  // the last minibatch's
   std::atomic<std::int64_t> num_steps_{0};
 };
 

@@ -80,9 +80,20 @@ class Gradients {
                   const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
                   const UpdateStop& stop = {}) const;
 
+  // The place of a parameter's gradient among the sums.
+  struct Sum {
+    std::int32_t param;
+    std::int64_t offset;
+    std::int32_t rows, columns, padded;  // columns 0: each row is a sum over kColumns lanes
+
+    std::int64_t end() const { return offset + std::int64_t{rows} * padded; }
+  };
   std::int64_t num_sums() const { return num_sums_; }
-  // The gradients in `sums`, added to arrays of the parameters' own sizes; null where one is not
-  // wanted.
+  // A parameter that several operations read has several; in the order in which they are added up.
+  std::span<const Sum> sums() const { return sums_; }
+  // Adds what `sums` has of one place to an array of the parameter's own size.
+  static void Unpack(const float* sums, const Sum& place, float* gradient);
+  // The same for all places; a parameter whose gradient is not wanted has none, and is null.
   void Unpack(const float* sums, std::span<float* const> gradients) const;
 
  private:
@@ -110,13 +121,6 @@ class Gradients {
     std::int64_t offset;
     std::int32_t outputs, inputs, padded;
   };
-  // The place of a parameter's gradient among the sums.
-  struct Sum {
-    std::int32_t param;
-    std::int64_t offset;
-    std::int32_t rows, columns, padded;  // columns 0: each row is a sum over kColumns lanes
-  };
-
   const Network network_;
   std::vector<BackwardStep> steps_;  // beside the network's instructions
   std::vector<Matrix> matrices_;
