@@ -2,9 +2,10 @@
 """The command `rollouts`.
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
-SUBJECT` measures, `simulate` says how far a cluster goes, `tune-batch` finds the best number of environments, `top` watches a job, `eval`
-plays episodes with the policy of a checkpoint, `collect` writes a data set of them, `record` films
-one, `export` writes the policy for use elsewhere, and `replay-run` shows a step of a recorded run.
+SUBJECT` measures, `simulate` says how far a cluster goes, `tune-batch` finds the best number of
+environments, `top` watches a job, `eval` plays episodes with the policy of a checkpoint, `collect`
+writes a data set of them, `record` films one, `export` writes the policy for use elsewhere, and
+`replay-run` shows a step of a recorded run.
 A source checkout adds the commands of `comparisons/commands.py`, which compare with other
 libraries.
 """

@@ -36,7 +36,7 @@ def add_arguments(
     add("--num-workers", nargs="+", type=positive_int, required=True, metavar="N",
         help="workers; several ok")  # fmt: skip
     add("--num-coordinators", type=positive_int, default=1, metavar="C",
-        help="coordinators, each with a process and a share of the workers; default: 1")  # fmt: skip
+        help="coordinators, each with a share of the workers; default: 1")  # fmt: skip
     add("--num-envs", type=positive_int, default=1000, metavar="B",
         help="environments of each worker; default: 1000")  # fmt: skip
     add("--rollout-length", type=positive_int, default=128, metavar="T",

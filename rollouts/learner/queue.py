@@ -260,6 +260,8 @@ class LearnerQueue:
           ClosedError: The queue was closed.
           Exception: What `fail` was given, where too few are left.
         """
+        if not claim.num_lacking:
+            return True
         # what is dropped makes room, which must be known before waiting for more
         if self.drop_stale():
             self._on_change()
