@@ -43,9 +43,8 @@ class FragmentTimes:
     def _draw_many(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         if len(self._times) > 1:
             return self._random.choice(self._times, _DRAWN_AT_ONCE)
-        return self._times[0] * np.exp(
-            self._model.spread * self._random.standard_normal(_DRAWN_AT_ONCE)
-        )
+        median, spread = self._model.times[0], self._model.spread
+        return median * np.exp(spread * self._random.standard_normal(_DRAWN_AT_ONCE))
 
 
 class Answer(Future[Any]):

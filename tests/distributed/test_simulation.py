@@ -196,9 +196,14 @@ def test_a_seed_makes_the_same_run_to_the_event() -> None:
 
 
 def test_a_driver_that_is_too_slow_is_what_ends_a_run() -> None:
+    workers = WorkerModel(
+        num_workers=64, num_envs=4, rollout_length=4, fragment_s=0.01, fragment_bytes=1000,
+        start_s=0.0,
+    )  # fmt: skip
     job = JobModel(
-        workers=WorkerModel(num_workers=64, fragment_s=0.01, call_s=0.0, start_s=0.0),
+        workers=workers,
         driver=DriverModel(take_us=600.0, submit_us=300.0, resolve_us=100.0, publish_us=0.0),
+        learners=LearnerModel(weight_bytes=0),
     )
     report = simulate(job, duration_s=20.0)
     # 1 000 us for a fragment: a thousand in a second
