@@ -18,6 +18,7 @@ from rollouts.simulation import (
     LearnerModel,
     NodeModel,
     WorkerModel,
+    draw_run,
     simulate,
 )
 from rollouts.simulation.measured import driver_of, fragment_times_of
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(found))
     if args.plot is not None:
-        plot.save(report.draw(), args.plot)
+        plot.save(draw_run(report), args.plot)
 
 
 def _of(args: argparse.Namespace) -> str:

@@ -16,6 +16,7 @@ from rollouts.simulation.job_model import (
     NodeModel,
     WorkerModel,
 )
+from rollouts.simulation.run_picture import draw_run
 from rollouts.simulation.run_report import RunReport
 from rollouts.simulation.simulate import simulate
 
@@ -26,5 +27,6 @@ __all__ = [
     "NodeModel",
     "RunReport",
     "WorkerModel",
+    "draw_run",
     "simulate",
 ]

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from rollouts.simulation.event_loop import EventLoop
 from rollouts.simulation.job_model import JobModel
-
-if TYPE_CHECKING:
-    from rollouts.simulation.modelled_worker import ModelledWorker
 
 _HOUR_S = 3600.0
 # versions of the weights that a node keeps; calls that wait offer older ones
@@ -35,6 +32,19 @@ class Lane:
         return self._free_at
 
 
+class Resident(Protocol):
+    """A worker, as its node sees it; see `ModelledWorker`."""
+
+    key: tuple[int, int]
+    node: ModelledNode | None
+    has_started: bool
+    is_over: bool
+
+    def placed(self, node: ModelledNode) -> None: ...
+
+    def die(self, told_after_s: float) -> None: ...
+
+
 class ModelledNode:
     """A machine.
 
@@ -47,7 +57,7 @@ class ModelledNode:
     def __init__(self, bytes_per_s: float) -> None:
         self.is_alive = True
         self.out, self.into = Lane(bytes_per_s), Lane(bytes_per_s)
-        self.workers: dict[int, ModelledWorker] = {}
+        self.workers: dict[int, Resident] = {}
         self.copies: dict[int, float] = {}
 
 
@@ -81,8 +91,8 @@ class ModelledCluster:
         self.learner_nodes = [ModelledNode(rate) for _ in range(job.learners.num_learners)]
         self.nodes = [ModelledNode(rate) for _ in range(num_nodes + job.nodes.spare_nodes)]
         self._with_room = deque(self.nodes)
-        self._waiting: deque[ModelledWorker] = deque()
-        # of the newest version: the nodes that have it or will have it, in the order of asking
+        self._waiting: deque[Resident] = deque()
+        # nodes that have the newest version or will have it, in the order of asking
         self._chain: list[ModelledNode] = [self.learner_nodes[0]]
         self._chain_version = 0
         self.lost_at: dict[tuple[int, int], float] = {}
@@ -95,12 +105,12 @@ class ModelledCluster:
         self._die_later(nodes.deaths_per_hour * len(self.nodes), self._kill_node)
         self._die_later(nodes.worker_deaths_per_hour * workers.num_workers, self._kill_worker)
 
-    def place(self, worker: ModelledWorker) -> None:
+    def place(self, worker: Resident) -> None:
         """Gives a worker a place, as soon as there is one."""
         self._waiting.append(worker)
         self._place_waiting()
 
-    def leave(self, worker: ModelledWorker) -> None:
+    def leave(self, worker: Resident) -> None:
         """Frees the place of a worker that ended."""
         node = worker.node
         if node is None or node.workers.pop(id(worker), None) is None:
@@ -111,7 +121,7 @@ class ModelledCluster:
             self._with_room.append(node)
         self._place_waiting()
 
-    def started(self, worker: ModelledWorker) -> None:
+    def started(self, worker: Resident) -> None:
         """Notes that a worker is there."""
         self.num_running += 1
         lost_at = self.lost_at.pop(worker.key, None)
@@ -181,7 +191,7 @@ class ModelledCluster:
             self.num_worker_deaths += 1
             self._lose(workers[int(self._random.integers(len(workers)))], self._latency_s)
 
-    def _lose(self, worker: ModelledWorker, told_after_s: float) -> None:
+    def _lose(self, worker: Resident, told_after_s: float) -> None:
         if worker.has_started:
             self.lost_at.setdefault(worker.key, self._loop.now)
         self.leave(worker)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's blue and vermilion
 _BLUE, _RED = "#0072B2", "#D55E00"
+# samples between which a rate is taken
+_OVER = 12
 
 
 def draw_run(report: RunReport) -> Figure:
@@ -30,11 +31,12 @@ def draw_run(report: RunReport) -> Figure:
     panels = figure.subplots(3, 2, sharex=True)
     moments = report.moments
     times = [one.time_s for one in moments]
-    between = times[1:]
+    between = times[_OVER:]
 
     def rates(values: Sequence[float]) -> list[float]:
-        steps = zip(pairwise(values), pairwise(times), strict=True)
-        return [(after - before) / (end - begin) for (before, after), (begin, end) in steps]
+        # over several samples, as a batch comes at once
+        pairs = zip(values[_OVER:], values, times[_OVER:], times, strict=False)
+        return [(after - before) / (end - begin) for after, before, end, begin in pairs]
 
     throughput = panels[0, 0]
     throughput.plot(between, rates([one.env_steps for one in moments]), color=_BLUE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunReport: what came of a simulated run, as numbers, as text and as a picture."""
+"""RunReport: what came of a simulated run, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rollouts.errors import RolloutsError
 from rollouts.simulation.job_model import JobModel
 from rollouts.simulation.modelled_cluster import ModelledCluster
 from rollouts.simulation.run_record import Moment, RunRecord
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +162,6 @@ class RunReport:
         if self.failure is not None:
             rows.append(("ended early", self.failure))
         return "\n".join(f"{name:26}{text}" for name, text in rows)
-
-    def draw(self) -> Figure:
-        """Draws all of it over time; needs matplotlib."""
-        from rollouts.simulation.run_picture import draw_run
-
-        return draw_run(self)
 
     def _recovery_text(self) -> str:
         if not self.recovery_s:
