@@ -16,7 +16,7 @@ and no file is ever half written. Each episode is a group:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,12 +83,12 @@ class Hdf5Part:
         self.num_episodes += 1
         self.nbytes += episode.nbytes
 
-    def image(self) -> bytes:
-        """Ends the file and returns its bytes."""
+    def write(self, file: BinaryIO) -> None:
+        """Ends the part and writes it."""
         h5f.flush(self._file)
         image: bytes = self._file.get_file_image()
         self._file.close()
-        return image
+        file.write(image)
 
     def _add_frames(self, group: Any, episode: Episode) -> None:
         if episode.stack_num == 1:
@@ -126,8 +126,9 @@ class Hdf5Part:
         made.write(h5s.ALL, h5s.ALL, array, kind)
 
     def _attribute(self, group: Any, name: bytes, value: Array) -> None:
-        made = h5py.h5a.create(group, name, self._type(value), self._space(value.shape))
-        made.write(value)
+        kind = self._type(value)
+        made = h5py.h5a.create(group, name, kind, self._space(value.shape))
+        made.write(value, kind)
 
     def _space(self, shape: tuple[int, ...]) -> Any:
         found = self._spaces.get(shape)

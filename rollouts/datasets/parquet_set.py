@@ -13,14 +13,14 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
-from rollouts.datasets.part_files import make_folder, part_name, write_whole
+from rollouts.datasets.part_files import make_folder, part_name, write_part, write_whole
 from rollouts.datasets.set_parts import Part
 from rollouts.support.extras import needs
 
@@ -50,8 +50,8 @@ class ParquetPart:
         self.num_episodes += 1
         self.nbytes += episode.nbytes
 
-    def image(self) -> Any:
-        """Returns the file's bytes."""
+    def write(self, file: BinaryIO) -> None:
+        """Writes the episodes as one file."""
         columns = self._columns()
         about = [
             {
@@ -67,9 +67,8 @@ class ParquetPart:
         how = {"auto": "zstd", "gzip": "gzip"}.get(self._compression, "none")
         table = pa.table({name: _to_arrow(rows) for name, rows in columns.items()})
         table = table.replace_schema_metadata({EPISODES: json.dumps(about).encode()})
-        out = pa.BufferOutputStream()
         pq.write_table(
-            table, out, use_dictionary=False, write_statistics=["episode", "step"],
+            table, file, use_dictionary=False, write_statistics=["episode", "step"],
             row_group_size=max(1, len(table)),
             compression={
                 # columns of lists are named by their elements
@@ -77,7 +76,6 @@ class ParquetPart:
                 how if name in bytes_like else "none" for name in columns
             },
         )  # fmt: skip
-        return out.getvalue()
 
     def _columns(self) -> dict[str, Array]:
         all_of = self._episodes
@@ -122,7 +120,7 @@ class ParquetSet:
 
     def publish(self, part: Part, num_steps: int) -> None:
         """See `Target`."""
-        write_whole(self.path / part_name(self._num_parts, ".parquet"), part.image())
+        write_part(self.path / part_name(self._num_parts, ".parquet"), part)
         self._num_parts += 1
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class PartFiles:
     def publish(self, part: Part, num_steps: int) -> None:
         """See `Target`."""
         name = part_name(len(self.names), ".hdf5")
-        write_whole(self._parts / name, part.image())
+        write_part(self._parts / name, part)
         self.names.append(name)
         link = name if self._parts == self._main.parent else f"{self._parts.name}/{name}"
         numbers = range(self.num_episodes, self.num_episodes + part.num_episodes)
@@ -75,6 +75,16 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     with replace_whole(path, lasting=False) as file:
         file.write(data)
+
+
+def write_part(path: Path, part: Part) -> None:
+    """Writes a part as a file that is there as a whole, or not at all.
+
+    Raises:
+      FileError: There is no room.
+    """
+    with replace_whole(path, lasting=False) as file:
+        part.write(file)
 
 
 def write_metadata(folder: Path, about: About, **more: Any) -> None:

@@ -73,7 +73,7 @@ class Recorder:
         states: bool = False,
         compression: Compression = "auto",
         if_full: IfFull = "stop",
-        part_bytes: int = 8 << 20,
+        part_bytes: int = 4 << 20,
         max_pending_bytes: int = 256 << 20,
     ) -> None:
         """Makes an empty data set.

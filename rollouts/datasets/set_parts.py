@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import BinaryIO, Protocol
 
 from rollouts.datasets.episodes import Episode
 
@@ -19,8 +19,8 @@ class Part(Protocol):
         """Adds an episode."""
         ...
 
-    def image(self) -> Any:
-        """Ends the part and returns the bytes of its file."""
+    def write(self, file: BinaryIO) -> None:
+        """Ends the part and writes it."""
         ...
 
 

@@ -275,7 +275,8 @@ def forked(before: str, inside: str, after: str = "") -> str:
 
 def test_a_forked_child_trains_as_its_parent_does() -> None:
     digest = "sum(float(np.float64(each).sum()) for each in learner.weights)"
-    said = forked(TRAINED, f"{SAME}; print({digest})", f"{SAME}; print({digest})").split()
+    shown = f"{SAME}; print({digest}, flush=True)"
+    said = forked(TRAINED, shown, shown).split()
     assert said[1:3] == ["child", "0"] and said[0] == said[3]
 
 
