@@ -19,7 +19,7 @@ from rollouts.workers.worker_config import WorkerConfig
 
 
 class ModelledDriver:
-    """Does what `FleetThread` does, in simulated time: its process does one thing at a time.
+    """Runs a fleet as `FleetThread` does, in simulated time: its process does one thing at a time.
 
     Attributes:
       fleet, queue: As in a real run.

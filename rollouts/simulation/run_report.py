@@ -17,7 +17,7 @@ from rollouts.simulation.run_record import Moment, RunRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What came of a run. Rates and loads are those after the warm-up.
+    """Results of a run. Rates and loads are those after the warm-up.
 
     Attributes:
       steps_per_s: Env-steps delivered in a second.

@@ -117,7 +117,7 @@ class Fleet:
         self.take_news()
 
     def take_news(self) -> None:
-        """Does what new weights have made possible."""
+        """Drops what new weights have made stale, and asks for fragments."""
         if self._is_stopped:
             return
         self._queue.drop_stale()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an event costs the fleet: the same however many workers there are."""
+"""Costs of an event in the fleet: the same however many workers there are."""
 
 from __future__ import annotations
 
