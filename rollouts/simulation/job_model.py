@@ -32,7 +32,7 @@ class WorkerModel:
     """Workers, all alike but for stragglers.
 
     Attributes:
-      num_workers: Of all coordinators together.
+      num_workers: Workers of all coordinators together.
       num_envs: Environments B of each.
       rollout_length: Steps T of a fragment.
       fragment_s: Seconds that a fragment takes. One number is the median of a log-normal
@@ -146,11 +146,11 @@ class DriverModel:
     """Microseconds of a coordinator's process, as `rollouts bench coordinator` measures them.
 
     Attributes:
-      take_us: For each fragment that arrives: its future, the inbox, the state machine, the queue.
-      submit_us: For each call.
-      resolve_us: For each fragment whose arrays are fetched in this process; 0 where learners'
+      take_us: Cost of each fragment that arrives: its future, the inbox, the state machine, the queue.
+      submit_us: Cost of each call.
+      resolve_us: Cost of each whose arrays are fetched in this process; 0 where learners'
         actors fetch them, see `RolloutCoordinator.hand_over`.
-      publish_us: For each version of the weights.
+      publish_us: Cost of each version of the weights.
     """
 
     take_us: float = 130.0

@@ -49,7 +49,7 @@ def driver_of_stages(cpu_us: float, stages: dict[str, float], publish_every: int
     """Shares out the microseconds of a fragment.
 
     Args:
-      cpu_us: Of a fragment, all together.
+      cpu_us: Cost of a fragment, all together.
       stages: See `DriverCost.stages`.
       publish_every: Fragments between two versions, which share the cost of one; 0 for none.
     """

@@ -50,7 +50,7 @@ class ModelledNode:
 
     Attributes:
       out, into: Its link.
-      workers: Who is there.
+      workers: Workers that are there.
       copies: Version of the weights -> when it is there.
     """
 
@@ -76,7 +76,7 @@ class ModelledCluster:
       nodes: Those of workers.
       num_running: Workers that are there.
       lost_at: By `ModelledWorker.key` of those in whose place nobody is yet: when they died.
-      recovery_s: For each worker that went with its process or its node: seconds from then until
+      recovery_s: Seconds from the death of each worker, alone or with its node, until
         another was there in its place.
       num_node_deaths, num_worker_deaths: Deaths so far.
       gone_bytes: Bytes that came into nodes which died.

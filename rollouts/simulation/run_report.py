@@ -25,7 +25,7 @@ class RunReport:
       fragments_per_s: Fragments delivered in a second.
       driver_load: Share of the time that a coordinator's process is busy, the mean of all.
       learner_load: Share of the time in which the learners learn.
-      learner_link_load, learner_link_bytes_per_s: Of the links into learners, the mean of all.
+      learner_link_load, learner_link_bytes_per_s: Means over the links into learners.
       worker_link_bytes_per_s: Bytes that leave a node of workers in a second, the mean of all.
       weight_bytes_per_s: Bytes of weights that come into a node of workers, the mean of all.
       queue_depth, in_flight: Fragments that wait, and that are asked for, the mean over time.
