@@ -146,7 +146,7 @@ class DriverModel:
     """Microseconds of a coordinator's process, as `rollouts bench coordinator` measures them.
 
     Attributes:
-      take_us: Cost of each fragment that arrives: its future, the inbox, the state machine, the queue.
+      take_us: Cost of each fragment that arrives: future, inbox, state machine, queue.
       submit_us: Cost of each call.
       resolve_us: Cost of each whose arrays are fetched in this process; 0 where learners'
         actors fetch them, see `RolloutCoordinator.hand_over`.

@@ -73,9 +73,9 @@ class ModelledCluster:
 
     Attributes:
       learner_nodes: A node for each learner; these do not die.
-      nodes: Those of workers.
+      nodes: Nodes of workers.
       num_running: Workers that are there.
-      lost_at: By `ModelledWorker.key` of those in whose place nobody is yet: when they died.
+      lost_at: Times of deaths, by `ModelledWorker.key`, of those in whose place nobody is yet.
       recovery_s: Seconds from the death of each worker, alone or with its node, until
         another was there in its place.
       num_node_deaths, num_worker_deaths: Deaths so far.
