@@ -174,7 +174,7 @@ def assert_scales(job: JobModel, duration_s: float) -> None:
 
 
 def test_nodes_that_die_cost_little_and_are_replaced_soon() -> None:
-    # of 65 nodes more than one dies in these minutes
+    # several of 66 nodes die in these minutes
     assert_scales(cluster_job(512, nodes=NodeModel(deaths_per_hour=1.0)), 240.0)
 
 
