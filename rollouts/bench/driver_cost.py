@@ -50,7 +50,7 @@ _STAGES: tuple[tuple[str, type, str], ...] = (
     ("queue", LearnerQueue, "levels"),
     ("queue", LearnerQueue, "drop_stale"),
     ("queue", LearnerQueue, "_take"),
-    ("queue", LearnerQueue, "_deliver"),
+    ("queue", LearnerQueue, "deliver"),
     ("resolve", FragmentHandle, "resolve"),
     ("weights", WeightStore, "publish"),
 )

@@ -2,9 +2,10 @@
 """The command `rollouts`.
 
 `envs` lists environments, `new-env` writes one to begin with and `check-env` tries it, `bench
-SUBJECT` measures, `tune-batch` finds the best number of environments, `top` watches a job, `eval`
-plays episodes with the policy of a checkpoint, `collect` writes a data set of them, `record` films
-one, `export` writes the policy for use elsewhere, and `replay-run` shows a step of a recorded run.
+SUBJECT` measures, `simulate` says how far a cluster goes, `tune-batch` finds the best number of
+environments, `top` watches a job, `eval` plays episodes with the policy of a checkpoint, `collect`
+writes a data set of them, `record` films one, `export` writes the policy for use elsewhere, and
+`replay-run` shows a step of a recorded run.
 A source checkout adds the commands of `comparisons/commands.py`, which compare with other
 libraries.
 """
@@ -38,6 +39,7 @@ from rollouts.cli import export_policy as cli_export
 from rollouts.cli import new_env as cli_new_env
 from rollouts.cli import record as cli_record
 from rollouts.cli import replay_run as cli_replay_run
+from rollouts.cli import simulate_job as cli_simulate_job
 from rollouts.cli import tune_batch as cli_tune_batch
 from rollouts.cli.parser import CommandParser
 from rollouts.cli.subjects import with_subject
@@ -89,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = 0 if cli_check_env.check(args) else 1
         elif args.command == "check-cluster":
             status = 0 if cli_check_cluster.check(args) else 1
+        elif args.command == "simulate":
+            cli_simulate_job.run(args)
         elif args.command == "eval":
             cli_evaluate.run(args)
         elif args.command == "export":
@@ -180,6 +184,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_check_cluster.add_arguments(
         cluster, positive_int=_positive_int, positive_float=_positive_float, option=_option
+    )
+
+    simulating = commands.add_parser(
+        "simulate",
+        help="simulate a job of any size: throughput, lag, driver load, deaths of nodes",
+        description="Runs the coordinator's own state machine, queue and rules in simulated time, "
+        "with workers, nodes, links and learners that are given by numbers. Needs no Ray.",
+    )
+    cli_simulate_job.add_arguments(
+        simulating,
+        positive_int=_positive_int,
+        positive_float=_positive_float,
+        whole_number=_whole_number,
     )
 
     benches = commands.add_parser(

@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.account import Account
+from rollouts.learner.backlog import Backlog
 from rollouts.learner.fetching import Claim, Transfer, bring, in_slices
 from rollouts.learner.fragment import Fragment, FragmentHandle
 
@@ -62,13 +62,13 @@ class LearnerQueue:
           capacity: Most fragments held at a time, and most that one `get` can ask for.
           on_change: Called without the lock, on the consumer's thread, whenever a `get` begins to
             want fragments and whenever room became free.
-          is_stale: Tells which fragments are too old to be delivered; takes no lock.
+          is_stale: Tells which fragments are too old to be delivered, of older weights sooner than
+            of newer; takes no lock.
         """
         self._capacity = _checked_capacity(capacity)
         self._on_change = on_change or (lambda: None)
-        self._is_stale = is_stale or (lambda handle: False)
         self._changed = threading.Condition(threading.Lock())
-        self._items: deque[FragmentHandle] = deque()
+        self._items = Backlog(is_stale or (lambda handle: False))
         self._expected: dict[int, tuple[int, int]] = {}
         self._failure: Exception | None = None
         self._closed = False
@@ -160,10 +160,8 @@ class LearnerQueue:
     def drop_stale(self) -> int:
         """Discards, as "stale", what is queued and too old; returns how many. Never blocks."""
         with self._changed:
-            # mostly there is none, and nothing is built anew
-            stale = [handle for handle in self._items if self._is_stale(handle)]
+            stale = self._items.drop_stale()
             for handle in stale:
-                self._items.remove(handle)
                 self._count_discarded(handle, "stale")
             if stale:
                 self._changed.notify_all()
@@ -245,6 +243,64 @@ class LearnerQueue:
         """
         return self.snapshot()[0]
 
+    def begin(self, claim: Claim) -> None:
+        """Notes that a consumer wants fragments, which `try_take` moves to its claim. Never blocks.
+
+        `begin`, `try_take`, `lose` and `deliver` or `put_back` are what `get` is made of, for
+        consumers that do not wait here.
+        """
+        with self._changed:
+            self._claims.add(claim)
+        self._on_change()
+
+    def try_take(self, claim: Claim) -> bool:
+        """Moves the oldest fragments to a claim, if all it lacks are here. Never blocks.
+
+        Raises:
+          ClosedError: The queue was closed.
+          Exception: What `fail` was given, where too few are left.
+        """
+        if not claim.num_lacking:
+            return True
+        # what is dropped makes room, which must be known before waiting for more
+        if self.drop_stale():
+            self._on_change()
+        with self._changed:
+            has_taken = self._move(claim)
+        if has_taken:
+            self._on_change()
+        return has_taken
+
+    def lose(self, claim: Claim, handle: FragmentHandle) -> None:
+        """Counts a fragment of a claim whose arrays are gone as lost; the claim lacks one more."""
+        with self._changed:
+            claim.taken.remove(handle)
+            claim.num_lacking += 1
+            self._num_taken -= 1
+            self._count_discarded(handle, "lost")
+        self._on_change()
+
+    def deliver(self, claim: Claim) -> None:
+        """Counts a claim's fragments as delivered; it is over."""
+        with self._changed:
+            # emptied on the way, so that an interrupt from here on puts nothing back
+            while claim.taken:
+                self._steps.deliver(claim.taken.pop().info.num_steps)
+                self._fragments.deliver(1)
+            self._claims.discard(claim)
+
+    def put_back(self, claim: Claim) -> None:
+        """Gives a claim up; its fragments are the next that are taken."""
+        with self._changed:
+            self._claims.discard(claim)
+            self._num_taken -= len(claim.taken)
+            if self._closed:
+                for handle in claim.taken:
+                    self._count_discarded(handle, "closed")
+            else:
+                self._items.put_back(claim.taken)
+            self._changed.notify_all()
+
     def _levels(self) -> QueueLevels:
         return QueueLevels(
             capacity=self._capacity,
@@ -306,9 +362,7 @@ class LearnerQueue:
         claim: Claim = Claim(num_fragments)
         fragments: list[T] = []
         try:
-            with self._changed:
-                self._claims.add(claim)
-            self._on_change()
+            self.begin(claim)
             # a fragment found lost is replaced by a later one, hence the loop
             while claim.num_lacking or len(fragments) < len(claim.taken):
                 self._take(claim, deadline)
@@ -318,71 +372,43 @@ class LearnerQueue:
                         fragments.append(fetch(handle, deadline))
                     except WorkerError as error:
                         _log.warning("of worker %d: %s", handle.info.worker_id, error)
-                        self._lose(claim, handle)
-                        self._on_change()
-            self._deliver(claim)
+                        self.lose(claim, handle)
+            self.deliver(claim)
         except BaseException:
-            self._put_back(claim)
+            self.put_back(claim)
             raise
         return fragments
 
     def _take(self, claim: Claim, deadline: float | None) -> None:
         """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""
-        while True:
-            # what is dropped makes room, which must be known before waiting for more
-            if self.drop_stale():
-                self._on_change()
+        while not self.try_take(claim):
             with self._changed:
                 remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self._changed.wait_for(
+                if not self._changed.wait_for(
                     lambda: self._is_over or len(self._items) >= claim.num_lacking, remaining_s
-                )
-                if self._closed:
-                    raise ClosedError("the learner queue is closed")
-                if len(self._items) < claim.num_lacking:
-                    if self._failure is not None:
-                        raise self._failure.with_traceback(None)
+                ):
                     raise TimeoutError(
                         f"{len(self._items)} of {claim.num_lacking} fragments were ready in time"
                     )
-                if any(self._is_stale(handle) for handle in self._items):
-                    continue
-                while claim.num_lacking:
-                    claim.taken.append(self._items.popleft())
-                    claim.num_lacking -= 1
-                    self._num_taken += 1
-                self._changed.notify_all()
-            break
-        self._on_change()
+
+    def _move(self, claim: Claim) -> bool:
+        if self._closed:
+            raise ClosedError("the learner queue is closed")
+        if len(self._items) < claim.num_lacking:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            return False
+        if claim.num_lacking and self._items.may_have_stale:
+            return False
+        while claim.num_lacking:
+            claim.taken.append(self._items.popleft())
+            claim.num_lacking -= 1
+            self._num_taken += 1
+        self._changed.notify_all()
+        return True
 
     def _resolve(self, handle: FragmentHandle, deadline: float | None) -> Fragment:
         return in_slices(handle.resolve, deadline, lambda: self.closed)
-
-    def _deliver(self, claim: Claim) -> None:
-        with self._changed:
-            # emptied on the way, so that an interrupt from here on puts nothing back
-            while claim.taken:
-                self._steps.deliver(claim.taken.pop().info.num_steps)
-                self._fragments.deliver(1)
-            self._claims.discard(claim)
-
-    def _put_back(self, claim: Claim) -> None:
-        with self._changed:
-            self._claims.discard(claim)
-            self._num_taken -= len(claim.taken)
-            if self._closed:
-                for handle in claim.taken:
-                    self._count_discarded(handle, "closed")
-            else:
-                self._items.extendleft(reversed(claim.taken))
-            self._changed.notify_all()
-
-    def _lose(self, claim: Claim, handle: FragmentHandle) -> None:
-        with self._changed:
-            claim.taken.remove(handle)
-            claim.num_lacking += 1
-            self._num_taken -= 1
-            self._count_discarded(handle, "lost")
 
     def _count_produced(self, handle: FragmentHandle) -> None:
         self._steps.produce(handle.info.num_steps)

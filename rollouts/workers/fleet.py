@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from rollouts.learner.queue import LearnerQueue, QueueLevels
 from rollouts.workers.lag import LagRule, Pace
 from rollouts.workers.merge import make_merge
 from rollouts.workers.options import FaultPolicy, QueueLimits
-from rollouts.workers.slot import Call, Failure, Slot, WorkerHandle, outcome
+from rollouts.workers.slot import Call, Failure, Slot, WorkerHandle, obituary, outcome
 from rollouts.workers.waits import WaitClock
 from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
@@ -77,6 +78,11 @@ class Fleet:
         self._pace = Pace()
         self._idle = WaitClock(clock)
         self._slots: list[Slot] = []
+        # counted over all slots, so that an event costs the same however many there are
+        self._num_in_flight = 0
+        self._idle_slots: set[Slot] = set()
+        self._draining: dict[int, Slot] = {}
+        self._quiet_until = 0.0  # s, of the clock; no worker is late before
         self._is_draining = self._is_stopped = False
         self._num_requested = self._restarts = 0
         self._interrupted: Counter[str] = Counter()
@@ -86,7 +92,7 @@ class Fleet:
     @property
     def in_flight(self) -> int:
         """Calls made and not yet taken over."""
-        return sum(len(slot.calls) for slot in self._slots)
+        return self._num_in_flight
 
     def handle(self, *ended: tuple[Slot, Future[Any]]) -> None:
         """Takes over calls that ended, in this order; asks for others once, after all of them."""
@@ -97,6 +103,7 @@ class Fleet:
             slot.report(future, now)
             if by_arrival:
                 self._harvest([slot])
+            self._note_idle(slot)
         if not by_arrival:
             self._harvest(self._slots)
         self.make_calls()
@@ -105,8 +112,14 @@ class Fleet:
         """Does whatever the time, the queue or new weights have made possible."""
         if self._is_stopped:
             return
-        self._watch()
-        self._harvest(self._slots)
+        if late := self._watch():
+            self._harvest(late if self._rules.queue.merge == "arrival" else self._slots)
+        self.take_news()
+
+    def take_news(self) -> None:
+        """Drops what new weights have made stale, and asks for fragments."""
+        if self._is_stopped:
+            return
         self._queue.drop_stale()
         self.make_calls()
 
@@ -131,13 +144,15 @@ class Fleet:
         if offer is None or self._is_draining or self._is_stopped:
             return
         levels = self._queue.levels()
-        room = self._limit(levels) - levels.depth - self._merge.outstanding(self._slots)
+        room = self._limit(levels) - levels.depth - self._merge.outstanding(self._num_in_flight)
         credits = self._rules.queue.credits_per_worker
         calls = self._merge.calls_to_make(self._slots, room, credits, offer)
         for slot, weights in calls:
             assert slot.handle is not None
             future, fetch = slot.handle.collect(weights)
             slot.calls.append(Call(future, fetch, self._clock()))
+            self._num_in_flight += 1
+            self._idle_slots.discard(slot)
             self._num_requested += 1
             slot.last_call = self._num_requested
             self._tell_when_done(slot, future)
@@ -203,13 +218,22 @@ class Fleet:
 
     def _count_idle(self) -> None:
         """Lets the clock run for each worker that could collect and was asked for nothing more."""
-        self._idle.num_waiting = (
-            0 if self._is_draining else sum(slot.is_idle for slot in self._slots)
-        )
+        self._idle.num_waiting = 0 if self._is_draining else len(self._idle_slots)
 
-    def _watch(self) -> None:
-        """Gives up workers that do not start or that hang."""
+    def _note_idle(self, slot: Slot) -> None:
+        if slot.is_idle:
+            self._idle_slots.add(slot)
+
+    def _watch(self) -> list[Slot]:
+        """Gives up workers that do not start or that hang; returns those that hang.
+
+        All are looked at when the first of them may be late. What is asked for meanwhile has a
+        deadline of its own that is later.
+        """
         now, faults = self._clock(), self._rules.faults
+        late: list[Slot] = []
+        if now <= self._quiet_until:
+            return late
         for slot in self._slots:
             if slot.state == "starting" and now > slot.start_deadline:
                 error = (
@@ -226,6 +250,11 @@ class Fleet:
                 call.verdict = Failure("hung", error)
                 call.is_reported = True
                 slot.handle.kill()
+                late.append(slot)
+        limits = (faults.start_timeout_s, faults.hang_timeout_s or math.inf)
+        deadlines = (slot.deadline(faults.hang_timeout_s) for slot in self._slots)
+        self._quiet_until = min(now + min(limits), *deadlines)
+        return late
 
     def _harvest(self, slots: Sequence[Slot]) -> None:
         """Takes over what was reported, each worker's in the order in which it was asked for."""
@@ -262,12 +291,13 @@ class Fleet:
 
     def _complete(self, slot: Slot) -> None:
         slot.calls.popleft()
+        self._num_in_flight -= 1
         self._merge.took(slot)
 
     def _add(self, slot: Slot) -> None:
         """Makes a worker wanted again; of one that is draining nothing is lost."""
         if slot.state == "draining":
-            slot.state = "running"
+            self._run(slot)
         elif slot.state in ("stopped", "benched"):
             slot.pardon()
             self._start(slot)
@@ -276,6 +306,8 @@ class Fleet:
         self._merge.forget(slot)
         if slot.state == "running":
             slot.state = "draining"
+            self._draining[slot.config.worker_id] = slot
+            self._idle_slots.discard(slot)
         elif slot.state in ("starting", "benched"):
             self._abandon(slot, "removed")
             slot.state = "stopped"
@@ -295,8 +327,16 @@ class Fleet:
         if isinstance(result, Failure):
             self._fail(slot, result)
         else:
-            slot.info, slot.state = result, "running"
+            slot.info = result
+            self._run(slot)
             self._weights.learn_policies(result.policies)
+
+    def _run(self, slot: Slot) -> None:
+        """Makes a worker that is there one that gets calls."""
+        slot.state = "running"
+        self._draining.pop(slot.config.worker_id, None)
+        self._merge.may_ask(slot)
+        self._note_idle(slot)
 
     def _tell_when_done(self, slot: Slot, future: Future[Any]) -> None:
         future.add_done_callback(lambda done: self._on_done(slot, done))
@@ -335,7 +375,10 @@ class Fleet:
                 self._interrupted[reason] += 1
             else:
                 self._queue.refuse(result, reason)
+        self._num_in_flight -= len(slot.calls)
         slot.calls.clear()
+        self._idle_slots.discard(slot)
+        self._draining.pop(slot.config.worker_id, None)
         if slot.handle is not None:
             slot.handle.kill()
         slot.handle = slot.starting = slot.info = None
@@ -346,8 +389,8 @@ class Fleet:
 
     def _settle(self) -> None:
         """Stops workers that are done and tells the queue when nothing more will come."""
-        for slot in self._slots:
-            if slot.state == "draining" and not slot.calls and not self._is_needed(slot):
+        for slot in [*self._draining.values()]:
+            if not slot.calls and not self._is_needed(slot):
                 self._abandon(slot, "removed")
                 slot.state = "stopped"
         self._count_idle()
@@ -356,18 +399,6 @@ class Fleet:
         if self._is_draining:
             self._queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
         elif self._slots and not any(slot.is_wanted for slot in self._slots):
-            self._queue.fail(WorkerError(_obituary(self._slots, self._rules.faults)))
-
-
-def _obituary(slots: Sequence[Slot], faults: FaultPolicy) -> str:
-    """Says why no worker is left, each different error once."""
-    ids_by_error: dict[str, list[int]] = {}
-    for slot in slots:
-        if slot.state == "benched":
-            ids_by_error.setdefault(slot.last_error or "", []).append(slot.config.worker_id)
-    causes = "\n".join(f"worker {ids}: {error}" for error, ids in ids_by_error.items())
-    return (
-        f"no worker is left: each failed {faults.max_restarts + 1} times in a row without "
-        f"completing a fragment, or within {faults.restart_window_s:g} s "
-        f"(faults.max_restarts, faults.restart_window_s). Last errors:\n{causes}"
-    )
+            faults = self._rules.faults
+            error = obituary(self._slots, faults.max_restarts, faults.restart_window_s)
+            self._queue.fail(WorkerError(error))

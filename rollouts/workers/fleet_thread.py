@@ -21,18 +21,13 @@ from rollouts.learner.queue import LearnerQueue
 from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
 from rollouts.workers.fleet import Fleet, FleetRules
+from rollouts.workers.fleet_turns import MOST_EVENTS, TICK_S, FleetTurns
 from rollouts.workers.slot import Slot, WorkerHandle
 from rollouts.workers.waits import AwakeClock
 from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 _log = logging.getLogger(__name__)
-
-# how often the merge thread looks for workers that hang or do not start, whatever else happens
-_TICK_S = 0.5
-
-# events that are handled under one hold of the lock, which `get` may wait for
-_MOST_EVENTS = 64
 
 # what `close` waits for the merge thread, which a healthy one needs milliseconds of: Ctrl-C in
 # `get` ends in `close`
@@ -43,7 +38,7 @@ _JOIN_TIMEOUT_S = 2.0
 ABANDONED_TIMEOUT_S = 30.0
 
 # between two looks at the clock; a longer gap means that this process was stopped
-_MAX_GAP_S = 10 * _TICK_S
+_MAX_GAP_S = 10 * TICK_S
 
 
 class FleetThread:
@@ -79,10 +74,7 @@ class FleetThread:
           check: Raises if the workers are out of reach for good; called when nothing happens.
           clock: Returns seconds, of which the fleet counts those that this process was running.
         """
-
-        def is_stale(handle: FragmentHandle) -> bool:
-            return rules.lag.discards(weights.version - handle.info.min_policy_version)
-
+        is_stale = rules.lag.is_stale(lambda: weights.version)
         self.queue = LearnerQueue(num_workers, on_change=self._make_room, is_stale=is_stale)
         self._submits_here = rules.queue.merge == "ordered"
         self._check = check
@@ -101,6 +93,7 @@ class FleetThread:
             on_done=lambda slot, future: self._inbox.put((slot, future)),
             clock=AwakeClock(_MAX_GAP_S, clock),
         )
+        self._turns = FleetTurns(self._fleet, time.monotonic)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
         # it waits for workers; before they start, so that none is left if it cannot
         with self._lock:
@@ -214,15 +207,14 @@ class FleetThread:
         """Waits for an event; returns it with all that came meanwhile, or nothing after a tick."""
         found: list[tuple[Slot, Future[Any]] | None] = []
         try:
-            found.append(self._inbox.get(timeout=_TICK_S))
-            while len(found) < _MOST_EVENTS:
+            found.append(self._inbox.get(timeout=TICK_S))
+            while len(found) < MOST_EVENTS:
                 found.append(self._inbox.get_nowait())
         except queue.Empty:
             pass
         return found
 
     def _run(self) -> None:
-        next_look = time.monotonic() + _TICK_S
         try:
             while not self._stopping.is_set():
                 events = self._next()
@@ -232,18 +224,13 @@ class FleetThread:
                     self._stopping.set()
                     break
                 self._is_woken = False
+                if has_weights := self._has_news:
+                    self._has_news = False
                 ended = [event for event in events if event is not None]
-                # under a stream of events too, somebody has to look at the clock
-                looks = not events or self._has_news or time.monotonic() > next_look
                 with self._lock:
-                    if ended:
-                        self._fleet.handle(*ended)
-                    if looks:
-                        self._has_news = False
-                        self._fleet.look()
-                        next_look = time.monotonic() + _TICK_S
-                    elif len(ended) < len(events):
-                        self._fleet.make_calls()
+                    self._turns.take(
+                        ended, has_room=len(ended) < len(events), has_weights=has_weights
+                    )
         except ClosedError:
             pass  # close() came between two looks at _stopping
         except BaseException as error:

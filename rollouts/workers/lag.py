@@ -8,7 +8,7 @@ of a fragment is that of its oldest step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -86,6 +86,10 @@ class LagRule:
     def discards(self, lag: int) -> bool:
         """Tells whether a fragment of this lag must not be delivered."""
         return self.policy != "pass" and self.is_over(lag)
+
+    def is_stale(self, version: Callable[[], int]) -> Callable[[FragmentHandle], bool]:
+        """Returns what a LearnerQueue asks of each fragment; `version` returns the newest."""
+        return lambda handle: self.discards(version() - handle.info.min_policy_version)
 
     def outstanding_limit(self, *, wanted: int, per_version: int, capacity: int) -> int:
         """Returns how many fragments may be in flight and queued together.

@@ -27,11 +27,9 @@ class LocalRunner:
         weights: WeightStore,
         rules: FleetRules,
     ) -> None:
-        def is_stale(handle: FragmentHandle) -> bool:
-            return rules.lag.discards(weights.version - handle.info.min_policy_version)
-
         self.queue = LearnerQueue(
-            rules.queue.max_queued_fragments or sys.maxsize, is_stale=is_stale
+            rules.queue.max_queued_fragments or sys.maxsize,
+            is_stale=rules.lag.is_stale(lambda: weights.version),
         )
         self._config = config
         self._weights = weights

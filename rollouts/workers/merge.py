@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -14,12 +15,19 @@ if TYPE_CHECKING:
 
 MergeOrder = Literal["arrival", "ordered"]
 
+# keys that may be out of date before all are made anew, besides one for each worker
+_SPARE_KEYS = 64
+
 
 class Merge(Protocol):
     """Bookkeeping of one order; the fleet calls it, on any thread, under its owner's lock."""
 
-    def outstanding(self, slots: Sequence[Slot]) -> int:
-        """Fragments asked for, or promised to a worker, and not yet queued."""
+    def outstanding(self, in_flight: int) -> int:
+        """Fragments promised to a worker or, of `in_flight`, asked for, and not yet queued."""
+        ...
+
+    def may_ask(self, slot: Slot) -> None:
+        """Notes that the slot is running now, and gets calls."""
         ...
 
     def calls_to_make(
@@ -54,24 +62,41 @@ class ArrivalMerge:
     and the queue is first in, first out.
     """
 
-    def outstanding(self, slots: Sequence[Slot]) -> int:
-        return sum(len(slot.calls) for slot in slots)
+    def __init__(self) -> None:
+        self._slots: dict[int, Slot] = {}
+        # a heap of keys; one that is no longer its slot's is skipped where it comes first
+        self._keys: list[tuple[int, int, int]] = []
+
+    def outstanding(self, in_flight: int) -> int:
+        return in_flight
+
+    def may_ask(self, slot: Slot) -> None:
+        self._slots[slot.config.worker_id] = slot
+        heapq.heappush(self._keys, _key(slot))
+        if len(self._keys) > 2 * len(self._slots) + _SPARE_KEYS:
+            self._keys = [_key(each) for each in self._slots.values() if each.state == "running"]
+            heapq.heapify(self._keys)
 
     def calls_to_make(
         self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
     ) -> Iterator[tuple[Slot, WeightOffer]]:
-        running = [slot for slot in slots if slot.state == "running"]
-        for _ in range(room):
-            slot = min(running, key=lambda s: (len(s.calls), s.last_call), default=None)
-            if slot is None or len(slot.calls) >= credits:
+        while room > 0 and self._keys:
+            key = self._keys[0]
+            slot = self._slots[key[-1]]
+            if slot.state != "running" or key != _key(slot):
+                heapq.heappop(self._keys)
+                continue
+            if len(slot.calls) >= credits:
                 return
             yield slot, offer
+            room -= 1
+            self.may_ask(slot)
 
     def is_turn(self, slot: Slot) -> bool:
         return True
 
     def took(self, slot: Slot) -> None:
-        pass
+        self.may_ask(slot)
 
     def lost(self, slot: Slot, num_calls: int, offer: WeightOffer | None) -> None:
         pass
@@ -94,8 +119,11 @@ class OrderedMerge:
         self._promised: defaultdict[int, deque[WeightOffer]] = defaultdict(deque)
         self._last_id = -1
 
-    def outstanding(self, slots: Sequence[Slot]) -> int:
+    def outstanding(self, in_flight: int) -> int:
         return len(self._order)
+
+    def may_ask(self, slot: Slot) -> None:
+        pass
 
     def calls_to_make(
         self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
@@ -131,6 +159,11 @@ class OrderedMerge:
                 kept.append(each)
             num_calls -= each is slot
         self._order = kept
+
+
+def _key(slot: Slot) -> tuple[int, int, int]:
+    """Orders slots: the least busy first, then the least recent."""
+    return len(slot.calls), slot.last_call, slot.config.worker_id
 
 
 def make_merge(order: MergeOrder) -> Merge:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -121,6 +122,16 @@ class Slot:
                 return call if now - since > timeout_s else None
         return None
 
+    def deadline(self, hang_timeout_s: float | None) -> float:
+        """Returns the time, s of the fleet's clock, before which the worker cannot be late."""
+        if self.state == "starting":
+            return self.start_deadline
+        limit_s = math.inf if hang_timeout_s is None else hang_timeout_s
+        for call in self.calls:
+            if call.verdict is None and not call.future.done():
+                return max(call.submitted_at, self.last_reported_at) + limit_s
+        return math.inf
+
     def may_restart(self, now: float, max_restarts: int, window_s: float) -> bool:
         """Counts a failure; tells whether the worker may be started again after it."""
         self.failed_at.append(now)
@@ -159,3 +170,17 @@ def outcome(future: Future[T | WorkerFailure]) -> T | Failure:
     if isinstance(result, WorkerFailure):
         return Failure(result.reason, result.traceback)
     return result
+
+
+def obituary(slots: Sequence[Slot], max_restarts: int, restart_window_s: float) -> str:
+    """Says why no worker is left, each different error once."""
+    ids_by_error: dict[str, list[int]] = {}
+    for slot in slots:
+        if slot.state == "benched":
+            ids_by_error.setdefault(slot.last_error or "", []).append(slot.config.worker_id)
+    causes = "\n".join(f"worker {ids}: {error}" for error, ids in ids_by_error.items())
+    return (
+        f"no worker is left: each failed {max_restarts + 1} times in a row without "
+        f"completing a fragment, or within {restart_window_s:g} s "
+        f"(faults.max_restarts, faults.restart_window_s). Last errors:\n{causes}"
+    )

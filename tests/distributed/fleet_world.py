@@ -48,9 +48,7 @@ class World:
         self.queue = LearnerQueue(
             1,
             on_change=lambda: self.fleet.submit(),
-            is_stale=lambda handle: self.rules.lag.discards(
-                self.store.version - handle.info.min_policy_version
-            ),
+            is_stale=self.rules.lag.is_stale(lambda: self.store.version),
         )
         self.fleet = Fleet(
             worker_config(),

@@ -32,24 +32,33 @@ def ask(merge: Merge, workers: list[Slot], room: int, credits: int, offer: Any) 
     return made
 
 
+def arrival(workers: list[Slot]) -> ArrivalMerge:
+    merge = ArrivalMerge()
+    for slot in workers:
+        merge.may_ask(slot)
+    return merge
+
+
 def take(merge: Merge, slot: Slot) -> None:
     slot.calls.popleft()
     merge.took(slot)
 
 
 def test_arrival_asks_the_least_busy_first_and_stops_at_the_credits() -> None:
-    merge, workers = ArrivalMerge(), slots(2)
+    workers = slots(2)
+    merge = arrival(workers)
     assert ask(merge, workers, room=9, credits=2, offer="v1") == [
         (0, "v1"), (1, "v1"), (0, "v1"), (1, "v1"),
     ]  # fmt: skip
     take(merge, workers[1])
     assert ask(merge, workers, room=9, credits=2, offer="v2") == [(1, "v2")]
-    assert merge.outstanding(workers) == 4
+    assert merge.outstanding(4) == 4
     assert merge.is_turn(workers[0]) and merge.is_turn(workers[1])
 
 
 def test_arrival_gives_a_scarce_place_to_who_has_waited_longest() -> None:
-    merge, workers = ArrivalMerge(), slots(3)
+    workers = slots(3)
+    merge = arrival(workers)
     ask(merge, workers, room=3, credits=1, offer="v1")
     for worker in (2, 0, 1):
         take(merge, workers[worker])
@@ -57,9 +66,11 @@ def test_arrival_gives_a_scarce_place_to_who_has_waited_longest() -> None:
 
 
 def test_arrival_does_not_ask_who_does_not_run() -> None:
-    merge, workers = ArrivalMerge(), slots(2, "starting")
+    workers = slots(2, "starting")
+    merge = arrival(workers)
     assert ask(merge, workers, ROOM, 2, "v1") == []
     workers[1].state = "running"
+    merge.may_ask(workers[1])
     assert {worker for worker, _ in ask(merge, workers, ROOM, 2, "v1")} == {1}
 
 
@@ -69,13 +80,13 @@ def test_ordered_takes_turns_whoever_is_ready() -> None:
     assert merge.is_turn(workers[0]) and not merge.is_turn(workers[1])
     take(merge, workers[0])
     assert merge.is_turn(workers[1]) and not merge.is_turn(workers[0])
-    assert merge.outstanding(workers) == 3
+    assert merge.outstanding(0) == 3
 
 
 def test_ordered_promises_the_weights_of_the_moment_to_a_worker_that_starts_later() -> None:
     merge, workers = OrderedMerge(), slots(2, "starting")
     assert ask(merge, workers, room=2, credits=1, offer="v1") == []
-    assert merge.outstanding(workers) == 2
+    assert merge.outstanding(0) == 2
     workers[0].state = workers[1].state = "running"
     assert ask(merge, workers, room=0, credits=1, offer="v2") == [(0, "v1"), (1, "v1")]
 
@@ -87,19 +98,19 @@ def test_ordered_repeats_the_calls_of_a_lost_incarnation_in_their_turn() -> None
     merge.lost(workers[0], 2, "v2")  # type: ignore[arg-type]
     assert merge.is_turn(workers[0])
     assert ask(merge, workers, room=0, credits=2, offer="v3") == [(0, "v2"), (0, "v2")]
-    assert merge.outstanding(workers) == 4
+    assert merge.outstanding(4) == 4
 
 
 def test_ordered_forgets_the_turns_that_a_worker_leaves_unasked() -> None:
     merge, workers = OrderedMerge(), slots(2)
     ask(merge, workers, room=4, credits=1, offer="v1")
     # one call each is under way, one more is promised
-    assert merge.outstanding(workers) == 4
+    assert merge.outstanding(4) == 4
     workers[0].state = "draining"
     merge.forget(workers[0])
-    assert merge.outstanding(workers) == 3
+    assert merge.outstanding(0) == 3
     order = []
-    while merge.outstanding(workers):
+    while merge.outstanding(0):
         slot = next(each for each in workers if merge.is_turn(each))
         order.append(slot.config.worker_id)
         if not slot.calls:
@@ -121,7 +132,7 @@ def test_ordered_queues_round_robin_in_whatever_rhythm_calls_are_made(
         if event == "ask":
             ask(merge, workers, 1, credits, "v1")
         else:
-            ready = [each for each in workers if each.calls and merge.outstanding(workers)]
+            ready = [each for each in workers if each.calls and merge.outstanding(0)]
             for slot in ready:
                 if merge.is_turn(slot):
                     order.append(slot.config.worker_id)
@@ -133,3 +144,36 @@ def test_ordered_queues_round_robin_in_whatever_rhythm_calls_are_made(
 @pytest.mark.parametrize(("order", "kind"), [("arrival", ArrivalMerge), ("ordered", OrderedMerge)])
 def test_each_order_has_its_bookkeeping(order: Any, kind: type[Merge]) -> None:
     assert type(make_merge(order)) is kind
+
+
+@given(
+    num_workers=st.integers(1, 5),
+    credits=st.integers(1, 3),
+    events=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=200),
+)
+def test_arrival_asks_as_a_look_at_all_workers_would(
+    num_workers: int, credits: int, events: list[tuple[int, int]]
+) -> None:
+    workers = slots(num_workers)
+    merge, num_asked = arrival(workers), 0
+    for index, kind in events:
+        slot = workers[index % num_workers]
+        if kind == 0 and slot.calls:
+            take(merge, slot)
+        elif kind == 1:
+            # what dies has no calls; the next incarnation is asked when it is there
+            slot.state = "starting"
+            slot.calls.clear()
+        elif kind == 2 and slot.state == "starting":
+            slot.state = "running"
+            merge.may_ask(slot)
+        running = [each for each in workers if each.state == "running"]
+        expected = min(running, key=lambda s: (len(s.calls), s.last_call), default=None)
+        if expected is not None and len(expected.calls) >= credits:
+            expected = None
+        found = None
+        for found, _ in merge.calls_to_make(workers, 1, credits, offer="v"):  # type: ignore[arg-type]
+            num_asked += 1
+            found.calls.append(Call(Future(), lambda timeout_s: None, 0.0))  # type: ignore[arg-type, return-value]
+            found.last_call = num_asked
+        assert found is expected

@@ -142,6 +142,19 @@ class RandomLives(RuleBasedStateMachine):
             config = worker.config
             assert slots[config.worker_id].config.incarnation == config.incarnation
 
+    @precondition(lambda self: hasattr(self, "world"))
+    @invariant()
+    def what_is_counted_over_all_slots_is_so(self) -> None:
+        fleet = self.world.fleet
+        assert fleet.in_flight == sum(len(slot.calls) for slot in fleet._slots)
+        assert fleet._idle_slots == {slot for slot in fleet._slots if slot.is_idle}
+        assert set(fleet._draining.values()) == {
+            slot for slot in fleet._slots if slot.state == "draining"
+        }
+        assert all(
+            slot.deadline(HANG_TIMEOUT_S) >= fleet._quiet_until for slot in fleet._slots
+        ) or (self.world.now > fleet._quiet_until)
+
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return

@@ -21,7 +21,17 @@ ORDER = [
     *("checkpoint", "policies", "policy", "recurrent", "exporting", "returns", "returns_torch"),
     "run_log",
     *("collecting", "learner", "learner_shards", "device_queue"),
-    *("datasets", "workers", "workers.on_ray", "replay", "curriculum", "bench", "tuning", "cli"),
+    *(
+        "datasets",
+        "workers",
+        "simulation",
+        "workers.on_ray",
+        "replay",
+        "curriculum",
+        "bench",
+        "tuning",
+        "cli",
+    ),
     "__main__",
 ]
 # modules under the name by which they are documented, which lie elsewhere now

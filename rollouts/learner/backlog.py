@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backlog: the fragments that wait in a LearnerQueue, oldest first, and which of them are stale."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from rollouts.learner.fragment import FragmentHandle
+
+
+class Backlog:
+    """Fragments in the order of arrival. Not thread-safe.
+
+    Whether any is stale is told by one look at the oldest weights, not at each fragment.
+    """
+
+    def __init__(self, is_stale: Callable[[FragmentHandle], bool]) -> None:
+        """Makes an empty one; `is_stale` finds old weights stale sooner than new ones."""
+        self._is_stale = is_stale
+        self._handles: deque[FragmentHandle] = deque()
+        # none that waits has older weights; itself it may be gone
+        self._oldest: FragmentHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def __iter__(self) -> Iterator[FragmentHandle]:
+        return iter(self._handles)
+
+    def __getitem__(self, index: int) -> FragmentHandle:
+        return self._handles[index]
+
+    def append(self, handle: FragmentHandle) -> None:
+        """Adds the newest fragment."""
+        self._note(handle)
+        self._handles.append(handle)
+
+    def put_back(self, handles: Sequence[FragmentHandle]) -> None:
+        """Makes fragments that were taken the oldest again, in their order."""
+        for handle in handles:
+            self._note(handle)
+        self._handles.extendleft(reversed(handles))
+
+    def popleft(self) -> FragmentHandle:
+        """Takes the oldest fragment; there has to be one."""
+        return self._handles.popleft()
+
+    @property
+    def may_have_stale(self) -> bool:
+        """Whether `drop_stale` would find any; True, too, where the stale ones were just taken."""
+        return bool(self._handles) and self._oldest is not None and self._is_stale(self._oldest)
+
+    def drop_stale(self) -> list[FragmentHandle]:
+        """Removes the stale fragments and returns them."""
+        if not self.may_have_stale:
+            return []
+        before, self._oldest = [*self._handles], None
+        self._handles.clear()
+        stale = []
+        for handle in before:
+            if self._is_stale(handle):
+                stale.append(handle)
+            else:
+                self.append(handle)
+        return stale
+
+    def _note(self, handle: FragmentHandle) -> None:
+        version = handle.info.min_policy_version
+        if self._oldest is None or version < self._oldest.info.min_policy_version:
+            self._oldest = handle

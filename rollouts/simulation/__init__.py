@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of RolloutCoordinator on a cluster that is not there: its state machine in simulated time.
+
+`job_model.py` says what is simulated, `event_loop.py` keeps the time, `modelled_cluster.py` and
+`modelled_worker.py` are what Ray and workers do, `modelled_driver.py` is the coordinator's process
+around the fleet and the queue of real runs, `modelled_learner.py` takes from it, `simulate.py` puts
+them together, `run_record.py` and `run_report.py` say what came of it. Nothing here needs Ray.
+"""
+
+from __future__ import annotations
+
+from rollouts.simulation.job_model import (
+    DriverModel,
+    JobModel,
+    LearnerModel,
+    NodeModel,
+    WorkerModel,
+)
+from rollouts.simulation.run_picture import draw_run
+from rollouts.simulation.run_report import RunReport
+from rollouts.simulation.simulate import simulate
+
+__all__ = [
+    "DriverModel",
+    "JobModel",
+    "LearnerModel",
+    "NodeModel",
+    "RunReport",
+    "WorkerModel",
+    "draw_run",
+    "simulate",
+]

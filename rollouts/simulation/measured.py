@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measured times and costs, read from files, for a JobModel."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from rollouts.errors import SpecError
+from rollouts.simulation.job_model import DriverModel
+from rollouts.support.field_checks import is_number
+
+
+def fragment_times_of(path: Path) -> tuple[float, ...]:
+    """Reads a JSON list of seconds, such as `[fragment.collect_s for fragment in fragments]`.
+
+    Raises:
+      SpecError: The file cannot be read, or has something else.
+    """
+    times = _json_of(path)
+    if not isinstance(times, list) or not times or not all(map(is_number, times)):
+        raise SpecError(f"{str(path)!r} has no times, expected a JSON list of seconds above 0")
+    return tuple(float(time) for time in times)
+
+
+def driver_of(path: Path) -> DriverModel:
+    """Reads the costs of the last row of `rollouts bench coordinator --json`: medians.
+
+    Raises:
+      SpecError: The file cannot be read, or has something else.
+    """
+    try:
+        row = _json_of(path)[-1]
+        cost = row["costs"][0]
+        stages = {name: statistics.median(values) for name, values in cost["stages"].items()}
+        return driver_of_stages(
+            statistics.median(cost["cpu_us"]), stages, row["task"]["publish_every"]
+        )
+    except (LookupError, TypeError, AttributeError, statistics.StatisticsError) as error:
+        raise SpecError(
+            f"{str(path)!r} has no costs ({error!r}), expected what `rollouts bench coordinator "
+            "--json` printed"
+        ) from error
+
+
+def driver_of_stages(cpu_us: float, stages: dict[str, float], publish_every: int) -> DriverModel:
+    """Shares out the microseconds of a fragment.
+
+    Args:
+      cpu_us: Cost of a fragment, all together.
+      stages: See `DriverCost.stages`.
+      publish_every: Fragments between two versions, which share the cost of one; 0 for none.
+    """
+    submit, resolve = max(0.0, stages["submit"]), max(0.0, stages["resolve"])
+    weights = max(0.0, stages["weights"])
+    return DriverModel(
+        take_us=max(0.0, cpu_us - submit - resolve - weights),
+        submit_us=submit,
+        resolve_us=resolve,
+        publish_us=weights * publish_every,
+    )
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{str(path)!r} cannot be read as JSON: {error}") from error

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ModelledDriver: a coordinator's process, around the fleet and the queue of real runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from rollouts.learner.queue import LearnerQueue
+from rollouts.simulation.event_loop import EventLoop
+from rollouts.simulation.job_model import JobModel
+from rollouts.workers.fleet import Fleet, FleetRules
+from rollouts.workers.fleet_turns import MOST_EVENTS, TICK_S, FleetTurns
+from rollouts.workers.slot import Slot, WorkerHandle
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
+
+
+class ModelledDriver:
+    """Runs a fleet as `FleetThread` does, in simulated time: its process does one thing at a time.
+
+    Attributes:
+      fleet, queue: As in a real run.
+      busy_s: Seconds of CPU time so far.
+      num_turns: Turns of the merge thread so far.
+    """
+
+    def __init__(
+        self,
+        job: JobModel,
+        loop: EventLoop,
+        *,
+        weights: WeightStore,
+        launch: Callable[[WorkerConfig], WorkerHandle],
+        after_turn: Callable[[], None],
+    ) -> None:
+        """Makes a coordinator without workers; `after_turn` is called when fragments came."""
+        self.busy_s = 0.0
+        self.num_turns = 0
+        self._costs, self._loop, self._after_turn = job.driver, loop, after_turn
+        self._submits_here = job.queue.merge == "ordered"
+        self._inbox: deque[tuple[Slot, Future[Any]]] = deque()
+        self._has_room = self._has_weights = self._is_turning = False
+        self._free_at = 0.0
+        self._num_submitted = 0
+        lag = job.lag
+        self.queue = LearnerQueue(
+            job.workers_each,
+            on_change=self._make_room,
+            is_stale=lag.is_stale(lambda: weights.version),
+        )
+        self.fleet = Fleet(
+            _config(job),
+            lambda config: _Submitting(launch(config), self),
+            weights=weights,
+            queue=self.queue,
+            rules=FleetRules(faults=job.faults, queue=job.queue, lag=lag),
+            on_done=self._ended,
+            clock=loop.clock,
+        )
+        self._turns = FleetTurns(self.fleet, loop.clock)
+
+    def begin(self, num_workers: int) -> None:
+        """Launches the workers, and the ticks of the clock."""
+        self.fleet.scale_to(num_workers)
+        self._tick()
+
+    def use(self, microseconds: float) -> float:
+        """Uses the process when it is free; returns when it is done."""
+        self.busy_s += microseconds / 1e6
+        self._free_at = max(self._free_at, self._loop.now) + microseconds / 1e6
+        return self._free_at
+
+    def published(self) -> None:
+        """Notes that there are new weights."""
+        self.fleet.publish()
+        self._has_weights = True
+        self._make_room()
+
+    def submitted(self) -> None:
+        """Counts a call."""
+        self._num_submitted += 1
+
+    def _make_room(self) -> None:
+        if self._submits_here:
+            self.fleet.submit()
+            self._pay_for_calls()
+        self._has_room = True
+        self._wake()
+
+    def _ended(self, slot: Slot, future: Future[Any]) -> None:
+        self._inbox.append((slot, future))
+        self._wake()
+
+    def _tick(self) -> None:
+        self._wake()
+        self._loop.at(self._loop.now + TICK_S, self._tick)
+
+    def _wake(self) -> None:
+        if not self._is_turning:
+            self._is_turning = True
+            self._loop.at(self._free_at, self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        """Takes what came; what it costs has passed when it becomes known."""
+        inbox = self._inbox
+        ended = [inbox.popleft() for _ in range(min(len(inbox), MOST_EVENTS))]
+        self._loop.at(self.use(len(ended) * self._costs.take_us), self._end_turn, ended)
+
+    def _end_turn(self, ended: list[tuple[Slot, Future[Any]]]) -> None:
+        self.num_turns += 1
+        has_room, self._has_room = self._has_room, False
+        has_weights, self._has_weights = self._has_weights, False
+        self._turns.take(ended, has_room=has_room, has_weights=has_weights)
+        self._pay_for_calls()
+        self._after_turn()
+        self._is_turning = False
+        if self._inbox or self._has_room or self._has_weights:
+            self._wake()
+
+    def _pay_for_calls(self) -> None:
+        self.use(self._num_submitted * self._costs.submit_us)
+        self._num_submitted = 0
+
+
+class _Submitting:
+    """A worker whose calls are counted."""
+
+    __slots__ = ("_driver", "_worker", "kill", "start")
+
+    def __init__(self, worker: WorkerHandle, driver: ModelledDriver) -> None:
+        self._worker, self._driver = worker, driver
+        self.start, self.kill = worker.start, worker.kill
+
+    def collect(self, offer: Any) -> Any:
+        self._driver.submitted()
+        return self._worker.collect(offer)
+
+
+def _config(job: JobModel) -> WorkerConfig:
+    return WorkerConfig(
+        id="simulated",
+        num_envs=job.workers.num_envs,
+        rollout_length=job.workers.rollout_length,
+        num_threads=1,
+        seed=0,
+        env_options={},
+    )

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ModelledWorker: an actor that needs simulated time for its fragments."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rollouts.errors import WorkerError
+from rollouts.learner.fragment import FragmentInfo
+from rollouts.simulation.event_loop import EventLoop
+from rollouts.simulation.job_model import WorkerModel
+from rollouts.simulation.modelled_cluster import ModelledCluster, ModelledNode
+from rollouts.workers.offers import WeightOffer
+from rollouts.workers.worker import WorkerInfo
+from rollouts.workers.worker_config import WorkerConfig
+from rollouts.workers.worker_failure import WorkerFailure
+
+if TYPE_CHECKING:
+    from rollouts.collecting.frame_stacks import Payload
+
+_DRAWN_AT_ONCE = 65_536
+
+
+class FragmentTimes:
+    """Seconds of fragments, drawn many at once."""
+
+    def __init__(self, model: WorkerModel, random: np.random.Generator) -> None:
+        self._model, self._random = model, random
+        self._times = np.array(model.times)
+        self._drawn: list[float] = []
+
+    def draw(self) -> float:
+        """Returns the next."""
+        if not self._drawn:
+            self._drawn = self._draw_many().tolist()
+        return self._drawn.pop()
+
+    def _draw_many(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        if len(self._times) > 1:
+            return self._random.choice(self._times, _DRAWN_AT_ONCE)
+        median, spread = self._model.times[0], self._model.spread
+        return median * np.exp(spread * self._random.standard_normal(_DRAWN_AT_ONCE))
+
+
+class Answer(Future[Any]):
+    """A Future of one thread: it has no lock, and nobody waits for it."""
+
+    def __init__(self) -> None:
+        """Makes one that is open; it has nothing of the Future of threads but its interface."""
+        self._answer: Any = None
+        self._death: BaseException | None = None
+        self._is_done = False
+        self._tell: Callable[[Future[Any]], object] | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._answer
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return self._death
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        self._tell = fn
+
+    def set_result(self, result: Any) -> None:
+        self._answer = result
+        self._end()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self._death = exception
+        self._end()
+
+    def _end(self) -> None:
+        self._is_done = True
+        if self._tell is not None:
+            self._tell(self)
+
+
+class ModelledPayload:
+    """Arrays on a node; they are gone with it."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, worker: ModelledWorker) -> None:
+        assert worker.node is not None
+        self.node = worker.node
+
+    def __call__(self, timeout_s: float) -> Payload:
+        """Raises: there are no arrays, only their bytes."""
+        raise WorkerError("a simulated fragment has no arrays")
+
+
+class ModelledWorker:
+    """The driver's end of one incarnation, and the incarnation itself.
+
+    Attributes:
+      key: Its coordinator and its number, which those that come in its place have too.
+      node: Where it is; None before there was a place.
+      has_started, is_over: Whether it can collect, and whether it ended.
+      num_completed: Fragments that it completed.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        coordinator: int,
+        *,
+        is_slow: bool,
+        model: WorkerModel,
+        cluster: ModelledCluster,
+        loop: EventLoop,
+        times: FragmentTimes,
+        latency_s: float,
+    ) -> None:
+        """Takes what it shares with all others; it is nowhere yet."""
+        self.key = (coordinator, config.worker_id)
+        self.node: ModelledNode | None = None
+        self.has_started = self.is_over = False
+        self.num_completed = 0
+        self._config, self._model = config, model
+        self._cluster, self._loop, self._times = cluster, loop, times
+        self._latency_s = latency_s
+        self._factor = model.straggler_factor if is_slow else 1.0
+        self._starting = Answer()
+        self._calls: deque[tuple[Answer, int, float]] = deque()  # with version and time
+        self._loaded = 0
+        self._told_at = 0.0  # s, when the driver is told of the end
+
+    def start(self) -> Future[WorkerInfo | WorkerFailure]:
+        """Asks for a place; the future ends when the worker is there, or died."""
+        self._cluster.place(self)
+        return self._starting
+
+    def placed(self, node: ModelledNode) -> None:
+        """Begins to start on a node."""
+        self.node = node
+        self._loop.at(self._loop.now + self._model.start_s, self._start)
+
+    def collect(
+        self, offer: WeightOffer
+    ) -> tuple[Future[FragmentInfo | WorkerFailure], ModelledPayload]:
+        """Asks for a fragment; calls run one after the other."""
+        answer, arrives_at = Answer(), self._loop.now + self._latency_s
+        if self.is_over:
+            self._loop.at(max(arrives_at, self._told_at), self._fail, answer)
+        else:
+            self._calls.append((answer, offer.version, arrives_at))
+            if len(self._calls) == 1:
+                self._begin(arrives_at)
+        return answer, ModelledPayload(self)
+
+    def kill(self) -> None:
+        """Ends the worker; what it had not completed fails."""
+        if not self.is_over:
+            self._cluster.leave(self)
+            self.die(self._latency_s)
+
+    def die(self, told_after_s: float) -> None:
+        """Ends the worker; the driver is told later."""
+        self.is_over, self._told_at = True, self._loop.now + told_after_s
+        for answer in (self._starting, *(call[0] for call in self._calls)):
+            if not answer.done():
+                self._loop.at(self._told_at, self._fail, answer)
+
+    def _start(self) -> None:
+        if self.is_over:
+            return
+        self.has_started = True
+        self._cluster.started(self)
+        self._starting.set_result(WorkerInfo(pid=0, host="simulated", policies=("",)))
+
+    def _begin(self, free_at: float) -> None:
+        """Begins the oldest call when the worker is free, the call and its weights are there."""
+        assert self.node is not None
+        _, version, asked_at = self._calls[0]
+        begin = max(free_at, asked_at)
+        if version > self._loaded:
+            begin = max(begin, self._cluster.weights_ready(self.node, version, begin))
+            self._loaded = version
+        seconds = self._times.draw() * self._factor
+        end = begin + seconds + self._model.call_s
+        self._loop.at(end + self._latency_s, self._complete, seconds, end)
+
+    def _complete(self, seconds: float, end: float) -> None:
+        if self.is_over:
+            return
+        answer, version, _ = self._calls.popleft()
+        seq_no, self.num_completed = self.num_completed, self.num_completed + 1
+        if self._calls:
+            self._begin(end)
+        answer.set_result(
+            FragmentInfo(
+                worker_id=self._config.worker_id,
+                incarnation=self._config.incarnation,
+                seq_no=seq_no,
+                num_steps=self._model.fragment_steps,
+                min_policy_version=version,
+                max_policy_version=version,
+                collect_s=seconds,
+                nbytes=self._model.fragment_bytes,
+            )
+        )
+
+    def _fail(self, answer: Answer) -> None:
+        if not answer.done():
+            answer.set_exception(OSError("the simulated actor died"))

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`simulate`: a whole run in simulated time."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from rollouts.checks import whole_number
+from rollouts.errors import SpecError
+from rollouts.learner.fragment import FragmentHandle
+from rollouts.simulation.event_loop import EventLoop
+from rollouts.simulation.job_model import JobModel
+from rollouts.simulation.modelled_cluster import ModelledCluster
+from rollouts.simulation.modelled_driver import ModelledDriver
+from rollouts.simulation.modelled_learner import ModelledLearner
+from rollouts.simulation.modelled_worker import FragmentTimes, ModelledWorker
+from rollouts.simulation.run_record import Moment, RunRecord
+from rollouts.simulation.run_report import RunReport
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker_config import WorkerConfig
+
+_NUM_MOMENTS = 240
+
+
+def simulate(
+    job: JobModel, *, duration_s: float = 600.0, warm_up_s: float | None = None, seed: int = 0
+) -> RunReport:
+    """Runs a job in simulated time: the fleet, the queue and the rules of a real coordinator.
+
+    Args:
+      job: What is simulated.
+      duration_s: Simulated seconds.
+      warm_up_s: Seconds at the start of which throughput is not counted, and in which nothing dies;
+        None for the start of the workers and four fragments, at most half of duration_s.
+      seed: Makes another run; the same one makes the same run, to the event.
+    Returns:
+      What came of it.
+    Raises:
+      SpecError: A number is out of range.
+    """
+    if not 0 < duration_s < math.inf:
+        raise SpecError(f"duration_s is {duration_s}, expected seconds above 0")
+    whole_number("seed", seed, 0)
+    if warm_up_s is None:
+        warm_up_s = min(job.workers.start_s + 4 * job.workers.mean_s, duration_s / 2)
+    if not 0 <= warm_up_s < duration_s:
+        raise SpecError(f"warm_up_s is {warm_up_s}, expected less than duration_s ({duration_s})")
+    run = SimulatedRun(job, seed=seed)
+    with _no_log_of_deaths():
+        run.go_on(duration_s, warm_up_s)
+    return run.report()
+
+
+class SimulatedRun:
+    """A run that goes on event by event.
+
+    Attributes:
+      loop, cluster, drivers, learner, record: Its parts.
+      workers: All incarnations that `keep_workers` kept.
+    """
+
+    def __init__(
+        self,
+        job: JobModel,
+        *,
+        seed: int = 0,
+        keep_workers: bool = False,
+        on_delivery: Callable[[int, Sequence[FragmentHandle]], None] = lambda number, handles: None,
+    ) -> None:
+        """Makes all parts; nothing has happened yet.
+
+        Args:
+          job, seed: See `simulate`.
+          keep_workers: Whether `workers` keeps all incarnations.
+          on_delivery: Called with a coordinator's number and the fragments that were delivered.
+        """
+        self.job = job
+        self.loop, self.record = EventLoop(), RunRecord()
+        random = np.random.default_rng(seed)
+        self.cluster = ModelledCluster(job, self.loop, random)
+        self.workers: list[ModelledWorker] = []
+        self._times = FragmentTimes(job.workers, random)
+        self._keep_workers = keep_workers
+        self._weights = WeightStore()
+        self._counted_from: Moment | None = None
+        self.drivers = [self._make_driver(number) for number in range(job.num_coordinators)]
+        self.learner = ModelledLearner(
+            job,
+            self.loop,
+            drivers=self.drivers,
+            cluster=self.cluster,
+            weights=self._weights,
+            record=self.record,
+            on_delivery=on_delivery,
+        )
+
+    def go_on(
+        self,
+        duration_s: float,
+        warm_up_s: float = 0.0,
+        after_each: Callable[[], None] | None = None,
+    ) -> None:
+        """Starts everything and lets so many seconds pass; calls `after_each` after each event."""
+        for driver in self.drivers:
+            driver.begin(self.job.workers_each)
+        self.learner.begin()
+        self._sample_every(duration_s / _NUM_MOMENTS)
+        self.loop.at(warm_up_s, self._end_warm_up)
+        self.loop.run_until(duration_s, after_each)
+
+    def report(self) -> RunReport:
+        """Returns what came of it up to now."""
+        return RunReport.of(
+            self.job,
+            since=self._counted_from or self._moment(),
+            until=self._moment(),
+            record=self.record,
+            cluster=self.cluster,
+            accounts=[driver.fleet.stats() for driver in self.drivers],
+            num_events=self.loop.num_events,
+            failure=self.learner.failure,
+        )
+
+    def _make_driver(self, number: int) -> ModelledDriver:
+        def launch(config: WorkerConfig) -> ModelledWorker:
+            index = config.worker_id * self.job.num_coordinators + number
+            worker = ModelledWorker(
+                config,
+                number,
+                is_slow=index < self.job.workers.num_stragglers,
+                model=self.job.workers,
+                cluster=self.cluster,
+                loop=self.loop,
+                times=self._times,
+                latency_s=self.job.nodes.latency_s,
+            )
+            if self._keep_workers:
+                self.workers.append(worker)
+            return worker
+
+        return ModelledDriver(
+            self.job,
+            self.loop,
+            weights=self._weights,
+            launch=launch,
+            after_turn=lambda: self.learner.try_take(),
+        )
+
+    def _end_warm_up(self) -> None:
+        self._counted_from = self._moment()
+        self.cluster.begin_deaths()
+
+    def _sample_every(self, seconds: float) -> None:
+        self.record.moments.append(self._moment(self.record.mean_lag()))
+        self.loop.at(self.loop.now + seconds, self._sample_every, seconds)
+
+    def _moment(self, lag: float = 0.0) -> Moment:
+        drivers, cluster = self.drivers, self.cluster
+        return Moment(
+            time_s=self.loop.now,
+            env_steps=self.record.env_steps,
+            queue_depth=sum(driver.queue.depth for driver in drivers),
+            in_flight=sum(driver.fleet.in_flight for driver in drivers),
+            driver_busy_s=sum(driver.busy_s for driver in drivers) / len(drivers),
+            learner_busy_s=self.record.learner_busy_s,
+            workers=cluster.num_running,
+            lag=lag,
+            fragment_bytes=sum(node.into.num_bytes for node in cluster.learner_nodes),
+            weight_bytes=cluster.gone_bytes + sum(node.into.num_bytes for node in cluster.nodes),
+        )
+
+
+@contextmanager
+def _no_log_of_deaths() -> Iterator[None]:
+    """Keeps the fleet from logging deaths that did not happen."""
+    log = logging.getLogger("rollouts.workers.fleet")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
