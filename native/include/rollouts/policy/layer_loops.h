@@ -12,16 +12,6 @@ namespace {
 
 // Functions compute the first kUsed columns: all, or half of them where few rows are there.
 
-// Weights of one input that a kernel's thread reads by one load: blocks begin at multiples of 16 bytes.
-constexpr int kAtOnce = 4;
-struct alignas(16) Weights {
-  float at[kAtOnce];
-
-  ROLLOUTS_HD static Weights Of(const float* from) {
-    return *reinterpret_cast<const Weights*>(from);
-  }
-};
-
 // kOutputs rows of outputs of one block: biases, then inputs in their order, each a fused
 // multiply-add. As many sums as registers allow, so that their latency is hidden.
 template <int kOutputs, int kWide>
@@ -38,17 +28,9 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
   for (int k = 0; k < inputs; ++k) {
     Floats column[kWide];
     for (int v = 0; v < kWide; ++v) column[v] = Load(x + k * kColumns + v * kLanes);
-    if constexpr (kInKernel) {
-      static_assert(kOutputs % kAtOnce == 0 && kWide == 1);
-      for (int o = 0; o < kOutputs; o += kAtOnce) {
-        const Weights four = Weights::Of(weights + k * stride + o);
-        for (int i = 0; i < kAtOnce; ++i) sum[o + i][0] = Fma(four.at[i], column[0], sum[o + i][0]);
-      }
-    } else {
-      for (int o = 0; o < kOutputs; ++o) {
-        const Floats weight = Splat(weights[k * stride + o]);
-        for (int v = 0; v < kWide; ++v) sum[o][v] = Fma(weight, column[v], sum[o][v]);
-      }
+    for (int o = 0; o < kOutputs; ++o) {
+      const Floats weight = Splat(weights[k * stride + o]);
+      for (int v = 0; v < kWide; ++v) sum[o][v] = Fma(weight, column[v], sum[o][v]);
     }
   }
   // the last block of a layer may have outputs that are padding
