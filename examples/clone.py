@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behaviour cloning: a policy learns the actions of a data set, without an environment.
+"""Behaviour cloning: a policy learns the actions of a data set.
 
     rollouts collect --policy runs/teacher --trust --steps 300000 --to teacher.hdf5
     python examples/clone.py --data teacher.hdf5 --run-dir runs/clone
@@ -66,22 +66,16 @@ def clone(args: argparse.Namespace, data: Any) -> None:
     print(f"{data.num_episodes} episodes, {len(obs):,} steps, mean return {taught:.1f}")
     rng = np.random.default_rng(args.seed)
     torch.manual_seed(args.seed)
-    options = {"seed": args.seed, "autoreset_mode": "same_step"}
-    with rollouts.make_vec(about.id, 16, **options, **about.env_options) as env:
+    limit = (
+        {} if about.max_episode_steps is None else {"max_episode_steps": about.max_episode_steps}
+    )
+    options = {**about.env_options, **limit}
+    with rollouts.make_vec(
+        about.id, 16, seed=args.seed, autoreset_mode="same_step", **options
+    ) as env:
         spec = env.env_spec
         make = partial(make_policy, hidden=tuple(args.hidden))
-        policy = make(
-            PolicySpec(
-                id=about.id,
-                single_observation_space=spec.single_observation_space,
-                single_action_space=spec.single_action_space,
-                num_envs=env.num_envs,
-                env_id_offset=0,
-                worker_id=0,
-                incarnation=0,
-                seed=args.seed,
-            )
-        )
+        policy = make(PolicySpec.here(about.id, spec, num_envs=env.num_envs, seed=args.seed))
         optimizer = torch.optim.Adam(policy.module.parameters(), lr=args.learning_rate)
         native = rollouts.NativePolicy.from_torch(policy.module, spec.single_action_space)
         learner = NativeLearner(native, optimizer)
@@ -100,7 +94,7 @@ def clone(args: argparse.Namespace, data: Any) -> None:
                 best = played
                 made = Checkpoint(
                     id=about.id,
-                    env_options=dict(about.env_options),
+                    env_options=options,
                     weights=policy.module.state_dict(),
                     policy_version=epoch + 1,
                     seed=args.seed,

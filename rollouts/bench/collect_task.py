@@ -44,16 +44,7 @@ class Task:
         from rollouts.workers.worker_config import PolicySpec
 
         return self.make_policy(
-            PolicySpec(
-                id=self.spec.id,
-                single_observation_space=self.spec.single_observation_space,
-                single_action_space=self.spec.single_action_space,
-                num_envs=num_envs,
-                env_id_offset=0,
-                worker_id=0,
-                incarnation=0,
-                seed=self.settings.seed,
-            )
+            PolicySpec.here(self.spec.id, self.spec, num_envs=num_envs, seed=self.settings.seed)
         )
 
 

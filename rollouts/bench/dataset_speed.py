@@ -101,10 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         num_threads=args.num_threads,
     )  # fmt: skip
     space = env.single_observation_space
-    asked = PolicySpec(
-        id=args.env_id, single_observation_space=space, num_envs=env.num_envs, env_id_offset=0,
-        single_action_space=env.single_action_space, worker_id=0, incarnation=0, seed=0,
-    )  # fmt: skip
+    asked = PolicySpec.here(args.env_id, env, num_envs=env.num_envs, seed=0)
     kind = default_policy(space) if args.policy is None else read_policy(args.policy)
     policy = make_policy(asked, kind=kind)
     collector = rollouts.Collector(env, policy, args.rollout_length, keep_final_obs=True)

@@ -93,16 +93,7 @@ def _first_fragment(env_id: str, env_options: dict[str, Any]) -> FirstFragment:
     from rollouts.workers.on_ray.cluster_check import FirstFragment
 
     kind = default_policy(spec.single_observation_space)
-    one = PolicySpec(
-        id=spec.id,
-        single_observation_space=spec.single_observation_space,
-        single_action_space=spec.single_action_space,
-        num_envs=1,
-        env_id_offset=0,
-        worker_id=0,
-        incarnation=0,
-        seed=0,
-    )
+    one = PolicySpec.here(spec.id, spec, num_envs=1, seed=0)
     return FirstFragment(
         env_id=env_id,
         env_options=env_options,

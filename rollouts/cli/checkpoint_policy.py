@@ -132,25 +132,8 @@ def _to_numpy(weight: Tensor) -> Array:
 def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) -> Any:
     from rollouts.workers import PolicySpec
 
-    asked = PolicySpec(
-        id=spec.id,
-        single_observation_space=spec.single_observation_space,
-        single_action_space=spec.single_action_space,
-        num_envs=num_envs,
-        env_id_offset=0,
-        worker_id=0,
-        incarnation=0,
-        seed=seed,
-    )
-    if group is None:
-        return asked
-    return replace(
-        asked,
-        single_observation_space=group.single_observation_space,
-        single_action_space=group.single_action_space,
-        policy=group.name,
-        group=group.name,
-    )
+    asked = PolicySpec.here(spec.id, group or spec, num_envs=num_envs, seed=seed)
+    return asked if group is None else replace(asked, policy=group.name, group=group.name)
 
 
 def _make_policy(program: Program, asked: Any) -> Any:

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rollouts.checkpoint import Checkpoint
 from rollouts.cli.checkpoint_policy import load_policy, read_policy
 from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
@@ -24,14 +22,12 @@ from rollouts.collecting.collector import Collector
 from rollouts.datasets.recorder import Recorder
 from rollouts.envs.make import make_pool
 from rollouts.envs.registry import env_spec
-from rollouts.envs.wrappers import read_wrappers
+from rollouts.envs.wrappers import OF_TRAINING, read_wrappers
 from rollouts.errors import SpecError
 from rollouts.policies.uniform import UniformPolicy
 from rollouts.workers.worker_config import CollectOptions
 
 RANDOM = "random"
-# scale what a training learns from; no part of the environment
-_OF_TRAINING = ("normalize_reward", "clip_reward")
 _ROLLOUT_LENGTH = 128
 
 
@@ -119,7 +115,7 @@ def _played(args: argparse.Namespace) -> _Played:
     checkpoint = read_policy(path, args.env_id)
     given = dict(args.option)
     options = options_of(checkpoint, path, given)
-    options = {k: v for k, v in options.items() if k in given or k not in _OF_TRAINING}
+    options = {k: v for k, v in options.items() if k in given or k not in OF_TRAINING}
     scale = None
     if "observation" in checkpoint.statistics and "normalize_observation" not in given:
         wanted = options.pop("normalize_observation", True)
@@ -198,11 +194,9 @@ def _scaling(policy: Any, played: _Played) -> Any:
             f"{type(policy).__name__} without an attribute `module` that could scale for it: add "
             "--option normalize_observation=true, which records scaled observations"
         )
-    counted, (epsilon, limit) = played.checkpoint.statistics["observation"], played.scale
-    deviation = np.sqrt(counted.var + epsilon).astype(np.float32)
-    policy.module = NormalizedModule(
-        policy.module, counted.mean.astype(np.float32), deviation, float(limit)
-    )
+    epsilon, limit = played.scale
+    mean, deviation = played.checkpoint.statistics["observation"].scale(epsilon)
+    policy.module = NormalizedModule(policy.module, mean, deviation, limit)
     return policy
 
 

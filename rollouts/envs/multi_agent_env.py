@@ -322,9 +322,10 @@ class MultiAgentVectorEnv(PoolFace[Any]):
             return last
         of_groups = [last[first : first + count] for first in range(0, len(last), count)]
         if len(groups) == 2:
-            a, b = groups  # in half of the time
+            # a display makes a dict in a fraction of the time of dict(zip()), in each step
+            a, b = groups
             return [{a: of_a, b: of_b} for of_a, of_b in zip(*of_groups, strict=True)]
-        return [dict(zip(groups, one)) for one in zip(*of_groups)]  # noqa: B905
+        return [dict(zip(groups, one, strict=True)) for one in zip(*of_groups, strict=True)]
 
     def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
         """Sets what is public of them; `rows` is the size of a batch."""
@@ -358,7 +359,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         if is_mapping and actions.keys() == self.groups.keys():
             return [actions[name] for name in self.groups]
         expected = ", ".join(repr(name) for name in self.groups)
-        if not isinstance(actions, Mapping):
+        if not is_mapping:
             raise SpecError(
                 f"actions must be a dict of an array for each group ({expected}), got "
                 f"{type(actions).__name__}"

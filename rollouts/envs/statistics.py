@@ -17,6 +17,7 @@ from rollouts.checks import flag
 from rollouts.envs.wrappers import Wrappers
 from rollouts.errors import SpecError
 
+Float32s = npt.NDArray[np.float32]
 Float64s = npt.NDArray[np.float64]
 
 
@@ -32,6 +33,11 @@ class RunningStatistics:
     mean: Float64s
     var: Float64s
     count: float
+
+    def scale(self, epsilon: float) -> tuple[Float32s, Float32s]:
+        """Returns the mean and the divisor of differences from it, both (*shape,)."""
+        deviation = np.sqrt(self.var + epsilon)
+        return self.mean.astype(np.float32), deviation.astype(np.float32)
 
     def merged(self, more: RunningStatistics) -> RunningStatistics:
         """Merges two statistics; `more` may have counted nothing.

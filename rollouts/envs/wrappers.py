@@ -24,6 +24,8 @@ from rollouts.specs import EnvSpec
 Array = npt.NDArray[Any]
 
 NAMES = WRAPPERS
+# scale or clip what a training learns from; the policy does not see them
+OF_TRAINING = ("normalize_reward", "clip_reward")
 NORMALIZERS = ("normalize_observation", "normalize_reward")  # these keep running statistics
 _MAX_STACK = 1024  # frames
 _MAX_DIMS = 4  # dimensions of an observation in the native core

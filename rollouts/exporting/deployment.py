@@ -15,16 +15,15 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.envs.wrappers import NAMES, Wrappers, read_wrappers
+from rollouts.envs.wrappers import NAMES, OF_TRAINING, Wrappers, read_wrappers
 from rollouts.errors import SpecError
 
 FORMAT = "rollouts policy"
 VERSION = 1
 KEY = "rollouts.json"  # name of the description within a file
 ENDINGS = (".onnx", ".pt2", ".pt")  # files with these can be read again
-# wrappers whose work the file does, and those that matter to a training alone
+# wrappers whose work the file does
 _WITHIN = ("normalize_observation", "rescale_action", "clip_action")
-_OF_TRAINING = ("normalize_reward", "clip_reward")
 
 Floats = NDArray[np.float32]
 
@@ -179,13 +178,11 @@ def surroundings_of(
       given: Options that the pool was made with.
     """
     wrappers = read_wrappers({name: given[name] for name in NAMES if name in given})
-    left = {k: v for k, v in given.items() if k not in (*_WITHIN, *_OF_TRAINING)}
+    left = {k: v for k, v in given.items() if k not in (*_WITHIN, *OF_TRAINING)}
     found: dict[str, Any] = {"action_space": raw_action_space, "env_options": left}
     if wrappers.normalize_observation is not None:
         epsilon, limit = wrappers.normalize_observation
-        counted = env.observation_statistics
-        found["mean"] = counted.mean.astype(np.float32)
-        found["deviation"] = np.sqrt(counted.var + epsilon).astype(np.float32)
+        found["mean"], found["deviation"] = env.observation_statistics.scale(epsilon)
         found["limit"] = float(limit)
     found.update(_of_actions(wrappers, raw_action_space))
     return Surroundings(**found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backlog: the fragments that wait in a LearnerQueue, oldest first, and which of them are stale."""
+"""`Backlog`: the fragments that wait in a LearnerQueue, and which of them are stale."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Backlog:
 
     @property
     def may_have_stale(self) -> bool:
-        """Whether `drop_stale` would find any; True, too, where the stale ones were just taken."""
+        """False where `drop_stale` would find none; else it mostly finds some."""
         return bool(self._handles) and self._oldest is not None and self._is_stale(self._oldest)
 
     def drop_stale(self) -> list[FragmentHandle]:

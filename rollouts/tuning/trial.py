@@ -95,16 +95,7 @@ def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
     from rollouts.workers.worker_config import PolicySpec
 
     def policy_of(one: Any, num_rows: int) -> Any:
-        spec = PolicySpec(
-            id=request.id,
-            single_observation_space=one.single_observation_space,
-            single_action_space=one.single_action_space,
-            num_envs=num_rows,
-            env_id_offset=0,
-            worker_id=0,
-            incarnation=0,
-            seed=request.seed,
-        )
+        spec = PolicySpec.here(request.id, one, num_envs=num_rows, seed=request.seed)
         policy: Any = make_policy(spec, kind=read_policy(request.policy))
         if request.device.startswith("cuda"):
             policy.module.to(env.device)

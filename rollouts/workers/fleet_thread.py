@@ -224,6 +224,7 @@ class FleetThread:
                     self._stopping.set()
                     break
                 self._is_woken = False
+                # read before it is cleared: news that come in between are seen in this turn
                 if has_weights := self._has_news:
                     self._has_news = False
                 ended = [event for event in events if event is not None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FleetTurns: what becomes of events that came for a fleet. No threads, no Ray."""
+"""`FleetTurns`: what becomes of events that came for a fleet. No threads, no Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rollouts.workers.fleet import Fleet
 from rollouts.workers.slot import Slot
 
-# s; how often somebody looks for workers that hang or do not start, whatever else happens
+# s between looks for workers that hang or do not start, whatever else happens
 TICK_S = 0.5
 
 # events of one turn, for which `get` may wait

@@ -189,6 +189,16 @@ class WorkerConfig:
         return derive_seed(self.seed, self.incarnation)
 
 
+class HasSpaces(Protocol):
+    """Spaces of one environment, or of one agent."""
+
+    @property
+    def single_observation_space(self) -> gymnasium.Space[Any]: ...
+
+    @property
+    def single_action_space(self) -> gymnasium.Space[Any]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
     """Facts about the worker that `make_policy` makes a policy for.
@@ -208,6 +218,24 @@ class PolicySpec:
     seed: int  # for sampling actions; no other worker, incarnation or policy has it
     policy: str | None = None  # its name, where there are several agents
     group: str | None = None  # the first group that it acts for
+
+    @classmethod
+    def here(cls, id: str, spaces: HasSpaces, *, num_envs: int, seed: int) -> Self:
+        """Facts for a policy that acts in this process, without workers.
+
+        Args:
+          spaces: An `EnvSpec`, the agents of a group or a pool: what the policy observes and does.
+        """
+        return cls(
+            id=id,
+            single_observation_space=spaces.single_observation_space,
+            single_action_space=spaces.single_action_space,
+            num_envs=num_envs,
+            env_id_offset=0,
+            worker_id=0,
+            incarnation=0,
+            seed=seed,
+        )
 
 
 class CollectorLike(Protocol):
