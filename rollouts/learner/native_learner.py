@@ -15,7 +15,7 @@ from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.acted_rows import check_order, read_rows, read_states
 from rollouts.learner.counted_rows import hide_uncounted
-from rollouts.learner.module_steps import ModuleSteps, Source, View
+from rollouts.learner.module_steps import Average, ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
 from rollouts.policies.native_heads import nvec_of
 from rollouts.support.extras import needs
@@ -149,7 +149,11 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
     """
 
     def __init__(
-        self, policy: NativePolicy, optimizer: torch.optim.Optimizer, num_threads: int = 1
+        self,
+        policy: NativePolicy,
+        optimizer: torch.optim.Optimizer,
+        num_threads: int = 1,
+        average: Average | None = None,
     ) -> None:
         """Reads what the module computes and what the optimiser changes.
 
@@ -158,6 +162,11 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
           optimizer: torch.optim.Adam, AdamW, RMSprop or SGD over the module's parameters, or
             Stable-Baselines3's RMSpropTFLike.
           num_threads: Threads that share a large minibatch.
+          average: Replaces the numbers of an array (n,) float32 by their means over the processes
+            that train together, in place: gradients and losses of each minibatch, before its step.
+            `rollouts.learner.process_mean` has it for torch.distributed. All processes make as
+            many minibatches; what one raises the others learn from `average` alone. None: one
+            process.
 
         Raises:
           SpecError: The module has another head, or learns the states that episodes
@@ -175,7 +184,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         outputs = policy.program.outputs
         self._cloned = policy.program.params_of((*outputs[:num_inputs], *outputs[num_outputs:]))
         self._head, self._space = policy.head, policy.action_space
-        super().__init__(policy, optimizer, num_threads)
+        super().__init__(policy, optimizer, num_threads, average)
 
     def update(
         self,
@@ -240,7 +249,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         self._check()
         found, made = self._step(
             lambda sources, left_s: self._native.update(
-                sources, arrays, order, minibatch, settings, left_s
+                sources, arrays, order, minibatch, settings, left_s, self._average
             ),
             timeout_s,
             self._cloned if is_cloning else None,

@@ -256,13 +256,14 @@ void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& setting
 std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const ActedRows& acted,
                                           std::span<const std::int64_t> order,
                                           std::int64_t minibatch, const PpoSettings& settings,
-                                          const UpdateStop& stop) {
+                                          const UpdateStop& stop, const MeanOverProcesses& mean) {
   std::vector<PpoReport> reports;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     CheckCounted(acted, rows, reports.size());
     Normalize(rows, acted, settings.normalizes);
     PpoReport report = Compute(sources, acted, rows, settings.rule, stop);
+    if (mean) steps_.Average(sources, report.sums, mean);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;
