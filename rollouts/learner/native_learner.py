@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
-from rollouts.learner.acted_rows import check_order, read_rows, read_states
+from rollouts.learner.acted_rows import check_order, read_rows, read_states, unsquashed
 from rollouts.learner.counted_rows import hide_uncounted
 from rollouts.learner.module_steps import Average, ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
-from rollouts.policies.native_heads import nvec_of
+from rollouts.policies.native_heads import bounds_of, nvec_of
 from rollouts.support.extras import needs
 
 with needs("torch", "NativeLearner"):
@@ -26,7 +26,7 @@ with needs("torch", "NativeLearner"):
 Array = NDArray[Any]
 
 ClipBy = Literal["all", "each", "element"]
-_HEADS = ("categorical", "multi_categorical", "gaussian")
+_HEADS = ("categorical", "multi_categorical", "gaussian", "tanh_gaussian")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         if policy.head.kind not in _HEADS:
             expected = ", ".join(_HEADS)
             raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
-        num_inputs = 2 if policy.head.kind == "gaussian" else 1
+        num_inputs = 2 if policy.head.kind.endswith("gaussian") else 1
         num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
         self._has_value = num_outputs > num_inputs
         # memory counts as the policy's: its states meet what the policy reads at the next step
@@ -200,6 +200,10 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         timeout_s: float | None = None,
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
+
+        Of a squashed Gaussian the entropy is that of the Gaussian before its tanh, and an action at
+        a bound counts as the nearest one that float32 tells from it, as
+        `rollouts.policy.SquashedGaussianHead.evaluate` has both.
 
         Rows of a module with memory are whole sequences, (T, B, ...) as a rollout has them. Each
         goes through all its steps, with new states behind an `ended`, and its gradients flow back
@@ -285,7 +289,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             list(program.state_sizes),
             views,
             trained,
-            self._head.kind,
+            self._head.kind.removeprefix("tanh_"),
             nvec_of(self._space),
             self._num_threads,
         )
@@ -301,6 +305,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         arrays: dict[str, Any] = read_rows(rows, self._program, self._space, needed=needed)
         zeros = np.zeros(len(arrays["obs"]), np.float32)
         arrays = {"log_prob": zeros, "target": zeros, "advantage": zeros + 1, **arrays}
+        if self._head.kind == "tanh_gaussian":
+            arrays |= unsquashed(arrays["box"], bounds_of(self._space, self._head))
         if not self._program.state_sizes:
             if len(state) or burn_in:
                 raise SpecError("the module has no memory: leave state and burn_in out")

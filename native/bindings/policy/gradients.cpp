@@ -174,6 +174,7 @@ class CheckedRows {
     const bool has_value = network.num_outputs() > policy::NumHeadInputs(head.kind);
     if (has_value) rows_.target = Numbers("target");
     if (rule.limits_value || given.contains("value")) rows_.value = Numbers("value");
+    if (given.contains("log_slope")) rows_.log_slope = Numbers("log_slope");
     if (rule.has_kl || given.contains("inputs")) {
       const int parts = policy::NumHeadInputs(head.kind);
       rows_.inputs = Columns<float>("inputs", parts * static_cast<std::size_t>(network.output_size(0)));

@@ -104,6 +104,7 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
     columns.advantage[i] =
         advantages_.empty() ? 0.0f : advantages_[chunk.step * rows.size() + place];
     columns.target[i] = has_value() && counts ? acted.target[row] : 0.0f;
+    columns.log_slope[i] = acted.log_slope ? acted.log_slope[row] : 0.0f;
     columns.value[i] = acted.value && counts ? acted.value[row] : 0.0f;
     for (std::int64_t e = 0; e < elements && acted.index; ++e) {
       part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);

@@ -29,6 +29,7 @@ struct ActedRows {
   const float* advantage = nullptr;
   const float* target = nullptr;
   const float* value = nullptr;
+  const float* log_slope = nullptr;       // see ActedColumns; null: 0
   const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
   const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
 
