@@ -25,7 +25,7 @@ from rollouts.policy import SquashedGaussianHead
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
-UNEVEN = gymnasium.spaces.Box(np.float32([-3, 0.1]), np.float32([1, 0.7]))
+UNEVEN = gymnasium.spaces.Box(np.array([-3, 0.1], np.float32), np.array([1, 0.7], np.float32))
 ENDLESS = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
 OBS, ROWS = 5, 70
 
@@ -47,13 +47,13 @@ class Agent(nn.Module):
 def evaluate(module: nn.Module, space: Any, obs: Tensor, action: Tensor) -> tuple[Tensor, ...]:
     """Log-density, the Gaussian's entropy, and the value, in double."""
     mean, log_std, value = module(obs)
-    gaussian = Independent(Normal(mean, log_std.exp()), 1)
+    gaussian: Any = Independent(Normal(mean, log_std.exp()), 1)
     steps: list[Any] = [TanhTransform()]
     if np.isfinite(space.low).all():
         low, high = torch.tensor(space.low).double(), torch.tensor(space.high).double()
         steps.append(AffineTransform((low + high) / 2, (high - low) / 2, event_dim=1))
-    density = TransformedDistribution(gaussian, steps).log_prob(action)
-    return density, gaussian.entropy(), value
+    squashed: Any = TransformedDistribution(gaussian, steps)
+    return squashed.log_prob(action), gaussian.entropy(), value
 
 
 def drawn(space: Any, seed: int = 1) -> tuple[Agent, dict[str, Any]]:
