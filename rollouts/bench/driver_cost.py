@@ -8,28 +8,24 @@ changes both alike.
 
 from __future__ import annotations
 
-import functools
 import os
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import ray as _typed_ray
 
-from rollouts.bench.policies import make_policy
-from rollouts.bench.policy_kinds import PolicyKind
-from rollouts.learner.fragment import FragmentHandle
-from rollouts.learner.queue import LearnerQueue
+from rollouts.bench.random_policy import make_random_policy
+from rollouts.bench.stage_clock import merge_thread, timed_turn
 from rollouts.support.same_release import make_check
-from rollouts.workers.fleet import Fleet
 from rollouts.workers.on_ray.coordinator import RolloutCoordinator
-from rollouts.workers.on_ray.ray_session import ActorHandle, _make_host_class
+from rollouts.workers.on_ray.ray_session import _make_host_class
 from rollouts.workers.on_ray.ray_weights import ray_part
 from rollouts.workers.options import Placement, QueueLimits
 from rollouts.workers.weights import WeightStore
@@ -41,19 +37,6 @@ ray: Any = _typed_ray
 ENV_ID = "CartPole-v1"
 CREDITS = 2
 _START_S = 600.0
-# functions by the stage that their own time is counted for; the rest of a thread's is its row
-_STAGES: tuple[tuple[str, type, str], ...] = (
-    ("submit", ActorHandle, "collect"),
-    ("state machine", Fleet, "handle"),
-    ("state machine", Fleet, "look"),
-    ("queue", LearnerQueue, "admit"),
-    ("queue", LearnerQueue, "levels"),
-    ("queue", LearnerQueue, "drop_stale"),
-    ("queue", LearnerQueue, "_take"),
-    ("queue", LearnerQueue, "deliver"),
-    ("resolve", FragmentHandle, "resolve"),
-    ("weights", WeightStore, "publish"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,42 +77,6 @@ class DriverCost:
     nbytes: int = 0
 
 
-class StageClock:
-    """CPU time that threads spend in some functions, that of functions called inside taken off."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._inner = threading.local()
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Times the functions of `_STAGES` inside the block."""
-        before = [(owner, name, getattr(owner, name)) for _, owner, name in _STAGES]
-        for stage, owner, name in _STAGES:
-            setattr(owner, name, self._timed(stage, getattr(owner, name)))
-        try:
-            yield
-        finally:
-            for owner, name, function in before:
-                setattr(owner, name, function)
-
-    def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            outer = getattr(self._inner, "seconds", 0.0)
-            self._inner.seconds = 0.0
-            began = time.thread_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                whole = time.thread_time() - began
-                own = whole - self._inner.seconds
-                self.seconds[stage] = self.seconds.get(stage, 0.0) + own
-                self._inner.seconds = outer + whole
-
-        return timed
-
-
 def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
     """Lets both take turns, in the Ray of this process or one that is started.
 
@@ -137,23 +84,21 @@ def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
       task: What they do.
       repeats: Turns of each; the first is not counted.
     """
-    kind = PolicyKind("random")
-    make = functools.partial(make_policy, kind=kind)
     ours = DriverCost("RolloutCoordinator")
     bare = DriverCost("bare Ray")
     with RolloutCoordinator(
         ENV_ID,
-        make,
+        make_random_policy,
         num_workers=task.num_workers,
         num_envs_per_worker=task.num_envs,
         rollout_length=task.rollout_length,
         placement=Placement(num_cpus=0),
         queue=QueueLimits(credits_per_worker=CREDITS),
     ) as coordinator:
-        loop = _BareLoop(task, make)
-        merge = next(one for one in threading.enumerate() if one.name == "rollouts-merge")
+        loop = _BareLoop(task)
+        merge = merge_thread()
         for turn in range(repeats + 1):
-            _measure_turn(ours, task, functools.partial(_take, coordinator, task), merge, turn)
+            _measure_turn(ours, task, partial(_take, coordinator, task), merge, turn)
             _pause(coordinator)
             _measure_turn(bare, task, loop.run, None, turn)
             loop.pause()
@@ -168,38 +113,15 @@ def _measure_turn(
     turn: int,
 ) -> None:
     """Runs one turn; the first, in which workers start, is not counted."""
-    clock = StageClock()
-    with clock.watching():
-        threads = {"learner's thread": threading.current_thread()}
-        if merge is not None:
-            threads["inbox (merge thread)"] = merge
-        before = {name: _cpu_of(thread) for name, thread in threads.items()}
-        began, cpu = time.perf_counter(), time.process_time()
-        nbytes = run()
-        cpu, seconds = time.process_time() - cpu, time.perf_counter() - began
-        spent = {name: _cpu_of(thread) - before[name] for name, thread in threads.items()}
+    nbytes, times = timed_turn(run, merge)
     if turn == 0:
         return
     cost.nbytes = nbytes
     per = 1e6 / task.num_fragments
-    cost.cpu_us.append(cpu * per)
-    cost.per_s.append(task.num_fragments / seconds)
-    stages = dict(clock.seconds)
-    stages["futures (Ray's threads)"] = cpu - sum(spent.values())
-    on_learner = sum(stages.get(name, 0.0) for name in ("resolve", "weights"))
-    if merge is None:
-        stages["the loop"] = spent["learner's thread"] - on_learner
-    else:
-        # the queue's part is on both threads
-        known = sum(stages.get(name, 0.0) for name in ("submit", "state machine", "queue"))
-        stages["inbox and learner's loop"] = sum(spent.values()) - known - on_learner
-    for name, value in stages.items():
+    cost.cpu_us.append(times.cpu_s * per)
+    cost.per_s.append(task.num_fragments / times.seconds)
+    for name, value in times.stages.items():
         cost.stages.setdefault(name, []).append(value * per)
-
-
-def _cpu_of(thread: threading.Thread) -> float:
-    assert thread.ident is not None
-    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 def _take(coordinator: RolloutCoordinator, task: DriverTask) -> int:
@@ -222,10 +144,10 @@ def _pause(coordinator: RolloutCoordinator) -> None:
 class _BareLoop:
     """The same actors and calls, by Ray alone: wait, get both results, call again."""
 
-    def __init__(self, task: DriverTask, make: Any) -> None:
+    def __init__(self, task: DriverTask) -> None:
         self._task = task
         host = ray.remote(num_cpus=0, max_restarts=0)(_make_host_class((), False))
-        recipe = ray.cloudpickle.dumps({"make_policy": make, "owns_process": True})
+        recipe = ray.cloudpickle.dumps({"make_policy": make_random_policy, "owns_process": True})
         sys_path = [os.path.abspath(entry) for entry in sys.path]
         self._actors = []
         for worker_id in range(task.num_workers):

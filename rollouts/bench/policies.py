@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.bench.policy_kinds import PolicyKind
-from rollouts.bench.runner import action_batches
+from rollouts.bench.random_policy import make_random_policy
 from rollouts.errors import SpecError
-from rollouts.policies.protocol import Policy, PolicyOutput
+from rollouts.policies.protocol import Policy
 from rollouts.support.extras import needs
 from rollouts.workers.worker_config import PolicySpec
 
@@ -40,7 +39,7 @@ def make_policy(spec: PolicySpec, *, kind: PolicyKind) -> Policy:
       SpecError: A network for spaces that `TorchPolicy` or this one lacks.
     """
     if kind.name == "random":
-        return RandomPolicy(spec.single_action_space, spec.num_envs, seed=spec.seed)
+        return make_random_policy(spec)
     spaces_of_one = spec.single_observation_space, spec.single_action_space
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -49,37 +48,6 @@ def make_policy(spec: PolicySpec, *, kind: PolicyKind) -> Policy:
             return RecurrentTorchPolicy(memory, spec.single_action_space, seed=spec.seed)
         module = ActorCritic(*spaces_of_one, kind)
     return TorchPolicy(module, spec.single_action_space, seed=spec.seed)
-
-
-class RandomPolicy:
-    """Hands out batches of actions drawn once, in turn: collecting costs nothing but steps."""
-
-    def __init__(self, action_space: spaces.Space[Any], num_envs: int, *, seed: int) -> None:
-        """Draws the actions of `num_envs` environments."""
-        self.policy_version = 0
-        zeros = np.zeros(num_envs, np.float32)
-        self._outputs = [
-            PolicyOutput(actions, zeros, zeros)
-            for actions in action_batches(action_space, num_envs, seed=seed)
-        ]
-        self._calls = 0
-
-    def act(self, obs: Array) -> PolicyOutput:
-        """Returns the next batch of actions; `obs` must have num_envs rows."""
-        self._calls += 1
-        return self._outputs[self._calls % len(self._outputs)]
-
-    def value(self, obs: Array) -> NDArray[np.float32]:
-        """Returns zeros (B,)."""
-        return np.zeros(len(obs), np.float32)
-
-    def weights(self) -> dict[str, Array]:
-        """Returns none."""
-        return {}
-
-    def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Takes over the version."""
-        self.policy_version = version
 
 
 class ActorCritic(nn.Module):

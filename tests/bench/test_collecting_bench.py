@@ -19,8 +19,9 @@ from rollouts.bench import Settings, collect
 from rollouts.bench.collect import compare_collecting, measure_streams
 from rollouts.bench.collect_streams import drawn_actions
 from rollouts.bench.collect_task import Task
-from rollouts.bench.policies import ActorCritic, RandomPolicy
+from rollouts.bench.policies import ActorCritic
 from rollouts.bench.policy_kinds import default_policy, read_policy
+from rollouts.bench.random_policy import RandomPolicy
 from rollouts.cli import main as cli
 from rollouts.envs.registry import env_spec
 from rollouts.errors import SpecError
