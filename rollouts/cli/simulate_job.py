@@ -58,6 +58,8 @@ def add_arguments(
         help="share of the nodes that die in an hour, such as 0.01; default: 0")  # fmt: skip
     add("--worker-deaths-per-hour", type=float, default=0.0, metavar="P",
         help="share of the workers that die alone; default: 0")  # fmt: skip
+    add("--coordinator-deaths-per-hour", type=float, default=0.0, metavar="R",
+        help="how often each coordinator dies in an hour; default: 0")  # fmt: skip
     add("--gigabits-per-s", type=positive_float, default=25.0, metavar="G",
         help="bandwidth of a node's link, each direction; default: 25")  # fmt: skip
     add("--driver-costs", type=Path, metavar="FILE",
@@ -99,6 +101,7 @@ def run(args: argparse.Namespace) -> None:
     driver = DriverModel() if args.driver_costs is None else driver_of(args.driver_costs)
     if args.remote_learners:
         driver = dataclasses.replace(driver, resolve_us=0.0)
+    driver = dataclasses.replace(driver, deaths_per_hour=args.coordinator_deaths_per_hour)
     found: list[dict[str, Any]] = []
     for num_workers in dict.fromkeys(args.num_workers):
         job = _job(args, num_workers, driver)

@@ -151,16 +151,27 @@ class DriverModel:
       resolve_us: Cost of each whose arrays are fetched in this process; 0 where learners'
         actors fetch them, see `RolloutCoordinator.hand_over`.
       publish_us: Cost of each version of the weights.
+      idle_load: Share of a core that the process takes while nothing happens, by Ray's threads and
+        the coordinator's clock; 0.0 where the costs above have it in them.
+      deaths_per_hour: How often each coordinator's process dies in an hour. Its workers and the
+        fragments that no learner has end with it.
+      restart_s: Seconds until another coordinator starts workers in the place of a dead one.
     """
 
     take_us: float = 130.0
     submit_us: float = 90.0
     resolve_us: float = 60.0
     publish_us: float = 300.0
+    idle_load: float = 0.0
+    deaths_per_hour: float = 0.0
+    restart_s: float = 8.0
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
-        for name in ("take_us", "submit_us", "resolve_us", "publish_us"):
+        for name in (
+            *("take_us", "submit_us", "resolve_us", "publish_us"),
+            *("idle_load", "deaths_per_hour", "restart_s"),
+        ):
             _check_least(f"driver.{name}", getattr(self, name), 0.0)
 
 
@@ -205,7 +216,7 @@ class JobModel:
 
     Attributes:
       num_coordinators: Coordinators, each with an equal share of the workers and a process of its
-        own; an update takes an equal share of its fragments from each.
+        own; an update takes an equal share of its fragments from each that has some.
       sync_mode, queue, faults: See `RolloutCoordinator`.
     """
 

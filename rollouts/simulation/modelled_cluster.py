@@ -121,6 +121,13 @@ class ModelledCluster:
             self._with_room.append(node)
         self._place_waiting()
 
+    def lose_workers_of(self, coordinator: int) -> None:
+        """Notes that a coordinator's workers are lost, for `recovery_s`; ends none of them."""
+        for node in self.nodes:
+            for worker in node.workers.values():
+                if worker.has_started and worker.key[0] == coordinator:
+                    self.lost_at.setdefault(worker.key, self._loop.now)
+
     def started(self, worker: Resident) -> None:
         """Notes that a worker is there."""
         self.num_running += 1

@@ -23,6 +23,9 @@ class ModelledDriver:
 
     Attributes:
       fleet, queue: As in a real run.
+      number, life: The coordinator's number, and how many were in its place before.
+      is_serving: Whether it has had fragments, or is one of the first.
+      is_dead: Whether its process died.
       busy_s: Seconds of CPU time so far.
       num_turns: Turns of the merge thread so far.
     """
@@ -32,11 +35,15 @@ class ModelledDriver:
         job: JobModel,
         loop: EventLoop,
         *,
+        number: int,
+        life: int,
         weights: WeightStore,
         launch: Callable[[WorkerConfig], WorkerHandle],
         after_turn: Callable[[], None],
     ) -> None:
         """Makes a coordinator without workers; `after_turn` is called when fragments came."""
+        self.number, self.life = number, life
+        self.is_serving, self.is_dead = life == 0, False
         self.busy_s = 0.0
         self.num_turns = 0
         self._costs, self._loop, self._after_turn = job.driver, loop, after_turn
@@ -67,6 +74,12 @@ class ModelledDriver:
         self.fleet.scale_to(num_workers)
         self._tick()
 
+    def die(self) -> None:
+        """Ends the process: its workers, what it asked for and what nobody took are gone."""
+        self.is_dead = True
+        self.fleet.stop()
+        self.queue.close()
+
     def use(self, microseconds: float) -> float:
         """Uses the process when it is free; returns when it is done."""
         self.busy_s += microseconds / 1e6
@@ -95,26 +108,33 @@ class ModelledDriver:
         self._wake()
 
     def _tick(self) -> None:
+        if self.is_dead:
+            return
         self._wake()
         self._loop.at(self._loop.now + TICK_S, self._tick)
 
     def _wake(self) -> None:
-        if not self._is_turning:
+        if not (self._is_turning or self.is_dead):
             self._is_turning = True
             self._loop.at(self._free_at, self._begin_turn)
 
     def _begin_turn(self) -> None:
         """Takes what came; what it costs has passed when it becomes known."""
+        if self.is_dead:
+            return
         inbox = self._inbox
         ended = [inbox.popleft() for _ in range(min(len(inbox), MOST_EVENTS))]
         self._loop.at(self.use(len(ended) * self._costs.take_us), self._end_turn, ended)
 
     def _end_turn(self, ended: list[tuple[Slot, Future[Any]]]) -> None:
+        if self.is_dead:
+            return
         self.num_turns += 1
         has_room, self._has_room = self._has_room, False
         has_weights, self._has_weights = self._has_weights, False
         self._turns.take(ended, has_room=has_room, has_weights=has_weights)
         self._pay_for_calls()
+        self.is_serving = self.is_serving or self.queue.depth > 0
         self._after_turn()
         self._is_turning = False
         if self._inbox or self._has_room or self._has_weights:

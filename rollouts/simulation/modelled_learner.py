@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,11 +23,21 @@ from rollouts.workers.weights import WeightStore
 _WEIGHTS = {"w": np.zeros(1)}
 
 
+@dataclass(slots=True, eq=False)
+class _Share:
+    """The part of a batch that one coordinator gives."""
+
+    driver: ModelledDriver
+    claim: Claim
+    is_fetched: bool = False
+
+
 class ModelledLearner:
     """All learners together, as they make one update after the other.
 
     A batch is wanted, fetched and learned from. With `prefetch` the next one is wanted as soon as
-    this one is learned from, else when the weights that it led to are published.
+    this one is learned from, else when the weights that it led to are published. Of coordinators
+    that died others give the share.
 
     Attributes:
       num_updates: Updates so far.
@@ -38,18 +49,23 @@ class ModelledLearner:
         job: JobModel,
         loop: EventLoop,
         *,
-        drivers: Sequence[ModelledDriver],
+        drivers: list[ModelledDriver],
         cluster: ModelledCluster,
         weights: WeightStore,
         record: RunRecord,
-        on_delivery: Callable[[int, Sequence[FragmentHandle]], None],
+        on_delivery: Callable[[ModelledDriver, Sequence[FragmentHandle]], None],
     ) -> None:
-        """Takes what it works with; `begin` publishes first weights and wants a first batch."""
+        """Takes what it works with; `begin` publishes first weights and wants a first batch.
+
+        `drivers` has the coordinators that are there, which others may replace.
+        """
         self.num_updates = 0
         self.failure: RolloutsError | None = None
         self._job, self._loop, self._drivers, self._cluster = job, loop, drivers, cluster
         self._weights, self._record, self._on_delivery = weights, record, on_delivery
-        self._claims: list[Claim] = []
+        self._shares: list[_Share] = []
+        self._num_unasked = 0  # fragments of a batch that no coordinator was there for
+        self._num_steps = 0  # env-steps of a batch that were delivered
         self._is_fetching = self._is_learning = False
         self._fetched: int | None = None  # env-steps of a batch that waits for the learners
 
@@ -60,28 +76,52 @@ class ModelledLearner:
 
     def try_take(self) -> None:
         """Takes what it lacks, if it is there; the drivers call it when fragments came."""
-        if not self._claims or self._is_fetching or self.failure is not None:
+        if self._num_unasked:
+            self._ask(0)
+        if not self._shares or self._is_fetching or self.failure is not None:
             return
         try:
-            pairs = zip(self._drivers, self._claims, strict=True)
             # no shortcut: what one has not yet is no reason to leave that of others
-            if all([driver.queue.try_take(claim) for driver, claim in pairs]):
+            if all([one.driver.queue.try_take(one.claim) for one in self._shares]):
                 self._fetch()
         except RolloutsError as error:
             self.failure = error
 
-    def _want(self) -> None:
-        self._claims = [Claim(self._job.fragments_each) for _ in self._drivers]
-        for driver, claim in zip(self._drivers, self._claims, strict=True):
-            driver.queue.begin(claim)
+    def lost(self, driver: ModelledDriver) -> None:
+        """Asks others for what a coordinator that died has not delivered, which is lost."""
+        num_lost = 0
+        for share in [one for one in self._shares if one.driver is driver]:
+            num_lost += share.claim.num_lacking + len(share.claim.taken)
+            driver.queue.put_back(share.claim)
+            self._shares.remove(share)
+        self._ask(num_lost)
         self.try_take()
+
+    def _want(self) -> None:
+        self._ask(self._job.learners.fragments_per_update)
+        self.try_take()
+
+    def _ask(self, num_fragments: int) -> None:
+        """Wants so many more fragments, in equal parts from the coordinators that have some."""
+        self._num_unasked += num_fragments
+        serving = [one for one in self._drivers if one.is_serving and not one.is_dead]
+        if not serving:
+            return
+        num_fragments, self._num_unasked = self._num_unasked, 0
+        for index, driver in enumerate(serving):
+            part = (num_fragments + index) // len(serving)
+            if part:
+                share = _Share(driver, Claim(part))
+                self._shares.append(share)
+                driver.queue.begin(share.claim)
 
     def _fetch(self) -> None:
         """Lets the arrays travel; those of a node that is gone are lost, and others wanted."""
+        wanted = [one for one in self._shares if not one.is_fetched]
         has_lost = False
-        for driver, claim in zip(self._drivers, self._claims, strict=True):
-            for handle in [one for one in claim.taken if not _node_of(one).is_alive]:
-                driver.queue.lose(claim, handle)
+        for share in wanted:
+            for handle in [one for one in share.claim.taken if not _node_of(one).is_alive]:
+                share.driver.queue.lose(share.claim, handle)
                 has_lost = True
         if has_lost:
             self.try_take()
@@ -93,23 +133,28 @@ class ModelledLearner:
             self._job.driver.resolve_us,
         )
         end, index = now, 0
-        for driver, claim in zip(self._drivers, self._claims, strict=True):
-            for handle in claim.taken:
+        for share in wanted:
+            for handle in share.claim.taken:
                 target = nodes[index % len(nodes)]
                 end = max(end, transfer(now, _node_of(handle), target, handle.info.nbytes))
                 index += 1
-            end = max(end, driver.use(len(claim.taken) * resolve_us))
+            end = max(end, share.driver.use(len(share.claim.taken) * resolve_us))
+            share.is_fetched = True
         self._loop.at(end + self._job.nodes.latency_s, self._deliver)
 
     def _deliver(self) -> None:
-        steps = 0
-        for number, claim in enumerate(self._claims):
-            handles = [*claim.taken]
-            self._drivers[number].queue.deliver(claim)
-            steps += self._record.delivered(handles, self._weights.version)
-            self._on_delivery(number, handles)
-        self._claims, self._is_fetching = [], False
-        self._fetched = steps
+        self._is_fetching = False
+        for share in [one for one in self._shares if one.is_fetched]:
+            handles = [*share.claim.taken]
+            share.driver.queue.deliver(share.claim)
+            self._num_steps += self._record.delivered(handles, self._weights.version)
+            self._on_delivery(share.driver, handles)
+            self._shares.remove(share)
+        if self._shares or self._num_unasked:
+            # a coordinator died meanwhile, and others give its share
+            self.try_take()
+            return
+        self._fetched, self._num_steps = self._num_steps, 0
         if not self._is_learning:
             self._learn()
 
@@ -136,7 +181,7 @@ class ModelledLearner:
 
     def _publish(self) -> None:
         self._weights.publish(_WEIGHTS)
-        for driver in self._drivers:
+        for driver in [one for one in self._drivers if not one.is_dead]:
             driver.use(self._job.driver.publish_us)
             driver.published()
 

@@ -102,6 +102,7 @@ class ModelledWorker:
 
     Attributes:
       key: Its coordinator and its number, which those that come in its place have too.
+      life: How many coordinators were in its coordinator's place before.
       node: Where it is; None before there was a place.
       has_started, is_over: Whether it can collect, and whether it ended.
       num_completed: Fragments that it completed.
@@ -111,6 +112,7 @@ class ModelledWorker:
         self,
         config: WorkerConfig,
         coordinator: int,
+        life: int,
         *,
         is_slow: bool,
         model: WorkerModel,
@@ -120,7 +122,7 @@ class ModelledWorker:
         latency_s: float,
     ) -> None:
         """Takes what it shares with all others; it is nowhere yet."""
-        self.key = (coordinator, config.worker_id)
+        self.key, self.life = (coordinator, config.worker_id), life
         self.node: ModelledNode | None = None
         self.has_started = self.is_over = False
         self.num_completed = 0

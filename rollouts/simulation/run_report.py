@@ -33,6 +33,7 @@ class RunReport:
       recovery_s: Seconds from each death until another worker was there, without those that last.
       num_lasting: Deaths of which nobody is in the place yet.
       num_node_deaths, num_worker_deaths: Deaths of nodes, and of workers alone.
+      num_coordinator_deaths: Deaths of coordinators; what was lost with them is "coordinator_died".
       account: Fragments "requested", "delivered", "queued", "in_flight" and "lost" by reason; with
         `lost` added up the last four are the first.
       num_events: Events that were simulated.
@@ -60,6 +61,7 @@ class RunReport:
     num_lasting: int
     num_node_deaths: int
     num_worker_deaths: int
+    num_coordinator_deaths: int
     account: Mapping[str, Any]
     num_events: int
     failure: str | None
@@ -91,6 +93,7 @@ class RunReport:
         record: RunRecord,
         cluster: ModelledCluster,
         accounts: Sequence[Mapping[str, Any]],
+        num_coordinator_deaths: int,
         num_events: int,
         failure: RolloutsError | None,
     ) -> RunReport:
@@ -108,7 +111,8 @@ class RunReport:
             steps_per_s=steps_per_s,
             workers_steps_per_s=job.workers.steps_per_s,
             fragments_per_s=steps_per_s / job.workers.fragment_steps,
-            driver_load=(until.driver_busy_s - since.driver_busy_s) / seconds,
+            driver_load=(until.driver_busy_s - since.driver_busy_s) / seconds
+            + job.driver.idle_load,
             learner_load=(until.learner_busy_s - since.learner_busy_s) / seconds,
             learner_link_load=per_learner / job.nodes.bytes_per_s,
             learner_link_bytes_per_s=per_learner,
@@ -124,6 +128,7 @@ class RunReport:
             num_lasting=len(cluster.lost_at),
             num_node_deaths=cluster.num_node_deaths,
             num_worker_deaths=cluster.num_worker_deaths,
+            num_coordinator_deaths=num_coordinator_deaths,
             account=total_account(accounts),
             num_events=num_events,
             failure=None if failure is None else str(failure),
@@ -154,7 +159,7 @@ class RunReport:
             ("driver load", f"{self.driver_load:.2f} of a core; learners {self.learner_load:.2f}"),
             ("link of a learner", f"{_bytes(into)}/s in, load {self.learner_link_load:.2f}"),
             ("link of a worker's node", f"{_bytes(out)}/s out, {weights}"),
-            ("deaths", f"{self.num_node_deaths} nodes, {self.num_worker_deaths} workers alone"),
+            ("deaths", self._deaths_text()),
             ("time to recover", self._recovery_text()),
             ("lost fragments", lost or "none"),
             ("simulated", f"{self.duration_s:,.0f} s in {self.num_events:,} events"),
@@ -162,6 +167,12 @@ class RunReport:
         if self.failure is not None:
             rows.append(("ended early", self.failure))
         return "\n".join(f"{name:26}{text}" for name, text in rows)
+
+    def _deaths_text(self) -> str:
+        return (
+            f"{self.num_node_deaths} nodes, {self.num_worker_deaths} workers alone, "
+            f"{self.num_coordinator_deaths} coordinators"
+        )
 
     def _recovery_text(self) -> str:
         if not self.recovery_s:
@@ -172,15 +183,17 @@ class RunReport:
 
 
 def total_account(accounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Adds up `Fleet.stats` of all coordinators, in fragments."""
+    """Adds up `Fleet.stats` of all coordinators, those that died among them, in fragments."""
     total: Counter[str] = Counter()
     lost: Counter[str] = Counter()
     for account in accounts:
         fragments = account["fragments"]
         for name in ("requested", "delivered", "queued", "in_flight"):
             total[name] += fragments[name]
-        lost.update(fragments["discarded"])
-        lost.update(fragments["interrupted"])
+        for reasons in (fragments["discarded"], fragments["interrupted"]):
+            for reason, count in reasons.items():
+                # a coordinator closes nothing but in its death
+                lost["coordinator_died" if reason == "closed" else reason] += count
     return {**total, "lost": dict(lost)}
 
 

@@ -62,6 +62,7 @@ class SimulatedRun:
     Attributes:
       loop, cluster, drivers, learner, record: Its parts.
       workers: All incarnations that `keep_workers` kept.
+      dead_drivers: Coordinators that died, whose accounts stay.
     """
 
     def __init__(
@@ -70,14 +71,16 @@ class SimulatedRun:
         *,
         seed: int = 0,
         keep_workers: bool = False,
-        on_delivery: Callable[[int, Sequence[FragmentHandle]], None] = lambda number, handles: None,
+        on_delivery: Callable[[ModelledDriver, Sequence[FragmentHandle]], None] = (
+            lambda driver, handles: None
+        ),
     ) -> None:
         """Makes all parts; nothing has happened yet.
 
         Args:
           job, seed: See `simulate`.
           keep_workers: Whether `workers` keeps all incarnations.
-          on_delivery: Called with a coordinator's number and the fragments that were delivered.
+          on_delivery: Called with a coordinator and the fragments that it delivered.
         """
         self.job = job
         self.loop, self.record = EventLoop(), RunRecord()
@@ -88,7 +91,9 @@ class SimulatedRun:
         self._keep_workers = keep_workers
         self._weights = WeightStore()
         self._counted_from: Moment | None = None
-        self.drivers = [self._make_driver(number) for number in range(job.num_coordinators)]
+        self.dead_drivers: list[ModelledDriver] = []
+        self._random = random
+        self.drivers = [self._make_driver(number, 0) for number in range(job.num_coordinators)]
         self.learner = ModelledLearner(
             job,
             self.loop,
@@ -121,17 +126,24 @@ class SimulatedRun:
             until=self._moment(),
             record=self.record,
             cluster=self.cluster,
-            accounts=[driver.fleet.stats() for driver in self.drivers],
+            accounts=[driver.fleet.stats() for driver in self.all_drivers],
+            num_coordinator_deaths=len(self.dead_drivers),
             num_events=self.loop.num_events,
             failure=self.learner.failure,
         )
 
-    def _make_driver(self, number: int) -> ModelledDriver:
+    @property
+    def all_drivers(self) -> list[ModelledDriver]:
+        """Coordinators that are there, and those that died."""
+        return [*(one for one in self.drivers if not one.is_dead), *self.dead_drivers]
+
+    def _make_driver(self, number: int, life: int) -> ModelledDriver:
         def launch(config: WorkerConfig) -> ModelledWorker:
             index = config.worker_id * self.job.num_coordinators + number
             worker = ModelledWorker(
                 config,
                 number,
+                life,
                 is_slow=index < self.job.workers.num_stragglers,
                 model=self.job.workers,
                 cluster=self.cluster,
@@ -146,6 +158,8 @@ class SimulatedRun:
         return ModelledDriver(
             self.job,
             self.loop,
+            number=number,
+            life=life,
             weights=self._weights,
             launch=launch,
             after_turn=lambda: self.learner.try_take(),
@@ -154,6 +168,31 @@ class SimulatedRun:
     def _end_warm_up(self) -> None:
         self._counted_from = self._moment()
         self.cluster.begin_deaths()
+        self._kill_later()
+
+    def _kill_later(self) -> None:
+        per_hour = self.job.driver.deaths_per_hour * len(self.drivers)
+        if per_hour > 0:
+            wait_s = self._random.exponential(3600.0 / per_hour)
+            self.loop.at(self.loop.now + wait_s, self._kill_one)
+
+    def _kill_one(self) -> None:
+        """Ends a coordinator, if one is there; another comes in its place."""
+        self._kill_later()
+        living = [driver for driver in self.drivers if not driver.is_dead]
+        if not living:
+            return
+        driver = living[int(self._random.integers(len(living)))]
+        self.cluster.lose_workers_of(driver.number)
+        driver.die()
+        self.dead_drivers.append(driver)
+        self.learner.lost(driver)
+        self.loop.at(self.loop.now + self.job.driver.restart_s, self._replace, driver)
+
+    def _replace(self, dead: ModelledDriver) -> None:
+        driver = self._make_driver(dead.number, dead.life + 1)
+        self.drivers[dead.number] = driver
+        driver.begin(self.job.workers_each)
 
     def _sample_every(self, seconds: float) -> None:
         self.record.moments.append(self._moment(self.record.mean_lag()))
@@ -166,7 +205,7 @@ class SimulatedRun:
             env_steps=self.record.env_steps,
             queue_depth=sum(driver.queue.depth for driver in drivers),
             in_flight=sum(driver.fleet.in_flight for driver in drivers),
-            driver_busy_s=sum(driver.busy_s for driver in drivers) / len(drivers),
+            driver_busy_s=sum(driver.busy_s for driver in self.all_drivers) / len(drivers),
             learner_busy_s=self.record.learner_busy_s,
             workers=cluster.num_running,
             lag=lag,
