@@ -29,6 +29,7 @@ from rollouts.cli import bench as cli_bench
 from rollouts.cli import bench_coordinator as cli_bench_coordinator
 from rollouts.cli import bench_device as cli_bench_device
 from rollouts.cli import bench_learner as cli_bench_learner
+from rollouts.cli import bench_prediction as cli_bench_prediction
 from rollouts.cli import bench_record as cli_bench_record
 from rollouts.cli import check_cluster as cli_check_cluster
 from rollouts.cli import check_env as cli_check_env
@@ -133,6 +134,8 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
         cli_bench_learner.measure(args)
     elif args.subject == "coordinator":
         cli_bench_coordinator.measure(args)
+    elif args.subject == "prediction":
+        cli_bench_prediction.measure(args)
     elif args.subject == "record":
         cli_bench_record.measure(args)
     else:
@@ -251,6 +254,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli_bench_coordinator.add_arguments(
         driving, positive_int=_positive_int, whole_number=_whole_number
+    )
+    predicting = subjects.add_parser(
+        "prediction",
+        help="compare the predictions of `rollouts simulate` with real runs of Ray workers",
+        description="Runs real workers whose fragments take a known time for a learner that does, "
+        "measures the times of fragments and what the driver spends, simulates the same job from "
+        "them, and prints both: fragments/s, driver load, queue depth, mean lag.",
+    )
+    cli_bench_prediction.add_arguments(
+        predicting, positive_int=_positive_int, positive_float=_positive_float
     )
     recording = subjects.add_parser(
         "record",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench coordinator` on real workers, and what a call carries."""
+"""`rollouts bench coordinator` and `prediction` on real workers, and what a call carries."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def test_both_contestants_have_a_cost_for_each_stage(
     assert {"submit", "state machine", "queue", "resolve", "weights"} <= set(ours["stages"])
     for cost in (ours, bare):
         assert len(cost["cpu_us"]) == 1 and cost["cpu_us"][0] > 0
+
+
+def test_a_real_run_stands_beside_its_prediction(
+    ray_session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--num-workers", "2", "--fragment-s", "0.02", "--seconds", "0.5", "--repeats", "2"]
+    assert cli.main(["bench", "prediction", *asked, "--learner-load", "0.5", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["task"]["num_workers"] == 2
+    names = {"fragments_per_s", "driver_load", "queue_depth", "lag_mean"}
+    for levels in (*row["measured"], *row["predicted"]):
+        assert {*levels} == names and levels["fragments_per_s"] > 0
+    # workers sleep as long as was asked for, and what is left is Ray's part
+    for turn in row["turns"]:
+        assert turn["collect_s"] > 0.01 and turn["call_s"] > 0 and turn["driver"]["submit_us"] > 0
+    assert {*row["ratios"]} == names
 
 
 def test_an_offer_travels_once_and_every_version_acts(counters: Any) -> None:

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions of the simulator beside real runs of the same job."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rollouts.bench.paced_run import NUM_ENVS, ROLLOUT_LENGTH, Levels, PacedTask, PacedTurn
+from rollouts.simulation import JobModel, LearnerModel, NodeModel, WorkerModel, simulate
+
+NAMES = {
+    "fragments_per_s": "fragments/s",
+    "driver_load": "driver load",
+    "queue_depth": "queue depth",
+    "lag_mean": "mean lag",
+}
+# within one machine nothing passes through a link
+_BYTES_PER_S = 1e12
+
+
+def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) -> JobModel:
+    """Returns a job as the simulator takes it, with measured times and costs.
+
+    Args:
+      task: The job.
+      turn: Has the times of fragments and the costs of the driver.
+      learn_s: Seconds of an update; None for those of the turn.
+    """
+    per_update = task.fragments_per_update
+    seconds = turn.learn_s if learn_s is None else learn_s
+    return JobModel(
+        workers=WorkerModel(
+            num_workers=task.num_workers,
+            num_envs=NUM_ENVS,
+            rollout_length=ROLLOUT_LENGTH,
+            fragment_s=turn.collect_s,
+            call_s=turn.call_s,
+            fragment_bytes=turn.nbytes,
+            start_s=0.0,
+        ),
+        nodes=NodeModel(workers_per_node=task.num_workers, spare_nodes=0, bytes_per_s=_BYTES_PER_S),
+        driver=turn.driver,
+        learners=LearnerModel(
+            fragments_per_update=per_update,
+            steps_per_s=per_update * ROLLOUT_LENGTH * NUM_ENVS / max(seconds, 1e-9),
+            weight_bytes=0,
+        ),
+    )
+
+
+def predict(job: JobModel, seconds: float) -> Levels:
+    """Simulates a job for as long as a turn, after a beginning that is not counted."""
+    warm_up_s = 20 * job.workers.mean_s
+    report = simulate(job, duration_s=warm_up_s + seconds, warm_up_s=warm_up_s)
+    return Levels(**{name: getattr(report, name) for name in NAMES})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedJob:
+    """A job: each turn as it was measured and as it was predicted.
+
+    Attributes:
+      measured: Results of each turn.
+      predicted: Predictions from the times and costs of the same turn.
+      from_first: Predictions from those that the smallest job had.
+      turns: The times and costs.
+    """
+
+    task: PacedTask
+    measured: tuple[Levels, ...]
+    predicted: tuple[Levels, ...]
+    from_first: tuple[Levels, ...]
+    turns: tuple[PacedTurn, ...]
+
+    def median(self, name: str, of: str) -> float:
+        """Returns the median over the turns of one of `NAMES`, of "measured" or another."""
+        return float(statistics.median(getattr(one, name) for one in getattr(self, of)))
+
+    def ratio(self, name: str, of: str = "predicted") -> float:
+        """Returns the median of prediction / measurement; NaN where nothing was measured."""
+        pairs = zip(getattr(self, of), self.measured, strict=True)
+        values = [(getattr(one, name), getattr(other, name)) for one, other in pairs]
+        ratios = [one / other for one, other in values if other > 0]
+        return statistics.median(ratios) if ratios else math.nan
+
+
+def compare(
+    task: PacedTask, turns: Sequence[PacedTurn], first: Sequence[PacedTurn] | None = None
+) -> PredictedJob:
+    """Predicts each turn of a job.
+
+    Args:
+      task: The job.
+      turns: Its turns.
+      first: Turns of the smallest job, from which this one is predicted too; None for its own.
+    """
+    pairs = zip(turns, turns if first is None else first, strict=True)
+    return PredictedJob(
+        task=task,
+        measured=tuple(turn.levels for turn in turns),
+        predicted=tuple(predict(job_of(task, turn), task.seconds) for turn in turns),
+        from_first=tuple(
+            predict(job_of(task, one, learn_s=task.learn_s), task.seconds) for _, one in pairs
+        ),
+        turns=tuple(turns),
+    )
+
+
+def to_text(row: PredictedJob) -> str:
+    """Returns a table of medians, and of the ratios of prediction and measurement."""
+    task, load = row.task, statistics.median(turn.load_average for turn in row.turns)
+    call_ms = 1e3 * statistics.median(turn.call_s for turn in row.turns)
+    lines = [
+        f"{task.num_workers} workers, fragments of {1e3 * task.fragment_s:g} ms, learner at "
+        f"{task.learner_load:g} of the workers' time, {len(row.turns)} turns of {task.seconds:g} s",
+        f"{'':16}{'measured':>12}{'predicted':>12}{'ratio':>8}{'from the first':>16}{'ratio':>8}",
+    ]
+    for name, label in NAMES.items():
+        measured, predicted = row.median(name, "measured"), row.median(name, "predicted")
+        first = row.median(name, "from_first")
+        lines.append(
+            f"{label:16}{measured:12.2f}{predicted:12.2f}{row.ratio(name):8.2f}"
+            f"{first:16.2f}{row.ratio(name, 'from_first'):8.2f}"
+        )
+    lines.append(f"a worker's call {call_ms:.2f} ms, load average {load:.1f}")
+    return "\n".join(lines)
+
+
+def as_dict(row: PredictedJob) -> dict[str, Any]:
+    """Returns all of it as plain values, but for the times of single fragments."""
+    turns = [
+        {**dataclasses.asdict(turn), "collect_s": statistics.mean(turn.collect_s)}
+        for turn in row.turns
+    ]
+    ratios = {name: row.ratio(name) for name in NAMES}
+    return {**dataclasses.asdict(row), "turns": turns, "ratios": ratios}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `rollouts bench prediction`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rollouts.support.extras import needs
+
+if TYPE_CHECKING:
+    from rollouts.bench.prediction import PredictedJob
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    positive_int: Callable[[str], int],
+    positive_float: Callable[[str], float],
+) -> None:
+    """Declares its options."""
+    add = parser.add_argument
+    add("--num-workers", nargs="+", type=positive_int, default=[2, 4, 8, 16], metavar="N",
+        help="Ray actors, which reserve no CPU; several ok, the smallest first; "
+        "default: 2 4 8 16")  # fmt: skip
+    add("--fragment-s", type=positive_float, default=0.1, metavar="S",
+        help="median seconds of a fragment, most of it slept; default: 0.1")  # fmt: skip
+    add("--learner-load", nargs="+", type=positive_float, default=[0.5, 1.5], metavar="L",
+        help="seconds of an update as a share of those in which the workers make its fragments; "
+        "above 1 the learner ends the run; several ok; default: 0.5 1.5")  # fmt: skip
+    add("--seconds", type=positive_float, default=15.0, metavar="S",
+        help="of one turn; default: 15")  # fmt: skip
+    add("--repeats", type=positive_int, default=3, metavar="R",
+        help="turns, of which the median counts; default: 3")  # fmt: skip
+    add("--json", action="store_true", help="print one JSON list, nothing else")
+
+
+def measure(args: argparse.Namespace) -> None:
+    """`bench prediction`: measures, predicts and prints."""
+    with needs("ray", "`rollouts bench prediction`"):
+        from rollouts.bench import paced_run, prediction
+
+    rows: list[PredictedJob] = []
+    for num_workers in dict.fromkeys(args.num_workers):
+        tasks = [
+            paced_run.PacedTask(
+                num_workers=num_workers,
+                fragment_s=args.fragment_s,
+                learner_load=learner_load,
+                seconds=args.seconds,
+            )
+            for learner_load in dict.fromkeys(args.learner_load)
+        ]
+        for task, turns in zip(tasks, paced_run.run(tasks, repeats=args.repeats), strict=True):
+            rows.append(prediction.compare(task, turns, rows[0].turns if rows else None))
+            if not args.json:
+                print(prediction.to_text(rows[-1]), flush=True)
+    if args.json:
+        print(json.dumps([prediction.as_dict(row) for row in rows]))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions of the simulator beside measured turns, without a real run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+
+from rollouts.bench.paced_run import (
+    Levels,
+    PacedTask,
+    PacedTurn,
+    call_seconds,
+    driver_of_turn,
+)
+from rollouts.bench.prediction import as_dict, compare, job_of, predict, to_text
+from rollouts.bench.stage_clock import TurnTimes
+from rollouts.simulation import DriverModel
+
+FREE = DriverModel(take_us=0, submit_us=0, resolve_us=0, publish_us=0)
+
+
+def turn_of(task: PacedTask, **changes: Any) -> PacedTurn:
+    """A turn of fragments that all take the same time, and cost the driver nothing."""
+    turn = PacedTurn(
+        levels=Levels(fragments_per_s=70.0, driver_load=0.1, queue_depth=2.0, lag_mean=1.0),
+        driver=FREE,
+        collect_s=(0.1, 0.1),
+        call_s=0.0,
+        learn_s=task.learn_s,
+        nbytes=100,
+        load_average=3.0,
+    )
+    return dataclasses.replace(turn, **changes)
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "per_s"),
+    [
+        # eight workers, each of which makes ten in a second
+        (PacedTask(num_workers=8), {}, 80.0),
+        (PacedTask(num_workers=8), {"call_s": 0.1}, 40.0),
+        # an update of four that takes as long as eight workers need for six
+        (PacedTask(num_workers=8, learner_load=1.5), {}, 80 / 1.5),
+        # a process that takes 2 ms for each, of 2 000 in a second that workers would make
+        (
+            PacedTask(num_workers=200, learner_load=1e-6),
+            {"driver": DriverModel(take_us=1e3, submit_us=1e3, resolve_us=0, publish_us=0)},
+            500.0,
+        ),
+    ],
+)
+def test_a_prediction_follows_what_was_measured(
+    task: PacedTask, changes: dict[str, Any], per_s: float
+) -> None:
+    levels = predict(job_of(task, turn_of(task, **changes)), task.seconds)
+    assert levels.fragments_per_s == pytest.approx(per_s, rel=0.02)
+
+
+def test_what_a_process_takes_anyway_does_not_grow_with_the_fragments() -> None:
+    driver = dataclasses.replace(FREE, take_us=1e3, idle_load=0.05)
+    for num_workers in (2, 20):
+        task = PacedTask(num_workers=num_workers)
+        levels = predict(job_of(task, turn_of(task, driver=driver)), task.seconds)
+        # ten fragments of each worker in a second, of 1 ms
+        assert levels.driver_load == pytest.approx(0.05 + 0.01 * num_workers, rel=0.05)
+
+
+def test_rows_have_medians_and_ratios_of_their_turns() -> None:
+    task = PacedTask(num_workers=8)
+    turns = [
+        turn_of(
+            task, levels=Levels(fragments_per_s=rate, driver_load=0.1, queue_depth=0, lag_mean=1)
+        )
+        for rate in (40.0, 80.0, 100.0)
+    ]
+    row = compare(task, turns)
+    assert row.median("fragments_per_s", "measured") == 80.0
+    assert row.ratio("fragments_per_s") == pytest.approx(1.0, rel=0.02)
+    # no ratio to nothing
+    assert math.isnan(row.ratio("queue_depth"))
+    assert row.from_first == row.predicted
+    text = to_text(row)
+    assert text.startswith("8 workers, fragments of 100 ms, learner at 0.5 of the workers' time")
+    assert text.endswith("load average 3.0")
+    assert as_dict(row)["turns"][0]["collect_s"] == pytest.approx(0.1)
+
+
+def test_a_larger_job_is_predicted_from_the_smallest_too() -> None:
+    small, large = PacedTask(num_workers=2), PacedTask(num_workers=8)
+    first = [turn_of(small, collect_s=(0.2, 0.2))]
+    row = compare(large, [turn_of(large)], first)
+    assert row.median("fragments_per_s", "predicted") == pytest.approx(80.0, rel=0.02)
+    assert row.median("fragments_per_s", "from_first") == pytest.approx(40.0, rel=0.02)
+
+
+@dataclasses.dataclass
+class TakenFragment:
+    """The part of a fragment that is looked at."""
+
+    worker_id: int
+    seq_no: int
+    span: tuple[float, float]
+
+    @property
+    def batch(self) -> Any:
+        clock = np.broadcast_to(self.span, (4, 1, 2))
+        return type("Batch", (), {"extras": {"clock": clock}})
+
+
+def test_the_time_of_a_call_lies_between_neighbours_of_a_worker() -> None:
+    taken: Sequence[Any] = [
+        TakenFragment(0, 4, (0.0, 1.0)),
+        TakenFragment(1, 7, (0.0, 1.0)),
+        TakenFragment(0, 5, (1.25, 2.0)),
+        # one between was not taken in this turn
+        TakenFragment(1, 9, (9.0, 9.5)),
+    ]
+    assert call_seconds(taken) == 0.25
+    assert call_seconds(taken[:2]) == 0.0
+
+
+def test_the_costs_of_a_turn_are_those_of_a_fragment() -> None:
+    stages = {"submit": 0.02, "resolve": 0.01, "weights": 0.03, "queue": 0.1}
+    # the process takes 0.15 of 0.35 s of CPU time anyway
+    times = TurnTimes(0.35, 15.0, stages)
+    driver = driver_of_turn(times, 100, publish_every=4, idle_load=0.01)
+    assert driver.idle_load == 0.01
+    assert driver.submit_us == pytest.approx(200.0)
+    assert driver.resolve_us == pytest.approx(100.0)
+    assert driver.publish_us == pytest.approx(1200.0)
+    assert driver.take_us == pytest.approx(2000.0 - 200 - 100 - 300)
