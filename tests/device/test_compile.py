@@ -120,6 +120,16 @@ def test_policies_of_whole_numbers_do_so_too(arch: str) -> None:
     assert_sums_stay_in_registers(PolicyKernelSource("int64"), arch)
 
 
+# a GPU keeps local memory for each thread that it may hold: 270 000 of an H100
+@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@pytest.mark.parametrize("env_type", ("MiniGrid", "MiniGridObstacles", "BabyAI"))
+def test_large_states_are_stepped_where_they_lie(env_type: str, arch: str) -> None:
+    source = source_of(env_type)
+    assert 4 * source.state_words > 2500
+    for usage in cuda.kernel_usage(source, arch).values():
+        assert usage.stack_bytes <= 2304
+
+
 def test_an_error_names_file_and_line() -> None:
     env = dataclasses.replace(source_of("CartPole").env, type="NoSuchEnv")
     with pytest.raises(SpecError, match=re.compile(r"kernel\.cu\(5\): error", re.DOTALL)):

@@ -107,10 +107,18 @@ class EnvArrays(Clocks, ABC):
 
 
 class LightArrays(EnvArrays):
-    """Light environments: (words, N) int32 of states, field by field."""
+    """Light environments: (words, N) int32 of states, field by field.
+
+    Large ones, which a kernel steps where they lie, are rows of that array's transpose in memory.
+    """
 
     def _allocate(self) -> None:
-        self.states = self._zeros((self._facts["state_fields"], self.num_envs), torch.int32)
+        words = self._facts["state_fields"]
+        self._is_loaded: bool = self._facts["is_state_loaded"]
+        if self._is_loaded:
+            self.states = self._zeros((words, self.num_envs), torch.int32)
+        else:
+            self.states = self._zeros((self.num_envs, words), torch.int32).T
 
     def fill(self, launch: Launch) -> None:
         assert isinstance(launch, EnvLaunch)
@@ -123,10 +131,11 @@ class LightArrays(EnvArrays):
         clock = sum(
             self.clock[name].itemsize for name in ("elapsed_steps", "episode_return", "ended")
         )
-        return 2 * (4 * self.states.shape[0] + clock)
+        # what a step touches of a state that is not loaded is the environment's own affair
+        return 2 * (4 * self.states.shape[0] * self._is_loaded + clock)
 
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
-        words = self.states[:, index].cpu().numpy()
+        words = self.states[:, index].contiguous().cpu().numpy()
         fields = words.view(np.float32) if self._facts["real_state"] else words
         return _native.seal_states(
             self.native_id,
