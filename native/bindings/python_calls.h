@@ -6,7 +6,7 @@
 
 namespace rollouts {
 
-// What a call of Python's returned: a new reference, or null with the error set, which is thrown.
+// Result of a call of Python's: a new reference, or null with the error set, which is thrown.
 template <typename Object = pybind11::object>
 Object Owned(PyObject* made) {
   if (!made) throw pybind11::error_already_set();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers get of a batch of several agents: arrays by the names of their groups. Made in Python,
+// Results of a batch of several agents for callers: arrays by the names of their groups. Made in Python,
 // the dicts cost a launched step more than everything else of it.
 #include <pybind11/pybind11.h>
 
@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-// The arrays of a group, which are the last of a batch, group after group.
+// Arrays of a group, which are the last of a batch, group after group.
 enum GroupArray : std::size_t {
   kObs,
   kReward,
@@ -36,7 +36,7 @@ class RowsByGroup {
     for (const py::handle one : names) names_.push_back(py::reinterpret_borrow<py::object>(one));
   }
 
-  // obs, reward, terminated, truncated and info. All dicts are new.
+  // Results of a step: obs, reward, terminated, truncated and info. All dicts are new.
   py::tuple Step(const py::tuple& arrays) const {
     const py::object info = Owned(PyDict_New());
     Put(info, active_, Of(arrays, kActive));
@@ -50,7 +50,7 @@ class RowsByGroup {
                                          Of(arrays, kTruncated).ptr(), info.ptr()));
   }
 
-  // Each array of groups, in their order.
+  // Arrays of groups, by their names, in the order of GroupArray.
   py::list Columns(const py::tuple& arrays) const {
     py::list columns;
     for (std::size_t one = 0; one < kNumGroupArrays; ++one) {
@@ -67,7 +67,7 @@ class RowsByGroup {
     return Owned(PyNumber_Or(ended, cut));
   }
 
-  // The groups' actions in the order of the groups, whatever the order of the dict; None where it is
+  // Actions of the groups in their order, whatever the order of the dict; None where it is
   // no dict, or one of other groups.
   py::object InOrder(const py::object& actions) const {
     const auto count = static_cast<Py_ssize_t>(names_.size());
@@ -88,7 +88,7 @@ class RowsByGroup {
  private:
   PyObject* NameOf(Py_ssize_t group) const { return names_[static_cast<std::size_t>(group)].ptr(); }
 
-  // {group: array}, or the array alone where there is one group.
+  // Dict {group: array}, or the array alone where there is one group.
   py::object Of(const py::tuple& arrays, GroupArray which) const {
     const auto count = static_cast<Py_ssize_t>(names_.size());
     const auto each = static_cast<Py_ssize_t>(kNumGroupArrays);
