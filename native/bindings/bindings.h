@@ -17,6 +17,7 @@ void BindDevice(pybind11::module_& module);
 void BindRowSets(pybind11::module_& module);
 void BindCudaEntry(pybind11::module_& module);
 void BindStepLaunches(pybind11::module_& module);
+void BindRowsByGroup(pybind11::module_& module);
 void BindFinalRows(pybind11::module_& module);
 void BindPlainLoop(pybind11::module_& module);
 void BindAle(pybind11::module_& module);

@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/python_calls.h"
 #include "rollouts/support/errors.h"
 
 namespace py = pybind11;
@@ -66,9 +67,7 @@ CudaEntry::CudaEntry(const py::dict& driver, std::uintptr_t context, std::uintpt
 
 bool CudaEntry::Launch(void* args, const Grid& grid, bool unless_captured) {
   PyObject* const device = device_.ptr();
-  const auto number = py::reinterpret_steal<py::object>(
-      PyObject_Vectorcall(current_stream_.ptr(), &device, 1, nullptr));
-  if (!number) throw py::error_already_set();
+  const auto number = Owned(PyObject_Vectorcall(current_stream_.ptr(), &device, 1, nullptr));
   void* const stream = PyLong_AsVoidPtr(number.ptr());
   int result = 0;
   {

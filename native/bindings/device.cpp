@@ -190,6 +190,8 @@ py::dict DeviceFacts(const std::string& id, const py::dict& options, std::int32_
   py::dict result;
   result["state_fields"] = entry.device.state_fields;
   result["real_state"] = entry.device.real_state;
+  // words of 32 bits on a device
+  result["is_state_loaded"] = 4 * entry.device.state_fields <= kMostLoadedState;
   result["config_bytes"] = entry.device.config_bytes;
   result["configs"] = bytes_of(configs.data(), configs.size());
   if (entry.device.worlds) {

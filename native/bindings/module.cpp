@@ -11,6 +11,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindRowSets(module);
   rollouts::BindCudaEntry(module);
   rollouts::BindStepLaunches(module);
+  rollouts::BindRowsByGroup(module);
   rollouts::BindFinalRows(module);
   rollouts::BindPlainLoop(module);
   rollouts::BindAle(module);

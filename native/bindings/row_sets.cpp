@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "bindings/python_calls.h"
 
 namespace py = pybind11;
 
@@ -70,9 +71,7 @@ int RowSets::Visit(visitproc visit, void* arg) const {
 
 long RowSets::UseCount(const py::object& storage) const {
   PyObject* const argument = storage.ptr();
-  const auto count =
-      py::reinterpret_steal<py::object>(PyObject_Vectorcall(use_count_.ptr(), &argument, 1, nullptr));
-  if (!count) throw py::error_already_set();
+  const auto count = Owned(PyObject_Vectorcall(use_count_.ptr(), &argument, 1, nullptr));
   return PyLong_AsLong(count.ptr());
 }
 

@@ -10,6 +10,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/cuda_entry.h"
+#include "bindings/python_calls.h"
 #include "bindings/row_sets.h"
 
 namespace py = pybind11;
@@ -23,16 +24,7 @@ struct StepNames {
   py::str device = Interned("device");
   py::str is_contiguous = Interned("is_contiguous");
   py::str data_ptr = Interned("data_ptr");
-
-  static py::str Interned(const char* text) {
-    return py::reinterpret_steal<py::str>(PyUnicode_InternFromString(text));
-  }
 };
-
-py::object Owned(PyObject* made) {
-  if (!made) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(made);
-}
 
 py::object CallMethod(const py::str& name, py::handle of) {
   PyObject* const self = of.ptr();

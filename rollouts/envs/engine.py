@@ -39,6 +39,7 @@ class Engine(Protocol):
       device: The `torch.device` of the arrays; None: they are NumPy's.
       groups: Groups of agents; empty where environments have one agent.
       info_names: What the environments report, such as "lives" or "action_mask".
+      has_columns: Whether `columns` may have anything.
       parts: How observations are split into a dict; None: they are not.
       single_observation_space, single_action_space, observation_space, action_space: Spaces of
         one environment and of a batch, where environments have one agent.
@@ -58,6 +59,7 @@ class Engine(Protocol):
     render_mode: str | None
     metadata: dict[str, Any]
     info_names: tuple[str, ...]
+    has_columns: bool
     parts: ObservationParts | None
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from rollouts import _native
 from rollouts.batch import ENV_ID, EPISODE_LENGTH
 from rollouts.checks import check_collects
 from rollouts.envs.agent_groups import Grouped, MultiAgentBatch
@@ -82,6 +83,9 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         super().__init__(engine)
         self._set_groups(engine.groups, self.batch_size)
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        self._by_group = _native.RowsByGroup(tuple(self.groups), self._same_step)
+        # most engines have nothing to add, and a call less in each step counts
+        self._five = self._with_columns if engine.has_columns else self._by_group.step
 
     def __getattr__(self, name: str) -> Any:
         # reached only where there is no such attribute
@@ -147,7 +151,9 @@ class MultiAgentVectorEnv(PoolFace[Any]):
             agent and row. Nothing was sent then.
           ProtocolError, EnvError, ClosedError: As `VectorEnv.step`.
         """
-        ordered = self._in_order(actions)
+        ordered = self._by_group.in_order(actions)
+        if ordered is None:
+            ordered = self._in_order(actions)
         if out is not None:
             out = _out_of_groups(self.groups, out)
         return self._five(self.engine.step(ordered, env_id, out))
@@ -280,7 +286,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         """Waits for the next batch; see `VectorEnv.recv` for the arguments and errors."""
         arrays = self.engine.recv(timeout_s, min_envs, max_envs)
         told = self.engine.columns(arrays)
-        grouped = dict(zip(_GROUP_ARRAYS, self._of_agents(arrays), strict=True))
+        grouped = dict(zip(_GROUP_ARRAYS, self._by_group.columns(arrays), strict=True))
         if not self._same_step:
             grouped["final_obs"] = None
         if "joins" in self.engine.can:
@@ -294,38 +300,16 @@ class MultiAgentVectorEnv(PoolFace[Any]):
             failed = env_id < 0
         return MultiAgentBatch(
             **grouped,
-            ended=_ended(arrays),
+            ended=self._by_group.ended(arrays),
             failed=failed,
             env_id=env_id,
             episode_length=arrays[EPISODE_LENGTH],
         )
 
-    def _five(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
-        obs, reward, terminated, truncated, *others = self._of_agents(arrays)
-        info: Info = {
-            "active": others[0],
-            "episode_return": others[1],
-            "env_id": arrays[ENV_ID],
-            "episode_length": arrays[EPISODE_LENGTH],
-            "ended": _ended(arrays),
-        }
-        if self._same_step:
-            info["final_obs"] = others[2]
-        info |= self.engine.columns(arrays)
-        return obs, reward, terminated, truncated, info
-
-    def _of_agents(self, arrays: Arrays) -> Sequence[Grouped]:
-        """Each of _GROUP_ARRAYS, which are the last of a batch, group after group."""
-        count, groups = len(_GROUP_ARRAYS), self.groups
-        last = arrays[-count * len(groups) :]
-        if len(groups) == 1:
-            return last
-        of_groups = [last[first : first + count] for first in range(0, len(last), count)]
-        if len(groups) == 2:
-            # a display makes a dict in a fraction of the time of dict(zip()), in each step
-            a, b = groups
-            return [{a: of_a, b: of_b} for of_a, of_b in zip(*of_groups, strict=True)]
-        return [dict(zip(groups, one, strict=True)) for one in zip(*of_groups, strict=True)]
+    def _with_columns(self, arrays: Arrays) -> tuple[Grouped, Grouped, Grouped, Grouped, Info]:
+        five = self._by_group.step(arrays)
+        five[4].update(self.engine.columns(arrays))
+        return five
 
     def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
         """Sets what is public of them; `rows` is the size of a batch."""
@@ -353,7 +337,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
 
     def _in_order(self, actions: Grouped) -> list[Any]:
         """The groups' actions in the order of the groups, whatever the order of the dict."""
-        is_mapping = type(actions) is dict or isinstance(actions, Mapping)
+        is_mapping = isinstance(actions, Mapping)
         if len(self.groups) == 1 and not is_mapping:
             return [actions]
         if is_mapping and actions.keys() == self.groups.keys():
@@ -393,9 +377,3 @@ def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, A
         name: {group: array} if name in _GROUP_ARRAYS and not isinstance(array, Mapping) else array
         for name, array in out.items()
     }
-
-
-def _ended(arrays: Arrays) -> Any:
-    """Flags of episodes that are over; `terminated` where the engine knows no more."""
-    terminated, truncated = arrays[2], arrays[3]
-    return terminated if truncated is None else terminated | truncated

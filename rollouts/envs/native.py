@@ -192,6 +192,7 @@ class NativeEngine:
         self._ids = np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
         self._final_rows = _native.FinalRows() if self._same_step else None
         self.info_names: tuple[str, ...] = self.pool.info_names
+        self.has_columns = bool(self.info_names) or self._reports_errors
         self._num_calls = 0
         shape = () if self.groups else self.single_observation_space.shape or ()
         self.statistics = NormalizerStatistics(self.pool, wrappers, shape)

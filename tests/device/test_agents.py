@@ -51,6 +51,9 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
         MANY | {"num_taggers": 17, "tagging_distance": 0.12},
     ),
     "one step": ("TagGridWorld-v0", 1, {"num_taggers": 40}),
+    # a thread steps each alone
+    "few": ("TagGridWorld-v0", 25, {"num_taggers": 4, "grid_length": 5, "randomize_starts": True}),
+    "few, part seen": ("TagGridWorld-v0", 9, {"num_taggers": 7, "use_full_observation": False}),
 }
 if has_compiler():
     CASES["own"] = ("Herd-v0", 30, {"panic": 0.2})
@@ -143,7 +146,9 @@ def test_they_are_for_two_hundred_episodes(case: str) -> None:
 def change_shape(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[TeamShape], TeamShape], **arguments: Any
 ) -> None:
+    """Makes teams step all worlds, as `change` says."""
     choose = agent_teams.choose_team
+    monkeypatch.setattr(agent_teams, "choose_alone", lambda *given: None)
 
     def changed(**given: Any) -> TeamShape:
         return change(choose(**{**given, **arguments}))
@@ -151,7 +156,7 @@ def change_shape(
     monkeypatch.setattr(agent_teams, "choose_team", changed)
 
 
-@pytest.mark.parametrize("case", ("crowd", "simple_world_comm_v3", "TagGridWorld-v0"))
+@pytest.mark.parametrize("case", ("crowd", "simple_world_comm_v3", "TagGridWorld-v0", "few"))
 @pytest.mark.parametrize("room", (227 * 1024, 20_000, 4_000, 700))
 @pytest.mark.parametrize("keep_worlds", (True, False))
 def test_nothing_depends_on_what_fits_into_shared_memory(
@@ -246,7 +251,7 @@ def test_random_actions_are_uniform_for_each_element() -> None:
     assert not torch.equal(taken["runner"][..., 0, :], taken["runner"][..., 1, :])
 
 
-@pytest.mark.parametrize("case", ("crowd", "simple_reference_v3", "TagGridWorld-v0"))
+@pytest.mark.parametrize("case", ("crowd", "simple_reference_v3", "TagGridWorld-v0", "few"))
 def test_states_move_between_pools(case: str) -> None:
     cpu, device = make_both(case, "same_step")
     other_cpu, other_device = make_both(case, "same_step", seed=8)

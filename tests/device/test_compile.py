@@ -15,8 +15,9 @@ import pytest
 from own_envs import keep_between_runs
 from quick_nvrtc import Compile, quick_compiler
 
-from rollouts import EngineError, SpecError, _native
+from rollouts import EngineError, SpecError, _native, env_spec
 from rollouts.envs.kernel import cuda
+from rollouts.envs.kernel.agent_teams import alone_shape
 from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource, TaskKernelSource
 from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.own_env.registrations import env_source
@@ -58,7 +59,8 @@ def source_of(env_type: str, obs_dtype: str | None = None) -> EnvKernelSource:
     env_id = ALL[env_type]
     env = env_source(env_id)
     if env.multi_agent:
-        return EnvKernelSource(env, obs_dtype or "float32")
+        alone = alone_shape(env_spec(env_id), _native.device_facts(env_id, {}, 1))
+        return EnvKernelSource(env, obs_dtype or "float32", alone=alone)
     own = _native.make_spec(env_id, {})["observation"]["dtype"].name
     words = _native.device_facts(env_id, {}, 1)["state_fields"]
     return EnvKernelSource(env, obs_dtype or own, words)
@@ -118,6 +120,28 @@ def test_policies_keep_their_sums_in_registers_on_every_gpu(arch: str) -> None:
 @on_archs(pytest.mark.slow, first=(pytest.mark.system,))
 def test_policies_of_whole_numbers_do_so_too(arch: str) -> None:
     assert_sums_stay_in_registers(PolicyKernelSource("int64"), arch)
+
+
+# a GPU keeps local memory for each thread that it may hold: 270 000 of an H100
+@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@pytest.mark.parametrize("env_type", ("MiniGrid", "MiniGridObstacles", "BabyAI"))
+def test_large_states_are_stepped_where_they_lie(env_type: str, arch: str) -> None:
+    source = source_of(env_type)
+    assert 4 * source.state_words > 2500
+    for usage in cuda.kernel_usage(source, arch).values():
+        assert usage.stack_bytes <= 2304
+
+
+@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+def test_small_worlds_of_few_agents_are_in_registers(arch: str) -> None:
+    id, options = "TagGridWorld-v0", {"num_taggers": 4}
+    alone = alone_shape(env_spec(id, **options), _native.device_facts(id, options, 1))
+    assert alone is not None
+    (usage,) = cuda.kernel_usage(
+        EnvKernelSource(env_source(id), "float32", alone=alone), arch
+    ).values()
+    assert usage.spill_bytes == 0
+    assert usage.stack_bytes <= 512
 
 
 def test_an_error_names_file_and_line() -> None:

@@ -103,6 +103,19 @@ def test_rows_that_are_held_stay(id: str, driver: StandInDriver) -> None:
         assert all(torch.equal(a, b) for a, b in zip(held, copies, strict=True))
 
 
+def test_dicts_of_a_step_are_their_callers(driver: StandInDriver) -> None:
+    with made("TagGridWorld-v0", driver) as env:
+        actions = drawn(env, 8)
+        kept = env.step(actions[0])
+        names = [{*one} for one in kept]
+        for one in actions[1:]:
+            result = env.step(dict(reversed(one.items())))
+            assert [{*each} for each in result] == names
+            for each in result:
+                each.clear()
+        assert [{*one} for one in kept] == names
+
+
 def test_sets_are_taken_again_oldest_first() -> None:
     sets: _native.RowSets[Any] = _native.RowSets(lambda storage: 1)
     owners = [[object()] for _ in range(3)]

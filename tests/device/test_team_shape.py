@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts import SpecError
+from rollouts.envs.kernel.alone_shape import MOST_AGENTS, choose_alone
 from rollouts.envs.kernel.team_shape import choose_team
 
 KIB = 1024
@@ -96,3 +97,30 @@ def test_an_observation_that_cannot_be_converted_is_refused() -> None:
             converts_obs=True,
             most_shared_bytes=227 * KIB,
         )
+
+
+@given(
+    groups=st.lists(
+        st.tuples(st.integers(1, 5), st.integers(1, 200), st.integers(1, 5)), max_size=3, min_size=1
+    ),
+    world_bytes=st.integers(1, 40).map(lambda parts: 16 * parts),
+    obs_itemsize=st.sampled_from([1, 4, 8]),
+)
+def test_threads_alone_have_slots_without_conflicts(
+    groups: list[tuple[int, int, int]], world_bytes: int, obs_itemsize: int
+) -> None:
+    shape = choose_alone(world_bytes, groups, obs_itemsize)
+    if shape is None:
+        few = sum(agents for agents, _, _ in groups) <= MOST_AGENTS
+        assert (
+            not few or world_bytes > 256 or max(obs for _, obs, _ in groups) * obs_itemsize > 1024
+        )
+        return
+    slot = int(shape.memory.bytes)
+    assert slot >= max(obs for _, obs, _ in groups) * obs_itemsize
+    assert slot % obs_itemsize == slot % 4 == 0
+    # neighbours' slots begin at different banks of 4 or of 8 bytes
+    assert slot // max(4, obs_itemsize) % 2 == 1
+    # blocks ask for no more than every kernel may have
+    assert shape.num_threads % 32 == 0
+    assert shape.num_threads * slot <= 48 * KIB

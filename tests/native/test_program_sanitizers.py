@@ -12,12 +12,17 @@ from pathlib import Path
 import pytest
 from sanitizers import HANG_LIMIT_S, HERE, SANITIZERS, build, needs_compiler, run, scenarios
 
-UNGUARDED = "nobody_waits"
+UNGUARDED = ("alone_and_nobody_waits", "nobody_waits")
 SCENARIOS = {
     "atari_stress": ["roms", "threads"],
-    "team_stress": ["cells", "crowd", "crowd_in_rounds", "grid", UNGUARDED, "world_comm"],
+    "team_stress": [
+        *("alone", "alone_and_nobody_waits", "cells", "crowd", "crowd_in_rounds", "grid"),
+        *("nobody_waits", "world_comm"),
+    ],
 }
-CLEAN = [(name, one) for name, all_of in SCENARIOS.items() for one in all_of if one != UNGUARDED]
+CLEAN = [
+    (name, one) for name, all_of in SCENARIOS.items() for one in all_of if one not in UNGUARDED
+]
 
 pytestmark = [needs_compiler, pytest.mark.system]
 
@@ -43,9 +48,12 @@ def test_programs_are_free_of_races_and_memory_errors(
     run(programs[name][sanitizer], scenario)
 
 
-def test_a_team_that_does_not_wait_is_found(programs: dict[str, dict[str, Path]]) -> None:
+@pytest.mark.parametrize("scenario", UNGUARDED)
+def test_a_team_that_does_not_wait_is_found(
+    programs: dict[str, dict[str, Path]], scenario: str
+) -> None:
     found = subprocess.run(
-        [programs["team_stress"]["tsan"], UNGUARDED],
+        [programs["team_stress"]["tsan"], scenario],
         capture_output=True, text=True, timeout=HANG_LIMIT_S,
     )  # fmt: skip
     if "unexpected memory mapping" in found.stderr:

@@ -14,6 +14,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/python_calls.h"
 
 namespace py = pybind11;
 
@@ -52,10 +53,6 @@ class Names {
  private:
   py::dict masks_;
 };
-
-void Put(const py::dict& dict, const py::handle& key, const py::handle& value) {
-  if (PyDict_SetItem(dict.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
-}
 
 // array[row] as Python indexes it: a view, or a scalar of an array of one axis.
 py::object RowOf(const py::array& array, py::ssize_t row) {

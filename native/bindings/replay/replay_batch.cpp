@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/arrays.h"
+#include "bindings/python_calls.h"
 #include "rollouts/support/errors.h"
 
 namespace py = pybind11;
@@ -114,7 +115,7 @@ py::dict BatchArrays::Views(const py::dict& out) const {
   for (const Column& column : columns_) {
     const py::object view = any_out && out.contains(column.name) ? py::object(out[column.name])
                                                                  : ViewOf(column.array);
-    if (PyDict_SetItem(views.ptr(), column.name.ptr(), view.ptr()) != 0) throw py::error_already_set();
+    Put(views, column.name, view);
   }
   return views;
 }

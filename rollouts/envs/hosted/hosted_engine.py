@@ -67,6 +67,7 @@ class HostedEngine:
     kind = "hosted"
     groups: tuple[AgentGroup, ...] = ()
     info_names: tuple[str, ...] = ()  # known where they are reported
+    has_columns = True
     parts: ObservationParts | None = None
     device = None
     why_not_collects = (

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,36 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from rollouts.envs.kernel.agent_rows import AgentRowSet, GroupSpec
+from rollouts.envs.kernel.alone_shape import AloneShape, choose_alone
 from rollouts.envs.kernel.arguments import ActionForm, ActionReader, read_obs_dtype
 from rollouts.envs.kernel.device_engine import DeviceSetting
 from rollouts.envs.kernel.env_arrays import WorldArrays
 from rollouts.envs.kernel.kernel import BlockShape, make_kernel
 from rollouts.envs.kernel.kernel_source import EnvKernelSource, KernelSource
-from rollouts.envs.kernel.launch_args import Launch, WorldLaunch
+from rollouts.envs.kernel.launch_args import Launch, TeamMemory, WorldLaunch
 from rollouts.envs.kernel.team_shape import TeamShape, choose_team
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import env_source
 from rollouts.specs import EnvSpec
+
+
+def alone_shape(spec: EnvSpec, facts: Mapping[str, Any]) -> AloneShape | None:
+    """The shape of the environments' worlds where a thread steps each; None: teams of them do.
+
+    Args:
+      spec: The environments' groups.
+      facts: `_native.device_facts` of them.
+    """
+    groups = [
+        (
+            group.num_agents,
+            math.prod(group.single_observation_space.shape or ()),
+            math.prod(group.single_action_space.shape or ()),
+        )
+        for group in spec.groups
+    ]
+    dtype = np.dtype(spec.groups[0].single_observation_space.dtype or np.float32)
+    return choose_alone(facts["world_bytes"], groups, dtype.itemsize)
 
 
 class Teams:
@@ -60,13 +82,25 @@ class Teams:
             for group in spec.groups
         ]
         self._num_agents = sum(group.num_agents for group in spec.groups)
-        self.source: KernelSource = EnvKernelSource(env_source(native_id), self._obs_dtype)
+        self._alone = alone_shape(spec, facts)
+        self.source: KernelSource = EnvKernelSource(
+            env_source(native_id), self._obs_dtype, alone=self._alone
+        )
         self.kernel = make_kernel(self.source, device, emulated=setting.is_emulated)
-        self.arrays = WorldArrays(native_id, num_envs, device, setting.env_id_offset, facts)
+        self.arrays = WorldArrays(
+            native_id, num_envs, device, setting.env_id_offset, facts, self._alone is not None
+        )
         # a copy, which callers may write into
         self._env_id = self.arrays.clock["env_id"].clone()
-        self._shape = self._choose_team(self.kernel.most_shared_bytes)
-        self.block = self._shape.block
+        self._size, self._memory, self.block = self._shape(self.kernel.most_shared_bytes)
+
+    def _shape(self, most_shared_bytes: int) -> tuple[int, TeamMemory, BlockShape]:
+        """Threads for a world, the memory that they share, and a block of them."""
+        if self._alone is None:
+            team = self._choose_team(most_shared_bytes)
+            return team.size, team.memory, team.block
+        memory, threads = self._alone.memory, self._alone.num_threads
+        return 1, memory, BlockShape(threads, threads, threads * int(memory.bytes))
 
     def _choose_team(self, most_shared_bytes: int) -> TeamShape:
         spaces = [group.single_observation_space for group in self._groups]
@@ -89,7 +123,7 @@ class Teams:
         """Writes numbers of agents and the team's shape into a launch."""
         assert isinstance(launch, WorldLaunch)
         launch.num_groups, launch.num_agents = len(self._groups), self._num_agents
-        launch.team_size, launch.memory = self._shape.size, self._shape.memory
+        launch.team_size, launch.memory = self._size, self._memory
 
     def row_set(self, shape: tuple[int, ...], launch: Launch) -> AgentRowSet:
         """Rows of a shape, and the launch that writes them."""
@@ -98,7 +132,7 @@ class Teams:
 
     def block_of(self, most_shared_bytes: int) -> BlockShape:
         """The block where one may have so much shared memory."""
-        return self._choose_team(most_shared_bytes).block
+        return self._shape(most_shared_bytes)[2]
 
     @property
     def action_forms(self) -> list[ActionForm]:

@@ -107,10 +107,18 @@ class EnvArrays(Clocks, ABC):
 
 
 class LightArrays(EnvArrays):
-    """Light environments: (words, N) int32 of states, field by field."""
+    """Light environments: (words, N) int32 of states, field by field.
+
+    Large ones, which a kernel steps where they lie, are rows of that array's transpose in memory.
+    """
 
     def _allocate(self) -> None:
-        self.states = self._zeros((self._facts["state_fields"], self.num_envs), torch.int32)
+        words = self._facts["state_fields"]
+        self._is_loaded: bool = self._facts["is_state_loaded"]
+        if self._is_loaded:
+            self.states = self._zeros((words, self.num_envs), torch.int32)
+        else:
+            self.states = self._zeros((self.num_envs, words), torch.int32).T
 
     def fill(self, launch: Launch) -> None:
         assert isinstance(launch, EnvLaunch)
@@ -123,10 +131,11 @@ class LightArrays(EnvArrays):
         clock = sum(
             self.clock[name].itemsize for name in ("elapsed_steps", "episode_return", "ended")
         )
-        return 2 * (4 * self.states.shape[0] + clock)
+        # what a step touches of a state that is not loaded is the environment's own affair
+        return 2 * (4 * self.states.shape[0] * self._is_loaded + clock)
 
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
-        words = self.states[:, index].cpu().numpy()
+        words = self.states[:, index].contiguous().cpu().numpy()
         fields = words.view(np.float32) if self._facts["real_state"] else words
         return _native.seal_states(
             self.native_id,
@@ -148,11 +157,32 @@ class LightArrays(EnvArrays):
 
 
 class WorldArrays(EnvArrays):
-    """Worlds of agents: (N, world_bytes) uint8, each as in the C++ pool."""
+    """Worlds of agents, each as in the C++ pool.
+
+    Attributes:
+      worlds: (N, P, world_bytes / P) uint8, of one part. Worlds that threads load alone have parts
+        of 16 bytes, and those of all environments follow each other in memory.
+    """
+
+    def __init__(
+        self,
+        native_id: str,
+        num_envs: int,
+        device: torch.device,
+        env_id_offset: int,
+        facts: dict[str, Any],
+        alone: bool,
+    ) -> None:
+        """Makes them; `alone`: threads load them alone."""
+        self._alone = alone
+        super().__init__(native_id, num_envs, device, env_id_offset, facts)
 
     def _allocate(self) -> None:
         facts = self._facts
-        self.worlds = self._zeros((self.num_envs, facts["world_bytes"]), torch.uint8)
+        self._world_bytes: int = facts["world_bytes"]
+        parts = self._world_bytes // 16 if self._alone else 1
+        size = self._world_bytes // parts
+        self.worlds = self._zeros((parts, self.num_envs, size), torch.uint8).transpose(0, 1)
         self.groups = self._renewed(torch.empty(0), facts["groups"])
         self._spaces: Any = None
         # where shared memory has no room for them
@@ -172,7 +202,7 @@ class WorldArrays(EnvArrays):
                 f"these options change the number of agents or the spaces of {changed}, which a "
                 "pool keeps: make a new one"
             )
-        if facts["world_bytes"] != self.worlds.shape[1]:
+        if facts["world_bytes"] != self._world_bytes:
             raise SpecError(
                 "these options make the state of an environment another size, which a GPU's pool "
                 "keeps: make a new one"
@@ -186,7 +216,7 @@ class WorldArrays(EnvArrays):
         assert isinstance(launch, WorldLaunch)
         super().fill(launch)
         launch.worlds = self.worlds.data_ptr()
-        launch.world_bytes = self.worlds.shape[1]
+        launch.world_bytes = self._world_bytes
         launch.groups = self.groups.data_ptr()
         launch.tables = self._tables.data_ptr()
         launch.table_stride = self._table_stride
@@ -195,17 +225,18 @@ class WorldArrays(EnvArrays):
     @property
     def moved_bytes(self) -> int:
         clock = sum(one.itemsize for one in self.clock.values())
-        return 2 * (self.worlds.shape[1] + clock)
+        return 2 * (self._world_bytes + clock)
 
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
-        worlds = self.worlds[index].cpu().numpy()
+        worlds = self.worlds[index].reshape(len(rows), -1).cpu().numpy()
         return _native.seal_worlds(self.native_id, dict(self.options), list(rows), clocks, worlds)
 
     def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
         clocks, worlds = _native.open_worlds(
-            self.native_id, dict(self.options), list(rows), states, self.worlds.shape[1]
+            self.native_id, dict(self.options), list(rows), states, self._world_bytes
         )
-        self.worlds[index] = torch.from_numpy(worlds).to(self.device)
+        given = torch.from_numpy(worlds).to(self.device)
+        self.worlds[index] = given.view(len(rows), *self.worlds.shape[1:])
         return clocks
 
 

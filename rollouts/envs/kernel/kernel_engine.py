@@ -22,8 +22,9 @@ class KernelEngine(DeviceEngine):
 
     Random streams, autoreset modes and options are those of the C++ pool, and states that either
     loads from the other. The arithmetic of light environments is 32-bit; that of environments with
-    agents has the widths that their header names: Tag's is 32-bit, MPE's 64-bit. A team of threads
-    steps a world of agents: a block where it has more than 32 agents, else a part of a warp.
+    agents has the widths that their header names: Tag's is 32-bit, MPE's 64-bit. A thread
+    steps a small world of at most 8 agents alone; a team of threads steps a larger one: a block
+    where it has more than 32 agents, else a part of a warp.
 
     Launches go on torch's current stream and nothing waits for them: what goes wrong on the device
     (a state that is not finite, an action that does not exist) is raised by the next

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from rollouts.envs.kernel.alone_shape import AloneShape
 from rollouts.envs.kernel.launch_args import EnvLaunch, Launch, WorldLaunch
 from rollouts.envs.kernel.policy_launch import PolicyLaunch
 from rollouts.envs.kernel.task_launch import TaskLaunch
@@ -71,11 +72,13 @@ class EnvKernelSource:
       env: Where the environment's text is.
       obs_dtype: One of OBS_TYPES.
       state_words: Numbers of 32 bits that a State must have; worlds of agents have none.
+      alone: Worlds that one thread each steps; None: teams of threads step them.
     """
 
     env: EnvSource
     obs_dtype: str
     state_words: int = 0
+    alone: AloneShape | None = None
 
     @property
     def name(self) -> str:
@@ -105,12 +108,15 @@ class EnvKernelSource:
         in memory as they do in the C++ pool.
         """
         if self.env.multi_agent:
+            arguments = f"rollouts_seen::KernelEnv, {OBS_TYPES[self.obs_dtype]}"
+            kernel = f"ROLLOUTS_WORLD_KERNEL({arguments})\n"
+            if self.alone is not None:
+                kernel = f"ROLLOUTS_ALONE_KERNEL({arguments}, {self.alone.cpp_type})\n"
             return (
                 "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL double\n"
                 f'#include "{self.env.header}"\n'
                 '#include "rollouts/device/world_kernels.h"\n'
-                f"{_SEEN.format(type=self.env.type)}"
-                f"ROLLOUTS_WORLD_KERNEL(rollouts_seen::KernelEnv, {OBS_TYPES[self.obs_dtype]})\n"
+                f"{_SEEN.format(type=self.env.type)}{kernel}"
             )
         return (
             "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL float\n"

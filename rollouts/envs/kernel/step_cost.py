@@ -17,7 +17,7 @@ class StepCost:
       source: The kernel's text.
       block: Threads of a block of its launch.
       env_bytes: Moved to and from the GPU's memory for each environment: rows written, actions
-        read, state read and written.
+        read, state read and written; none of a state that is stepped where it lies.
     """
 
     source: KernelSource

@@ -129,6 +129,7 @@ class PhysicsSteps:
 
     def step(self, actions: Any) -> Arrays:
         """Steps all environments by one graph."""
+        self.check()
         read, count = self._reader.read(actions)
         if count is not None:
             raise SpecError(f"actions have a row for {count} steps: step takes those of one")

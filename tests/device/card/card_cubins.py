@@ -10,12 +10,18 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(HERE), *(str(ROOT / one) for one in ("tests/helpers", "examples"))]
 
 from card_common import kernel_ids  # noqa: E402
+
+# kernels that the check launches and that options have made others than the id's own
+OF_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "TagGridWorld-v0 of 5": ("TagGridWorld-v0", {"num_taggers": 4}),
+}
 
 
 class Compiled(Exception):
@@ -37,8 +43,9 @@ def compile_one(name: str, arch: str) -> float:
         raise Compiled
 
     one_agent.make_kernel = agent_teams.make_kernel = compile_only
+    env_id, options = OF_OPTIONS.get(name, (name, {}))
     try:
-        rollouts.make_vec(name, 4, device="cpu-emulation")
+        rollouts.make_vec(env_id, 4, device="cpu-emulation", **options)
     except Compiled:
         return time.perf_counter() - begun
     raise AssertionError(f"{name} has no kernel")
@@ -47,7 +54,8 @@ def compile_one(name: str, arch: str) -> float:
 if __name__ == "__main__":
     arch, processes = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
     light, agents = kernel_ids()
-    names = [f"policy {dtype}" for dtype in ("float32", "int64", "uint8")] + light + agents
+    names = [f"policy {dtype}" for dtype in ("float32", "int64", "uint8")]
+    names += [*light, *agents, *OF_OPTIONS]
     with ProcessPoolExecutor(processes) as pool:
         times = pool.map(compile_one, names, [arch] * len(names))
         for name, seconds in zip(names, times, strict=True):

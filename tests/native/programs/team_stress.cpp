@@ -64,6 +64,48 @@ class ThreadTeam {
   bool waits_;
 };
 
+// One of a warp's threads, each of which has a world alone, with the interface of Solo.
+class ThreadSolo {
+ public:
+  // `waits`: before rows are shared out.
+  ThreadSolo(std::int64_t index, std::int32_t lanes, std::uint8_t* slots, std::int32_t slot_bytes,
+             std::barrier<>& barrier, bool waits)
+      : index_(index),
+        lanes_(lanes),
+        slots_(slots),
+        slot_bytes_(slot_bytes),
+        barrier_(barrier),
+        waits_(waits) {}
+
+  std::int64_t index() const { return index_; }
+  bool IsFirst() const { return true; }
+  std::int32_t lane() const { return static_cast<std::int32_t>(index_); }
+  std::uint8_t* slot(std::int32_t lane) const { return slots_ + lane * slot_bytes_; }
+
+  template <typename Run>
+  void ForEach(std::int64_t count, Run&& run) const {
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(count); ++i) run(i);
+  }
+  template <typename Run>
+  void Once(Run&& run) const {
+    run();
+  }
+  template <typename Run>
+  void Share(std::int32_t count, Run&& run) const {
+    if (waits_) barrier_.arrive_and_wait();
+    ShareOut(lane(), lanes_, count, run);
+    barrier_.arrive_and_wait();
+  }
+
+ private:
+  std::int64_t index_;
+  std::int32_t lanes_;
+  std::uint8_t* slots_;
+  std::int32_t slot_bytes_;
+  std::barrier<>& barrier_;
+  bool waits_;
+};
+
 // Everything that a launch over some worlds of one environment knows.
 template <typename Env>
 struct Worlds {
@@ -145,21 +187,33 @@ struct Worlds {
     return at;
   }
 
-  // A reset, then launches of some steps each.
+  // A reset, then launches of some steps each, team after team.
   template <typename RunTeam>
   void Play(RunTeam&& run_team) {
+    PlayRounds([&] {
+      for (std::int64_t i = 0; i < kWorlds; ++i) {
+        const auto memory = NewMemory(launch.memory.bytes);
+        run_team(i, reinterpret_cast<std::uint8_t*>(memory.get()));
+      }
+    });
+  }
+
+  // Memory of the heap, whose ends a sanitizer knows.
+  static std::unique_ptr<std::max_align_t[]> NewMemory(std::int32_t bytes) {
+    const auto size = static_cast<std::size_t>(bytes);
+    auto memory = std::make_unique<std::max_align_t[]>(size / sizeof(std::max_align_t) + 1);
+    std::memset(memory.get(), 0xA5, size);
+    return memory;
+  }
+
+  template <typename RunAll>
+  void PlayRounds(RunAll&& run_all) {
     for (std::int32_t round = 0; round < 12; ++round) {
       launch.command = static_cast<std::int32_t>(round == 0 ? Command::kReset : Command::kStep);
       launch.num_steps = round == 0 ? 1 : kRecorded;
       launch.record_steps = round % 2;
       launch.action_step = round * kRecorded;
-      for (std::int64_t i = 0; i < kWorlds; ++i) {
-        // memory of the heap, whose ends a sanitizer knows
-        const auto memory = std::make_unique<std::max_align_t[]>(
-            static_cast<std::size_t>(launch.memory.bytes) / sizeof(std::max_align_t) + 1);
-        std::memset(memory.get(), 0xA5, static_cast<std::size_t>(launch.memory.bytes));
-        run_team(i, reinterpret_cast<std::uint8_t*>(memory.get()));
-      }
+      run_all();
     }
     CHECK(*launch.fault == ~std::uint64_t{0});
     for (std::int64_t i = 0; i < kWorlds; ++i) CHECK(launch.totals.episodes[i] > 0);
@@ -200,6 +254,42 @@ void Compare(const typename Env::Config& config, std::int32_t limit) {
   }
 }
 
+// Worlds that threads step alone: a thread of a warp each, which share out what they write.
+template <typename Env, typename Shape>
+void RunWarp(Worlds<Env>& worlds, std::int32_t slot_bytes, bool waits) {
+  using Kernel = WorldKernel<Env, typename Env::Obs, ThreadSolo, Shape>;
+  constexpr std::int32_t kLanes = Worlds<Env>::kWorlds;
+  worlds.PlayRounds([&] {
+    const auto slots = Worlds<Env>::NewMemory(kLanes * slot_bytes);
+    std::barrier<> barrier(kLanes);
+    std::vector<std::jthread> threads;
+    for (std::int64_t index = 0; index < kLanes; ++index) {
+      threads.emplace_back([&, index] {
+        const ThreadSolo solo(index, kLanes, reinterpret_cast<std::uint8_t*>(slots.get()),
+                              slot_bytes, barrier, waits);
+        CHECK(Kernel::Has(worlds.launch, index));
+        Kernel::RunAlone(solo, worlds.launch);
+      });
+    }
+  });
+}
+
+// `Shape`: that of the environment's worlds under these options.
+template <typename Env, typename Shape>
+void CompareAlone(const typename Env::Config& config, std::int32_t limit, std::int32_t slot_bytes) {
+  Worlds<Env> loops(config, limit, false), threads(config, limit, false);
+  CHECK(loops.launch.world_bytes == Shape::kWorldBytes);
+  loops.launch.memory.bytes = slot_bytes;
+  loops.Play([&](std::int64_t index, std::uint8_t* memory) {
+    const Solo solo(index, memory, /*backwards=*/false);
+    WorldKernel<Env, typename Env::Obs, Solo, Shape>::RunAlone(solo, loops.launch);
+  });
+  RunWarp<Env, Shape>(threads, slot_bytes, /*waits=*/true);
+  CHECK(loops.All() == threads.All());
+}
+
+using FiveOnGrid = AloneShape<208, GroupShape{4, 21, 1}, GroupShape{1, 21, 1}>;
+
 TagContinuous::Config Crowd(std::int32_t seen) {
   TagContinuous::Config config;
   config.num_taggers = 4;
@@ -224,6 +314,14 @@ const std::map<std::string, std::function<void()>>& Scenarios() {
       {"crowd", [] { Compare<TagContinuous>(Crowd(5), 9); }},
       {"crowd_in_rounds", [] { Compare<TagContinuous>(Crowd(20), 9); }},
       {"grid", [] { Compare<TagGridWorld>({.num_taggers = 6, .grid_length = 4}, 9); }},
+      {"alone",
+       [] { CompareAlone<TagGridWorld, FiveOnGrid>({.num_taggers = 4, .grid_length = 4}, 9, 84); }},
+      {"alone_and_nobody_waits",
+       [] {
+         // must be found as well
+         Worlds<TagGridWorld> worlds({.num_taggers = 4, .grid_length = 4}, 9, /*shared=*/false);
+         RunWarp<TagGridWorld, FiveOnGrid>(worlds, 84, /*waits=*/false);
+       }},
       {"nobody_waits",
        [] {
          // must be found: it shows that the others could be

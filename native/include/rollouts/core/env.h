@@ -131,6 +131,10 @@ concept HeavyEnvironment =
       seen.WriteInfo(values);
     };
 
+// A kernel loads a State of at most so many bytes for a step, and steps a larger one where it lies:
+// copies of it would be in local memory, of which a GPU keeps one for each thread that it may hold.
+inline constexpr std::int64_t kMostLoadedState = 256;
+
 // The spec of a light environment under its options.
 template <typename Env>
 constexpr EnvSpec SpecUnder(const typename Env::Config& config) {

@@ -225,9 +225,9 @@ ROLLOUTS_HD inline StepResult ResultOf(const AgentSums& sums, bool terminated) {
 ROLLOUTS_HD inline StepResult SumAgents(const AgentStatus& status, std::int32_t num_agents,
                                         bool terminated) {
   AgentSums sums;
-  for (std::int32_t part = 0; part < kSumParts; ++part) {
-    sums.Add(SumPart(status, num_agents, part));
-  }
+  // the others are empty
+  const std::int32_t parts = num_agents < kSumParts ? num_agents : kSumParts;
+  for (std::int32_t part = 0; part < parts; ++part) sums.Add(SumPart(status, num_agents, part));
   return ResultOf(sums, terminated);
 }
 ROLLOUTS_HD inline StepResult EndAgents(const AgentStatus& status, std::int32_t num_agents,

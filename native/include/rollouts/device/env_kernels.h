@@ -35,7 +35,7 @@ struct EnvLaunch {
   std::int64_t num_envs;
   const void* configs;
   std::int64_t config_stride;  // in Configs: 0 where all environments have the same
-  std::uint32_t* states;       // (words of a State, N)
+  std::uint32_t* states;       // (words of a State, N); (N, words) of those stepped where they lie
   ClockColumns clock;
   StepRules rules;
   const std::uint8_t* commands;  // a Command for each environment; null: `command` for all
@@ -65,6 +65,18 @@ ROLLOUTS_HD inline void WriteOutcome(const DeviceRows& out, std::int64_t row, co
 template <typename Clock>
 ROLLOUTS_HD inline void WriteOutcome(const NoRows&, std::int64_t, const Clock&, const Outcome&) {}
 
+// Copies a long row, by as many bytes at once as all rows of that length allow.
+template <std::int64_t kBytes>
+ROLLOUTS_HD inline void CopyRow(const void* from, std::uint8_t* to) {
+  constexpr std::int64_t kUnit = kBytes % 16 == 0 ? 16 : kBytes & -kBytes;
+  struct alignas(kUnit) Unit {
+    std::uint8_t bytes[kUnit];
+  };
+  for (std::int64_t i = 0; i < kBytes / kUnit; ++i) {
+    reinterpret_cast<Unit*>(to)[i] = static_cast<const Unit*>(from)[i];
+  }
+}
+
 // Writes a row of a type that observations may have, 16 bytes at once where rows allow that.
 template <typename To, typename From, std::int64_t kSize>
 ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array, std::int64_t row) {
@@ -73,6 +85,10 @@ ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array,
   };
   constexpr std::int64_t kBytes = kSize * static_cast<std::int64_t>(sizeof(To));
   std::uint8_t* const to = array + row * kBytes;
+  if constexpr (kSameType<To, From> && kBytes > 64) {
+    CopyRow<kBytes>(from, to);
+    return;
+  }
   alignas(16) To numbers[kSize];
   for (std::int64_t i = 0; i < kSize; ++i) numbers[i] = NumberAs<To>::Of(from[i]);
   if constexpr (kBytes % 16 == 0 && kBytes <= 64) {
@@ -116,7 +132,7 @@ struct DeviceEnv : LightEnv<Env> {
   template <typename Out>
   ROLLOUTS_HD void ObserveRow(const Out& out, bool final) const {
     constexpr std::int64_t kSize = Env::kSpec.observation.size();
-    typename Env::Obs numbers[kSize] = {};
+    alignas(16) typename Env::Obs numbers[kSize] = {};
     if (!broken) Env::Observe(this->config, this->state, numbers);
     WriteRow<ObsTo>(numbers, final ? out.view.final_obs : out.view.obs, out.row);
   }
@@ -151,11 +167,25 @@ class EnvKernel {
   ROLLOUTS_HD static void RunEnv(const EnvLaunch& launch, std::int64_t env) {
     const auto& config =
         static_cast<const typename Env::Config*>(launch.configs)[env * launch.config_stride];
-    Words words;
-    for (std::int64_t w = 0; w < kWords; ++w) {
-      words.word[w] = launch.states[w * launch.num_envs + env];
+    if constexpr (4 * kWords > kMostLoadedState) {
+      RunOn<kMany>(launch, env, config, reinterpret_cast<State*>(launch.states)[env]);
+    } else {
+      Words words;
+      for (std::int64_t w = 0; w < kWords; ++w) {
+        words.word[w] = launch.states[w * launch.num_envs + env];
+      }
+      State state = __builtin_bit_cast(State, words);
+      RunOn<kMany>(launch, env, config, state);
+      words = __builtin_bit_cast(Words, state);
+      for (std::int64_t w = 0; w < kWords; ++w) {
+        launch.states[w * launch.num_envs + env] = words.word[w];
+      }
     }
-    State state = __builtin_bit_cast(State, words);
+  }
+
+  template <bool kMany>
+  ROLLOUTS_HD static void RunOn(const EnvLaunch& launch, std::int64_t env,
+                                const typename Env::Config& config, State& state) {
     DeviceEnv<Env, ObsTo> ref{{config, state}};
     ClockRef clock(launch.clock, env);
     if constexpr (kMany) {
@@ -163,14 +193,10 @@ class EnvKernel {
     } else {
       RunStep(launch, env, 0, ref, clock, launch.rows, env);
     }
-    words = __builtin_bit_cast(Words, state);
-    for (std::int64_t w = 0; w < kWords; ++w) {
-      launch.states[w * launch.num_envs + env] = words.word[w];
-    }
     if (ref.failed) Report(launch.fault, clock.env_id, Fault::kNotFinite);
   }
 
-  // K steps in registers.
+  // K steps, the clock in registers.
   ROLLOUTS_HD static void RunSteps(const EnvLaunch& launch, std::int64_t env,
                                    DeviceEnv<Env, ObsTo>& ref, ClockRef& stored) {
     EpisodeClock clock{stored.seed,          stored.env_id,         stored.next_episode,

@@ -7,6 +7,24 @@
 
 namespace rollouts {
 
+// Runs `run(lane, i)` for one thread's part of all lanes of a warp and all i below `count`: each round
+// of all its threads is of neighbours.
+template <typename Run>
+ROLLOUTS_HD inline void ShareOut(std::int32_t thread, std::int32_t lanes, std::int32_t count,
+                                 Run&& run) {
+  const std::int32_t rows = lanes / count, rest = lanes % count;
+  std::int32_t lane = thread / count, i = thread % count;
+  while (lane < lanes) {
+    run(lane, i);
+    lane += rows;
+    i += rest;
+    if (i >= count) {
+      i -= count;
+      ++lane;
+    }
+  }
+}
+
 #if defined(__CUDACC_RTC__)
 
 class Block {
@@ -78,6 +96,58 @@ class Team {
   std::uint8_t* memory_;
 };
 
+// A thread that does a team's work alone, for a world of a few agents. The threads of a warp write
+// their worlds' rows together: what each has to write is in its slot, of the block's shared memory.
+class Solo {
+ public:
+  // `is_well(index)`: asked for each world of `count`. All threads of the block come here.
+  template <typename IsWell>
+  __device__ Solo(std::int64_t count, std::int32_t slot_bytes, IsWell&& is_well)
+      : index_(static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x),
+        mask_(__ballot_sync(0xFFFFFFFFu, index_ < count)),
+        slot_bytes_(slot_bytes) {
+    extern __shared__ ulonglong2 block_memory[];
+    slots_ = reinterpret_cast<std::uint8_t*>(block_memory) +
+             (threadIdx.x & ~31u) * static_cast<std::uint32_t>(slot_bytes);
+    const bool has_world = index_ < count;
+    const bool all_well = __all_sync(0xFFFFFFFFu, !has_world || is_well(index_));
+    takes_part_ = has_world && all_well;
+  }
+
+  __device__ std::int64_t index() const { return index_; }
+  // Whether it has a world, and all worlds of the warp are well.
+  __device__ bool TakesPart() const { return takes_part_; }
+  __device__ bool IsFirst() const { return true; }
+  // Place in the warp, whose threads that take part are the first ones.
+  __device__ std::int32_t lane() const { return static_cast<std::int32_t>(threadIdx.x & 31u); }
+  __device__ std::uint8_t* slot(std::int32_t lane) const { return slots_ + lane * slot_bytes_; }
+
+  template <typename Run>
+  __device__ void ForEach(std::int64_t count, Run&& run) const {
+    const auto end = static_cast<std::int32_t>(count);
+    for (std::int32_t i = 0; i < end; ++i) run(i);
+  }
+  template <typename Run>
+  __device__ void Once(Run&& run) const {
+    run();
+  }
+  // Runs `run(lane, i)` for all lanes and all i below `count`, neighbours at once. All threads with
+  // worlds come here; what they wrote before is seen, and slots are free after it.
+  template <typename Run>
+  __device__ void Share(std::int32_t count, Run&& run) const {
+    __syncwarp(mask_);
+    ShareOut(lane(), __popc(mask_), count, run);
+    __syncwarp(mask_);
+  }
+
+ private:
+  std::int64_t index_;
+  std::uint32_t mask_;
+  std::int32_t slot_bytes_;
+  std::uint8_t* slots_;
+  bool takes_part_;
+};
+
 // The smaller of what is there and `value`, where several threads may do so at once.
 __device__ inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {
   atomicMin(reinterpret_cast<unsigned long long*>(to), value);
@@ -128,6 +198,20 @@ class Team {
   std::int64_t index_;
   std::uint8_t* memory_;
   bool backwards_;
+};
+
+// A warp of one thread, whose slot is the memory.
+class Solo : public Team {
+ public:
+  using Team::Team;
+
+  std::int32_t lane() const { return 0; }
+  std::uint8_t* slot(std::int32_t) const { return memory(); }
+
+  template <typename Run>
+  void Share(std::int64_t count, Run&& run) const {
+    ForEach(count, [&](std::int32_t i) { run(0, i); });
+  }
 };
 
 inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {

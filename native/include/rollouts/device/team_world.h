@@ -52,40 +52,32 @@ ROLLOUTS_HD inline void WriteOutcome(const TeamRows<Team>& out, std::int64_t row
   out.rows.episode_length[row] = clock.elapsed_steps;
 }
 
-// One world through the interface of core/step.h, stepped by a team.
-template <typename Env, typename ObsTo, typename Team>
+// One world through the interface of core/step.h, stepped by a team, or by a thread alone.
+template <typename Env, typename ObsTo, typename Team, typename Shape>
 class TeamWorld {
  public:
   using Obs = typename Env::Obs;
   using Action = std::uint8_t;
 
-  // The team's memory holds a TeamState, whose world has all but what differs from step to step.
-  ROLLOUTS_HD TeamWorld(const Team& team, const WorldLaunch& launch, const EpisodeClock& clock)
-      : team_(team),
-        launch_(launch),
-        clock_(clock),
-        state_(*reinterpret_cast<TeamState<Env>*>(team.memory())) {}
+  // `state`, which the team has in common, has all but what differs from step to step.
+  ROLLOUTS_HD TeamWorld(const Team& team, const WorldLaunch& launch, const EpisodeClock& clock,
+                        TeamState<Env>& state)
+      : team_(team), launch_(launch), clock_(clock), state_(state) {}
 
-  ROLLOUTS_NOINLINE void Reset(Rng& rng, bool /*forced*/) {
-    auto* const words = reinterpret_cast<std::uint64_t*>(state_.world);
-    team_.ForEach(launch_.world_bytes / 8, [&](std::int32_t i) { words[i] = 0; });
-    team_.ForEach(launch_.num_agents, [&](std::int32_t i) { state_.status.active[i] = 1; });
-    team_.Once([&] {
-      state_.elapsed_steps = 0;
-      Env::Reset(state_.Ref(), rng);
-      state_.draws = rng.draws();
-    });
-    TakeDraws(rng);
-    ResetPhases<0>();
-    stepped_ = broken_ = false;
+  ROLLOUTS_HD void Reset(Rng& rng, bool /*forced*/) {
+    if constexpr (Shape::kIsAlone) {
+      Begin(rng);
+    } else {
+      CallBegin(rng);
+    }
   }
 
   ROLLOUTS_HD StepResult Step(const Action* actions, Rng& rng) {
     team_.Once([&] {
       state_.elapsed_steps = clock_.elapsed_steps + 1;
-      for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
-        state_.actions.of_group[g] = actions + launch_.groups[g].action_offset;
-      }
+      Shape::EachGroup(launch_, [&](const GroupFacts& group) {
+        state_.actions.of_group[group.index] = actions + group.action_offset;
+      });
     });
     ForEachAgent([](const WorldRef<Env>& world, std::int32_t i) { BeginAgent(world.status, i); });
     Phases<0>();
@@ -110,14 +102,14 @@ class TeamWorld {
     return result;
   }
 
+  // Each step of a world ends with a row that is not final, where threads alone write together.
   template <typename Out>
-  ROLLOUTS_NOINLINE void ObserveRow(const Out& out, bool final) const {
+  ROLLOUTS_HD void ObserveRow(const Out& out, bool final) const {
     if (!out.view.written) return;
-    for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
-      const DeviceGroup& group = launch_.groups[g];
-      const GroupRows& rows = out.view.rows.groups[g];
-      const std::int64_t first = out.row * group.num_agents * group.obs_size;
-      ObserveGroup(group, reinterpret_cast<ObsTo*>(final ? rows.final_obs : rows.obs) + first);
+    if constexpr (Shape::kIsAlone) {
+      ObserveAll(out, final);
+    } else {
+      CallObserve(out, final);
     }
   }
 
@@ -126,9 +118,8 @@ class TeamWorld {
   template <typename Out>
   ROLLOUTS_HD void WriteAgents(const Out& out) const {
     if (!out.view.written) return;
-    for (std::int32_t g = 0; g < launch_.num_groups; ++g) {
-      const DeviceGroup& group = launch_.groups[g];
-      const GroupRows& rows = out.view.rows.groups[g];
+    Shape::EachGroup(launch_, [&](const GroupFacts& group) {
+      const GroupRows& rows = out.view.rows.groups[group.index];
       team_.ForEach(group.num_agents, [&](std::int32_t i) {
         const std::int32_t agent = group.first_agent + i;
         AgentOutcome one = OutcomeOf(state_.status, agent, stepped_, out.view.truncated);
@@ -140,7 +131,7 @@ class TeamWorld {
         rows.active[at] = one.active;
         rows.episode_return[at] = broken_ ? 0 : state_.status.episode_return[agent];
       });
-    }
+    });
   }
 
   // Nothing was stepped since.
@@ -159,13 +150,57 @@ class TeamWorld {
     }
   };
 
+  // Functions that are called twice stay calls where a kernel's text would be long.
+  ROLLOUTS_NOINLINE void CallBegin(Rng& rng) { Begin(rng); }
+
+  ROLLOUTS_HD void Begin(Rng& rng) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(state_.world);
+    team_.ForEach(Shape::WorldBytes(launch_) / 8, [&](std::int32_t i) { words[i] = 0; });
+    team_.ForEach(num_agents(), [&](std::int32_t i) { state_.status.active[i] = 1; });
+    team_.Once([&] {
+      state_.elapsed_steps = 0;
+      Env::Reset(state_.Ref(), rng);
+      state_.draws = rng.draws();
+    });
+    TakeDraws(rng);
+    ResetPhases<0>();
+    stepped_ = broken_ = false;
+  }
+
+  template <typename Out>
+  ROLLOUTS_NOINLINE void CallObserve(const Out& out, bool final) const {
+    ObserveAll(out, final);
+  }
+  template <typename Out>
+  ROLLOUTS_HD void ObserveAll(const Out& out, bool final) const {
+    Shape::EachGroup(launch_, [&](const GroupFacts& group) {
+      const GroupRows& rows = out.view.rows.groups[group.index];
+      auto* const array = reinterpret_cast<ObsTo*>(final ? rows.final_obs : rows.obs);
+      if constexpr (Shape::kIsAlone) {
+        ObserveAlone(group, array, out.row, final);
+      } else {
+        ObserveGroup(group, array + out.row * group.num_agents * group.obs_size);
+      }
+    });
+  }
+
+  ROLLOUTS_HD std::int32_t num_agents() const { return Shape::NumAgents(launch_); }
+
   // Runs `run(world, agent)` for all agents.
   template <typename Run>
   ROLLOUTS_HD void ForEachAgent(Run&& run) const {
-    team_.ForEach(launch_.num_agents, [&](std::int32_t i) { run(state_.Ref(), i); });
+    team_.ForEach(num_agents(), [&](std::int32_t i) { run(state_.Ref(), i); });
   }
 
   ROLLOUTS_HD void SumRewards(bool terminated) const {
+    if constexpr (Shape::kIsAlone) {
+      state_.result = SumAgents(state_.status, num_agents(), terminated);
+    } else {
+      SumOfTeam(terminated);
+    }
+  }
+
+  ROLLOUTS_HD void SumOfTeam(bool terminated) const {
     if (launch_.memory.sums == 0) {
       team_.Once([&] {
         const AgentStatus status = state_.status;
@@ -187,6 +222,7 @@ class TeamWorld {
 
   // Called by the thread that drew.
   ROLLOUTS_HD void TakeDraws(Rng& rng) const {
+    if constexpr (Shape::kIsAlone) return;
     rng = Rng(clock_.seed, clock_.stream_id, rng.episode(), state_.draws);
   }
 
@@ -216,9 +252,30 @@ class TeamWorld {
     }
   }
 
+  // Writes (A, size) observations, one agent's at a time. Where the episode goes on, all threads of
+  // the warp are here, and the rows of their worlds follow each other.
+  ROLLOUTS_HD void ObserveAlone(const GroupFacts& group, ObsTo* array, std::int64_t row,
+                                bool final) const {
+    const std::int32_t size = group.obs_size;
+    team_.ForEach(group.num_agents, [&](std::int32_t i) {
+      auto* const own = reinterpret_cast<Obs*>(team_.slot(team_.lane()));
+      Observe(group.first_agent + i, size, own);
+      ObsTo* const to = array + (row * group.num_agents + i) * size;
+      if (final) {
+        for (std::int32_t j = 0; j < size; ++j) to[j] = NumberAs<ObsTo>::Of(own[j]);
+        return;
+      }
+      team_.Share(size, [&](std::int32_t lane, std::int32_t j) {
+        const std::int64_t rows = (lane - team_.lane()) * group.num_agents;
+        to[rows * size + j] =
+            NumberAs<ObsTo>::Of(reinterpret_cast<const Obs*>(team_.slot(lane))[j]);
+      });
+    });
+  }
+
   // Writes (A, size) observations: through shared memory, so that a warp writes neighbours, where
   // they fit there.
-  ROLLOUTS_HD void ObserveGroup(const DeviceGroup& group, ObsTo* to) const {
+  ROLLOUTS_HD void ObserveGroup(const GroupFacts& group, ObsTo* to) const {
     const std::int32_t size = group.obs_size, rows = launch_.memory.obs_rows;
     if (rows == 0) {
       if constexpr (kSameType<Obs, ObsTo>) {

@@ -13,44 +13,85 @@
 
 namespace rollouts {
 
-template <typename Env, typename ObsTo, typename Team>
+template <typename Env, typename ObsTo, typename Team, typename Shape = AnyShape>
 class WorldKernel {
   static_assert(sizeof(TeamState<Env>) <= kTeamStateBytes + sizeof(typename Env::Agents));
   using Config = typename Env::Config;
   using World = typename Env::World;
-  using Ref = TeamWorld<Env, ObsTo, Team>;
+  using Ref = TeamWorld<Env, ObsTo, Team, Shape>;
+  struct alignas(16) Chunk {
+    std::uint8_t bytes[16];
+  };
 
  public:
+  // Whether there is a world of this number, which lies where the launch says.
+  ROLLOUTS_HD static bool Has(const WorldLaunch& launch, std::int64_t env) {
+    if (env >= launch.num_envs) return false;
+    const WorldLayout<Env> layout(ConfigOf(launch, env), Shape::NumAgents(launch));
+    if (layout.bytes() == Shape::WorldBytes(launch)) return true;
+    Report(launch.fault, launch.clock.env_id[env], Fault::kLayout);
+    return false;
+  }
+
+  // One thread's world, of which it has a copy. All threads come here that have one.
+  ROLLOUTS_HD static void RunAlone(const Team& solo, const WorldLaunch& launch) {
+    constexpr std::int64_t kChunks = Shape::kWorldBytes / 16;
+    const std::int64_t env = solo.index();
+    Chunk world[kChunks];
+    Chunk* const stored = reinterpret_cast<Chunk*>(launch.worlds) + env;
+    for (std::int64_t i = 0; i < kChunks; ++i) world[i] = stored[i * launch.num_envs];
+    alignas(16) std::uint8_t actions[Shape::kActionBytes];
+    TeamState<Env> state;
+    Begin(state, launch, env, reinterpret_cast<std::uint8_t*>(world));
+    RunSteps(solo, launch, env, state, actions);
+    for (std::int64_t i = 0; i < kChunks; ++i) stored[i * launch.num_envs] = world[i];
+  }
+
   // One team's world.
   ROLLOUTS_HD static void Run(const Team& team, const WorldLaunch& launch) {
     const std::int64_t env = team.index();
-    if (env >= launch.num_envs) return;
-    const Config& config = static_cast<const Config*>(launch.configs)[env * launch.config_stride];
-    const WorldLayout<Env> layout(config, launch.num_agents);
+    if (!Has(launch, env)) return;
     std::uint8_t* const stored = launch.worlds + env * launch.world_bytes;
     std::uint8_t* const memory = launch.memory.world ? team.memory() + launch.memory.world : stored;
-    if (layout.bytes() != launch.world_bytes) {
-      Report(launch.fault, launch.clock.env_id[env], Fault::kLayout);
-      return;
-    }
     if (launch.memory.world) Copy(team, stored, memory, launch.world_bytes);
-    team.Once([&] {
-      auto& state = *reinterpret_cast<TeamState<Env>*>(team.memory());
-      state.config = &config;
-      state.world = reinterpret_cast<World*>(memory);
-      layout.Place(config, memory, state.status, state.agents);
-      state.tables = launch.tables + env * launch.table_stride;
-      state.num_agents = launch.num_agents;
-      state.elapsed_steps = launch.clock.elapsed_steps[env];
-      state.max_episode_steps = launch.rules.max_episode_steps;
-    });
+    auto& state = *reinterpret_cast<TeamState<Env>*>(team.memory());
+    team.Once([&] { Begin(state, launch, env, memory); });
+    std::uint8_t* const actions =
+        launch.memory.actions ? team.memory() + launch.memory.actions
+                              : launch.action_memory + env * WorldActionBytes(launch);
+    RunSteps(team, launch, env, state, actions);
+    if (launch.memory.world) Copy(team, memory, stored, launch.world_bytes);
+  }
+
+ private:
+  ROLLOUTS_HD static const Config& ConfigOf(const WorldLaunch& launch, std::int64_t env) {
+    return static_cast<const Config*>(launch.configs)[env * launch.config_stride];
+  }
+
+  // Sets all of a state but what differs from step to step; its world is in `memory`.
+  ROLLOUTS_HD static void Begin(TeamState<Env>& state, const WorldLaunch& launch, std::int64_t env,
+                                std::uint8_t* memory) {
+    state.config = &ConfigOf(launch, env);
+    state.world = reinterpret_cast<World*>(memory);
+    const WorldLayout<Env> layout(*state.config, Shape::NumAgents(launch));
+    layout.Place(*state.config, memory, state.status, state.agents);
+    state.tables = launch.tables + env * launch.table_stride;
+    state.num_agents = Shape::NumAgents(launch);
+    state.elapsed_steps = launch.clock.elapsed_steps[env];
+    state.max_episode_steps = launch.rules.max_episode_steps;
+  }
+
+  ROLLOUTS_HD static void RunSteps(const Team& team, const WorldLaunch& launch, std::int64_t env,
+                                   TeamState<Env>& state, std::uint8_t* actions) {
     ClockRef at(launch.clock, env);
     EpisodeClock clock{at.seed,           at.env_id,         at.next_episode, at.draws,
                        at.elapsed_steps,  at.episode_return, at.ended != 0,   at.stream_id};
     // all have read it before one writes it
     team.Once([] {});
-    Ref ref(team, launch, clock);
-    for (std::int32_t k = 0; k < launch.num_steps; ++k) RunStep(team, launch, env, k, ref, clock);
+    Ref ref(team, launch, clock, state);
+    for (std::int32_t k = 0; k < launch.num_steps; ++k) {
+      RunStep(team, launch, env, k, ref, clock, actions);
+    }
     team.Once([&] {
       at.next_episode = clock.next_episode;
       at.draws = clock.draws;
@@ -58,22 +99,18 @@ class WorldKernel {
       at.episode_return = clock.episode_return;
       at.ended = clock.ended;
     });
-    if (launch.memory.world) Copy(team, memory, stored, launch.world_bytes);
   }
 
- private:
   ROLLOUTS_HD static void Copy(const Team& team, const std::uint8_t* from, std::uint8_t* to,
                                std::int64_t bytes) {
-    struct alignas(16) Chunk {
-      std::uint32_t words[4];
-    };
     team.ForEach(bytes / 16, [&](std::int32_t i) {
       reinterpret_cast<Chunk*>(to)[i] = reinterpret_cast<const Chunk*>(from)[i];
     });
   }
 
   ROLLOUTS_HD static void RunStep(const Team& team, const WorldLaunch& launch, std::int64_t env,
-                                  std::int32_t k, Ref& ref, EpisodeClock& clock) {
+                                  std::int32_t k, Ref& ref, EpisodeClock& clock,
+                                  std::uint8_t* actions) {
     auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
     if (command == Command::kStep && clock.ended &&
         launch.rules.autoreset == AutoresetMode::kDisabled) {
@@ -82,9 +119,6 @@ class WorldKernel {
       command = Command::kObserve;
     }
     const bool is_step = IsStep(command, clock);
-    std::uint8_t* const actions =
-        launch.memory.actions ? team.memory() + launch.memory.actions
-                              : launch.action_memory + env * WorldActionBytes(launch);
     // where a step begins an episode, its actions are read too, and count for nothing
     if (command == Command::kStep) TakeActions(team, launch, env, k, clock, actions);
     const bool ended_before = clock.ended;
@@ -111,36 +145,37 @@ class WorldKernel {
                                       std::int64_t env, std::int32_t k, const EpisodeClock& clock,
                                       std::uint8_t* actions) {
     const bool is_sequence = launch.action_source == ActionSource::kSequence;
-    for (std::int32_t g = 0; g < launch.num_groups; ++g) {
-      const DeviceGroup& group = launch.groups[g];
-      const std::int32_t count = group.num_agents * group.action_size;
+    Shape::EachGroup(launch, [&](const GroupFacts& group) {
+      const std::int32_t g = group.index, count = group.num_agents * group.action_size;
       const std::int64_t row = (is_sequence ? k * launch.num_envs + env : env) * count;
       const std::int64_t taken = (k * launch.num_envs + env) * count;
+      const bool is_real = launch.groups[g].has_real_actions();
       team.ForEach(count, [&](std::int32_t i) {
-        if (group.has_real_actions()) {
-          const float value = TakeElement<float>(launch, g, row, i, k, clock);
+        if (is_real) {
+          const float value = TakeElement<float>(launch, group, row, i, k, clock);
           reinterpret_cast<float*>(actions + group.action_offset)[i] = value;
           if (launch.taken[g]) static_cast<float*>(launch.taken[g])[taken + i] = value;
         } else {
-          const auto value = TakeElement<std::int32_t>(launch, g, row, i, k, clock);
+          const auto value = TakeElement<std::int32_t>(launch, group, row, i, k, clock);
           reinterpret_cast<std::int32_t*>(actions + group.action_offset)[i] = value;
           if (launch.taken[g]) static_cast<std::int32_t*>(launch.taken[g])[taken + i] = value;
         }
       });
-    }
+    });
   }
 
   // An element of an agent's action, drawn or the caller's; where that is none of the space's, the
   // first of those is taken and the caller told.
   template <typename Action>
-  ROLLOUTS_HD static Action TakeElement(const WorldLaunch& launch, std::int32_t g, std::int64_t row,
-                                        std::int32_t i, std::int32_t k, const EpisodeClock& clock) {
+  ROLLOUTS_HD static Action TakeElement(const WorldLaunch& launch, const GroupFacts& of,
+                                        std::int64_t row, std::int32_t i, std::int32_t k,
+                                        const EpisodeClock& clock) {
+    const std::int32_t g = of.index, element = i % of.action_size;
     const DeviceGroup& group = launch.groups[g];
-    const std::int32_t element = i % group.action_size;
     if (launch.action_source == ActionSource::kRandom) {
       // elements have 4 bytes and as many words of the stream to themselves, and as a rule draw less
       const auto step = static_cast<std::uint32_t>(launch.action_step + k);
-      const auto first = static_cast<std::uint32_t>(group.action_offset + 4 * std::int64_t{i});
+      const auto first = static_cast<std::uint32_t>(of.action_offset + 4 * std::int64_t{i});
       Rng rng(launch.action_seed, clock.env_id, step, first);
       return RandomAction<Action>(group.action, element, rng);
     }
@@ -166,13 +201,22 @@ class WorldKernel {
 }  // namespace rollouts
 
 // The entry that loaders look for, of one step as of many. `OBS` is float, rollouts::Float16 and so
-// on. The launch stays where CUDA has it: functions that are called get its address, and no copy.
+// on; `...` is an AloneShape, in ROLLOUTS_ALONE_KERNEL. The launch stays where CUDA has it: functions
+// that are called get its address, and no copy.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                          \
   extern "C" __global__ void __launch_bounds__(256)                              \
       rollouts_step(const __grid_constant__ rollouts::WorldLaunch launch) {      \
     const rollouts::Team team(launch.team_size, launch.memory.bytes);            \
     rollouts::WorldKernel<ENV, OBS, rollouts::Team>::Run(team, launch);          \
+  }
+#define ROLLOUTS_ALONE_KERNEL(ENV, OBS, ...)                                                  \
+  extern "C" __global__ void __launch_bounds__(64)                                            \
+      rollouts_step(const __grid_constant__ rollouts::WorldLaunch launch) {                   \
+    using Kernel = rollouts::WorldKernel<ENV, OBS, rollouts::Solo, __VA_ARGS__>;              \
+    const rollouts::Solo solo(launch.num_envs, launch.memory.bytes,                           \
+                              [&](std::int64_t env) { return Kernel::Has(launch, env); });    \
+    if (solo.TakesPart()) Kernel::RunAlone(solo, launch);                                     \
   }
 #else
 // Before each team, memory is filled with what nobody wrote.
@@ -189,6 +233,23 @@ class WorldKernel {
       rollouts::WorldKernel<ENV, OBS, rollouts::Team>::Run(team, *launch);                        \
     }                                                                                             \
   }                                                                                               \
+  ROLLOUTS_WORLD_LAUNCH_BYTES
+#define ROLLOUTS_ALONE_KERNEL(ENV, OBS, ...)                                                      \
+  extern "C" void rollouts_step(const rollouts::WorldLaunch* launch, std::int64_t num_blocks,     \
+                                std::int32_t num_threads, std::int32_t backwards) {               \
+    using Kernel = rollouts::WorldKernel<ENV, OBS, rollouts::Solo, __VA_ARGS__>;                  \
+    const auto bytes = static_cast<std::size_t>(launch->memory.bytes);                            \
+    std::vector<std::max_align_t> memory(bytes / sizeof(std::max_align_t) + 1);                   \
+    auto* const slot = reinterpret_cast<std::uint8_t*>(memory.data());                            \
+    const std::int64_t count = num_blocks * num_threads;                                          \
+    for (std::int64_t i = 0; i < count; ++i) {                                                    \
+      std::memset(slot, 0xA5, bytes);                                                             \
+      const rollouts::Solo solo(backwards ? count - 1 - i : i, slot, backwards);                  \
+      if (Kernel::Has(*launch, solo.index())) Kernel::RunAlone(solo, *launch);                    \
+    }                                                                                             \
+  }                                                                                               \
+  ROLLOUTS_WORLD_LAUNCH_BYTES
+#define ROLLOUTS_WORLD_LAUNCH_BYTES                                                               \
   extern "C" __attribute__((used)) inline std::int64_t rollouts_launch_bytes() {                  \
     return sizeof(rollouts::WorldLaunch);                                                         \
   }

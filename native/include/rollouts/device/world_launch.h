@@ -73,7 +73,7 @@ struct WorldLaunch {
   std::int64_t config_stride;  // in Configs: 0 where all environments have the same
   const float* tables;
   std::int64_t table_stride;  // in floats, as config_stride
-  std::uint8_t* worlds;       // (N, world_bytes)
+  std::uint8_t* worlds;       // (N, world_bytes); (world_bytes / 16, N, 16) of an AloneShape
   std::int64_t world_bytes;
   const DeviceGroup* groups;
   std::int32_t num_groups;
@@ -95,7 +95,64 @@ struct WorldLaunch {
   EpisodeTotals totals;
   std::uint64_t* fault;
   std::int32_t team_size;
-  TeamMemory memory;
+  TeamMemory memory;  // an AloneShape has `bytes` alone: a thread's slot
+};
+
+// A group of agents as loops see it.
+struct GroupFacts {
+  std::int32_t index, num_agents, first_agent, obs_size, action_size;
+  std::int64_t action_offset;
+};
+
+// Worlds as a launch describes them, each stepped by a team of threads.
+struct AnyShape {
+  static constexpr bool kIsAlone = false;
+
+  ROLLOUTS_HD static std::int32_t NumAgents(const WorldLaunch& launch) { return launch.num_agents; }
+  ROLLOUTS_HD static std::int64_t WorldBytes(const WorldLaunch& launch) {
+    return launch.world_bytes;
+  }
+  template <typename Run>
+  ROLLOUTS_HD static void EachGroup(const WorldLaunch& launch, Run&& run) {
+    for (std::int32_t g = 0; g < launch.num_groups; ++g) {
+      const DeviceGroup& group = launch.groups[g];
+      run(GroupFacts{g, group.num_agents, group.first_agent, group.obs_size, group.action_size,
+                     group.action_offset});
+    }
+  }
+};
+
+struct GroupShape {
+  std::int32_t num_agents, obs_size, action_size;
+};
+
+// Small worlds of a few agents, whose numbers the compiler knows: one thread steps each alone, on a
+// copy that can be in registers.
+template <std::int64_t kBytes, GroupShape... kGroups>
+struct AloneShape {
+  static constexpr bool kIsAlone = true;
+  static constexpr std::int64_t kWorldBytes = kBytes;
+  static constexpr std::int64_t kActionBytes =
+      ((std::int64_t{4} * kGroups.num_agents * kGroups.action_size) + ...);
+
+  ROLLOUTS_HD static constexpr std::int32_t NumAgents(const WorldLaunch&) {
+    return (kGroups.num_agents + ...);
+  }
+  ROLLOUTS_HD static constexpr std::int64_t WorldBytes(const WorldLaunch&) { return kBytes; }
+  template <typename Run>
+  ROLLOUTS_HD static void EachGroup(const WorldLaunch&, Run&& run) {
+    GroupFacts facts{};
+    const auto next = [&](std::int32_t num_agents, std::int32_t obs_size, std::int32_t action_size) {
+      facts.num_agents = num_agents;
+      facts.obs_size = obs_size;
+      facts.action_size = action_size;
+      run(facts);
+      ++facts.index;
+      facts.first_agent += num_agents;
+      facts.action_offset += std::int64_t{4} * num_agents * action_size;
+    };
+    (next(kGroups.num_agents, kGroups.obs_size, kGroups.action_size), ...);
+  }
 };
 
 }  // namespace rollouts

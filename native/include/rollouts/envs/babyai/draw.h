@@ -65,27 +65,35 @@ inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room
 
 // Whether the agent gets to everything through doors, locked ones too, and round all objects.
 inline ROLLOUTS_NOINLINE bool AllReachable(const Grid& grid) {
-  std::uint8_t seen[minigrid::kMaxCells] = {};
-  std::int16_t todo[minigrid::kMaxCells];
-  std::int32_t count = 0;
-  const std::int32_t start = grid.Index(grid.x, grid.y);
-  seen[start] = 1;
-  todo[count++] = static_cast<std::int16_t>(start);
-  while (count > 0) {
-    const std::int32_t at = todo[--count];
-    const Cell cell = grid.cells[at];
-    if (!minigrid::IsEmpty(cell) && minigrid::TypeOf(cell) != minigrid::kDoor) continue;
-    // what is open is inside the outer walls
-    const std::int32_t around[4] = {at - 1, at + 1, at - grid.width, at + grid.width};
-    for (const std::int32_t next : around) {
-      if (seen[next]) continue;
-      seen[next] = 1;
-      todo[count++] = static_cast<std::int16_t>(next);
+  static_assert(minigrid::kMaxSide <= 32);
+  // a bit for each column; what is open is inside the outer walls
+  std::uint32_t open[minigrid::kMaxSide], seen[minigrid::kMaxSide] = {};
+  for (std::int32_t j = 0; j < grid.height; ++j) {
+    open[j] = 0;
+    for (std::int32_t i = 0; i < grid.width; ++i) {
+      const Cell cell = grid.At(i, j);
+      const bool passes = minigrid::IsEmpty(cell) || minigrid::TypeOf(cell) == minigrid::kDoor;
+      open[j] |= static_cast<std::uint32_t>(passes) << i;
     }
   }
-  for (std::int32_t at = 0; at < grid.width * grid.height; ++at) {
-    const std::uint32_t type = minigrid::TypeOf(grid.cells[at]);
-    if (type != minigrid::kNothing && type != minigrid::kWallType && !seen[at]) return false;
+  seen[grid.y] = 1u << grid.x;
+  for (bool spreads = true; spreads;) {
+    spreads = false;
+    for (std::int32_t j = 1; j < grid.height - 1; ++j) {
+      const std::uint32_t from = seen[j] & open[j];
+      const std::uint32_t beside = from << 1 | from >> 1;
+      spreads |= ((beside & ~seen[j]) | (from & ~seen[j - 1]) | (from & ~seen[j + 1])) != 0;
+      seen[j] |= beside;
+      seen[j - 1] |= from;
+      seen[j + 1] |= from;
+    }
+  }
+  for (std::int32_t j = 0; j < grid.height; ++j) {
+    for (std::int32_t i = 0; i < grid.width; ++i) {
+      const std::uint32_t type = minigrid::TypeOf(grid.At(i, j));
+      const bool is_thing = type != minigrid::kNothing && type != minigrid::kWallType;
+      if (is_thing && !(seen[j] >> i & 1)) return false;
+    }
   }
   return true;
 }
