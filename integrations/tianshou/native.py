@@ -11,16 +11,12 @@ import numpy.typing as npt
 import torch
 from tianshou.algorithm.algorithm_base import Policy
 from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
-from tianshou.data import Batch
-from torch import Tensor
-from torch.distributions import Categorical, Independent, Normal
 
 from rollouts.checks import one_of
 from rollouts.collecting.engine import Engine, check_pool
 from rollouts.errors import SpecError
-from rollouts.policies.foreign import Wrapped
 from rollouts.policies.native import Head, HeadName, NativePolicy
-from rollouts.policies.trace import random_rows
+from rollouts.policies.read_actor import ReadActor
 
 from .vector_env import RolloutsVectorEnv
 
@@ -32,8 +28,6 @@ _OWN = {
     "map_action": Policy,
     "add_exploration_noise": Policy,
 }
-_COMPARED_ROWS = 12
-_TOLERANCE = 1e-5
 
 
 class Scaling(NamedTuple):
@@ -70,7 +64,8 @@ class NativeActor:
         kind: HeadName = "gaussian" if actor.is_gaussian else "categorical"
         _check_space(self._space, policy, kind)
         self._scaling = _scaling(policy) if actor.is_gaussian else None
-        actor.scale(self._scaling)
+        if self._scaling is not None:
+            actor.scale(*self._scaling)
         self.policy = NativePolicy.from_torch(
             actor,
             self._space,
@@ -157,97 +152,6 @@ class PolicyReader:
         if isinstance(self._read, str):
             raise SpecError(self._read)
         return self._read
-
-
-class ReadActor(Wrapped):
-    """Returns (logits,), or (mean, log_std) of what the environment gets, as the policy's dist_fn
-    reads what its actor says."""
-
-    def __init__(self, policy: Any, space: gym.Space[Any]) -> None:
-        """Finds out what the actor's outputs mean, by asking dist_fn of some observations."""
-        super().__init__(policy.actor)
-        self._scaling: tuple[Tensor, Tensor] | None = None
-        obs = torch.from_numpy(random_rows(space, _COMPARED_ROWS, np.random.default_rng(0)))
-        with torch.no_grad():
-            outputs = _some_outputs(self._outputs(obs))
-            dist = _distribution(policy, outputs)
-            self.is_gaussian = not isinstance(dist, Categorical)
-            self._says_probs = not self.is_gaussian and not _agree(
-                dist.logits, outputs[0].log_softmax(-1)
-            )
-            found = self._params(outputs)
-            if self.is_gaussian:
-                agrees = _agree(dist.mean, found[0]) and _agree(dist.stddev, found[1].exp())
-            else:
-                agrees = _agree(dist.probs, found[0].softmax(-1))
-        if not agrees:
-            raise SpecError(
-                f"dist_fn makes a {type(dist).__name__} of something else than the logits, "
-                "probabilities or (mean, std) that the actor says"
-            )
-
-    def scale(self, scaling: Scaling | None) -> None:
-        """Scales means and log stds to those of the actions that the environment gets."""
-        if scaling is not None:
-            self._scaling = torch.from_numpy(scaling.middle), torch.from_numpy(scaling.half)
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
-        return self._params(self._outputs(obs))
-
-    def _params(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if not self.is_gaussian:
-            return (outputs[0].log() if self._says_probs else outputs[0],)
-        mean, log_std = outputs[0], outputs[1].log()
-        if self._scaling is None:
-            return mean, log_std
-        middle, half = self._scaling
-        return mean * half + middle, log_std + half.log()
-
-    def _outputs(self, obs: Tensor) -> tuple[Tensor, ...]:
-        try:
-            outputs, state = self.module(obs, state=None, info=Batch())
-        except SpecError:
-            raise
-        except Exception as error:
-            raise SpecError(
-                f"the actor fails for observations of shape {tuple(obs.shape)}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if state is not None:
-            raise SpecError("the actor is recurrent, whose states Tianshou's loop carries")
-        return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _some_outputs(like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Other outputs of these shapes, small and large: what is done with those shall be seen."""
-    rng = np.random.default_rng(1)
-    first, *rest = (torch.from_numpy(3 * rng.normal(size=each.shape)).to(each) for each in like)
-    is_one = bool(torch.allclose(like[0].sum(-1), torch.ones(len(like[0]))))
-    if is_one and bool((like[0] >= 0).all()):
-        first = first.softmax(-1)
-    return (first, *(each.abs() / 3 + 0.2 for each in rest))
-
-
-def _distribution(policy: Any, outputs: tuple[Tensor, ...]) -> Any:
-    """The distribution that dist_fn makes of an actor's outputs: a Categorical or a Normal."""
-    try:
-        dist = policy.dist_fn(outputs[0] if len(outputs) == 1 else outputs)
-    except Exception as error:
-        raise SpecError(f"dist_fn fails: {type(error).__name__}: {error}") from error
-    base = dist.base_dist if isinstance(dist, Independent) else dist
-    is_pair = type(base) is Normal and len(outputs) == 2
-    if type(base) is not Categorical and not is_pair:
-        raise SpecError(
-            f"dist_fn makes a {type(base).__name__}, expected a Categorical of logits or "
-            "probabilities, or a Normal of (mean, std)"
-        )
-    return base
-
-
-def _agree(theirs: Tensor, ours: Tensor) -> bool:
-    if theirs.shape != ours.shape:
-        return False
-    return bool(torch.allclose(theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE))
 
 
 def _check_env(env: RolloutsVectorEnv, *, must: bool) -> None:

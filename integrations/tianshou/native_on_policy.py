@@ -22,9 +22,10 @@ from rollouts.errors import SpecError
 from rollouts.learner.native_learner import NativeLearner, PolicyGradientLoss, PpoLoss
 from rollouts.machine.cpu_count import usable_cpus
 from rollouts.policies.native import NativePolicy
+from rollouts.policies.read_actor import ReadActor
 
 from ..shared.native_training import Networks
-from .native import ReadActor, check_policy
+from .native import check_policy
 from .native_steps import NativeSteps, why_not_batch
 
 Array = NDArray[Any]

@@ -39,6 +39,14 @@ class Program:
     make_policy: Callable[..., Any]
     options: Mapping[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process imports the file again, where it is the same one under its path."""
+        return _import_again, (self.path.resolve(), dict(self.options))
+
+
+def _import_again(path: Path, options: Mapping[str, Any]) -> Program:
+    return Program(path, _make_policy_of(path), options)
+
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which program makes a policy."""

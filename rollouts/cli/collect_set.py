@@ -29,6 +29,7 @@ from rollouts.workers.worker_config import CollectOptions
 
 RANDOM = "random"
 _ROLLOUT_LENGTH = 128
+_COUNTED = ("normalize_observation", "normalize_reward")  # options by running statistics
 
 
 def add_arguments(
@@ -210,18 +211,25 @@ def _make_worker_policy(played: _Played, deterministic: bool, asked: Any) -> Any
 def _coordinator(args: argparse.Namespace, played: _Played) -> Any:
     from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 
-    if played.program is not None:
+    scaled = [name for name in _COUNTED if played.options.get(name)]
+    if played.checkpoint is not None and scaled:
         raise SpecError(
-            "--num-workers with a run: its program is loaded in this process alone; leave "
-            "--num-workers out, or use a RolloutCoordinator and rollouts.Recorder in Python"
+            f"--num-workers with {scaled[0]} of a run: each worker would count statistics of its "
+            "own in place of the checkpoint's; leave --num-workers out, or that option, without "
+            "which the set has the environment's own data"
         )
+    make = partial(_make_worker_policy, played, args.deterministic)
     coordinator: Any = RolloutCoordinator(
-        played.id, partial(_make_worker_policy, played, args.deterministic),
+        played.id, make,
         num_workers=args.num_workers, num_envs_per_worker=args.num_envs,
         rollout_length=_ROLLOUT_LENGTH, seed=args.seed, env_options=played.options,
         collect=CollectOptions(keep_final_obs=True),
     )  # fmt: skip
+    # the weights that each worker's policy has read from the checkpoint, too
     spec = env_spec(played.id, **played.options)
-    names = [group.name for group in spec.groups]
-    coordinator.publish_weights({name: {} for name in names} if names else {})
+    weights: dict[str, Any] = {}
+    for group in spec.groups or [None]:
+        policy = _policy(played, spec, args.seed, args.num_envs, args.deterministic, group)
+        weights[group.name if group else ""] = getattr(policy, "weights", dict)()
+    coordinator.publish_weights(weights if spec.groups else weights[""])
     return coordinator

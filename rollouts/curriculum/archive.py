@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rollouts.checks import whole_number
+from rollouts.curriculum.saved import check_names, generator_of, numbers, random_state
 from rollouts.errors import SpecError
 
 
@@ -98,3 +100,33 @@ class StateArchive:
         weight = 1 / np.sqrt(np.array(self._visits) + 1.0)
         chosen = self._random.choice(len(weight), size, p=weight / weight.sum())
         return [self._cells[i] for i in chosen], [self._states[i] for i in chosen]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` goes on from: an entry of `Checkpoint.training`.
+
+        Checkpoints hold cells of numbers, text and tuples of them.
+        """
+        return {
+            "cells": list(self._cells), "states": list(self._states),
+            "scores": np.array(self._scores, np.float64),
+            "visits": np.array(self._visits, np.int64), "random": random_state(self._random),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes the cells of another one in place of those that are here.
+
+        Raises:
+          SpecError: The state is of another kind, or of more cells than are kept.
+        """
+        check_names(state, self.state_dict())
+        cells, states = list(state["cells"]), [bytes(one) for one in state["states"]]
+        if len(cells) > self._max_cells or len(states) != len(cells):
+            raise SpecError(
+                f"state has {len(cells)} cells and {len(states)} states, expected as many of both, "
+                f"at most max_cells={self._max_cells}"
+            )
+        scores = numbers("scores", state["scores"], np.float64, len(cells)).tolist()
+        visits = numbers("visits", state["visits"], np.int64, len(cells)).tolist()
+        self._random = generator_of(state["random"])
+        self._cells, self._states, self._scores, self._visits = cells, states, scores, visits
+        self._place = {cell: place for place, cell in enumerate(cells)}

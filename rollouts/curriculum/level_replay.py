@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rollouts.checks import whole_number
 from rollouts.curriculum.outcomes import read_outcomes
+from rollouts.curriculum.saved import check_names, generator_of, numbers, random_state
 from rollouts.errors import SpecError
 
 Array = NDArray[Any]
@@ -97,6 +99,29 @@ class LevelReplay:
         share_new = float(unseen.mean())
         chosen: NDArray[np.float64] = share_new * new + (1 - share_new) * replayed
         return chosen
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` goes on from: an entry of `Checkpoint.training`."""
+        return {
+            "score": self.score.copy(), "is_scored": self._is_scored.copy(),
+            "is_begun": self._is_begun.copy(), "begun_at": self._begun_at.copy(),
+            "count": self._count, "random": random_state(self._random),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where another one of as many levels was.
+
+        Raises:
+          SpecError: The state is of another kind, or of another number of levels.
+        """
+        check_names(state, self.state_dict())
+        flags = [numbers(n, state[n], np.bool_, self.num_levels) for n in ("is_scored", "is_begun")]
+        score = numbers("score", state["score"], np.float64, self.num_levels)
+        begun_at = numbers("begun_at", state["begun_at"], np.int64, self.num_levels)
+        count = whole_number("count", state["count"], 0, 2**62)
+        self._random = generator_of(state["random"])
+        self._is_scored, self._is_begun = flags
+        self.score, self._begun_at, self._count = score, begun_at, count
 
     def _draw(self) -> int:
         weights = np.cumsum(self.probabilities())

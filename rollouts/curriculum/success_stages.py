@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rollouts.checks import whole_number
 from rollouts.curriculum.outcomes import read_outcomes
+from rollouts.curriculum.saved import check_names, generator_of, numbers, random_state
 from rollouts.errors import SpecError
 
 
@@ -79,3 +82,25 @@ class SuccessStages:
             if is_full and np.mean(self._recent) >= self._threshold - 1e-12:
                 self.stage = min(newest + 1, self.num_levels - 1)
                 self._recent.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` goes on from: an entry of `Checkpoint.training`."""
+        return {
+            "stage": self.stage,
+            "recent": list(self._recent),
+            "random": random_state(self._random),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where another one was; of its last successes those count that `window` lets.
+
+        Raises:
+          SpecError: The state is of another kind, or of a stage that is not there.
+        """
+        check_names(state, self.state_dict())
+        stage = whole_number("stage", state["stage"], 0, self.num_levels - 1)
+        recent = numbers("recent", state["recent"], np.float64, len(state["recent"]))
+        self._random = generator_of(state["random"])
+        self.stage = stage
+        self._recent.clear()
+        self._recent.extend(recent.tolist())

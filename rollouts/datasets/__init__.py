@@ -6,9 +6,9 @@
 
 In reading order: `episodes.py` has what an episode is; `step_blocks.py` and `cutter.py` make
 episodes of rollouts; `writing_thread.py`, `group_writer.py` and `part_files.py` bring them to the
-disk; `hdf5_parts.py`, `minari_set.py`, `hdf5_set.py` and `parquet_set.py` have the formats;
-`recorder.py` is the whole; `set_reading.py` reads sets, other people's too; `playing.py` plays
-episodes again.
+disk; `hdf5_bytes.py`, `hdf5_chunks.py`, `hdf5_episodes.py` and `growing_hdf5.py` write HDF5;
+`minari_set.py`, `hdf5_set.py` and `parquet_set.py` have the formats; `recorder.py` is the whole;
+`set_reading.py` reads sets, other people's too; `playing.py` plays episodes again.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from rollouts.datasets.cutter import Cutter, StepBlock
 from rollouts.datasets.episodes import Episode
@@ -52,7 +53,7 @@ class GroupWriter:
 
     def __init__(
         self,
-        target: Target,
+        target: Target[Any],
         stack_num: int,
         part_bytes: int,
         *,

@@ -24,16 +24,13 @@ Array = NDArray[Any]
 
 
 def open_hdf5(path: Path) -> Hdf5Set:
-    """Opens FILE.hdf5, completed or not.
+    """Opens FILE.hdf5, also while it is written.
 
     Raises:
       SpecError: It is none, or does not describe itself.
     """
-    unfinished = path.with_name(f"{path.name}.parts") / METADATA
     with _opened(path) as file:
         text = file.attrs.get(METADATA)
-        if text is None and unfinished.exists():
-            text = unfinished.read_text()
     if text is None:
         raise SpecError(
             f"{path} does not say which spaces its data are of: expected a file of "

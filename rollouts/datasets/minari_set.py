@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 from rollouts.datasets.about import About
-from rollouts.datasets.hdf5_parts import Hdf5Part
-from rollouts.datasets.part_files import PartFiles, counts, make_folder, write_metadata
-from rollouts.datasets.set_parts import Part
+from rollouts.datasets.growing_hdf5 import GrowingHdf5
+from rollouts.datasets.hdf5_episodes import EpisodeList
+from rollouts.datasets.part_files import make_folder, write_metadata
 from rollouts.errors import FileError
 
 MAIN = "main_data.hdf5"
@@ -26,7 +26,7 @@ def minari_folder(id: str) -> Path:
 
 
 class MinariSet:
-    """A folder in Minari's layout: metadata.json, part files, and a file with links to episodes.
+    """A folder in Minari's layout: metadata.json, and a file of episodes.
 
     It can be read while it is written, by `minari.load_dataset` too: what it shows are whole
     episodes. Minari need not be installed.
@@ -39,30 +39,30 @@ class MinariSet:
     def __init__(self, id: str, about: About, compression: str) -> None:
         """Writes nothing yet."""
         self.id, self.path, self._about = id, minari_folder(id), about
-        self._files = PartFiles(self.path / MAIN, self.path, about, compression)
+        self._file = GrowingHdf5(self.path / MAIN, compression)
 
     def begin(self) -> None:
         """See `Target`."""
         make_folder(self.path, f"the Minari data set {self.id} ({self.path})")
-        self._files.show_all()
+        self._file.begin()
         self._describe()
 
-    def part(self, first_id: int) -> Hdf5Part:
+    def part(self, first_id: int) -> EpisodeList:
         """See `Target`."""
-        return self._files.part(first_id)
+        return self._file.part(first_id)
 
-    def publish(self, part: Part, num_steps: int) -> None:
+    def publish(self, part: EpisodeList, num_steps: int) -> None:
         """See `Target`."""
-        before = self._files.num_shown
-        self._files.publish(part, num_steps)
-        if self._files.num_shown > before:
+        before = self._file.num_shown
+        self._file.publish(part, num_steps)
+        if self._file.num_shown > before:
             # it counts less than is shown where it has no room, which is a set as well
             with contextlib.suppress(FileError):
                 self._describe()
 
     def close(self) -> None:
         """See `Target`."""
-        self._files.show_all()
+        self._file.close()
         self._describe()
 
     def _describe(self) -> None:
@@ -71,8 +71,9 @@ class MinariSet:
             version = importlib.metadata.version("minari")
         except importlib.metadata.PackageNotFoundError:
             version = _VERSION
-        megabytes = sum(each.stat().st_size for each in self.path.glob("*.hdf5")) / 1e6
+        megabytes = (self.path / MAIN).stat().st_size / 1e6
         write_metadata(
-            self.path, self._about, **counts(self._files), dataset_id=self.id, data_format="hdf5",
+            self.path, self._about, total_episodes=self._file.num_shown,
+            total_steps=self._file.num_shown_steps, dataset_id=self.id, data_format="hdf5",
             minari_version=version, dataset_size=round(megabytes, 1),
         )  # fmt: skip

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.part_files import make_folder, part_name, write_part, write_whole
-from rollouts.datasets.set_parts import Part
 from rollouts.support.extras import needs
 
 with needs("datasets", "a data set in Parquet"):
@@ -33,6 +32,7 @@ Array = NDArray[Any]
 # readers of a folder leave out what begins so
 ABOUT = f"_{METADATA}"
 EPISODES = b"rollouts.episodes"
+_BATCH_ROWS = 1 << 16  # rows that the library encodes at once
 
 
 class ParquetPart:
@@ -65,11 +65,17 @@ class ParquetPart:
         ]
         bytes_like = {name for name, rows in columns.items() if _is_packed(rows)}
         how = {"auto": "zstd", "gzip": "gzip"}.get(self._compression, "none")
-        table = pa.table({name: _to_arrow(rows) for name, rows in columns.items()})
-        table = table.replace_schema_metadata({EPISODES: json.dumps(about).encode()})
+        arrays = [_to_arrow(rows) for rows in columns.values()]
+        # what may be missing costs a level for each number
+        fields = [
+            pa.field(name, array.type, nullable=False)
+            for name, array in zip(columns, arrays, strict=True)
+        ]
+        schema = pa.schema(fields, {EPISODES: json.dumps(about).encode()})
+        table = pa.Table.from_arrays(arrays, schema=schema)
         pq.write_table(
             table, file, use_dictionary=False, write_statistics=["episode", "step"],
-            row_group_size=max(1, len(table)),
+            row_group_size=max(1, len(table)), write_batch_size=_BATCH_ROWS,
             compression={
                 # columns of lists are named by their elements
                 f"{name}.list.element" if pa.types.is_fixed_size_list(table[name].type) else name:
@@ -118,7 +124,7 @@ class ParquetSet:
         """See `Target`."""
         return ParquetPart(first_id, self._compression)
 
-    def publish(self, part: Part, num_steps: int) -> None:
+    def publish(self, part: ParquetPart, num_steps: int) -> None:
         """See `Target`."""
         write_part(self.path / part_name(self._num_parts, ".parquet"), part)
         self._num_parts += 1
@@ -151,4 +157,6 @@ def _to_arrow(rows: Array) -> Any:
         buffer = pa.py_buffer(np.ascontiguousarray(rows))
         return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, buffer])
     flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(rows.shape[1:])))
+    element = pa.field("element", flat.type, nullable=False)
+    kind = pa.list_(element, int(np.prod(rows.shape[1:])))
+    return pa.FixedSizeListArray.from_arrays(flat, type=kind)

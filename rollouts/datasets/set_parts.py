@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol, TypeVar
 
 from rollouts.datasets.episodes import Episode
 
@@ -19,12 +19,11 @@ class Part(Protocol):
         """Adds an episode."""
         ...
 
-    def write(self, file: BinaryIO) -> None:
-        """Ends the part and writes it."""
-        ...
+
+OnePart = TypeVar("OnePart", bound=Part)
 
 
-class Target(Protocol):
+class Target(Protocol[OnePart]):
     """Writes parts. A part that was published is whole on the disk, whatever happens later."""
 
     path: Path
@@ -37,11 +36,11 @@ class Target(Protocol):
         """
         ...
 
-    def part(self, first_id: int) -> Part:
+    def part(self, first_id: int) -> OnePart:
         """Begins a part whose first episode has this number."""
         ...
 
-    def publish(self, part: Part, num_steps: int) -> None:
+    def publish(self, part: OnePart, num_steps: int) -> None:
         """Writes a part; `num_steps` are those of its episodes.
 
         Raises:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from rollouts.datasets.about import About
 from rollouts.datasets.set_parts import Target
@@ -15,7 +16,7 @@ MINARI = "minari:"
 _MINARI_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+?-v\d+")
 
 
-def make_target(to: str | os.PathLike[str], about: About, compression: str) -> Target:
+def make_target(to: str | os.PathLike[str], about: About, compression: str) -> Target[Any]:
     """Chooses the target by the name that it was given; of agents each group has its own.
 
     Raises:

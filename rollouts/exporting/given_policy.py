@@ -12,7 +12,8 @@ import numpy as np
 from torch import nn
 
 from rollouts.errors import SpecError
-from rollouts.exporting.deployment import Surroundings
+from rollouts.exporting.deployment import Floats, Surroundings
+from rollouts.exporting.foreign_actors import ForeignActor, foreign_actor, policy_of
 from rollouts.policies.foreign import Unwrapped, Wrapped, as_actor_critic, is_of
 from rollouts.policies.native import NativePolicy
 from rollouts.policy import SquashedGaussianHead, make_action_head
@@ -22,44 +23,86 @@ _SB3_ACTOR_CRITIC = "stable_baselines3.common.policies.ActorCriticPolicy"
 
 
 def network_of(
-    policy: Any, action_space: gymnasium.Space[Any], *, noise: bool
-) -> tuple[nn.Module, Any]:
-    """The network and the head by which it acts.
+    policy: Any, agents: Any, around: Surroundings, *, noise: bool
+) -> tuple[nn.Module, Any, Surroundings]:
+    """The network, the head by which it acts, and what is done around both.
+
+    Args:
+      policy: As of `rollouts.export`.
+      agents: What has the spaces of one agent.
+      around: What the pool does.
 
     Raises:
       SpecError: It is no policy that is known, or draws in a way that noise does not give.
     """
+    space: gymnasium.Space[Any] = agents.single_action_space
     if isinstance(policy, NativePolicy):
-        return _of_native(policy, action_space, noise=noise)
-    module, head = _module_of(policy), None
-    if module is not policy and getattr(policy, "module", None) is module:
-        head = getattr(policy, "head", None)
+        return *_of_native(policy, space, noise=noise), around
+    policy = policy_of(policy)
+    module = _module_of(policy)
     if any(each.device.type != "cpu" for each in module.parameters()):
         raise SpecError("the network is on a GPU, expected the CPU: move it there to export it")
-    if is_of(module, _SB3) and not is_of(module, _SB3_ACTOR_CRITIC):
+    if module is not policy and getattr(policy, "module", None) is module:
+        # a policy of this library, whichever library's network it has
+        head = getattr(policy, "head", None)
+        return _exportable(as_actor_critic(module)), head or make_action_head(space), around
+    around = _with_normalizer(around, policy)
+    actor = foreign_actor(module, agents.single_observation_space)
+    if actor is not None:
+        if noise and actor.why_no_noise:
+            raise SpecError(
+                "noise=True is for a policy that draws each action by itself: "
+                f"{type(module).__name__} {actor.why_no_noise}; leave it out"
+            )
+        return _exportable(actor.module), actor.head, _around_actor(around, actor)
+    network = as_actor_critic(module)
+    if is_of(module, _SB3):
+        around = _clipped(around, module)
+    return _exportable(network), make_action_head(space), around
+
+
+def _clipped(around: Surroundings, policy: Any) -> Surroundings:
+    """Adds the clipping of Stable-Baselines3 to the bounds of Box actions that its policy has."""
+    if not is_of(policy, _SB3_ACTOR_CRITIC):
         raise SpecError(
-            f"policy is a {type(module).__name__} of Stable-Baselines3, expected one of PPO or "
-            "A2C: give the part that acts as a torch module that returns (logits, value) or "
-            "(mean, log_std, value)"
+            f"policy is a {type(policy).__name__} of Stable-Baselines3, expected one of PPO, A2C, "
+            "DQN, SAC, TD3 or DDPG: give the part that acts as a torch module that returns "
+            "(logits, value) or (mean, log_std, value)"
         )
-    return _exportable(as_actor_critic(module)), head or make_action_head(action_space)
-
-
-def surrounded_by_library(around: Surroundings, policy: Any) -> Surroundings:
-    """Adds what another library does between environment and network, beside the pool.
-
-    Stable-Baselines3 clips Box actions to the bounds that its policy has, and its VecNormalize
-    scales observations.
-    """
-    module = None if isinstance(policy, NativePolicy) else _module_of(policy)
-    if module is None or not is_of(module, _SB3) or getattr(policy, "module", None) is module:
+    space = policy.action_space
+    if not isinstance(space, gymnasium.spaces.Box):
         return around
-    space = getattr(module, "action_space", None)
-    if isinstance(space, gymnasium.spaces.Box):
-        low, high = space.low, space.high
-        if around.low is not None and around.high is not None:
-            low, high = np.maximum(low, around.low), np.minimum(high, around.high)
-        around = replace(around, low=low.astype(np.float32), high=high.astype(np.float32))
+    return _within(around, space.low.astype(np.float32), space.high.astype(np.float32))
+
+
+def _within(around: Surroundings, low: Floats, high: Floats) -> Surroundings:
+    if around.low is not None and around.high is not None:
+        low, high = np.maximum(low, around.low), np.minimum(high, around.high)
+    return replace(around, low=low, high=high)
+
+
+def _around_actor(around: Surroundings, actor: ForeignActor) -> Surroundings:
+    """Adds bounds and scale of a policy's own, which come before those of the pool."""
+    if actor.scale is not None and actor.offset is not None:
+        scale, offset = actor.scale, actor.offset
+        outer = 1.0 if around.scale is None else around.scale
+        beyond = 0.0 if around.offset is None else around.offset
+        # the pool's bounds, as they are before the policy scales
+        low, high = (
+            None if bound is None else (bound - offset) / scale
+            for bound in (around.low, around.high)
+        )
+        around = replace(
+            around, low=low, high=high, scale=np.asarray(scale * outer, np.float32),
+            offset=np.asarray(offset * outer + beyond, np.float32),
+        )  # fmt: skip
+    if actor.low is not None and actor.high is not None:
+        around = _within(around, actor.low, actor.high)
+    return around
+
+
+def _with_normalizer(around: Surroundings, policy: Any) -> Surroundings:
+    """Adds the scaling of observations by the VecNormalize of a Stable-Baselines3 model."""
     normalize = getattr(policy, "get_vec_normalize_env", lambda: None)()
     if normalize is None or not normalize.norm_obs or not hasattr(normalize.obs_rms, "mean"):
         return around
@@ -94,8 +137,8 @@ def _module_of(policy: Any) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise SpecError(
             f"policy is a {type(policy).__name__}, expected a TorchPolicy, a NativePolicy, a torch "
-            "module that returns (logits, value) or (mean, log_std, value), or a model of "
-            "Stable-Baselines3's PPO or A2C"
+            "module that returns (logits, value) or (mean, log_std, value), a model of "
+            "Stable-Baselines3, or a policy of Tianshou"
         )
     return module
 

@@ -34,7 +34,7 @@ with needs("torch", "rollouts.export"):
 
     from rollouts.exporting import graph_files
     from rollouts.exporting.deployed_module import DeployedModule, Scores
-    from rollouts.exporting.given_policy import network_of, surrounded_by_library
+    from rollouts.exporting.given_policy import network_of
     from rollouts.policies.program import parameters_of
     from rollouts.policies.sources import Sources
     from rollouts.policies.trace import random_rows, trace
@@ -73,7 +73,8 @@ def export(
 
     Args:
       policy: A `TorchPolicy`, `RecurrentTorchPolicy` or `NativePolicy`; a torch module as these
-        take it; a Stable-Baselines3 model of PPO or A2C, an RLModule, or CleanRL's Agent.
+        take it; a Stable-Baselines3 model of PPO, A2C, DQN, SAC, TD3 or DDPG, an RLModule, a
+        policy or an algorithm of Tianshou, or CleanRL's Agent.
       path: The file: `.onnx`; `.pt2` of torch.export; `.pt` of TorchScript; or `.h`, C without any
         library for networks of linear layers.
       env: The pool that it acts in: its id, options, spaces, wrappers and statistics count.
@@ -111,8 +112,7 @@ def export(
         obs = _observations(raw, group, num_compared)
     # torch exchanges a network's parameters while it exports, and others may export the same one
     with _one_at_a_time:
-        network, head = network_of(policy, agents.single_action_space, noise=noise)
-        around = surrounded_by_library(around, policy)
+        network, head, around = network_of(policy, agents, around, noise=noise)
         with _acting(network), torch.no_grad():
             module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
             inputs = _inputs(module, around, obs, noise=noise, masks=action_mask)

@@ -33,9 +33,9 @@ def as_actor_critic(module: nn.Module) -> nn.Module:
       SpecError: It is one of these, but of a kind that has no (logits, value) or (mean, log_std,
         value).
     """
-    if _class_of(module, _SB3) is not None:
+    if class_of(module, _SB3) is not None:
         return from_sb3(module)
-    if _class_of(module, _RLLIB) is not None:
+    if class_of(module, _RLLIB) is not None:
         return from_rllib(module)
     if hasattr(module, "get_action_and_value") and hasattr(module, "get_value"):
         return from_cleanrl(module)
@@ -49,7 +49,7 @@ def from_sb3(policy: nn.Module) -> nn.Module:
       SpecError: It draws by generalised exploration (use_sde), or is a subclass with a forward of
         its own.
     """
-    base = _class_of(policy, _SB3)
+    base = class_of(policy, _SB3)
     changed = [
         name
         for name in _SB3_OWN
@@ -156,13 +156,13 @@ class Unwrapped(nn.Module):
 
     def __init__(self, wrapped: Wrapped) -> None:
         super().__init__()
-        kept = {name: value for name, value in vars(wrapped).items() if name not in vars(self)}
-        self.__dict__.update(kept)
-        self.module, self._form = wrapped.module, type(wrapped)
+        self.module = wrapped.module
+        # what is in a list is no layer: its layers are those of the module
+        self._wrapped = [wrapped]
 
     def forward(self, obs: Tensor) -> Any:
         """The same as of the `Wrapped`."""
-        return self._form.forward(self, obs)
+        return self._wrapped[0].forward(obs)
 
 
 class _Sb3(Wrapped):
@@ -249,10 +249,10 @@ def _run_keyed(module: Any, obs: Tensor) -> Outputs:
 
 def is_of(value: object, full_name: str) -> bool:
     """Tells whether a value is of the class of this name, itself or by inheritance."""
-    return _class_of(value, full_name) is not None
+    return class_of(value, full_name) is not None
 
 
-def _class_of(value: object, full_name: str) -> type | None:
+def class_of(value: object, full_name: str) -> type | None:
     """The class of this name that `value` is of, itself or by inheritance."""
     for kind in type(value).__mro__:
         if f"{kind.__module__}.{kind.__qualname__}" == full_name:

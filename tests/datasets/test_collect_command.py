@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,8 @@ from torch import nn
 
 import rollouts
 from rollouts.checkpoint import Checkpoint, save_checkpoint
+from rollouts.cli.checkpoint_policy import read_policy
+from rollouts.cli.checkpoint_program import load_program
 from rollouts.cli.main import main
 from rollouts.datasets import open_set, play_again
 from rollouts.replay import ReplayBuffer
@@ -53,13 +58,9 @@ def make_policy(spec):
 """
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["the environment's", "scaled as asked for"])
-def test_a_run_that_learned_from_scaled_data_records(
-    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The policy acts as it did in its training, on observations that the set has as they were."""
+def make_run() -> tuple[nn.ModuleDict, rollouts.RunningStatistics]:
+    """Writes run.pt, trained with scaled observations, and the program that makes its policy."""
     torch.manual_seed(0)
-    monkeypatch.chdir(tmp_path)
     Path("program.py").write_text(PROGRAM)
     module = nn.ModuleDict({"mean": nn.Linear(3, 1), "value": nn.Linear(3, 1)})
     weights = {**module.state_dict(), "log_std": torch.full((1,), -20.0)}
@@ -71,6 +72,16 @@ def test_a_run_that_learned_from_scaled_data_records(
         id="Pendulum-v1", env_options={**scaling, "clip_action": True}, weights=weights,
         policy_version=2, program="program.py", statistics={"observation": counted},
     ))  # fmt: skip
+    return module, counted
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the environment's", "scaled as asked for"])
+def test_a_run_that_learned_from_scaled_data_records(
+    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy acts as it did in its training, on observations that the set has as they were."""
+    monkeypatch.chdir(tmp_path)
+    module, counted = make_run()
     asked = [] if own else ["--option", "normalize_observation=true"]
     command = ["collect", "--policy", "run.pt", "--trust", "--episodes", "2", "--num-envs", "2"]
     assert main([*command, *asked, "--to", "set.hdf5"]) == 0
@@ -98,6 +109,61 @@ def test_workers_of_ray_collect_one_set(tmp_path: Path, ray_session: object) -> 
     assert sorted(each.env_id for each in episodes) == [0, 0, 1, 1, 2, 3]
     with rollouts.make_vec("CartPole-v1", 1, autoreset_mode="disabled") as env:
         assert play_again(episodes, env) == 6
+
+
+@pytest.mark.system
+def test_workers_of_ray_play_the_policy_of_a_run(
+    tmp_path: Path, ray_session: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module, counted = make_run()
+    command = ["collect", "--policy", "run.pt", "--trust", "--episodes", "4", "--num-envs", "1"]
+    assert main([*command, "--num-workers", "2", "--to", "set.hdf5"]) == 0
+    episodes = list(open_set("set.hdf5"))
+    assert sorted(each.env_id for each in episodes) == [0, 0, 1, 1]
+    for episode in episodes:
+        seen = (episode.observation[:-1] - counted.mean) / np.sqrt(counted.var + 1e-8)
+        shown = torch.from_numpy(np.clip(seen, -1.5, 1.5).astype(np.float32))
+        with torch.no_grad():
+            expected = module["mean"](shown).clamp(-2, 2)
+        np.testing.assert_allclose(episode.action, expected.numpy(), atol=1e-5)
+
+
+AGAIN = """
+import pickle, sys
+made = pickle.load(sys.stdin.buffer)
+policy = made.make_policy(type("Spec", (), {"single_action_space": SPACE, "seed": 3}))
+print(made.path, type(policy).__name__, type(policy.module).__module__)
+"""
+
+
+def test_another_process_imports_the_program_of_a_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run()
+    program = load_program(
+        read_policy(Path("run.pt"), None), Path("run.pt"), network=None, trust=True
+    )
+    text = AGAIN.replace("SPACE", "__import__('gymnasium').spaces.Box(-2, 2, (1,))")
+    said = subprocess.run(
+        [sys.executable, "-c", text], input=pickle.dumps(program), capture_output=True, check=True,
+        cwd="/",
+    )  # fmt: skip
+    expected = f"{tmp_path / 'program.py'} TorchPolicy rollouts_network_program"
+    assert said.stdout.decode().strip() == expected
+
+
+def test_workers_count_no_statistics_in_place_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run()
+    command = ["collect", "--policy", "run.pt", "--trust", "--episodes", "2", "--num-workers", "2"]
+    asked = ["--option", "normalize_observation=true"]
+    assert main([*command, *asked, "--to", "set.hdf5"]) == 2
+    assert "--num-workers with normalize_observation of a run" in capsys.readouterr().err
+    assert not Path("set.hdf5").exists()
 
 
 def test_a_coordinator_without_ray_is_recorded(tmp_path: Path) -> None:

@@ -11,31 +11,31 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import h5py
 import minari
 import pytest
 from recorded_sets import collector_of
 
 import rollouts
 from rollouts.datasets import open_set, play_again
-from rollouts.datasets.hdf5_set import merge_parts
 from rollouts.errors import FileError
 
 PROGRAM = Path(__file__).with_name("record_until_killed.py")
 KINDS = ("minari", "parquet", "hdf5")
+PART_BYTES = 1 << 13
 
 
 def _to(kind: str, folder: Path) -> str:
     return "minari:tests/killed-v0" if kind == "minari" else str(folder / f"set.{kind}")
 
 
-def _files(kind: str, folder: Path) -> list[Path]:
+def _num_bytes(kind: str, folder: Path) -> int:
+    """Bytes of the set's parts so far."""
     where = {
-        "minari": folder / "minari" / "tests" / "killed-v0" / "data",
-        "parquet": folder / "set.parquet",
-        "hdf5": folder / "set.hdf5.parts",
+        "minari": "minari/tests/killed-v0/data/main_data.hdf5",
+        "parquet": "set.parquet/part-*",
+        "hdf5": "set.hdf5",
     }[kind]
-    return sorted(where.glob("part-*"))
+    return sum(each.stat().st_size for each in folder.glob(where))
 
 
 def _record_and_kill(kind: str, folder: Path, seed: int) -> Any:
@@ -53,8 +53,8 @@ def _record_and_kill(kind: str, folder: Path, seed: int) -> Any:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
-    wanted, polls = drawn.randrange(1, 12), drawn.randrange(0, 4000)
-    while len(_files(kind, folder)) < wanted:
+    wanted, polls = drawn.randrange(8, 60) * PART_BYTES, drawn.randrange(0, 4000)
+    while _num_bytes(kind, folder) < wanted:
         assert process.poll() is None
     # some more work, which ends anywhere in the writing of the next part
     for _ in range(polls):
@@ -92,21 +92,6 @@ def test_a_hundred_kills_leave_whole_episodes_each_time(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _kill_often(kind, tmp_path, 100, monkeypatch)
-
-
-def test_parts_of_a_killed_recorder_become_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    episodes = _record_and_kill("hdf5", tmp_path / "set", 7)
-    path = tmp_path / "set" / "set.hdf5"
-    parts = len(_files("hdf5", tmp_path / "set"))
-    merge_parts(path)
-    assert not path.with_name("set.hdf5.parts").exists() and parts
-    with h5py.File(path) as file:
-        # what the links did not show yet is there as well
-        assert len(file) >= len(episodes)
-        assert all(isinstance(file.get(name, getlink=True), h5py.HardLink) for name in file)
-    assert len(list(open_set(path))) >= len(episodes)
 
 
 LIMITED = """

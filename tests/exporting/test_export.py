@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported_files import run_file, run_header
 from own_envs import has_compiler, register_vault
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ from rollouts import ExportedPolicy, FileError, ProtocolError, SpecError
 from rollouts.exporting.deployment import Deployment, Port, is_exported
 from rollouts.policy import SquashedGaussianHead
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 NUM_COMPARED = 1000
@@ -256,35 +256,6 @@ def test_a_file_acts_as_the_policy(kind: Kind, ending: str, tmp_path: Path) -> N
     assert about.outputs[0].name == "action"
 
 
-def run_file(path: Path, rows: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Runs a file by its own runtime alone."""
-    if path.suffix == ".onnx":
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        assert json.loads(session.get_modelmeta().custom_metadata_map["rollouts"])["inputs"]
-        found: list[np.ndarray] = session.run(None, rows)
-        return found
-    module: Any
-    module = torch.export.load(path).module() if path.suffix == ".pt2" else torch.jit.load(path)
-    with torch.no_grad():
-        return [each.numpy() for each in module(*map(torch.from_numpy, rows.values()))]
-
-
-PROGRAM = """
-#include "policy.h"
-#include <stdio.h>
-#include <stdlib.h>
-int main(void) {{
-  float obs[POLICY_OBS_SIZE];
-  {declared}
-  for (;;) {{
-    {read}
-    policy_act({arguments});
-    fwrite(action, sizeof(action), 1, stdout);
-  }}
-}}
-"""
-
-
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_a_header_acts_as_the_policy(kind: Kind, tmp_path: Path) -> None:
     env, policy = made(kind)
@@ -297,29 +268,8 @@ def test_a_header_acts_as_the_policy(kind: Kind, tmp_path: Path) -> None:
         about = rollouts.export(policy, tmp_path / "policy.h", env, **kind.export)
         rows = inputs_of(about, kind, np.random.default_rng(4))
         expected = slowly(policy, env, kind, rows)
-    discrete = expected.dtype.kind != "f"
-    declared = [f"{'int' if discrete else 'float'} action[POLICY_ACTION_SIZE];"]
-    parts, arguments = [("obs", rows["obs"].reshape(NUM_COMPARED, -1).astype(np.float32))], ["obs"]
-    if "state_0" in rows:
-        declared.append("float state[POLICY_STATE_SIZE];")
-        parts.append(("state", rows["state_0"]))
-    if "action_mask" in rows:
-        declared.append(f"unsigned char mask[{rows['action_mask'].shape[1]}];")
-        parts.append(("mask", rows["action_mask"].astype(np.uint8)))
-    arguments = [*(name for name, _ in parts), "action"]
-    read = "\n    ".join(
-        f"if (fread({name}, sizeof({name}), 1, stdin) != 1) return 0;" for name, _ in parts
-    )
-    source = PROGRAM.format(declared=" ".join(declared), read=read, arguments=", ".join(arguments))
-    (tmp_path / "main.c").write_text(source)
-    compiler = ["cc", "-std=c99", "-O1", "-Wall", "-Werror", "main.c", "-o", "main", "-lm"]
-    subprocess.run(compiler, cwd=tmp_path, check=True)
-    given = b"".join(
-        b"".join(array[i].tobytes() for _, array in parts) for i in range(NUM_COMPARED)
-    )
-    said = subprocess.run(tmp_path / "main", input=given, capture_output=True, check=True).stdout
-    found = np.frombuffer(said, np.int32 if discrete else np.float32).reshape(expected.shape)
-    if discrete:
+    found = run_header(tmp_path, rows, expected)
+    if expected.dtype.kind != "f":
         assert (found != expected).mean() <= 0.002
     else:
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)

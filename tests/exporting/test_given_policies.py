@@ -69,18 +69,6 @@ def test_a_vec_normalize_of_sb3_is_within_the_file(tmp_path: Path) -> None:
     scaled.close()
 
 
-@pytest.mark.parametrize("name", ["DQN", "SAC", "TD3"])
-def test_other_policies_of_sb3_are_refused_by_name(name: str, tmp_path: Path) -> None:
-    sb3 = pytest.importorskip("stable_baselines3")
-    id = "CartPole-v1" if name == "DQN" else "Pendulum-v1"
-    model = getattr(sb3, name)("MlpPolicy", id, device="cpu", buffer_size=10)
-    with (
-        rollouts.make_vec(id, 2) as env,
-        pytest.raises(SpecError, match=f"{name}Policy of Stable-Baselines3, expected one of PPO"),
-    ):
-        rollouts.export(model, tmp_path / "policy.pt", env)
-
-
 @pytest.mark.parametrize(
     ("id", "head"),
     [

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of HDF5 data sets that are compressed, or that show others as stacks."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollouts.datasets import hdf5_bytes as pieces
+from rollouts.support.extras import needs
+
+with needs("datasets", "a data set in HDF5"):
+    from h5py import h5d, h5f, h5p, h5s, h5t, h5z
+
+Array = NDArray[Any]
+
+_CHUNK_BYTES = 1 << 18  # compressed rows that are read as a whole
+_DEFLATE_LEVEL = 1
+_MOST_SIZES = 32  # sizes of chunks for which the library is ready
+_WORD = 0xFFFFFFFF
+_numbers = itertools.count()
+
+
+class Compressor:
+    """Compresses arrays of bytes, such as frames, in chunks."""
+
+    def __init__(self, method: str) -> None:
+        """Takes "auto" (LZF), "gzip" or "none"."""
+        self._method = method
+        self._by_size: dict[int, tuple[Any, tuple[int, ...]]] = {}
+
+    def chunk_of(self, array: Array) -> tuple[int, ...]:
+        """Shape of the chunks of an array; nothing where it stays as it is."""
+        if self._method == "none" or array.dtype.itemsize > 1 or array.ndim < 2 or not array.nbytes:
+            return ()
+        rows = max(1, min(len(array), _CHUNK_BYTES // array[0].nbytes))
+        return (rows, *array.shape[1:])
+
+    def filter_of(self, chunk: Sequence[int]) -> tuple[int, pieces.Hdf5Bytes]:
+        """The message that names the method."""
+        if self._method == "gzip":
+            return pieces.filters(h5z.FILTER_DEFLATE, (_DEFLATE_LEVEL,))
+        _, values = self._lzf(int(np.prod(chunk)))
+        return pieces.filters(h5z.FILTER_LZF, values)
+
+    def compressed(self, array: Array, chunk: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+        """Yields (bytes, filter mask) of each chunk; what is behind the last row is 0."""
+        for begin in range(0, len(array), chunk[0]):
+            part = array[begin : begin + chunk[0]]
+            missing = chunk[0] - len(part)
+            if missing:
+                part = np.concatenate([part, np.zeros((missing, *chunk[1:]), part.dtype)])
+            yield self._compress(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+
+    def _compress(self, data: NDArray[np.uint8]) -> tuple[bytes, int]:
+        if self._method == "gzip":
+            return zlib.compress(data.data, _DEFLATE_LEVEL), 0
+        # the library's own LZF, by a data set of one chunk in memory
+        made, _ = self._lzf(len(data))
+        made.write(h5s.ALL, h5s.ALL, data)
+        mask, found = made.read_direct_chunk((0,))
+        return bytes(found), mask
+
+    def _lzf(self, size: int) -> tuple[Any, tuple[int, ...]]:
+        """A data set of one chunk of so many bytes, and the settings of its filter."""
+        if size not in self._by_size:
+            if len(self._by_size) >= _MOST_SIZES:
+                self._by_size.clear()
+            access, layout = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.DATASET_CREATE)
+            access.set_fapl_core(size, False)
+            layout.set_chunk((size,))
+            layout.set_filter(h5z.FILTER_LZF, h5z.FLAG_OPTIONAL)
+            # files in memory are one where their names are equal
+            file = h5f.create(b"chunk %d" % next(_numbers), h5f.ACC_TRUNC, fapl=access)
+            made = h5d.create(file, b"chunk", h5t.NATIVE_UINT8, h5s.create_simple((size,)), layout)
+            _, _, values, _ = made.get_create_plist().get_filter(0)
+            self._by_size[size] = made, tuple(values)
+        return self._by_size[size]
+
+
+def stacks_of(source: str, shape: Sequence[int]) -> bytes:
+    """The mapping of a virtual data set that shows frames as stacks.
+
+    Args:
+      source: Path of the frames (T + S - 1, *frame_shape), in the same file.
+      shape: (T, S, *frame_shape).
+    """
+    rows, count, *rest = shape
+    found = struct.pack("<BQ", 0, count)
+    for place in range(count):
+        found += b".\0" + source.encode() + b"\0"
+        found += _block((place, *(0 for _ in rest)), (rows, *rest))
+        found += _block((0, place, *(0 for _ in rest)), (rows, 1, *rest))
+    return found + struct.pack("<I", checksum(found))
+
+
+def _block(start: Sequence[int], sizes: Sequence[int]) -> bytes:
+    """A selection of one block, as the format has it."""
+    rank = len(start)
+    ends = [first + size - 1 for first, size in zip(start, sizes, strict=True)]
+    head = struct.pack("<IIIIII", 2, 1, 0, 8 + 8 * rank, rank, 1)
+    return head + struct.pack(f"<{2 * rank}I", *start, *ends)
+
+
+def checksum(data: bytes) -> int:
+    """Bob Jenkins' lookup3 (hashlittle), by which HDF5 checks what it serialises."""
+    a: int
+    b: int
+    c: int
+    a = b = c = (0xDEADBEEF + len(data)) & _WORD
+    whole = max(0, (len(data) - 1) // 12 * 12)
+    for words in struct.iter_unpack("<III", data[:whole]):
+        a, b, c = ((one + word) & _WORD for one, word in zip((a, b, c), words, strict=True))
+        for bits in (4, 6, 8, 16, 19, 4):
+            a = (a - c & _WORD) ^ _turned(c, bits)
+            a, b, c = b, c + b & _WORD, a
+    last: tuple[int, ...] = struct.unpack("<III", data[whole:].ljust(12, b"\0"))
+    a, b, c = ((one + word) & _WORD for one, word in zip((a, b, c), last, strict=True))
+    for bits in (14, 11, 25, 16, 4, 14, 24):
+        c = (c ^ b) - _turned(b, bits) & _WORD
+        a, b, c = b, c, a
+    return b
+
+
+def _turned(word: int, bits: int) -> int:
+    return (word << bits | word >> 32 - bits) & _WORD
