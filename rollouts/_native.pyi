@@ -525,6 +525,7 @@ class PpoLearner:
         minibatch: int,
         settings: Mapping[str, Any],
         timeout_s: float | None = ...,
+        average: Callable[[npt.NDArray[np.float32]], None] | None = ...,
     ) -> npt.NDArray[np.float32]: ...
     def evaluate(
         self,
@@ -552,12 +553,14 @@ class RowLossLearner:
         max_norm: float | None,
         clip_by: str,
         timeout_s: float | None = ...,
+        average: Callable[[npt.NDArray[np.float32]], None] | None = ...,
     ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
     def compute(
         self,
         sources: Sequence[tuple[Array, tuple[Any, ...] | None]],
         rows: Array,
         timeout_s: float | None = ...,
+        average: Callable[[npt.NDArray[np.float32]], None] | None = ...,
     ) -> tuple[float, float, npt.NDArray[np.float32]]: ...
     def apply(
         self,

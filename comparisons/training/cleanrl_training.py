@@ -23,6 +23,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 import rollouts
 from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
+from rollouts.errors import SpecError
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.returns import batch_gae
 
@@ -85,8 +86,13 @@ def _mlp(inputs: int, outputs: int, gain: float) -> nn.Module:
 def _begin(task: Task, envs: Any) -> tuple[_Agent, torch.optim.Optimizer, _Settings, int]:
     """The agent, its optimiser, the settings and the number of updates."""
     torch.manual_seed(task.seed)
-    settings = _SETTINGS[task.algorithm]
-    agent = _Agent(int(np.prod(envs.single_observation_space.shape)), envs.single_action_space)
+    settings, space = _SETTINGS[task.algorithm], envs.single_action_space
+    if task.algorithm == "ppo" and not isinstance(space, gym.spaces.Discrete):
+        raise SpecError(
+            f"CleanRL's script for the actions of {task.id}, {space}, is ppo-continuous, not ppo: "
+            "pass --algorithm ppo-continuous"
+        )
+    agent = _Agent(int(np.prod(envs.single_observation_space.shape)), space)
     optimizer = torch.optim.Adam(agent.parameters(), lr=settings.learning_rate, eps=1e-5)
     return agent, optimizer, settings, -(-task.total_steps // (settings.num_steps * task.num_envs))
 

@@ -76,6 +76,26 @@ def read_rows(
     return arrays
 
 
+def unsquashed(action: Array, bounds: NDArray[np.float32]) -> dict[str, Array]:
+    """Returns what a Gaussian drew, of actions that tanh made of it, and the log of the slope.
+
+    Args:
+      action: Actions (N, d).
+      bounds: Low and high (2, d), or (0,) for -1 to 1.
+    """
+    low, high = bounds.astype(np.float64) if bounds.size else (-1.0, 1.0)
+    half = (high - low) / 2
+    # as `SquashedGaussianHead.evaluate`
+    edge = 1 - np.finfo(np.float32).eps
+    inside = np.clip((action.astype(np.float64) - low) / half - 1, -edge, edge)
+    # the logarithm of tanh's slope, and of the scale
+    log_slope = np.log1p(-np.square(inside)) + np.log(half)
+    return {
+        "box": np.arctanh(inside).astype(np.float32),
+        "log_slope": log_slope.sum(1).astype(np.float32),
+    }
+
+
 def read_states(
     state: Sequence[Array], initial: Sequence[Array], num_sequences: int
 ) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import SpecError
-from rollouts.learner.module_steps import ModuleSteps, View
+from rollouts.learner.module_steps import Average, ModuleSteps, View
 from rollouts.learner.native_learner import ClipBy
 from rollouts.learner.read_module import ReadModule
 from rollouts.learner.row_losses import RowLoss
@@ -48,7 +48,11 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
     """
 
     def __init__(
-        self, loss: RowLoss, optimizer: torch.optim.Optimizer, num_threads: int = 1
+        self,
+        loss: RowLoss,
+        optimizer: torch.optim.Optimizer,
+        num_threads: int = 1,
+        average: Average | None = None,
     ) -> None:
         """Reads what the loss computes and what the optimiser changes.
 
@@ -56,6 +60,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
           loss: Loss whose networks are trained.
           optimizer: As of `NativeLearner`; what it does not hold stays.
           num_threads: Threads that share a large batch.
+          average: As of `NativeLearner`.
 
         Raises:
           SpecError: As `NativeLearner`; or the optimiser holds a parameter of a network that this
@@ -63,7 +68,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """
         self._loss = loss
         with put_back_if_refused(loss):
-            super().__init__(ReadModule(loss, loss.row_size), optimizer, num_threads)
+            super().__init__(ReadModule(loss, loss.row_size), optimizer, num_threads, average)
 
     def update(
         self,
@@ -105,7 +110,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
             lambda sources, left_s: self._native.update(
-                sources, rows, max_grad_norm, clip_by, left_s
+                sources, rows, max_grad_norm, clip_by, left_s, self._average
             ),
             timeout_s,
         )
@@ -118,7 +123,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
-            lambda sources, _: self._native.compute(sources, rows)
+            lambda sources, _: self._native.compute(sources, rows, None, self._average)
         )
         return LossFound(loss, norm, outputs)
 

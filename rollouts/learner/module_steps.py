@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.checks import whole_number
@@ -28,6 +29,7 @@ Array = NDArray[Any]
 View = tuple[int, int, list[int], list[int]]
 Kept = tuple[Array | None, Array, int, dict[str, Any]]
 Source = tuple[Array, Kept | None]
+Average = Callable[[NDArray[np.float32]], None]
 
 _KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -54,7 +56,11 @@ class ModuleSteps(ABC, Generic[Native]):
     """
 
     def __init__(
-        self, policy: NativePolicy | ReadModule, optimizer: torch.optim.Optimizer, num_threads: int
+        self,
+        policy: NativePolicy | ReadModule,
+        optimizer: torch.optim.Optimizer,
+        num_threads: int,
+        average: Average | None,
     ) -> None:
         """Checks what was read.
 
@@ -62,10 +68,14 @@ class ModuleSteps(ABC, Generic[Native]):
           policy: What was read of the module.
           optimizer: As of `NativeLearner`.
           num_threads: Threads that share a large minibatch.
+          average: As of `NativeLearner`.
 
         Raises:
           SpecError: As `NativeLearner`.
         """
+        if not (average is None or callable(average)):
+            raise SpecError(f"average is {average!r}, expected a function of an array, or None")
+        self._average = average
         self._policy, self._optimizer, self._num_threads = policy, optimizer, num_threads
         self._num_steps, self._turns = 0, UpdateTurns()
         self._program = policy.program

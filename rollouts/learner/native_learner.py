@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from rollouts import _native
 from rollouts.checks import one_of, whole_number
 from rollouts.errors import SpecError
-from rollouts.learner.acted_rows import check_order, read_rows, read_states
+from rollouts.learner.acted_rows import check_order, read_rows, read_states, unsquashed
 from rollouts.learner.counted_rows import hide_uncounted
-from rollouts.learner.module_steps import ModuleSteps, Source, View
+from rollouts.learner.module_steps import Average, ModuleSteps, Source, View
 from rollouts.policies.native import NativePolicy
-from rollouts.policies.native_heads import nvec_of
+from rollouts.policies.native_heads import bounds_of, nvec_of
 from rollouts.support.extras import needs
 
 with needs("torch", "NativeLearner"):
@@ -26,7 +26,7 @@ with needs("torch", "NativeLearner"):
 Array = NDArray[Any]
 
 ClipBy = Literal["all", "each", "element"]
-_HEADS = ("categorical", "multi_categorical", "gaussian")
+_HEADS = ("categorical", "multi_categorical", "gaussian", "tanh_gaussian")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,11 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
     """
 
     def __init__(
-        self, policy: NativePolicy, optimizer: torch.optim.Optimizer, num_threads: int = 1
+        self,
+        policy: NativePolicy,
+        optimizer: torch.optim.Optimizer,
+        num_threads: int = 1,
+        average: Average | None = None,
     ) -> None:
         """Reads what the module computes and what the optimiser changes.
 
@@ -158,6 +162,11 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
           optimizer: torch.optim.Adam, AdamW, RMSprop or SGD over the module's parameters, or
             Stable-Baselines3's RMSpropTFLike.
           num_threads: Threads that share a large minibatch.
+          average: Replaces the numbers of an array (n,) float32 by their means over the processes
+            that train together, in place: gradients and losses of each minibatch, before its step.
+            `rollouts.learner.process_mean` has it for torch.distributed. All processes make as
+            many minibatches; what one raises the others learn from `average` alone. None: one
+            process.
 
         Raises:
           SpecError: The module has another head, or learns the states that episodes
@@ -168,14 +177,14 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         if policy.head.kind not in _HEADS:
             expected = ", ".join(_HEADS)
             raise SpecError(f"the head is {policy.head.kind!r}, expected one of {expected}")
-        num_inputs = 2 if policy.head.kind == "gaussian" else 1
+        num_inputs = 2 if policy.head.kind.endswith("gaussian") else 1
         num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
         self._has_value = num_outputs > num_inputs
         # memory counts as the policy's: its states meet what the policy reads at the next step
         outputs = policy.program.outputs
         self._cloned = policy.program.params_of((*outputs[:num_inputs], *outputs[num_outputs:]))
         self._head, self._space = policy.head, policy.action_space
-        super().__init__(policy, optimizer, num_threads)
+        super().__init__(policy, optimizer, num_threads, average)
 
     def update(
         self,
@@ -191,6 +200,10 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         timeout_s: float | None = None,
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
+
+        Of a squashed Gaussian the entropy is that of the Gaussian before its tanh, and an action at
+        a bound counts as the nearest one that float32 tells from it, as
+        `rollouts.policy.SquashedGaussianHead.evaluate` has both.
 
         Rows of a module with memory are whole sequences, (T, B, ...) as a rollout has them. Each
         goes through all its steps, with new states behind an `ended`, and its gradients flow back
@@ -240,7 +253,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         self._check()
         found, made = self._step(
             lambda sources, left_s: self._native.update(
-                sources, arrays, order, minibatch, settings, left_s
+                sources, arrays, order, minibatch, settings, left_s, self._average
             ),
             timeout_s,
             self._cloned if is_cloning else None,
@@ -276,7 +289,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             list(program.state_sizes),
             views,
             trained,
-            self._head.kind,
+            self._head.kind.removeprefix("tanh_"),
             nvec_of(self._space),
             self._num_threads,
         )
@@ -292,6 +305,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         arrays: dict[str, Any] = read_rows(rows, self._program, self._space, needed=needed)
         zeros = np.zeros(len(arrays["obs"]), np.float32)
         arrays = {"log_prob": zeros, "target": zeros, "advantage": zeros + 1, **arrays}
+        if self._head.kind == "tanh_gaussian":
+            arrays |= unsquashed(arrays["box"], bounds_of(self._space, self._head))
         if not self._program.state_sizes:
             if len(state) or burn_in:
                 raise SpecError("the module has no memory: leave state and burn_in out")

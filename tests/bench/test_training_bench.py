@@ -129,6 +129,12 @@ def test_the_mean_return_of_rllib_is_that_of_the_last_episodes_that_ended() -> N
     assert mean == -3.0
 
 
+def test_the_script_of_cleanrl_for_discrete_actions_takes_no_others() -> None:
+    task = Task(algorithm="ppo", id="Pendulum-v1", num_envs=1, total_steps=128)
+    with pytest.raises(SpecError, match="is ppo-continuous, not ppo: pass --algorithm"):
+        whole_trainings.measure_training("cleanrl", task, repeats=1)
+
+
 @pytest.mark.parametrize(
     ("library", "algorithm", "peers", "message"),
     [

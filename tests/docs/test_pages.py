@@ -57,6 +57,7 @@ NOT_RUN_HERE = {
     "tutorials/ray.md": 2,
     "how_to/serving.md": 1,
     "how_to/export.md": 1,
+    "how_to/native_learner.md": 1,
     "how_to/datasets.md": 1,
     "how_to/cluster.md": 3,
     "how_to/many_cores.md": 2,

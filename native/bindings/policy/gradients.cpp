@@ -174,6 +174,7 @@ class CheckedRows {
     const bool has_value = network.num_outputs() > policy::NumHeadInputs(head.kind);
     if (has_value) rows_.target = Numbers("target");
     if (rule.limits_value || given.contains("value")) rows_.value = Numbers("value");
+    if (given.contains("log_slope")) rows_.log_slope = Numbers("log_slope");
     if (rule.has_kl || given.contains("inputs")) {
       const int parts = policy::NumHeadInputs(head.kind);
       rows_.inputs = Columns<float>("inputs", parts * static_cast<std::size_t>(network.output_size(0)));
@@ -273,8 +274,9 @@ class PyPpoLearner {
   // Reports (minibatches, kNumLossSums + 1).
   py::array_t<float> Update(const py::list& sources, const py::dict& rows, const Longs& order,
                             std::int64_t minibatch, const py::dict& settings,
-                            const std::optional<double>& timeout_s) {
+                            const std::optional<double>& timeout_s, const py::object& average) {
     const std::vector<policy::Source> read = sources_.Read(sources);
+    const policy::MeanOverProcesses mean = MeanBy(average);
     const policy::PpoSettings how = ReadSettings(settings);
     const CheckedRows acted(learner_.network(), head_, num_elements_, rows, how.rule);
     CheckOrder(order, minibatch, acted.rows().num_sequences());
@@ -283,7 +285,7 @@ class PyPpoLearner {
     const policy::UpdateStop stop = limit.stop();
     lock_.Run(stop, [&] {
       const std::span<const std::int64_t> names(order.data(), static_cast<std::size_t>(order.size()));
-      reports = learner_.Update(read, acted.rows(), names, minibatch, how, stop);
+      reports = learner_.Update(read, acted.rows(), names, minibatch, how, stop, mean);
     });
     constexpr py::ssize_t kWidth = policy::kNumLossSums + 1;
     py::array_t<float> found({static_cast<py::ssize_t>(reports.size()), kWidth});
@@ -386,7 +388,8 @@ void BindGradients(py::module_& module) {
            py::arg("states"), py::arg("views"), py::arg("trained"), py::arg("head"),
            py::arg("nvec"), py::arg("num_threads"))
       .def("update", &PyPpoLearner::Update, py::arg("sources"), py::arg("rows"), py::arg("order"),
-           py::arg("minibatch"), py::arg("settings"), py::arg("timeout_s") = py::none())
+           py::arg("minibatch"), py::arg("settings"), py::arg("timeout_s") = py::none(),
+           py::arg("average") = py::none())
       .def("evaluate", &PyPpoLearner::Evaluate, py::arg("sources"), py::arg("rows"))
       .def_property_readonly("num_steps", &PyPpoLearner::num_steps);
   BindRowLosses(module);

@@ -32,17 +32,17 @@ class PyRowLossLearner {
   // (loss, norm of the gradients, outputs (B, size of all)) of the weights before the step.
   py::tuple Update(const py::list& sources, const FloatRows& rows,
                    const std::optional<double>& max_norm, const std::string& clip_by,
-                   const std::optional<double>& timeout_s) {
+                   const std::optional<double>& timeout_s, const py::object& average) {
     const policy::ClipBy by = ClipByOf(clip_by);
-    return Compute(sources, rows, timeout_s, [&](const std::vector<policy::Source>& read) {
+    return Compute(sources, rows, timeout_s, average, [&](const std::vector<policy::Source>& read) {
       learner_.Apply(read, max_norm, by);
     });
   }
 
   // The same without the step, which `Apply` makes.
   py::tuple ComputeOnly(const py::list& sources, const FloatRows& rows,
-                        const std::optional<double>& timeout_s) {
-    return Compute(sources, rows, timeout_s, [](const std::vector<policy::Source>&) {});
+                        const std::optional<double>& timeout_s, const py::object& average) {
+    return Compute(sources, rows, timeout_s, average, [](const std::vector<policy::Source>&) {});
   }
 
   void Apply(const py::list& sources, const std::optional<double>& max_norm,
@@ -58,8 +58,10 @@ class PyRowLossLearner {
  private:
   template <typename Then>
   py::tuple Compute(const py::list& sources, const FloatRows& rows,
-                    const std::optional<double>& timeout_s, Then&& then) {
+                    const std::optional<double>& timeout_s, const py::object& average,
+                    Then&& then) {
     const std::vector<policy::Source> read = sources_.Read(sources);
+    const policy::MeanOverProcesses mean = MeanBy(average);
     const std::int64_t size = learner_.network().input_size();
     if (rows.ndim() != 2 || rows.shape(1) != size || rows.shape(0) < 1) {
       throw SpecError("rows have shape " + ShapeString(rows) + ", expected (B, " +
@@ -72,7 +74,7 @@ class PyRowLossLearner {
     UpdateLimit limit(timeout_s);
     const policy::UpdateStop stop = limit.stop();
     lock_.Run(stop, [&] {
-      report = learner_.Compute(read, rows.data(), count, to, stop);
+      report = learner_.Compute(read, rows.data(), count, to, stop, mean);
       then(read);
     });
     return py::make_tuple(report.loss, report.norm, outputs);
@@ -114,9 +116,10 @@ void BindRowLosses(py::module_& module) {
            py::arg("obs_size"), py::arg("ops"), py::arg("params"), py::arg("outputs"),
            py::arg("views"), py::arg("trained"), py::arg("num_threads"))
       .def("update", &PyRowLossLearner::Update, py::arg("sources"), py::arg("rows"),
-           py::arg("max_norm"), py::arg("clip_by"), py::arg("timeout_s") = py::none())
+           py::arg("max_norm"), py::arg("clip_by"), py::arg("timeout_s") = py::none(),
+           py::arg("average") = py::none())
       .def("compute", &PyRowLossLearner::ComputeOnly, py::arg("sources"), py::arg("rows"),
-           py::arg("timeout_s") = py::none())
+           py::arg("timeout_s") = py::none(), py::arg("average") = py::none())
       .def("apply", &PyRowLossLearner::Apply, py::arg("sources"), py::arg("max_norm"),
            py::arg("clip_by"))
       .def_property_readonly("num_steps", &PyRowLossLearner::num_steps);

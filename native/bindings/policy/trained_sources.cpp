@@ -95,6 +95,17 @@ policy::ClipBy ClipByOf(const std::string& name) {
   throw SpecError("clip_by is '" + name + "', expected all, each or element");
 }
 
+policy::MeanOverProcesses MeanBy(const py::object& average) {
+  if (average.is_none()) return {};
+  return [call = py::handle(average)](std::span<float> numbers) {
+    const AcquireGil gil;
+    // an array of its own, which Python may keep
+    py::array_t<float> array(static_cast<py::ssize_t>(numbers.size()), numbers.data());
+    call(array);
+    std::copy_n(array.data(), numbers.size(), numbers.begin());
+  };
+}
+
 TrainedSources::TrainedSources(const py::list& views, const policy::Program& program)
     : views_(ReadViews(views, program)) {
   for (const policy::Param& param : program.params) names_.push_back(param.name);

@@ -29,6 +29,10 @@ float* MutableFloats(const pybind11::handle& array);
 // Throws SpecError of another name than "all", "each" or "element".
 policy::ClipBy ClipByOf(const std::string& name);
 
+// The mean over processes that `average` takes: None, or a callable that changes an array (n,) of float32 in
+// place. The caller keeps it while the function is called, which takes the GIL; what it raises is thrown.
+policy::MeanOverProcesses MeanBy(const pybind11::object& average);
+
 // Views are read and written by pointer, so their sizes are checked.
 class TrainedSources {
  public:

@@ -202,6 +202,25 @@ void GradientSteps::FindGradient(std::size_t source) {
   squares_[source] = SquaresOf(whole);
 }
 
+void GradientSteps::Average(std::span<const Source> sources, std::span<float> others,
+                            const MeanOverProcesses& mean) {
+  averaged_.assign(others.begin(), others.end());
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (!sources[s].squares) continue;
+    averaged_.insert(averaged_.end(), of_sources_[s].begin(), of_sources_[s].end());
+  }
+  mean(averaged_);
+  const float* from = averaged_.data();
+  std::copy_n(from, others.size(), others.begin());
+  from += others.size();
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (!sources[s].squares) continue;
+    std::copy_n(from, of_sources_[s].size(), of_sources_[s].begin());
+    from += of_sources_[s].size();
+    squares_[s] = SquaresOf(of_sources_[s]);
+  }
+}
+
 double GradientSteps::FindNorm(std::span<const Source> sources) const {
   double squares = 0;
   for (std::size_t s = 0; s < sources.size(); ++s) {

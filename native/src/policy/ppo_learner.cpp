@@ -104,6 +104,7 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
     columns.advantage[i] =
         advantages_.empty() ? 0.0f : advantages_[chunk.step * rows.size() + place];
     columns.target[i] = has_value() && counts ? acted.target[row] : 0.0f;
+    columns.log_slope[i] = acted.log_slope ? acted.log_slope[row] : 0.0f;
     columns.value[i] = acted.value && counts ? acted.value[row] : 0.0f;
     for (std::int64_t e = 0; e < elements && acted.index; ++e) {
       part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
@@ -256,13 +257,14 @@ void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& setting
 std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const ActedRows& acted,
                                           std::span<const std::int64_t> order,
                                           std::int64_t minibatch, const PpoSettings& settings,
-                                          const UpdateStop& stop) {
+                                          const UpdateStop& stop, const MeanOverProcesses& mean) {
   std::vector<PpoReport> reports;
   for (std::size_t at = 0; at < order.size(); at += minibatch) {
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     CheckCounted(acted, rows, reports.size());
     Normalize(rows, acted, settings.normalizes);
     PpoReport report = Compute(sources, acted, rows, settings.rule, stop);
+    if (mean) steps_.Average(sources, report.sums, mean);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);
       break;

@@ -30,7 +30,7 @@ void RowLossLearner::WriteOutputs(const ChunkOutputs& chunk, float* outputs) con
 
 RowLossReport RowLossLearner::Compute(std::span<const Source> sources, const float* rows,
                                       std::int64_t count, float* outputs,
-                                      const UpdateStop& stop) {
+                                      const UpdateStop& stop, const MeanOverProcesses& mean) {
   norm_.reset();
   const std::int64_t size = network().input_size();
   const float share = 1.0f / static_cast<float>(count);
@@ -45,12 +45,13 @@ RowLossReport RowLossLearner::Compute(std::span<const Source> sources, const flo
   steps_.Compute(sources, count, {}, load, [](std::size_t) {}, loss, stop);
   double sum = 0;
   for (std::int64_t row = 0; row < count; ++row) sum += outputs[row * num_outputs_];
-  const auto mean = static_cast<float>(sum / static_cast<double>(count));
-  if (!std::isfinite(mean)) GradientSteps::Refuse(0, "a loss");
+  auto found = static_cast<float>(sum / static_cast<double>(count));
+  if (mean) steps_.Average(sources, {&found, 1}, mean);
+  if (!std::isfinite(found)) GradientSteps::Refuse(0, "a loss");
   const double norm = steps_.FindNorm(sources);
   steps_.CheckNorm(norm, 0);
   norm_ = norm;
-  return {.loss = mean, .norm = static_cast<float>(norm)};
+  return {.loss = found, .norm = static_cast<float>(norm)};
 }
 
 void RowLossLearner::Apply(std::span<const Source> sources, const std::optional<double>& max_norm,

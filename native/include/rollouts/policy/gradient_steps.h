@@ -49,6 +49,10 @@ enum class ClipBy {
   kElement,  // the absolute value of each number
 };
 
+// Replaces numbers by their mean over the processes that train together, or throws. Called by the thread whose
+// update it is, between the gradients and the step of each minibatch; without one a process trains alone.
+using MeanOverProcesses = std::function<void(std::span<float> numbers)>;
+
 // One caller at a time; its own threads compute. The bits are the same for any number of them.
 class GradientSteps {
  public:
@@ -74,6 +78,9 @@ class GradientSteps {
   void RunForward(std::span<const Source> sources, std::int64_t count, const Sequences& sequences,
                   const Gradients::Load& load, const Begin& begin, const PartLoss& use,
                   const UpdateStop& stop = {});
+  // Replaces the gradients of all sources that are trained, and `others`, by their mean over the processes.
+  void Average(std::span<const Source> sources, std::span<float> others,
+               const MeanOverProcesses& mean);
   // The norm of the gradients of all sources that are trained.
   double FindNorm(std::span<const Source> sources) const;
   // Throws SpecError where the norm is not finite.
@@ -111,6 +118,7 @@ class GradientSteps {
   std::vector<std::vector<float>> gathered_;  // params that are not dense
   std::vector<std::vector<float>> of_sources_;  // gradients
   std::vector<double> squares_;                 // sums of their squares, before they are limited
+  std::vector<float> averaged_;                 // what the processes' mean is taken of
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<Part> parts_;
   std::size_t num_parts_ = 0;  // the last minibatch's

@@ -81,6 +81,7 @@ Density DensityOf(const Head& head, const HeadInputs& in, const ActedColumns& ac
                   float* room) {
   Density density{Splat(0.0f), Splat(0.0f)};
   if (head.kind == HeadKind::kGaussian) {
+    density.log_prob -= Load(acted.log_slope + v);
     for (int d = 0; d < in.size; ++d) {
       AddNumber(Load(in.first + d * kColumns + v),
                 Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v),

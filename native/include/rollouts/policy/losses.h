@@ -9,12 +9,13 @@ namespace rollouts::policy {
 // One group of columns of a batch. A column that does not count has weight 0.
 struct ActedColumns {
   const std::int32_t* index = nullptr;  // (elements, kColumns): of a discrete action
-  const float* box = nullptr;           // (size, kColumns): of a continuous one
+  const float* box = nullptr;           // (size, kColumns): of a continuous one, as a Gaussian drew it
   const float* inputs = nullptr;        // (all, kColumns): of the head, when the action was drawn
   float log_prob[kSpan] = {};           // as it was drawn
   float advantage[kSpan] = {};
   float target[kSpan] = {};  // the value's
   float value[kSpan] = {};   // as it was when the action was drawn
+  float log_slope[kSpan] = {};  // of the function that makes the action of what a Gaussian drew; 0: none does
   float weight[kSpan] = {};  // 1 over the rows of the minibatch, or 0
 };
 

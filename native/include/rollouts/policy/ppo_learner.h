@@ -29,6 +29,7 @@ struct ActedRows {
   const float* advantage = nullptr;
   const float* target = nullptr;
   const float* value = nullptr;
+  const float* log_slope = nullptr;       // see ActedColumns; null: 0
   const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
   const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
 
@@ -61,10 +62,12 @@ class PpoLearner {
 
   // One gradient step for each minibatch of `order`, which names rows, or sequences. Returns a report of each that
   // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
-  // parameter is not finite, or no row counts; likewise what `stop` raises.
+  // parameter is not finite, or no row counts; likewise what `stop` raises. Reports are means over the processes,
+  // too, so that all end by target_kl at the same minibatch.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
-                                const PpoSettings& settings, const UpdateStop& stop = {});
+                                const PpoSettings& settings, const UpdateStop& stop = {},
+                                const MeanOverProcesses& mean = {});
   // The actions' log-density and entropy, and the value if there is one, of each row (count) behind
   // the burn-in, by the weights of `sources`. Throws as Update.
   struct Evaluated {

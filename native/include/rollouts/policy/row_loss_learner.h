@@ -31,7 +31,8 @@ class RowLossLearner {
   // (count, num_outputs) gets those of these weights. Throws SpecError where the loss, a gradient or
   // a parameter is not finite.
   RowLossReport Compute(std::span<const Source> sources, const float* rows, std::int64_t count,
-                        float* outputs, const UpdateStop& stop = {});
+                        float* outputs, const UpdateStop& stop = {},
+                        const MeanOverProcesses& mean = {});
   // Makes a gradient step, once for each `Compute`. Throws SpecError where there are no gradients.
   void Apply(std::span<const Source> sources, const std::optional<double>& max_norm, ClipBy by);
   std::int64_t num_steps() const { return steps_.num_steps(); }
