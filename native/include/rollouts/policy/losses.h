@@ -15,7 +15,7 @@ struct ActedColumns {
   float advantage[kSpan] = {};
   float target[kSpan] = {};  // the value's
   float value[kSpan] = {};   // as it was when the action was drawn
-  float log_slope[kSpan] = {};  // of the function that makes the action of what a Gaussian drew; 0: none does
+  float log_slope[kSpan] = {};  // its logarithm, where a function makes the action of what a Gaussian drew; else 0
   float weight[kSpan] = {};  // 1 over the rows of the minibatch, or 0
 };
 
