@@ -4,6 +4,7 @@
 `python tests/durations.py` prints each command's total, its steps and its slowest files, as of
 their last runs here. Makefile runs its steps by `python tests/durations.py step SUITE NAME
 COMMAND`, which keeps in build/durations how long they took; pytest adds the seconds of each file.
+A step in which tests failed is kept, too, and says so; one that was broken off is not.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ KEPT = ROOT / "build" / "durations"
 # the file to which pytest writes the seconds of each test file; Makefile's steps set it
 VARIABLE = "ROLLOUTS_DURATIONS"
 MOST_FILES = 15
+# the exit status of pytest and mypy that went through everything and found errors
+FOUND_ERRORS = 1
 
 
 @dataclass
 class Step:
-    """One command of a suite: how long it took, of that each test file, and when it began."""
+    """One command of a suite: how long it took, of that each test file, when it began, its end."""
 
     suite: str
     name: str
     seconds: float = 0.0
     files: dict[str, float] = field(default_factory=dict)
     began: float = 0.0
+    failed: bool = False
 
     def keep(self, kept: Path) -> None:
         kept.mkdir(parents=True, exist_ok=True)
@@ -41,16 +45,17 @@ class Step:
 
 
 def run(suite: str, name: str, command: list[str], kept: Path = KEPT) -> int:
-    """Runs one step of a suite; keeps how long it took if it passed."""
+    """Runs one step of a suite; keeps how long it took if it went through everything."""
     kept.mkdir(parents=True, exist_ok=True)
     files = kept / f"{suite}.{name}.files"
     files.write_text("{}")
     began, began_at = time.monotonic(), time.time()
     environment = {**os.environ, VARIABLE: str(files)}
     status = subprocess.run(command, env=environment, check=False).returncode
-    if status == 0:
+    if status in (0, FOUND_ERRORS):
         seconds = round(time.monotonic() - began, 1)
-        Step(suite, name, seconds, json.loads(files.read_text()), began_at).keep(kept)
+        of_files = json.loads(files.read_text())
+        Step(suite, name, seconds, of_files, began_at, failed=status != 0).keep(kept)
     files.unlink()
     return status
 
@@ -97,7 +102,9 @@ def table(found: list[Step]) -> str:
     for suite in dict.fromkeys(step.suite for step in found):
         of_suite = [step for step in found if step.suite == suite]
         lines.append(f"make {suite}: {covered(of_suite):.0f} s")
-        lines += [f"  {step.seconds:8.1f} s  {step.name}" for step in of_suite]
+        lines += [
+            f"  {step.seconds:8.1f} s  {step.name}{' (failed)' * step.failed}" for step in of_suite
+        ]
         files = sum((Counter(step.files) for step in of_suite), Counter())
         lines += [f"    {took:8.1f} s  {file}" for file, took in files.most_common(MOST_FILES)]
     return "\n".join(lines) or "nothing is kept: run make check, make test or make test-system"

@@ -138,14 +138,16 @@ def test_groups_of_agents_have_policies_of_their_own(tmp_path: Path) -> None:
 
 
 def test_taggers_learn(tmp_path: Path) -> None:
-    # 6.3 before; 8.1 after 100 000, 9.4 after 190 000, 10.3 after 320 000 env-steps with seed 1
-    sizes = ("--num-envs", 32, "--rollout-length", 50, "--total-steps", 104_000)
+    # 1.0 before; 1.4 after 32 000, 1.5 after 40 000 env-steps with seed 1. A fifth of the runners:
+    # each costs as much as a tagger
+    sizes = ("--num-envs", 32, "--rollout-length", 50, "--total-steps", 40_000)
+    sizes += ("--option", "num_runners=20")
     learning = ("--train", "tagger", "--learning-rate", 0.001, "--num-minibatches", 8)
     returns = ("--gamma", 0.95, "--gae-lambda", 0.9)
     done = tag(*sizes, *learning, *returns, "--run-dir", tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     tagger, runner = returns_of(tmp_path, "tagger"), returns_of(tmp_path, "runner")
-    assert tagger[0] < 7.5 and tagger[-1] > tagger[0] + 1
+    assert tagger[-1] > 1.25 * tagger[0]
     # a runner that stays is tagged more often
     assert runner[-1] < runner[0]
 

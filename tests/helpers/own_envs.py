@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import tempfile
 from pathlib import Path
 
 import rollouts
@@ -20,6 +22,23 @@ def keep_between_runs() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     CACHE.chmod(0o700)
     os.environ["ROLLOUTS_CACHE_DIR"] = str(CACHE)
+
+
+def quick_compiler() -> str:
+    """A value of $CXX: the compiler without optimisations, on which it spends most of its time.
+
+    A header is parsed and checked as always, and computes the same.
+    """
+    script = CACHE / "quick-c++"
+    text = f'#!/bin/sh\nexec {shlex.join(find_compiler().command)} "$@" -O0\n'
+    if not script.exists() or script.read_text() != text:
+        # other processes may run it meanwhile
+        handle, path = tempfile.mkstemp(dir=CACHE)
+        os.write(handle, text.encode())
+        os.fchmod(handle, 0o700)
+        os.close(handle)
+        os.replace(path, script)
+    return shlex.quote(str(script))
 
 
 def has_compiler() -> bool:

@@ -69,7 +69,7 @@ def train(learner: NativeLearner, rows: dict[str, Any], loss: Any = PLAIN, **how
 
 
 def in_threads(work: Callable[[int, Average], Any]) -> list[Any]:
-    """Results of `work` of two ranks; raises what one of them raised."""
+    """Runs `work` as two ranks; returns the result or the error of each."""
     together = Together(2)
     with ThreadPoolExecutor(2) as threads:
         futures = [threads.submit(work, rank, together.average(rank)) for rank in range(2)]

@@ -222,7 +222,8 @@ void RolloutsThatNobodyWaitsFor() {
   struct Dropped {};
   for (int round = 0; round < 20; ++round) {
     const auto pool = MakeCartPoles(MakeOptions(64, 64, 1 + round % 4));
-    World world(*pool, 20'000);
+    // seconds long; memory for more would take longer than all else
+    World world(*pool, 5'000);
     for (int rollout = 0; rollout < 3; ++rollout) {
       world.Reset();
       std::atomic<bool> drop{false};
@@ -251,7 +252,7 @@ void RolloutsThatNobodyWaitsFor() {
 void CloseWhileCollecting() {
   for (int round = 0; round < 30; ++round) {
     const auto pool = MakeCartPoles(MakeOptions(64, 64, 1 + round % 4));
-    World world(*pool, 20'000);
+    World world(*pool, 5'000);
     world.Reset();
     std::latch collecting(1);
     std::thread collector([&] {

@@ -2,7 +2,9 @@
 """Builds stress programs with sanitizers, and runs their scenarios.
 
 Objects are shared by all programs and kept in build/sanitizers, each beside a digest of what it
-was made of: a second run compiles what has changed, whatever the files' times say.
+was made of: a second run compiles what has changed, whatever the files' times say. Sources of a
+group become one object, as in the module's build: most of what a compiler does here is to read the
+same headers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -44,19 +47,48 @@ def mujoco_package() -> Path:
     return Path(spec.origin).parent
 
 
-def build(name: str, sources: Sequence[Path]) -> dict[str, Path]:
-    """Builds the program `name` of these .cpp files with each sanitizer; returns the executables.
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sources that become one object."""
+
+    name: str
+    sources: tuple[Path, ...]
+
+
+def group(name: str, folder: Path, *patterns: str) -> Group:
+    """The sources of a folder that one of these patterns fits."""
+    return Group(name, tuple(sorted(one for each in patterns for one in folder.glob(each))))
+
+
+def alone(folder: Path, pattern: str) -> list[Group]:
+    """Sources of a folder that must not be compiled with others: each is a group."""
+    return [Group(one.stem, (one,)) for one in sorted(folder.glob(pattern))]
+
+
+# what most programs are linked with
+SUPPORT = group("support", NATIVE / "src" / "support", "*.cpp")
+# a learner's, too
+WORKER_THREADS = group("worker_threads", NATIVE / "src" / "replay", "worker_threads.cpp")
+# those of the policy that learn; kernels have an instruction set of their own, and the others act
+LEARNING = [
+    group("learning", NATIVE / "src" / "policy", "[!knr]*.cpp", "kernels.cpp", "network.cpp"),
+    *alone(NATIVE / "src" / "policy", "kernels_*.cpp"),
+]
+
+
+def build(name: str, groups: Sequence[Group]) -> dict[str, Path]:
+    """Builds the program `name` of these sources with each sanitizer; returns the executables.
 
     Several processes may build at once: the second takes what the first has built.
     """
     with ThreadPoolExecutor(NUM_COMPILERS) as compilers:
         list(compilers.map(_precompile, SANITIZERS))
-        jobs = [(sanitizer, source) for sanitizer in SANITIZERS for source in sources]
+        jobs = [(sanitizer, one) for one in groups for sanitizer in SANITIZERS]
         made = dict(zip(jobs, compilers.map(_compile, *zip(*jobs, strict=True)), strict=True))
     programs = {}
     for sanitizer in SANITIZERS:
         programs[sanitizer] = CACHE / sanitizer / name
-        objects = [made[sanitizer, source] for source in sources]
+        objects = [made[sanitizer, one] for one in groups]
         command = [*_command(sanitizer), *map(str, objects), "-ldl"]
         make(programs[sanitizer], command, objects)
     return programs
@@ -81,12 +113,15 @@ def _precompile(sanitizer: str) -> Path:
     return make(made, [*_command(sanitizer), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
 
 
-def _compile(sanitizer: str, source: Path) -> Path:
+def _compile(sanitizer: str, of: Group) -> Path:
     prefix = CACHE / sanitizer / HEADER.name
-    made = CACHE / sanitizer / "_".join(source.relative_to(NATIVE.parent).with_suffix(".o").parts)
-    command = [*_command(sanitizer), "-include", str(prefix), "-MMD", "-c", str(source)]
+    *before, last = of.sources
+    included = [option for one in (prefix, *before) for option in ("-include", str(one))]
+    command = [*_command(sanitizer), *included, "-MMD", "-c", str(last)]
     # the .gch stands for its header, which need not be there
-    return make(made, command, [source, prefix.with_name(f"{prefix.name}.gch")])
+    inputs = [*of.sources, prefix.with_name(f"{prefix.name}.gch")]
+    # its list of headers is none of the program of this name
+    return make(CACHE / sanitizer / f"{of.name}.group.o", command, inputs)
 
 
 def make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:

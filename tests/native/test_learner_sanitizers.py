@@ -6,15 +6,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
+from sanitizers import (
+    HERE,
+    LEARNING,
+    SANITIZERS,
+    SUPPORT,
+    WORKER_THREADS,
+    build,
+    group,
+    needs_compiler,
+    run,
+    scenarios,
+)
 
-SOURCES = [
-    HERE / "programs" / "learner_stress.cpp",
-    # all but what acts in a pool
-    *sorted((NATIVE / "src" / "policy").glob("[!nr]*.cpp")),
-    NATIVE / "src" / "policy" / "network.cpp",
-    NATIVE / "src" / "replay" / "worker_threads.cpp",
-    *sorted((NATIVE / "src" / "support").glob("*.cpp")),
+GROUPS = [
+    group("learner_stress", HERE / "programs", "learner_stress.cpp"),
+    *LEARNING,
+    WORKER_THREADS,
+    SUPPORT,
 ]
 SCENARIOS = [
     "learners_beside_each_other",
@@ -29,7 +38,7 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def learner_programs() -> dict[str, Path]:
     """learner_stress built with each sanitizer."""
-    return build("learner_stress", SOURCES)
+    return build("learner_stress", GROUPS)
 
 
 def test_every_scenario_of_the_learner_program_is_run(learner_programs: dict[str, Path]) -> None:

@@ -10,7 +10,10 @@ from sanitizers import (
     HERE,
     NATIVE,
     SANITIZERS,
+    SUPPORT,
+    alone,
     build,
+    group,
     mujoco_package,
     needs_compiler,
     run,
@@ -20,18 +23,16 @@ from sanitizers import (
 from rollouts.families import dm_control
 from rollouts.mujoco import assets_dir
 
-SOURCES = [
-    HERE / "mujoco_stress.cpp",
-    *sorted((NATIVE / "src" / "engines").glob("mujoco_*.cpp")),
-    *sorted((NATIVE / "src" / "engines" / "mujoco_lanes").glob("*.cpp")),
-    *sorted((NATIVE / "src" / "engines" / "pixels").glob("*.cpp")),
-    *sorted((NATIVE / "src" / "envs" / "dm_control").glob("*.cpp")),
-    *sorted((NATIVE / "src" / "envs" / "mujoco").glob("*.cpp")),
-    *sorted((NATIVE / "src" / "lanes").glob("*.cpp")),
-    NATIVE / "src" / "support" / "options.cpp",
-    NATIVE / "src" / "support" / "checksum.cpp",
-    NATIVE / "src" / "support" / "model_files.cpp",
-    NATIVE / "src" / "support" / "state.cpp",
+SRC = NATIVE / "src"
+GROUPS = [
+    group("mujoco_stress", HERE, "mujoco_stress.cpp"),
+    group("mujoco_engine", SRC / "engines", "mujoco_*.cpp"),
+    *alone(SRC / "engines" / "mujoco_lanes", "*.cpp"),
+    group("pixels", SRC / "engines" / "pixels", "*.cpp"),
+    group("mujoco_envs", SRC / "envs", "dm_control/*.cpp", "mujoco/*.cpp"),
+    group("lanes", SRC / "lanes", "[!l]*.cpp"),
+    *alone(SRC / "lanes", "loops_*.cpp"),
+    SUPPORT,
 ]
 SCENARIOS = [
     "divergence_stays_apart",
@@ -57,7 +58,7 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def mujoco_programs() -> dict[str, Path]:
     """mujoco_stress built with each sanitizer."""
-    return build("mujoco_stress", SOURCES)
+    return build("mujoco_stress", GROUPS)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sanitizers import HANG_LIMIT_S, HERE, SANITIZERS, build, needs_compiler, run, scenarios
+from sanitizers import HANG_LIMIT_S, HERE, SANITIZERS, build, group, needs_compiler, run, scenarios
 
 UNGUARDED = ("alone_and_nobody_waits", "nobody_waits")
 SCENARIOS = {
@@ -30,7 +30,9 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def programs() -> dict[str, dict[str, Path]]:
     """Each program built with each sanitizer."""
-    return {name: build(name, [HERE / "programs" / f"{name}.cpp"]) for name in SCENARIOS}
+    return {
+        name: build(name, [group(name, HERE / "programs", f"{name}.cpp")]) for name in SCENARIOS
+    }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -6,12 +6,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
+from sanitizers import (
+    HERE,
+    NATIVE,
+    SANITIZERS,
+    SUPPORT,
+    build,
+    group,
+    needs_compiler,
+    run,
+    scenarios,
+)
 
-SOURCES = [
-    HERE / "replay_stress.cpp",
-    *sorted((NATIVE / "src" / "replay").glob("*.cpp")),
-    *sorted((NATIVE / "src" / "support").glob("*.cpp")),
+GROUPS = [
+    group("replay_stress", HERE, "replay_stress.cpp"),
+    group("replay", NATIVE / "src" / "replay", "*.cpp"),
+    SUPPORT,
 ]
 SCENARIOS = [
     "close_wakes_everybody",
@@ -26,7 +36,7 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def replay_programs() -> dict[str, Path]:
     """replay_stress built with each sanitizer."""
-    return build("replay_stress", SOURCES)
+    return build("replay_stress", GROUPS)
 
 
 def test_every_scenario_of_the_replay_program_is_run(replay_programs: dict[str, Path]) -> None:

@@ -6,21 +6,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sanitizers import HERE, NATIVE, SANITIZERS, build, needs_compiler, run, scenarios
+from sanitizers import (
+    HERE,
+    LEARNING,
+    NATIVE,
+    SANITIZERS,
+    SUPPORT,
+    WORKER_THREADS,
+    build,
+    group,
+    needs_compiler,
+    run,
+    scenarios,
+)
 
-SOURCES = [
-    HERE / "pool_stress.cpp",
-    HERE / "pool_stress_agents.cpp",
-    HERE / "pool_stress_pools.cpp",
-    HERE / "pool_stress_rollouts.cpp",
-    HERE / "pool_stress_rounds.cpp",
-    HERE / "pool_stress_threads.cpp",
+GROUPS = [
+    group("pool_stress", HERE, "pool_stress*.cpp"),
     # checked_copy.cpp is of several instruction sets: the loader picks before a sanitizer is there
-    *sorted((NATIVE / "src" / "pool").glob("[!c]*.cpp")),
-    *sorted((NATIVE / "src" / "pool").glob("cpu_pool*.cpp")),
-    *sorted((NATIVE / "src" / "policy").glob("*.cpp")),
-    NATIVE / "src" / "replay" / "worker_threads.cpp",  # a learner's, too
-    *sorted((NATIVE / "src" / "support").glob("*.cpp")),
+    group("pool", NATIVE / "src" / "pool", "[!c]*.cpp", "cpu_pool*.cpp"),
+    group("acting", NATIVE / "src" / "policy", "native_policy.cpp", "r*.cpp"),
+    *LEARNING,
+    WORKER_THREADS,
+    SUPPORT,
 ]
 SCENARIOS = [
     "agents_collect",
@@ -74,7 +81,7 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def stress_programs() -> dict[str, Path]:
     """pool_stress built with each sanitizer."""
-    return build("pool_stress", SOURCES)
+    return build("pool_stress", GROUPS)
 
 
 def test_every_scenario_of_the_stress_program_is_run(stress_programs: dict[str, Path]) -> None:

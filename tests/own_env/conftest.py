@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from own_envs import has_compiler, keep_between_runs
+from own_envs import has_compiler, keep_between_runs, quick_compiler
 
 keep_between_runs()
 
@@ -14,3 +14,9 @@ def compiler() -> None:
     """Skips where there is none."""
     if not has_compiler():
         pytest.skip("needs a C++ compiler")
+
+
+@pytest.fixture
+def quickly(compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiles without optimisations, for tests of what the contract says."""
+    monkeypatch.setenv("CXX", quick_compiler())

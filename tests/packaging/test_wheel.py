@@ -25,6 +25,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_headers_and_adapters_and_no_stray_top_level_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "rollouts/include/rollouts/core/step.h" in names
+    assert "rollouts/py.typed" in names
     assert "rollouts/integrations/__init__.py" in names
     # as its licence asks
     assert "rollouts/licenses/Box2D.txt" in names

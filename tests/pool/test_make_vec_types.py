@@ -6,74 +6,24 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import get_args
-
-import pytest
 
 import rollouts
 from rollouts.envs import make
 from rollouts.envs.unknown_option import arguments_of_make_vec
 
-USER_CODE = """
-from typing import assert_type
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from typing import Any
-
-import rollouts
-
-pool = rollouts.make_vec("CartPole-v1", 4, seed=1, gravity=9.8)
-assert_type(pool, rollouts.VectorEnv[NDArray[Any]])
-obs, info = pool.reset()
-assert_type(obs, NDArray[Any])
-assert_type(pool.stats(), rollouts.PoolStats)
-obs, reward, terminated, truncated, info = pool.step(np.zeros(4, np.int64))
-pool.send(np.zeros(4, np.int64), info["env_id"])
-assert_type(pool.recv_batch(), rollouts.StepBatch)
-
-device = rollouts.make_vec("CartPole-v1", 4, device="cuda", autoreset_mode="same_step")
-assert_type(device, rollouts.VectorEnv[torch.Tensor])
-seen, info = device.reset(options={"reset_mask": torch.ones(4, dtype=torch.bool)})
-assert_type(seen, torch.Tensor)
-seen, rewards, *_ = device.step(torch.zeros(4, dtype=torch.int64, device=device.device))
-assert_type(device.rollout(10)[1], torch.Tensor)
-assert_type(device.stats(), rollouts.DeviceStats)
-device.synchronize()
-
-agents = rollouts.make_vec("TagGridWorld-v0", 4)
-assert_type(agents, rollouts.MultiAgentVectorEnv)
-spaces = agents.single_action_spaces["tagger"]
-there = rollouts.make_vec("simple_spread_v3", 4, device="cuda:1", obs_dtype="float16")
-assert_type(there, rollouts.MultiAgentVectorEnv)
-env_id: str = "simple_v3"
-assert_type(rollouts.make_multi_agent_vec(env_id, 4), rollouts.MultiAgentVectorEnv)
+ROOT = Path(__file__).parents[2]
+USER_CODE = Path(__file__).with_name("user_code.py")
 
 
-def make(where: str | None) -> rollouts.VectorEnv[Any]:
-    return rollouts.make_vec(env_id, device=where)
-
-
-mixed = rollouts.make_vec(["CartPole-v0", "CartPole-v1"])
-assert_type(mixed, rollouts.VectorEnv[NDArray[Any]])
-rollouts.make_vec("CartPole-v1", num_threads=2, render_mode="rgb_array")
-rollouts.make_vec("CartPole-v1", batchsize=2)  # type: ignore[call-overload]
-rollouts.make_vec("CartPole-v1", seed="one")  # type: ignore[call-overload]
-"""
-
-
-@pytest.mark.system
-def test_type_checkers_accept_what_users_write(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    pytest.importorskip("torch")
-    file = tmp_path / "user_code.py"
-    file.write_text(USER_CODE)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary"]
-    command += ["--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_projects_mypy_checks_what_users_write() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert settings["strict"]
+    assert USER_CODE.relative_to(ROOT).as_posix() in settings["files"]
+    # else a type checker would ignore the types of the installed package
+    assert Path(rollouts.__file__).with_name("py.typed").is_file()
 
 
 def test_the_ids_that_type_checkers_know_have_several_agents() -> None:

@@ -65,9 +65,12 @@ def assert_memory_stays_flat(times: int) -> None:
     assert psutil.Process().num_threads() <= threads
 
 
-@pytest.mark.system
-def test_memory_stays_flat_over_pools_that_draw() -> None:
-    run_in_child(assert_memory_stays_flat, 50)
+# one context that is left behind is found among a few pools; what is lost with each, among many
+@pytest.mark.parametrize(
+    "times", [pytest.param(12, marks=pytest.mark.system), pytest.param(50, marks=pytest.mark.slow)]
+)
+def test_memory_stays_flat_over_pools_that_draw(times: int) -> None:
+    run_in_child(assert_memory_stays_flat, times)
 
 
 LEFT_OPEN = """

@@ -28,11 +28,20 @@ def test_a_step_keeps_the_seconds_of_its_files(tmp_path: Path) -> None:
     assert step.seconds > step.files["test_one.py"]
 
 
-def test_a_step_that_fails_leaves_what_was_kept(tmp_path: Path) -> None:
+def test_a_step_whose_tests_failed_is_kept_and_says_so(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    command = pytest_of(tmp_path, "def test_one(): assert False\n")
+    assert durations.run("check", "tests", command, kept) == 1
+    (step,) = durations.steps(kept)
+    assert step.failed and list(step.files) == ["test_one.py"]
+    assert durations.table([step]).splitlines()[1].endswith(" s  tests (failed)")
+
+
+def test_a_step_that_is_broken_off_leaves_what_was_kept(tmp_path: Path) -> None:
     before = durations.Step("check", "tests", 7.0, {"a.py": 6.0})
     before.keep(tmp_path / "kept")
-    command = pytest_of(tmp_path, "def test_one(): assert False\n")
-    assert durations.run("check", "tests", command, tmp_path / "kept") == 1
+    command = pytest_of(tmp_path, "def test_one(): raise KeyboardInterrupt\n")
+    assert durations.run("check", "tests", command, tmp_path / "kept") == 2
     assert durations.steps(tmp_path / "kept") == [before]
 
 
