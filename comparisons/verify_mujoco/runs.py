@@ -67,15 +67,11 @@ def random_episodes(id: str, engine: str, episodes: int, seed: int) -> Means:
     with make(id, num_envs, seed=seed, num_threads=1, engine=engine) as env:
         env.reset()
         env.action_space.seed(seed % 2**32)
-        total, length = np.zeros(num_envs), np.zeros(num_envs)
         while min(len(one) for one in returns) < each:
-            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            total += reward
-            length += 1
+            *_, terminated, truncated, info = env.step(env.action_space.sample())
             for row in np.flatnonzero(terminated | truncated):
-                returns[row].append(float(total[row]))
-                lengths[row].append(float(length[row]))
-                total[row] = length[row] = 0
+                returns[row].append(float(info["episode_return"][row]))
+                lengths[row].append(float(info["episode_length"][row]))
     return Means(
         np.array([one[:each] for one in returns]).ravel(),
         np.array([one[:each] for one in lengths]).ravel(),

@@ -62,6 +62,13 @@ def test_episodes_of_both_engines_are_compared(capsys: pytest.CaptureFixture[str
     assert "random lengths of 32 episodes: " in said
 
 
+def test_later_episodes_are_no_longer_than_the_first() -> None:
+    # 64 environments: each has two, and a step between them that begins the second
+    found = runs.random_episodes("Reacher-v5", "lanes", 128, seed=1)
+    assert found.lengths.tolist() == [50.0] * 128
+    assert (found.returns < 0).all()
+
+
 def test_a_model_that_lanes_refuse_is_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify-mujoco", "--env-id", "FingerSpin-v1", "--steps", "10"]) == 0
     assert "MuJoCo steps it alone: its friction cones are elliptic" in capsys.readouterr().out
