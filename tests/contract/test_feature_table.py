@@ -326,7 +326,7 @@ def test_a_coordinator_says_what_its_environments_do_not_have(cell: Cell, keywor
         arguments = {"num_workers": 1, **arguments}
     sentence = why_not("RolloutCoordinator", keyword, cell)
     if not sentence:
-        return  # that it works is a test of the keyword's own
+        return  # the keyword has tests of its own, which show that it works
     if keyword == "collect.pack_frame_stacks" and cell == Cell("hosted", True):
         pytest.skip("in this process nothing travels; a worker refuses it, see below")
     with pytest.raises(SpecError, match=f"^{re.escape(sentence)}$"):

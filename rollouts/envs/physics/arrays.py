@@ -80,18 +80,18 @@ class PhysicsArrays(Clocks):
             setattr(self.outcome, name, wp.from_torch(self.outcomes[name]))
 
     def row_arrays(self) -> dict[str, Any]:
-        """What a step has written, by the names of DeviceRows, as Warp's arrays."""
+        """Arrays that a step has written, by the names of DeviceRows, as Warp's arrays."""
         rows = {name: getattr(self.out, name) for name in _ROWS}
         return {"obs": self.obs_wp, "final_obs": self.final_obs_wp, **rows}
 
     def state(self) -> dict[str, Tensor]:
-        """What an environment is beside its world, (N, ...) each."""
+        """Arrays of an environment beside its world, (N, ...) each."""
         clock = {name: one for name, one in self.clock.items() if name != "env_id"}
         shown = {"broken": self.broken, "obs": self.obs, "infos": self.infos}
         return {**clock, **shown, "before": self.outcomes["before"]}
 
     def counts(self) -> list[Tensor]:
-        """What a step writes beside the state."""
+        """Arrays that a step writes beside the state."""
         shown = [self.final_obs, self.final_infos, self.commands]
         return [*self.rows.values(), *self.totals.values(), self.faults, *shown]
 

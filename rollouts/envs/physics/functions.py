@@ -40,7 +40,7 @@ class BatchFunctions:
         timestep: Tensor,
         frame_skip: int,
     ) -> None:
-        """Of functions by option; `timestep` (N,) are seconds of a substep."""
+        """Takes functions by option; `timestep` (N,) are seconds of a substep."""
         self._functions, self._layout, self._arrays = functions, layout, arrays
         self._timestep, self._frame_skip = timestep, frame_skip
         self._before: Parts = TensorParts({})

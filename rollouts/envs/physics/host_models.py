@@ -17,7 +17,7 @@ from rollouts.errors import SpecError
 
 Array = npt.NDArray[Any]
 
-# of no step: search trees for rays, and lengths by which sleep is judged
+# no step uses them: search trees for rays, and lengths by which sleep is judged
 _UNUSED = ("bvh_", "dof_length")
 # mujoco_warp leaves a term out where it is 0 in the model's file
 _LEFT_OUT_WHERE_ZERO = frozenset(
@@ -40,7 +40,7 @@ class HostModel:
     """
 
     def __init__(self, host: Any, model: Any) -> None:
-        """Of MuJoCo's model and mujoco_warp's."""
+        """Takes MuJoCo's model and mujoco_warp's."""
         self._base, self._scratch = host, copy.copy(host)
         self._data = mujoco.MjData(self._scratch)
         self.batched: list[str] = []

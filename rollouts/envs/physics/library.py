@@ -33,7 +33,7 @@ def load_library() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Has Warp compile without a line for each module; its warnings come."""
+    """Lets Warp compile without a line for each module; its warnings come."""
     warp: Any = importlib.import_module("warp")
     before = warp.config.log_level
     warp.config.log_level = max(before, warp.LOG_WARNING)

@@ -44,7 +44,7 @@ class Override:
 
 
 class ModelFields:
-    """What `VectorEnv.reset(options={"model": ...})` changes, in mujoco_warp's arrays.
+    """Fields that `VectorEnv.reset(options={"model": ...})` changes, in mujoco_warp's arrays.
 
     Attributes:
       draws: (N,) int32: numbers that a start has taken of its stream so far, fields first.
@@ -59,7 +59,7 @@ class ModelFields:
         # mujoco_warp's arrays of fields that differ, (N, ...) float32
         self._tensors: dict[str, Tensor] = {}
         self._bounds: dict[str, tuple[Tensor, Tensor]] = {}
-        # of fields that are drawn: where quaternions begin among a world's values
+        # where quaternions begin among a world's values, of fields that are drawn
         self._rotations: dict[str, Any] = {}
         self.draws = torch.zeros(self._num_envs, dtype=torch.int32, device=device)
         self.draws_wp = wp.from_torch(self.draws)
@@ -94,7 +94,7 @@ class ModelFields:
         return own.reshape(value.shape)
 
     def change(self, columns: Sequence[Column], envs: Sequence[int]) -> None:
-        """Has these worlds' models differ from now on; what is not named stays.
+        """Changes the models of these worlds from now on; what is not named stays.
 
         Raises:
           SpecError: Values that a model cannot have. Nothing has changed then.

@@ -62,7 +62,7 @@ def make_pool(
       options: All of the task's: one value, or a list of N.
       num_infos: Numbers of a row of infos.
       is_emulated: Whether kernels are the host's.
-      autoreset: Of `kernels/episodes.py`.
+      autoreset: Mode, as in `kernels/episodes.py`.
       max_episode_steps: Time limit; 0: none.
       functions: MuJoCo-v0's.
       memory: As of `Worlds`.
@@ -118,7 +118,7 @@ class PhysicsPool:
       num_launches: Graphs that were replayed.
       states: Environments as bytes.
       fields: In which worlds' models differ.
-      functions: Of the user's, of MuJoCo-v0.
+      functions: The user's, for MuJoCo-v0.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class PhysicsPool:
           kind: What states of these environments are told apart by.
           fields: In which worlds' models differ.
           functions: MuJoCo-v0's.
-          autoreset: Of `kernels/episodes.py`.
+          autoreset: Mode, as in `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
         self._task, self._worlds, self.arrays = task, worlds, arrays
@@ -181,7 +181,7 @@ class PhysicsPool:
             tensor.copy_(before)
 
     def change_model(self, columns: list[Column], envs: list[int]) -> None:
-        """Has the models of these worlds differ from the file's, from their next start on.
+        """Changes the models of these worlds from the file's, from their next start on.
 
         Raises:
           SpecError: Values that a model cannot have. Nothing has changed then.

@@ -56,7 +56,7 @@ class Scratch:
             body()
 
     def _taking(self, allocator: Any) -> AbstractContextManager[Any]:
-        """Has Warp take memory from `allocator`; on the host it takes its own."""
+        """Lets Warp take memory from `allocator`; on the host it takes its own."""
         if not self._device.is_cuda:
             return nullcontext()
         taking: AbstractContextManager[Any] = wp.ScopedAllocator(self._device, allocator)

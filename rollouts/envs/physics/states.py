@@ -21,13 +21,13 @@ _CHECK_BYTES = 4
 
 
 class States:
-    """What environments do next is a function of these tensors and actions.
+    """Tensors of which, with actions, all that environments do next is a function.
 
     A state is: what it is, of which environments, a row of each tensor, a checksum.
     """
 
     def __init__(self, columns: Mapping[str, Tensor], kind: str) -> None:
-        """Of (N, ...) each, where they lie; `kind` tells environments apart."""
+        """Takes tensors (N, ...), where they lie; `kind` tells environments apart."""
         self._columns = {name: one for name, one in columns.items() if one.numel()}
         shapes = [(name, str(one.dtype), *one.shape[1:]) for name, one in self._columns.items()]
         key = hashlib.sha256(repr((kind, shapes)).encode()).digest()[:_KEY_BYTES]

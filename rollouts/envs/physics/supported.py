@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ids mujoco_warp can step, and whether it is there; asking brings neither Warp nor torch."""
+"""Ids that mujoco_warp can step, and whether it is there; asking brings neither Warp nor torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GYMNASIUM_IDS = frozenset(
         "Walker2d-v5",
     }
 )
-# of the DeepMind Control Suite
+# tasks of the DeepMind Control Suite
 SUITE_IDS = frozenset(
     {
         "AcrobotSwingup-v1",

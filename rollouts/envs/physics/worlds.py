@@ -103,7 +103,7 @@ class Worlds:
         return mujoco_warp.make_data(self.host, nworld=self.num_envs, **self._memory)
 
     def told_overflow(self, bits: int) -> str:
-        """What did not fit, and which option gives it more memory."""
+        """Says what did not fit, and which option gives it more memory."""
         per_world = self.data.naconmax // self.num_envs
         contacts = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
         if bits & contacts:
@@ -152,7 +152,7 @@ class Worlds:
             mujoco_warp.rne_postconstraint(self.model, self.data)
 
     def bring_up_to_date(self) -> None:
-        """Has what depends on positions and velocities follow them, as dm_control has it.
+        """Computes what depends on positions and velocities, as dm_control does.
 
         What sensors of accelerations and touch said in the last substep stays.
         """
@@ -174,7 +174,7 @@ class Worlds:
         return wp.array(qpos[None], dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
 
     def put_keyframe(self, keyframe: int, marked: Any) -> None:
-        """What it says beside positions and velocities, of the marked worlds."""
+        """Writes what it says beside positions and velocities, of the marked worlds."""
         model, data = self.model, self.data
         names = ("time", "act", "ctrl", "mpos", "mquat")
         of_key = [getattr(model, f"key_{name}") for name in names]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mujoco_warp 4.0 has otherwise than MuJoCo in contacts."""
+"""Contacts in which mujoco_warp 4.0 differs from MuJoCo."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def begin_step(
     stepping: wp.array[wp.bool],
     beginning: wp.array[wp.bool],
 ):
-    """Who steps, and who begins an episode in place of a step."""
+    """Decides who steps, and who begins an episode in place of a step."""
     w = wp.tid()
     command = int(commands[w])
     is_step = command == STEP
@@ -88,7 +88,7 @@ def end_step(
         fault = int(0)
         if bits != 0:
             fault = OVERFLOW + (bits << 8)
-        # of a function of the user's
+        # a function of the user's may give anything
         if not (wp.abs(reward) < wp.inf):
             fault = REWARD
         # controls first: mujoco_warp clamps what is no number to a bound

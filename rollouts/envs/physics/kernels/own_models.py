@@ -35,7 +35,7 @@ def put_keyframe(
     mocap_pos: wp.array2d[wp.vec3],
     mocap_quat: wp.array2d[wp.quat],
 ):
-    """What a keyframe says beside positions and velocities."""
+    """Writes what a keyframe says beside positions and velocities."""
     w = wp.tid()
     if not marked[w]:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start repeats: draws until nothing touches, and steps until it has come to rest."""
+"""Repeated parts of a start: draws until nothing touches, and steps until it has come to rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def begin_tries(
     tries: wp.array[int],
     goes_on: wp.array[int],
 ):
-    """Has those who begin draw; `goes_on` (1,), which was 0, says whether anybody does."""
+    """Marks worlds that begin and so draw; `goes_on` (1,), 0 before, says whether one does."""
     w = wp.tid()
     pending[w] = beginning[w]
     tries[w] = 0
@@ -54,9 +54,9 @@ def end_try(
     tries: wp.array[int],
     goes_on: wp.array[int],
 ):
-    """Has those who touch draw again; all, where there were more contacts than `memory`.
+    """Marks worlds that touch to draw again; all, where there were more contacts than `memory`.
 
-    `goes_on` (1,), which was 0, says whether anybody does.
+    `goes_on` (1,), 0 before, says whether one does.
     """
     w = wp.tid()
     if not pending[w]:
@@ -78,7 +78,7 @@ def end_try(
 
 @wp.kernel
 def begin_steps(beginning: wp.array[wp.bool], count: int, left: wp.array[int]):
-    """Has everybody step `count` times where anybody begins; `left` (1,) was 0."""
+    """Sets the steps that all worlds make, `count` where one begins; `left` (1,) was 0."""
     w = wp.tid()
     if beginning[w]:
         left[0] = count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where episodes begin: the C++ pool's draws, rounded to 32 bits."""
+"""Starts of episodes: the C++ pool's draws, rounded to 32 bits."""
 
 from __future__ import annotations
 

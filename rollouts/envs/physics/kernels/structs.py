@@ -8,7 +8,7 @@ import warp as wp
 
 @wp.struct
 class Outcome:
-    """What a task's kernel makes of a step."""
+    """Results of a step that a task's kernel makes."""
 
     reward: wp.array[float]
     terminated: wp.array[wp.bool]
@@ -43,7 +43,7 @@ class Rows:
 
 @wp.struct
 class Totals:
-    """Of all episodes that ended in a world."""
+    """Sums over all episodes that ended in a world."""
 
     episodes: wp.array[wp.int64]
     lengths: wp.array[wp.int64]
