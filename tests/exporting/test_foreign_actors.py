@@ -83,9 +83,14 @@ def _gaussian(obs: Any, action: Any, **options: Any) -> Any:
     actor = ContinuousActorProbabilistic(
         preprocess_net=_net(obs), action_shape=action.shape, unbounded=True, **options
     )
-    # some actions lie beyond the bounds
+    # some actions lie beyond each bound, whatever was drawn
+    obs.seed(3)
+    seen = np.stack([obs.sample() for _ in range(64)])
     with torch.no_grad():
-        actor.mu.model[-1].weight.mul_(20)
+        last = actor.mu.model[-1]
+        last.weight.mul_(20)
+        (mean, _), _ = actor(seen)
+        last.bias.sub_(mean.mean(0))
     return actor
 
 
