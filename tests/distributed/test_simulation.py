@@ -175,7 +175,8 @@ def cluster_job(num_workers: int, **changes: Any) -> JobModel:
     )
     job = JobModel(
         workers=WorkerModel(num_workers=num_workers, num_envs=1000),
-        nodes=NodeModel(deaths_per_hour=0.01, bytes_per_s=12.5e9),
+        # new nodes come after 300 s: with fewer spare ones some deaths would wait for them
+        nodes=NodeModel(deaths_per_hour=0.01, bytes_per_s=12.5e9, spare_nodes=8),
         driver=DriverModel(resolve_us=0),
         learners=learners,
         queue=QueueLimits(max_policy_lag=16),
