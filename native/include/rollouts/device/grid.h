@@ -7,8 +7,8 @@
 
 namespace rollouts {
 
-// Runs `run(lane, i)` for one thread's part of all lanes of a warp and all i below `count`: each round
-// of all its threads is of neighbours.
+// Runs `run(lane, i)` for one thread's part of all lanes of a warp and all i below `count`. In each
+// round the threads of the warp have neighbouring pairs.
 template <typename Run>
 ROLLOUTS_HD inline void ShareOut(std::int32_t thread, std::int32_t lanes, std::int32_t count,
                                  Run&& run) {
