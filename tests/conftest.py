@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import sys
@@ -63,6 +64,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FirstInternalError())
         if (adds := durations.plugin()) is not None:
             config.pluginmanager.register(adds)
+
+
+def _log_settings() -> dict[str, tuple[int, bool, bool]]:
+    """What decides of the library's loggers, their parents and all of them whether a record is kept."""
+    manager = logging.root.manager
+    names = [name for name in list(manager.loggerDict) if name.split(".")[0] == "rollouts"]
+    loggers = [one for name in names if isinstance(one := manager.loggerDict[name], logging.Logger)]
+    settings = {one.name: (one.level, one.disabled, one.propagate) for one in (logging.root, *loggers)}
+    return {**settings, "all": (manager.disable, False, True)}
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Fails the test that silences the library's log, and not one of those that read it later."""
+    before = _log_settings()
+    yield
+    after = _log_settings()
+    fresh = {name: (logging.NOTSET, False, True) for name in after}
+    assert after == {**fresh, **before}, "(level, disabled, propagate) of loggers changed"
 
 
 @pytest.fixture
