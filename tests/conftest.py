@@ -67,11 +67,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _log_settings() -> dict[str, tuple[int, bool, bool]]:
-    """What decides of the library's loggers, their parents and all of them whether a record is kept."""
+    """What decides if the library's loggers keep a record: by name, of the root, of all."""
     manager = logging.root.manager
-    names = [name for name in list(manager.loggerDict) if name.split(".")[0] == "rollouts"]
-    loggers = [one for name in names if isinstance(one := manager.loggerDict[name], logging.Logger)]
-    settings = {one.name: (one.level, one.disabled, one.propagate) for one in (logging.root, *loggers)}
+    own = [name for name in list(manager.loggerDict) if name.split(".")[0] == "rollouts"]
+    loggers = [logging.root, *map(logging.getLogger, own)]
+    settings = {one.name: (one.level, one.disabled, one.propagate) for one in loggers}
     return {**settings, "all": (manager.disable, False, True)}
 
 

@@ -137,14 +137,16 @@ class ModelledCluster:
 
     def weights_ready(self, node: ModelledNode, version: int, now: float) -> float:
         """Returns when a node has a version of the weights; the first to ask makes them travel."""
-        if version not in node.copies:
-            source = self._source(node, version)
-            sent_at = max(now, source.copies.get(version, now))
-            size = self._job.learners.weight_bytes
-            node.copies[version] = transfer(sent_at, source, node, size) + self._latency_s
-            if len(node.copies) > _KEPT_VERSIONS:
-                del node.copies[min(node.copies)]
-        return node.copies[version]
+        if version in node.copies:
+            return node.copies[version]
+        source = self._source(node, version)
+        sent_at = max(now, source.copies.get(version, now))
+        size = self._job.learners.weight_bytes
+        ready = node.copies[version] = transfer(sent_at, source, node, size) + self._latency_s
+        # a straggler may ask for a version that is older than all that are kept
+        if len(node.copies) > _KEPT_VERSIONS:
+            del node.copies[min(node.copies)]
+        return ready
 
     def _source(self, node: ModelledNode, version: int) -> ModelledNode:
         if version > self._chain_version:

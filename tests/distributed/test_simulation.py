@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +133,37 @@ def jobs() -> st.SearchStrategy[JobModel]:
     )
 
 
+@contextmanager
+def without_log() -> Iterator[None]:
+    """Keeps thousands of deaths that are part of a test out of the log."""
+    logger = logging.getLogger("rollouts")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 @given(job=jobs(), seed=st.integers(0, 2**20))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_accounts_balance_at_every_event_whatever_dies(job: JobModel, seed: int) -> None:
-    logging.getLogger("rollouts").setLevel(logging.CRITICAL)
     run = AccountedRun(job, seed)
-    run.go_on(60.0, after_each=run.check)
+    with without_log():
+        run.go_on(60.0, after_each=run.check)
     assert run.checked == run.loop.num_events > 100
     run.check_workers()
     limit = job.queue.max_policy_lag
     # a batch that is taken while another is learned from sees one more version
     assert limit is None or max(run.record.lags, default=0) <= limit + job.learners.prefetch
+
+
+def test_a_straggler_may_ask_for_weights_older_than_all_that_its_node_keeps() -> None:
+    cluster = SimulatedRun(cluster_job(1_000), seed=0).cluster
+    node = cluster.nodes[0]
+    newer = [cluster.weights_ready(node, version, 1.0) for version in range(10, 30)]
+    assert cluster.weights_ready(node, 1, 2.0) > 2.0
+    assert cluster.weights_ready(node, 29, 3.0) == newer[-1]
 
 
 @pytest.mark.slow
