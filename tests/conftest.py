@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _log_settings() -> dict[str, tuple[int, bool, bool]]:
-    """What decides if the library's loggers keep a record: by name, of the root, of all."""
+    """Settings that decide if the library's loggers keep a record, by name, and of all."""
     manager = logging.root.manager
     own = [name for name in list(manager.loggerDict) if name.split(".")[0] == "rollouts"]
     loggers = [logging.root, *map(logging.getLogger, own)]
