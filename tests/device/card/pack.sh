@@ -132,6 +132,9 @@ fi
 "$work/venv/bin/python" -c "import torch" 2> /dev/null || $pip install --no-compile "torch==$torch" numpy
 "$work/venv/bin/python" -c "import cuda.bindings" 2> /dev/null ||
   $pip install --no-compile "cuda-bindings>=13,<14" nvidia-cuda-nvrtc==13.0.88
+# Tag's options are those of an example, and examples ask for these
+"$work/venv/bin/python" -c "import matplotlib, tensorboard, tqdm" 2> /dev/null ||
+  $pip install --no-compile "$(pin matplotlib)" "$(pin tensorboard)" "$(pin tqdm)"
 PYTHONPATH=$work/site ROLLOUTS_CACHE_DIR=$work/cubins "$work/venv/bin/python" "$here/card_cubins.py" "$arch" \
   > "$work/cubins.log" 2>&1 || { tail -5 "$work/cubins.log"; exit 1; }
 find "$work/cubins" -name '*.lock' -delete
