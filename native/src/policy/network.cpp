@@ -44,6 +44,48 @@ const std::pair<const std::string, KindFact>& FactOf(OpKind kind) {
                        [&](const auto& entry) { return entry.second.kind == kind; });
 }
 
+// Rows of the scratch memory that no register needs now.
+class FreeRows {
+ public:
+  explicit FreeRows(std::int32_t taken) : end_(taken) {}
+
+  // The first place with so many; there are always some at the end.
+  std::int32_t Take(std::int32_t count) {
+    for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
+      const auto [row, size] = *hole;
+      if (size < count) continue;
+      holes_.erase(hole);
+      if (size > count) holes_[row + count] = size - count;
+      return row;
+    }
+    return Add(count);
+  }
+
+  std::int32_t Add(std::int32_t count) { return std::exchange(end_, end_ + count); }
+
+  void Give(std::int32_t row, std::int32_t count) {
+    const auto hole = holes_.emplace(row, count).first;
+    if (const auto next = std::next(hole);
+        next != holes_.end() && row + hole->second == next->first) {
+      hole->second += next->second;
+      holes_.erase(next);
+    }
+    if (hole == holes_.begin()) return;
+    if (const auto before = std::prev(hole); before->first + before->second == row) {
+      before->second += hole->second;
+      holes_.erase(hole);
+    }
+  }
+
+  std::int32_t num_rows() const { return end_; }
+
+ private:
+  std::map<std::int32_t, std::int32_t> holes_;  // row -> how many
+  std::int32_t end_;
+};
+
+constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+
 }  // namespace
 
 OpKind OpKindOf(const std::string& name) {
@@ -200,10 +242,14 @@ bool Network::MayOverwrite(std::size_t index) const {
   return readers == 1;
 }
 
-// Gives each register its rows, and each parameter its place in what is packed.
+// Gives each register its rows, and each parameter its place in what is packed. Rows that are read
+// for the last time are free for later registers, unless gradients are to find them.
 void Network::LayOut() {
   rows_ = {0};
-  num_rows_ = input_size();
+  FreeRows free(input_size());
+  // register -> the one whose rows its own are, and the last operation that reads those
+  std::vector<std::int32_t> owner{0};
+  std::vector<std::size_t> last_read = LastReads(owner);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     std::int32_t row;
@@ -213,12 +259,33 @@ void Network::LayOut() {
     } else if (MayOverwrite(i)) {
       row = rows_[op.inputs[0]];
     } else {
-      row = num_rows_;
-      num_rows_ += op.size;
+      // an output in a gap would keep later layers out of it
+      row = last_read[i + 1] == kNever ? free.Add(op.size) : free.Take(op.size);
     }
     rows_.push_back(row);
     AddInstruction(static_cast<std::int32_t>(i), row);
+    for (const std::int32_t input : op.inputs) {
+      const std::int32_t of = owner[input];
+      if (keeps_ || of == 0 || last_read[of] != i) continue;
+      free.Give(rows_[of], sizes_[of]);
+      last_read[of] = kNever;
+    }
   }
+  num_rows_ = free.num_rows();
+}
+
+// Fills in `owner`, and returns for each register the last operation that reads rows of it.
+std::vector<std::size_t> Network::LastReads(std::vector<std::int32_t>& owner) const {
+  std::vector<std::size_t> last(sizes_.size(), kNever);
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Op& op = program_.ops[i];
+    const bool has_rows = op.kind != OpKind::kSlice && !MayOverwrite(i);
+    owner.push_back(has_rows ? static_cast<std::int32_t>(i) + 1 : owner[op.inputs[0]]);
+    for (const std::int32_t input : op.inputs) last[owner[input]] = i;
+  }
+  // outputs are read when all have run
+  for (const std::int32_t output : program_.outputs) last[owner[output]] = kNever;
+  return last;
 }
 
 void Network::AddInstruction(std::int32_t index, std::int32_t out) {

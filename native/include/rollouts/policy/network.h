@@ -58,6 +58,7 @@ class Network {
   [[noreturn]] void Refuse(std::size_t index, const std::string& why) const;
   void AddInstruction(std::int32_t index, std::int32_t out);
   bool MayOverwrite(std::size_t index) const;
+  std::vector<std::size_t> LastReads(std::vector<std::int32_t>& owner) const;
 
   const Program program_;
   const bool keeps_;
