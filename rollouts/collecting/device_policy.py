@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rollouts.collecting.policy_shape import policy_shape
 from rollouts.envs.kernel.kernel import Kernel, make_kernel
 from rollouts.envs.kernel.kernel_source import PolicyKernelSource
 from rollouts.envs.kernel.policy_launch import (
@@ -30,10 +31,6 @@ from rollouts.policies.sources import state_of
 if TYPE_CHECKING:
     from rollouts.collecting.device_torch import TorchForward
 
-_NUM_THREADS = 128  # threads of a block
-_MAX_BLOCKS = 2048
-_MAX_SCRATCH_BYTES = 2**28
-_COLUMNS = 16  # kColumns of native/include/rollouts/policy/instruction.h
 _HALVES = ("float16", "bfloat16")
 
 
@@ -177,20 +174,18 @@ class DevicePolicy:
             second=outputs[1] if num_inputs == 2 else OutputPlace(0, 0),
             value=value,
         )
-        self._scratch_rows = layout["num_rows"] + self.head_sizes[0] + len(layout["nvec"])
-        of_block = 4 * self._scratch_rows * _NUM_THREADS
-        most = max(1, min(_MAX_BLOCKS, _MAX_SCRATCH_BYTES // of_block))
-        self._num_blocks = min(most, -(-rows.num_rows // _NUM_THREADS))
-        self._scratch = torch.zeros(self._num_blocks * of_block // 4, device=device)
+        self._kernel: Kernel = make_kernel(
+            PolicyKernelSource(read.obs_dtype), device, emulated=emulated
+        )
+        scratch_rows = layout["num_rows"] + self.head_sizes[0] + len(layout["nvec"])
+        self._shape = policy_shape(scratch_rows, rows.num_rows, self._kernel.most_shared_bytes)
+        self._scratch = torch.zeros(self._shape.num_scratch, device=device)
         self._state = torch.zeros(layout["state_size"], rows.num_rows, device=device)
         self.begins = torch.zeros(rows.num_rows, dtype=torch.bool, device=device)
         self._bounds: list[Tensor] = []
         self.env_action: Tensor | None = None  # actions of a Box: (N, A, *shape), clipped
         if isinstance(rows.action_space, spaces.Box):
             self._clip_to(rows.action_space, device)
-        self._kernel: Kernel = make_kernel(
-            PolicyKernelSource(read.obs_dtype), device, emulated=emulated
-        )
 
     def _clip_to(self, space: spaces.Box, device: torch.device) -> None:
         """Makes what the environments get of actions in a box."""
@@ -205,8 +200,9 @@ class DevicePolicy:
         rows = self.rows
         launch.num_rows, launch.policy = rows.num_rows, self._told
         launch.agents = KernelAgents(rows.num_agents, rows.first_agent, rows.all_agents)
-        launch.state, launch.scratch = self._state.data_ptr(), self._scratch.data_ptr()
-        launch.scratch_rows = self._scratch_rows
+        launch.state = self._state.data_ptr()
+        launch.scratch = self._scratch.data_ptr() if self._shape.num_scratch else None
+        launch.scratch_rows = self._shape.scratch_rows
         if self.env_action is not None:
             launch.chosen.env_action = self.env_action.data_ptr()
             launch.chosen.low, launch.chosen.high = (one.data_ptr() for one in self._bounds)
@@ -237,7 +233,8 @@ class DevicePolicy:
 
     def launch(self, launch: PolicyLaunch) -> None:
         """Puts a launch on the stream."""
-        self._kernel.launch(launch, self._num_blocks, _NUM_THREADS)
+        shape = self._shape
+        self._kernel.launch(launch, shape.num_blocks, shape.num_threads, shape.shared_bytes)
 
 
 def _as_bytes(data: bytes, device: torch.device) -> Tensor:

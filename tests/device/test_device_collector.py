@@ -22,8 +22,10 @@ from rollouts import (
     SpecError,
     TorchPolicy,
 )
+from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.envs.kernel import kernel
 from rollouts.envs.kernel.emulation import HostKernel
+from rollouts.envs.kernel.policy_launch import PolicyLaunch
 from rollouts.policy import SquashedGaussianHead
 from rollouts.returns import Gae, Nstep
 
@@ -270,6 +272,44 @@ def test_threads_may_run_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ARRAYS:
         assert torch.equal(getattr(forwards, name), getattr(backwards, name)), name
     assert torch.equal(forwards.extras["advantage"], backwards.extras["advantage"])
+
+
+class Wide(nn.Module):
+    """An actor and a critic of their own, whose layers do not fit what threads share."""
+
+    def __init__(self, num_obs: int, num_actions: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(num_obs, 3)
+        self.actor = self.layers(3, width, num_actions)
+        self.critic = self.layers(3, width, 1)
+
+    @staticmethod
+    def layers(inputs: int, width: int, outputs: int) -> nn.Sequential:
+        first, second = nn.Linear(inputs, width), nn.Linear(width, width)
+        return nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), nn.Linear(width, outputs))
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        seen = self.table(obs)
+        return self.actor(seen), self.critic(seen)
+
+
+@pytest.mark.parametrize("width", (64, 160))
+def test_wide_networks_lie_in_global_memory_and_narrow_ones_do_not(width: int) -> None:
+    cpu, device = make_both("FrozenLake-v1", 150)
+    torch.manual_seed(1)
+    space = cpu.single_action_space
+    module = Wide(16, 4, width)
+    theirs = Collector(cpu, TorchPolicy(module, space), 12, engine="native", returns=GAE)
+    mine = Collector(device, TorchPolicy(module, space), 12, returns=GAE)
+    assert_equal(mine.collect(), theirs.collect())
+    of = ActorRows(150, 1, 0, 1, False, (1,), "int64", space)
+    native = NativePolicy.from_torch(module, space, cpu.single_observation_space)
+    policy = DevicePolicy(native, of, torch.device("cpu"), emulated=True)
+    launch = PolicyLaunch()
+    policy.fill(launch)
+    # two layers at a time, and not the five of both parts
+    assert launch.policy.num_rows == 1 + 3 + 2 * width + 4 + 1
+    assert (launch.scratch is None) == (width == 64)
 
 
 def make_collector(env_id: str = "FrozenLake-v1", steps: int = 4, **kwargs: Any) -> Any:

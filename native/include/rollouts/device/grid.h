@@ -32,6 +32,11 @@ class Block {
   // Number of this block, and threads in each.
   __device__ std::int64_t index() const { return blockIdx.x; }
   __device__ std::int32_t num_threads() const { return static_cast<std::int32_t>(blockDim.x); }
+  // Memory that its threads share.
+  __device__ void* memory() const {
+    extern __shared__ ulonglong2 block_memory[];
+    return block_memory;
+  }
 
   // Runs `run(i)` for each thread i, in any order or at once.
   template <typename Run>
@@ -158,11 +163,12 @@ __device__ inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {
 class Block {
  public:
   // `backwards`: the last thread first, which must not make a difference.
-  Block(std::int64_t index, std::int32_t num_threads, bool backwards)
-      : index_(index), num_threads_(num_threads), backwards_(backwards) {}
+  Block(std::int64_t index, std::int32_t num_threads, bool backwards, void* memory = nullptr)
+      : index_(index), num_threads_(num_threads), backwards_(backwards), memory_(memory) {}
 
   std::int64_t index() const { return index_; }
   std::int32_t num_threads() const { return num_threads_; }
+  void* memory() const { return memory_; }
 
   template <typename Run>
   void EachThread(Run&& run) const {
@@ -173,6 +179,7 @@ class Block {
   std::int64_t index_;
   std::int32_t num_threads_;
   bool backwards_;
+  void* memory_;
 };
 
 class Team {

@@ -12,6 +12,47 @@ namespace {
 
 // Functions compute the first kUsed columns: all, or half of them where few rows are there.
 
+#if defined(ROLLOUTS_KERNEL)
+// Weights of one input that a thread reads by one load: blocks begin at multiples of 16 bytes.
+struct alignas(16) FourWeights {
+  float of[4];
+};
+
+ROLLOUTS_HD inline FourWeights LoadFour(const float* from) {
+#if defined(__CUDACC_RTC__)
+  const float4 some = __ldg(reinterpret_cast<const float4*>(from));
+  return {{some.x, some.y, some.z, some.w}};
+#else
+  return {{from[0], from[1], from[2], from[3]}};
+#endif
+}
+
+// SumOutputs of a kernel's thread. Weights are the same for all threads of a warp and are not
+// written while it runs; more inputs at once would not fit the registers.
+template <int kOutputs>
+ROLLOUTS_HD void SumColumn(const float* weights, int stride, const float* bias, const float* x,
+                           int inputs, float* out, int left) {
+  static_assert(kOutputs % 4 == 0);
+  float sum[kOutputs];
+#pragma unroll
+  for (int o = 0; o < kOutputs; ++o) sum[o] = bias ? bias[o] : 0.0f;
+#pragma unroll 2
+  for (int k = 0; k < inputs; ++k) {
+    const float column = x[k * kColumns];
+#pragma unroll
+    for (int o = 0; o < kOutputs; o += 4) {
+      const FourWeights some = LoadFour(weights + k * stride + o);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[o + i] = Fma(some.of[i], column, sum[o + i]);
+    }
+  }
+#pragma unroll
+  for (int o = 0; o < kOutputs; ++o) {
+    if (o < left) out[o * kColumns] = sum[o];
+  }
+}
+#endif
+
 // kOutputs rows of outputs of one block: biases, then inputs in their order, each a fused
 // multiply-add. As many sums as registers allow, so that their latency is hidden.
 template <int kOutputs, int kWide>
@@ -62,9 +103,13 @@ void LinearBlockOf(const float* weights, const float* bias, const float* x, int 
   constexpr int kRest = kBlock - kDone;
   constexpr int kTiles = (kRest + kMost - 1) / kMost;
   constexpr int kTile = (kRest + kTiles - 1) / kTiles;
+#if defined(ROLLOUTS_KERNEL)
+  SumColumn<kTile>(weights, kBlock, bias, x, inputs, out, left);
+#else
   for (int v = 0; v < kVectors; v += kWide) {
     SumOutputs<kTile, kWide>(weights, kBlock, bias, x + v * kLanes, inputs, out + v * kLanes, left);
   }
+#endif
   if constexpr (kRest > kTile) {
     if (left > kTile) {
       LinearBlockOf<kUsed, kBlock, kDone + kTile>(weights + kTile, bias ? bias + kTile : nullptr, x,

@@ -10,6 +10,10 @@
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
 
+#if !defined(__CUDACC_RTC__)
+#include <vector>
+#endif
+
 namespace rollouts::policy {
 
 // The rows of the scratch memory that one of the network's outputs takes.
@@ -85,7 +89,9 @@ struct PolicyLaunch {
   // (rows,): whose episode ended in the last step of a rollout, for the next one, whose weights may
   // begin otherwise. Written by a rollout's last launch, read by the first; else null.
   std::uint8_t* begins;
-  float* scratch;     // (threads / 16, num_rows + size of an action + elements, 16)
+  // (threads / 16, num_rows + size of an action + elements, 16); null: each block has its own in the
+  // memory that its threads share.
+  float* scratch;
   std::int64_t scratch_rows;
   SeenRows seen;
   ChosenRows chosen;
@@ -102,14 +108,25 @@ class PolicyKernel {
                               const PolicyLaunch& launch) {
     block.EachThread([&](std::int32_t thread) {
       const std::int64_t own = block.index() * block.num_threads() + thread;
-      float* rows = launch.scratch + own / kColumns * launch.scratch_rows * kColumns + own % kColumns;
+      float* rows = launch.scratch ? ColumnOf(own, launch.scratch, launch)
+                                   : ColumnOf(thread, static_cast<float*>(block.memory()), launch);
       for (std::int64_t row = own; row < launch.num_rows; row += num_threads) {
         PolicyKernel(launch, row, rows).RunRow();
       }
     });
   }
 
+  // Bytes of a block's scratch memory.
+  static std::int64_t ScratchBytes(std::int32_t num_threads, const PolicyLaunch& launch) {
+    return std::int64_t{num_threads} * launch.scratch_rows * sizeof(float);
+  }
+
  private:
+  ROLLOUTS_HD static float* ColumnOf(std::int64_t thread, float* scratch,
+                                     const PolicyLaunch& launch) {
+    return scratch + thread / kColumns * launch.scratch_rows * kColumns + thread % kColumns;
+  }
+
   ROLLOUTS_HD PolicyKernel(const PolicyLaunch& launch, std::int64_t row, float* rows)
       : launch_(launch),
         policy_(launch.policy),
@@ -314,10 +331,13 @@ class PolicyKernel {
   extern "C" void rollouts_policy(const rollouts::policy::PolicyLaunch* launch,               \
                                   std::int64_t num_blocks, std::int32_t num_threads,          \
                                   std::int32_t backwards) {                                   \
+    using Kernel = rollouts::policy::PolicyKernel<OBS>;                                       \
+    const std::int64_t bytes = launch->scratch ? 0 : Kernel::ScratchBytes(num_threads, *launch); \
+    std::vector<std::uint8_t> memory(static_cast<std::size_t>(bytes));                        \
     for (std::int64_t i = 0; i < num_blocks; ++i) {                                           \
       const std::int64_t index = backwards ? num_blocks - 1 - i : i;                          \
-      const rollouts::Block block(index, num_threads, backwards);                             \
-      rollouts::policy::PolicyKernel<OBS>::Run(block, num_blocks * num_threads, *launch);     \
+      const rollouts::Block block(index, num_threads, backwards, memory.data());              \
+      Kernel::Run(block, num_blocks * num_threads, *launch);                                  \
     }                                                                                         \
   }                                                                                           \
   extern "C" __attribute__((used)) inline std::int64_t rollouts_launch_bytes() {              \
