@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a fragment costs the driver: RolloutCoordinator beside a bare loop of Ray calls.
 
-Both have the same actors, which collect fragments so small that the driver is what ends them. They
-take turns in one Ray, and the process's CPU time is counted, so that what else the machine does
-changes both alike.
+A second coordinator makes a call for each fragment, as the bare loop does. All have the same
+actors, which collect fragments so small that the driver is what ends them. They take turns in one
+Ray, and the process's CPU time is counted, so that what else the machine does changes all alike.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import ray as _typed_ray
 
 from rollouts.bench.random_policy import make_random_policy
-from rollouts.bench.stage_clock import merge_thread, timed_turn
+from rollouts.bench.stage_clock import merge_threads, timed_turn
 from rollouts.support.same_release import make_check
 from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 from rollouts.workers.on_ray.ray_session import _make_host_class
@@ -41,7 +40,7 @@ _START_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverTask:
-    """The work of both contestants.
+    """The work of all contestants.
 
     Attributes:
       num_workers: Actors; none reserves a CPU.
@@ -67,6 +66,7 @@ class DriverCost:
       cpu_us: Microseconds of the driver's CPU time per fragment, of all its threads.
       per_s: Fragments per second of real time.
       stages: Stage -> microseconds of CPU time per fragment.
+      per_call: Fragments per call of an actor.
       nbytes: Bytes of a fragment's arrays.
     """
 
@@ -74,49 +74,76 @@ class DriverCost:
     cpu_us: list[float] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
     stages: dict[str, list[float]] = field(default_factory=dict)
+    per_call: list[float] = field(default_factory=list)
     nbytes: int = 0
 
 
+class _Ours:
+    """A RolloutCoordinator and its thread."""
+
+    def __init__(self, task: DriverTask, **limits: Any) -> None:
+        known = merge_threads()
+        self._task = task
+        self.coordinator = RolloutCoordinator(
+            ENV_ID,
+            make_random_policy,
+            num_workers=task.num_workers,
+            num_envs_per_worker=task.num_envs,
+            rollout_length=task.rollout_length,
+            placement=Placement(num_cpus=0),
+            queue=QueueLimits(credits_per_worker=CREDITS, **limits),
+        )
+        (self.merge,) = merge_threads() - known
+
+    def run(self) -> int:
+        """Takes the fragments of one turn; returns the bytes of the last."""
+        return _take(self.coordinator, self._task)
+
+    @property
+    def num_calls(self) -> int:
+        """Calls so far."""
+        return int(self.coordinator.stats()["calls"])
+
+    def pause(self) -> None:
+        """Waits until all workers have done what they were asked for, and nothing more comes."""
+        while not self._is_full():
+            time.sleep(0.01)
+
+    def _is_full(self) -> bool:
+        stats = self.coordinator.stats()
+        fragments = stats["fragments"]
+        return not fragments["in_flight"] and fragments["queued"] >= stats["outstanding_limit"]
+
+
 def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
-    """Lets both take turns, in the Ray of this process or one that is started.
+    """Lets all take turns, in the Ray of this process or one that is started.
 
     Args:
       task: What they do.
       repeats: Turns of each; the first is not counted.
     """
-    ours = DriverCost("RolloutCoordinator")
-    bare = DriverCost("bare Ray")
-    with RolloutCoordinator(
-        ENV_ID,
-        make_random_policy,
-        num_workers=task.num_workers,
-        num_envs_per_worker=task.num_envs,
-        rollout_length=task.rollout_length,
-        placement=Placement(num_cpus=0),
-        queue=QueueLimits(credits_per_worker=CREDITS),
-    ) as coordinator:
-        loop = _BareLoop(task)
-        merge = merge_thread()
+    names = ("RolloutCoordinator", "one fragment a call", "bare Ray")
+    costs = [DriverCost(name) for name in names]
+    with ExitStack() as stack:
+        ours = [_Ours(task), _Ours(task, max_fragments_per_call=1)]
+        for each in ours:
+            stack.enter_context(each.coordinator)
+        contestants: list[_Ours | _BareLoop] = [*ours, _BareLoop(task)]
         for turn in range(repeats + 1):
-            _measure_turn(ours, task, partial(_take, coordinator, task), merge, turn)
-            _pause(coordinator)
-            _measure_turn(bare, task, loop.run, None, turn)
-            loop.pause()
-    return [ours, bare]
+            for cost, one in zip(costs, contestants, strict=True):
+                _measure_turn(cost, task, one, turn)
+                one.pause()
+    return costs
 
 
-def _measure_turn(
-    cost: DriverCost,
-    task: DriverTask,
-    run: Callable[[], int],
-    merge: threading.Thread | None,
-    turn: int,
-) -> None:
+def _measure_turn(cost: DriverCost, task: DriverTask, one: _Ours | _BareLoop, turn: int) -> None:
     """Runs one turn; the first, in which workers start, is not counted."""
-    nbytes, times = timed_turn(run, merge)
+    num_calls = one.num_calls
+    nbytes, times = timed_turn(one.run, one.merge)
     if turn == 0:
         return
     cost.nbytes = nbytes
+    cost.per_call.append(task.num_fragments / (one.num_calls - num_calls))
     per = 1e6 / task.num_fragments
     cost.cpu_us.append(times.cpu_s * per)
     cost.per_s.append(task.num_fragments / times.seconds)
@@ -135,17 +162,13 @@ def _take(coordinator: RolloutCoordinator, task: DriverTask) -> int:
     return nbytes
 
 
-def _pause(coordinator: RolloutCoordinator) -> None:
-    """Waits until all workers have done what they were asked for, and nothing more comes."""
-    while coordinator.stats()["fragments"]["in_flight"]:
-        time.sleep(0.01)
-
-
 class _BareLoop:
     """The same actors and calls, by Ray alone: wait, get both results, call again."""
 
+    merge: threading.Thread | None = None
+
     def __init__(self, task: DriverTask) -> None:
-        self._task = task
+        self._task, self.num_calls = task, 0
         host = ray.remote(num_cpus=0, max_restarts=0)(_make_host_class((), False))
         recipe = ray.cloudpickle.dumps({"make_policy": make_random_policy, "owns_process": True})
         sys_path = [os.path.abspath(entry) for entry in sys.path]
@@ -192,6 +215,7 @@ class _BareLoop:
         ray.wait(list(self._flying), num_returns=len(self._flying))
 
     def _call(self, worker: int) -> None:
+        self.num_calls += 1
         offer = self._store.latest
         assert offer is not None
         is_new = offer.version > self._given[worker]
@@ -201,21 +225,24 @@ class _BareLoop:
 
 
 def to_text(task: DriverTask, costs: list[DriverCost]) -> str:
-    """Returns a table of medians, and the ratio."""
-    ours, bare = costs
-    ratios = [one / other for one, other in zip(ours.cpu_us, bare.cpu_us, strict=True)]
+    """Returns a table of medians, and the ratios."""
+    *ours, bare = costs
     lines = [
         f"{task.num_workers} workers, fragments of {task.rollout_length} x {task.num_envs} steps "
-        f"({ours.nbytes} bytes), {task.num_fragments} in a turn",
-        f"{'':24}{'us of driver CPU':>18}{'fragments/s':>14}",
+        f"({bare.nbytes} bytes), {task.num_fragments} in a turn, a version for each "
+        f"{task.publish_every or task.num_fragments}",
+        f"{'':24}{'us of driver CPU':>18}{'fragments/s':>14}{'a call':>10}",
     ]
     for cost in costs:
         cpu, rate = statistics.median(cost.cpu_us), statistics.median(cost.per_s)
-        lines.append(f"{cost.name:24}{cpu:18.0f}{rate:14.0f}")
+        per_call = statistics.median(cost.per_call)
+        lines.append(f"{cost.name:24}{cpu:18.0f}{rate:14.0f}{per_call:10.1f}")
         for stage, values in sorted(cost.stages.items(), key=lambda row: -max(row[1])):
             lines.append(f"  {stage:28}{statistics.median(values):12.0f}")
-    lines.append(
-        f"ours / bare: {statistics.median(ratios):.2f} (median of {len(ratios)} pairs, "
-        f"{min(ratios):.2f} to {max(ratios):.2f})"
-    )
+    for cost in ours:
+        ratios = [one / other for one, other in zip(cost.cpu_us, bare.cpu_us, strict=True)]
+        lines.append(
+            f"{cost.name} / bare: {statistics.median(ratios):.2f} (median of {len(ratios)} pairs, "
+            f"{min(ratios):.2f} to {max(ratios):.2f})"
+        )
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import statistics
 import threading
@@ -36,6 +37,7 @@ from rollouts.workers.worker_config import MakePolicy, WorkerConfig
 ENV_ID = "CartPole-v1"
 NUM_ENVS = 1
 ROLLOUT_LENGTH = 4
+_CREDITS = 2
 _START_S = 600.0
 _SAMPLE_S = 0.05
 _IDLE_S = 3.0
@@ -52,19 +54,27 @@ class PacedTask:
       spread: Standard deviation of the logarithm.
       learner_load: Seconds that an update takes, as a share of those in which all workers make its
         fragments; above 1 the learner is what ends the run.
+      fragments_each: Fragments of an update, for each worker; many small ones share calls.
       seconds: Real time of a turn.
     """
 
     num_workers: int
     fragment_s: float = 0.1
+    fragments_each: float = 0.5
     spread: float = 0.2
     learner_load: float = 0.5
     seconds: float = 15.0
 
     @property
     def fragments_per_update(self) -> int:
-        """Fragments of an update: half of the workers'."""
-        return max(1, self.num_workers // 2)
+        """Fragments of an update."""
+        return max(1, int(self.num_workers * self.fragments_each))
+
+    @property
+    def queue(self) -> QueueLimits:
+        """Room for two calls of each worker, or for one update more than is learned from."""
+        room = max(_CREDITS * self.num_workers, 2 * self.fragments_per_update)
+        return QueueLimits(credits_per_worker=_CREDITS, max_queued_fragments=room)
 
     @property
     def learn_s(self) -> float:
@@ -98,7 +108,8 @@ class PacedTurn:
       levels: Results.
       driver: Costs of the driver's process.
       collect_s: Seconds of each fragment.
-      call_s: Seconds between two fragments of a worker that is always asked for more, the median.
+      call_s: Seconds between two calls of a worker that is always asked for more, the median.
+      per_call: Fragments of a call, the mean.
       learn_s: Seconds of an update, the mean.
       nbytes: Bytes of a fragment's arrays.
       load_average: The machine's load average after the turn.
@@ -108,6 +119,7 @@ class PacedTurn:
     driver: DriverModel
     collect_s: tuple[float, ...]
     call_s: float
+    per_call: float
     learn_s: float
     nbytes: int
     load_average: float
@@ -129,7 +141,7 @@ def run(tasks: Sequence[PacedTask], *, repeats: int) -> list[list[PacedTurn]]:
         num_envs_per_worker=NUM_ENVS,
         rollout_length=ROLLOUT_LENGTH,
         placement=Placement(num_cpus=0),
-        queue=QueueLimits(credits_per_worker=2),
+        queue=task.queue,
         collect=CollectOptions(make_collector=make_collector),
     ) as coordinator:
         idle_load = _idle_load_of(coordinator)
@@ -215,9 +227,11 @@ def _call_seconds_of(coordinator: RolloutCoordinator[Any], task: PacedTask) -> f
     Where it does not, workers also wait to be asked.
     """
     eager = _PacedLearner(coordinator, dataclasses.replace(task, learner_load=0.0))
+    num_calls = coordinator.stats()["calls"]
     for _ in range(_EAGER_UPDATES):
         eager.update()
-    return call_seconds(eager.fragments)
+    num_calls = coordinator.stats()["calls"] - num_calls
+    return call_seconds(eager.fragments, len(eager.fragments) / num_calls)
 
 
 def _run_turn(
@@ -228,10 +242,12 @@ def _run_turn(
     for _ in range(8):
         before.update()
     learner, depths = _PacedLearner(coordinator, task), list[int]()
+    num_calls = coordinator.stats()["calls"]
     with _sampling(coordinator, depths):
         end = time.monotonic() + task.seconds
         _, times = timed_turn(lambda: learner.update_until(end), merge_thread())
     fragments = learner.fragments
+    per_call = len(fragments) / (coordinator.stats()["calls"] - num_calls)
     return PacedTurn(
         levels=Levels(
             fragments_per_s=len(fragments) / times.seconds,
@@ -240,10 +256,15 @@ def _run_turn(
             lag_mean=statistics.mean(learner.lags),
         ),
         driver=driver_of_turn(
-            times, len(fragments), publish_every=task.fragments_per_update, idle_load=idle_load
+            times,
+            len(fragments),
+            publish_every=task.fragments_per_update,
+            idle_load=idle_load,
+            per_call=per_call,
         ),
         collect_s=tuple(one.collect_s for one in fragments),
         call_s=call_s,
+        per_call=per_call,
         learn_s=statistics.mean(learner.learned_s),
         nbytes=fragments[0].nbytes,
         load_average=os.getloadavg()[0],
@@ -251,18 +272,28 @@ def _run_turn(
 
 
 def driver_of_turn(
-    times: TurnTimes, num_fragments: int, *, publish_every: int, idle_load: float
+    times: TurnTimes,
+    num_fragments: int,
+    *,
+    publish_every: int,
+    idle_load: float,
+    per_call: float = 1.0,
 ) -> DriverModel:
     """Returns the costs of a turn: what the process takes anyway, the rest by fragment."""
     per = 1e6 / num_fragments
     stages = {name: seconds * per for name, seconds in times.stages.items()}
     cpu_s = max(0.0, times.cpu_s - idle_load * times.seconds)
-    driver = driver_of_stages(cpu_s * per, stages, publish_every)
+    driver = driver_of_stages(cpu_s * per, stages, publish_every, per_call=per_call)
     return dataclasses.replace(driver, idle_load=idle_load)
 
 
-def call_seconds(fragments: Sequence[Fragment]) -> float:
-    """Returns the median of the seconds between two fragments of a worker, one after the other."""
+def call_seconds(fragments: Sequence[Fragment], per_call: float = 1.0) -> float:
+    """Returns the median of the seconds between two calls of a worker, one after the other.
+
+    Args:
+      fragments: All that were taken.
+      per_call: Fragments of a call, which follow each other at once.
+    """
     by_worker: defaultdict[int, list[tuple[int, float, float]]] = defaultdict(list)
     for one in fragments:
         began, ended = one.batch.extras["clock"][0, 0]
@@ -273,7 +304,9 @@ def call_seconds(fragments: Sequence[Fragment]) -> float:
         for before, after in itertools.pairwise(spans)
         if after[0] == before[0] + 1
     ]
-    return statistics.median(gaps) if gaps else 0.0
+    # one of per_call is between two calls, and is longer than the others
+    between = sorted(gaps, reverse=True)[: math.ceil(len(gaps) / per_call)]
+    return statistics.median(between) if between else 0.0
 
 
 @contextmanager

@@ -45,6 +45,7 @@ def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) ->
         ),
         nodes=NodeModel(workers_per_node=task.num_workers, spare_nodes=0, bytes_per_s=_BYTES_PER_S),
         driver=turn.driver,
+        queue=task.queue,
         learners=LearnerModel(
             fragments_per_update=per_update,
             steps_per_s=per_update * ROLLOUT_LENGTH * NUM_ENVS / max(seconds, 1e-9),
@@ -116,7 +117,8 @@ def to_text(row: PredictedJob) -> str:
     task, load = row.task, statistics.median(turn.load_average for turn in row.turns)
     call_ms = 1e3 * statistics.median(turn.call_s for turn in row.turns)
     lines = [
-        f"{task.num_workers} workers, fragments of {1e3 * task.fragment_s:g} ms, learner at "
+        f"{task.num_workers} workers, fragments of {1e3 * task.fragment_s:g} ms, "
+        f"{task.fragments_per_update} an update, learner at "
         f"{task.learner_load:g} of the workers' time, {len(row.turns)} turns of {task.seconds:g} s",
         f"{'':16}{'measured':>12}{'predicted':>12}{'ratio':>8}{'from the first':>16}{'ratio':>8}",
     ]
@@ -127,7 +129,11 @@ def to_text(row: PredictedJob) -> str:
             f"{label:16}{measured:12.2f}{predicted:12.2f}{row.ratio(name):8.2f}"
             f"{first:16.2f}{row.ratio(name, 'from_first'):8.2f}"
         )
-    lines.append(f"a worker's call {call_ms:.2f} ms, load average {load:.1f}")
+    per_call = statistics.median(turn.per_call for turn in row.turns)
+    lines.append(
+        f"between two calls {call_ms:.2f} ms, {per_call:.1f} fragments a call, load average "
+        f"{load:.1f}"
+    )
     return "\n".join(lines)
 
 

@@ -76,9 +76,15 @@ def timed_turn(run: Callable[[], T], merge: threading.Thread | None) -> tuple[T,
     return result, TurnTimes(cpu, seconds, stages)
 
 
+def merge_threads() -> set[threading.Thread]:
+    """Returns the threads of this process's coordinators."""
+    return {one for one in threading.enumerate() if one.name == "rollouts-merge"}
+
+
 def merge_thread() -> threading.Thread:
-    """Returns the thread of this process's coordinator."""
-    return next(one for one in threading.enumerate() if one.name == "rollouts-merge")
+    """Returns the thread of this process's only coordinator."""
+    (thread,) = merge_threads()
+    return thread
 
 
 def _cpu_of(thread: threading.Thread) -> float:

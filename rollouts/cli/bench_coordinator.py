@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable
 
@@ -27,8 +28,9 @@ def add_arguments(
         help="steps of a fragment; default: 4")  # fmt: skip
     add("--num-fragments", type=positive_int, default=1000, metavar="F",
         help="of one turn; default: 1000")  # fmt: skip
-    add("--publish-every", type=whole_number, default=8, metavar="F",
-        help="fragments between two versions of the weights; 0: one; default: 8")  # fmt: skip
+    add("--publish-every", nargs="+", type=whole_number, default=[8, 128], metavar="F",
+        help="fragments between two versions of the weights; 0: one; several ok; "
+        "default: 8 128")  # fmt: skip
     add("--repeats", type=positive_int, default=5, metavar="R",
         help="turns of each, after one that is not counted; default: 5")  # fmt: skip
     add("--json", action="store_true", help="print one JSON list, nothing else")
@@ -40,19 +42,19 @@ def measure(args: argparse.Namespace) -> None:
         from rollouts.bench import driver_cost
 
     found = []
-    for num_workers in dict.fromkeys(args.num_workers):
-        for num_envs in dict.fromkeys(args.num_envs):
-            task = driver_cost.DriverTask(
-                num_workers=num_workers,
-                num_envs=num_envs,
-                rollout_length=args.rollout_length,
-                num_fragments=args.num_fragments,
-                publish_every=args.publish_every,
-            )
-            costs = driver_cost.measure(task, repeats=args.repeats)
-            if not args.json:
-                print(driver_cost.to_text(task, costs), flush=True)
-            costs_of_each = [dataclasses.asdict(cost) for cost in costs]
-            found.append({"task": dataclasses.asdict(task), "costs": costs_of_each})
+    asked = (args.num_workers, args.num_envs, args.publish_every)
+    for num_workers, num_envs, publish_every in itertools.product(*map(dict.fromkeys, asked)):
+        task = driver_cost.DriverTask(
+            num_workers=num_workers,
+            num_envs=num_envs,
+            rollout_length=args.rollout_length,
+            num_fragments=args.num_fragments,
+            publish_every=publish_every,
+        )
+        costs = driver_cost.measure(task, repeats=args.repeats)
+        if not args.json:
+            print(driver_cost.to_text(task, costs), flush=True)
+        costs_of_each = [dataclasses.asdict(cost) for cost in costs]
+        found.append({"task": dataclasses.asdict(task), "costs": costs_of_each})
     if args.json:
         print(json.dumps(found, indent=1))

@@ -27,6 +27,9 @@ def add_arguments(
         "default: 2 4 8 16")  # fmt: skip
     add("--fragment-s", type=positive_float, default=0.1, metavar="S",
         help="median seconds of a fragment, most of it slept; default: 0.1")  # fmt: skip
+    add("--fragments-each", type=positive_float, default=0.5, metavar="F",
+        help="fragments of an update, for each worker: where F is large and fragments take less "
+        "than 20 ms, they share calls; default: 0.5")  # fmt: skip
     add("--learner-load", nargs="+", type=positive_float, default=[0.5, 1.5], metavar="L",
         help="seconds of an update as a share of those in which the workers make its fragments; "
         "above 1 the learner ends the run; several ok; default: 0.5 1.5")  # fmt: skip
@@ -48,6 +51,7 @@ def measure(args: argparse.Namespace) -> None:
             paced_run.PacedTask(
                 num_workers=num_workers,
                 fragment_s=args.fragment_s,
+                fragments_each=args.fragments_each,
                 learner_load=learner_load,
                 seconds=args.seconds,
             )

@@ -146,7 +146,8 @@ class DriverModel:
     """Microseconds of a coordinator's process, as `rollouts bench coordinator` measures them.
 
     Attributes:
-      take_us: Cost of each fragment that arrives: future, inbox, state machine, queue.
+      take_us: Cost of each call that ends, with one fragment: future, inbox, state machine, queue.
+      further_us: Cost of each further fragment of a call.
       submit_us: Cost of each call.
       resolve_us: Cost of each whose arrays are fetched in this process; 0 where learners'
         actors fetch them, see `RolloutCoordinator.hand_over`.
@@ -159,6 +160,7 @@ class DriverModel:
     """
 
     take_us: float = 130.0
+    further_us: float = 20.0
     submit_us: float = 90.0
     resolve_us: float = 60.0
     publish_us: float = 300.0
@@ -169,10 +171,14 @@ class DriverModel:
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
         for name in (
-            *("take_us", "submit_us", "resolve_us", "publish_us"),
+            *("take_us", "further_us", "submit_us", "resolve_us", "publish_us"),
             *("idle_load", "deaths_per_hour", "restart_s"),
         ):
             _check_least(f"driver.{name}", getattr(self, name), 0.0)
+
+    def call_us(self, num_fragments: int) -> float:
+        """Returns the cost of a call that ends with so many fragments."""
+        return self.take_us + (num_fragments - 1) * self.further_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,23 @@ def driver_of(path: Path) -> DriverModel:
     """
     try:
         row = _json_of(path)[-1]
-        cost = row["costs"][0]
-        stages = {name: statistics.median(values) for name, values in cost["stages"].items()}
-        return driver_of_stages(
-            statistics.median(cost["cpu_us"]), stages, row["task"]["publish_every"]
-        )
+        models = {
+            cost["name"]: driver_of_stages(
+                statistics.median(cost["cpu_us"]),
+                {name: statistics.median(values) for name, values in cost["stages"].items()},
+                row["task"]["publish_every"],
+            )
+            for cost in row["costs"]
+            if cost["name"] != "bare Ray"
+        }
+        per_call = statistics.median(row["costs"][0].get("per_call", [1.0]))
+        shared = models["RolloutCoordinator"]
+        alone = models.get("one fragment a call", shared)
+        if per_call < 1.5:
+            return alone
+        # what a fragment costs is 1 / per_call of a call and the rest of a further fragment
+        further_us = (shared.take_us - alone.take_us / per_call) / (1 - 1 / per_call)
+        return replace(alone, further_us=max(0.0, further_us))
     except (LookupError, TypeError, AttributeError, statistics.StatisticsError) as error:
         raise SpecError(
             f"{str(path)!r} has no costs ({error!r}), expected what `rollouts bench coordinator "
@@ -45,19 +58,26 @@ def driver_of(path: Path) -> DriverModel:
         ) from error
 
 
-def driver_of_stages(cpu_us: float, stages: dict[str, float], publish_every: int) -> DriverModel:
+def driver_of_stages(
+    cpu_us: float, stages: dict[str, float], publish_every: int, *, per_call: float = 1.0
+) -> DriverModel:
     """Shares out the microseconds of a fragment.
 
     Args:
       cpu_us: Cost of a fragment, all together.
       stages: See `DriverCost.stages`.
       publish_every: Fragments between two versions, which share the cost of one; 0 for none.
+      per_call: Fragments of a call. Where it is above 1, a further one costs what a `DriverModel`
+        says, and the rest is the cost of calls.
     """
     submit, resolve = max(0.0, stages["submit"]), max(0.0, stages["resolve"])
     weights = max(0.0, stages["weights"])
+    further_us = DriverModel().further_us
+    taken = cpu_us - submit - resolve - weights
     return DriverModel(
-        take_us=max(0.0, cpu_us - submit - resolve - weights),
-        submit_us=submit,
+        take_us=max(0.0, taken * per_call - further_us * (per_call - 1)),
+        further_us=further_us,
+        submit_us=submit * per_call,
         resolve_us=resolve,
         publish_us=weights * publish_every,
     )

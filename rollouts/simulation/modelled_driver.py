@@ -124,7 +124,8 @@ class ModelledDriver:
             return
         inbox = self._inbox
         ended = [inbox.popleft() for _ in range(min(len(inbox), MOST_EVENTS))]
-        self._loop.at(self.use(len(ended) * self._costs.take_us), self._end_turn, ended)
+        cost_us = sum(self._costs.call_us(_num_fragments(future)) for _, future in ended)
+        self._loop.at(self.use(cost_us), self._end_turn, ended)
 
     def _end_turn(self, ended: list[tuple[Slot, Future[Any]]]) -> None:
         if self.is_dead:
@@ -154,9 +155,15 @@ class _Submitting:
         self._worker, self._driver = worker, driver
         self.start, self.kill = worker.start, worker.kill
 
-    def collect(self, offer: Any) -> Any:
+    def collect(self, offer: Any, num_fragments: int) -> Any:
         self._driver.submitted()
-        return self._worker.collect(offer)
+        return self._worker.collect(offer, num_fragments)
+
+
+def _num_fragments(future: Future[Any]) -> int:
+    """Returns how many fragments came with what ended."""
+    answers = None if future.exception() else future.result()
+    return len(answers) if isinstance(answers, tuple) else 1
 
 
 def _config(job: JobModel) -> WorkerConfig:

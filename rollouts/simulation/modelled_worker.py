@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from rollouts.learner.fragment import FragmentInfo
 from rollouts.simulation.event_loop import EventLoop
 from rollouts.simulation.job_model import WorkerModel
 from rollouts.simulation.modelled_cluster import ModelledCluster, ModelledNode
+from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.offers import WeightOffer
+from rollouts.workers.slot import Answers
 from rollouts.workers.worker import WorkerInfo
 from rollouts.workers.worker_config import WorkerConfig
 from rollouts.workers.worker_failure import WorkerFailure
@@ -97,6 +99,15 @@ class ModelledPayload:
         raise WorkerError("a simulated fragment has no arrays")
 
 
+class _Call(NamedTuple):
+    """One call, which is at the worker from `asked_at` on."""
+
+    answer: Answer
+    version: int
+    asked_at: float  # s
+    num_fragments: int
+
+
 class ModelledWorker:
     """The driver's end of one incarnation, and the incarnation itself.
 
@@ -131,7 +142,7 @@ class ModelledWorker:
         self._latency_s = latency_s
         self._factor = model.straggler_factor if is_slow else 1.0
         self._starting = Answer()
-        self._calls: deque[tuple[Answer, int, float]] = deque()  # with version and time
+        self._calls: deque[_Call] = deque()
         self._loaded = 0
         self._told_at = 0.0  # s, when the driver is told of the end
 
@@ -146,17 +157,17 @@ class ModelledWorker:
         self._loop.at(self._loop.now + self._model.start_s, self._start)
 
     def collect(
-        self, offer: WeightOffer
-    ) -> tuple[Future[FragmentInfo | WorkerFailure], ModelledPayload]:
-        """Asks for a fragment; calls run one after the other."""
+        self, offer: WeightOffer, num_fragments: int
+    ) -> tuple[Future[Answers], Sequence[ModelledPayload]]:
+        """Asks for fragments; calls run one after the other."""
         answer, arrives_at = Answer(), self._loop.now + self._latency_s
         if self.is_over:
             self._loop.at(max(arrives_at, self._told_at), self._fail, answer)
         else:
-            self._calls.append((answer, offer.version, arrives_at))
+            self._calls.append(_Call(answer, offer.version, arrives_at, num_fragments))
             if len(self._calls) == 1:
                 self._begin(arrives_at)
-        return answer, ModelledPayload(self)
+        return answer, [ModelledPayload(self)] * num_fragments
 
     def kill(self) -> None:
         """Ends the worker; what it had not completed fails."""
@@ -167,7 +178,7 @@ class ModelledWorker:
     def die(self, told_after_s: float) -> None:
         """Ends the worker; the driver is told later."""
         self.is_over, self._told_at = True, self._loop.now + told_after_s
-        for answer in (self._starting, *(call[0] for call in self._calls)):
+        for answer in (self._starting, *(call.answer for call in self._calls)):
             if not answer.done():
                 self._loop.at(self._told_at, self._fail, answer)
 
@@ -181,33 +192,39 @@ class ModelledWorker:
     def _begin(self, free_at: float) -> None:
         """Begins the oldest call when the worker is free, the call and its weights are there."""
         assert self.node is not None
-        _, version, asked_at = self._calls[0]
-        begin = max(free_at, asked_at)
-        if version > self._loaded:
-            begin = max(begin, self._cluster.weights_ready(self.node, version, begin))
-            self._loaded = version
-        seconds = self._times.draw() * self._factor
-        end = begin + seconds + self._model.call_s
-        self._loop.at(end + self._latency_s, self._complete, seconds, end)
+        call = self._calls[0]
+        begin = max(free_at, call.asked_at)
+        if call.version > self._loaded:
+            begin = max(begin, self._cluster.weights_ready(self.node, call.version, begin))
+            self._loaded = call.version
+        # as RolloutWorker.collect_several
+        times = [self._times.draw() * self._factor]
+        while len(times) < call.num_fragments and sum(times) < WORTH_S:
+            times.append(self._times.draw() * self._factor)
+        end = begin + sum(times) + self._model.call_s
+        self._loop.at(end + self._latency_s, self._complete, times, end)
 
-    def _complete(self, seconds: float, end: float) -> None:
+    def _complete(self, times: Sequence[float], end: float) -> None:
         if self.is_over:
             return
-        answer, version, _ = self._calls.popleft()
-        seq_no, self.num_completed = self.num_completed, self.num_completed + 1
+        call = self._calls.popleft()
+        infos = tuple(self._make_info(call.version, seconds) for seconds in times)
         if self._calls:
             self._begin(end)
-        answer.set_result(
-            FragmentInfo(
-                worker_id=self._config.worker_id,
-                incarnation=self._config.incarnation,
-                seq_no=seq_no,
-                num_steps=self._model.fragment_steps,
-                min_policy_version=version,
-                max_policy_version=version,
-                collect_s=seconds,
-                nbytes=self._model.fragment_bytes,
-            )
+        call.answer.set_result(infos)
+
+    def _make_info(self, version: int, seconds: float) -> FragmentInfo:
+        """Describes the next fragment."""
+        seq_no, self.num_completed = self.num_completed, self.num_completed + 1
+        return FragmentInfo(
+            worker_id=self._config.worker_id,
+            incarnation=self._config.incarnation,
+            seq_no=seq_no,
+            num_steps=self._model.fragment_steps,
+            min_policy_version=version,
+            max_policy_version=version,
+            collect_s=seconds,
+            nbytes=self._model.fragment_bytes,
         )
 
     def _fail(self, answer: Answer) -> None:

@@ -13,11 +13,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.learner.fragment import FragmentHandle
 from rollouts.learner.queue import LearnerQueue, QueueLevels
+from rollouts.workers.call_size import CallSize
 from rollouts.workers.lag import LagRule, Pace
 from rollouts.workers.merge import make_merge
 from rollouts.workers.options import FaultPolicy, QueueLimits
-from rollouts.workers.slot import Call, Failure, Slot, WorkerHandle, obituary, outcome
+from rollouts.workers.slot import (
+    Call,
+    Failure,
+    Outcome,
+    Slot,
+    WorkerHandle,
+    obituary,
+    outcome,
+)
 from rollouts.workers.waits import WaitClock
 from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
@@ -34,6 +44,18 @@ class FleetRules:
     lag: LagRule = LagRule()
     payloads_in_workers: bool = False  # whether a worker that ends takes what is queued with it
 
+    @property
+    def most_per_call(self) -> int:
+        """Fragments of the largest call, see `CallSize`."""
+        queue = self.queue
+        is_one = (
+            self.lag.max_lag is not None
+            or queue.merge == "ordered"
+            or queue.credits_per_worker == 1
+            or self.payloads_in_workers
+        )
+        return 1 if is_one else queue.max_fragments_per_call
+
 
 class Fleet:
     """Asks workers for fragments, takes them over, and replaces the workers that fail.
@@ -42,7 +64,8 @@ class Fleet:
     then calls `handle` with what it was given, in any order and as late as it likes.
 
     After every call, in fragments: requested = produced + in_flight + sum(interrupted by reason),
-    where `produced` is the queue's. A call counts as in flight until it was taken over.
+    where `produced` is the queue's. A fragment counts as in flight until it was taken over. What a
+    worker did not begin, as its call had lasted long enough, counts as never requested.
     """
 
     def __init__(
@@ -76,22 +99,24 @@ class Fleet:
         self._clock = clock
         self._merge = make_merge(rules.queue.merge)
         self._pace = Pace()
+        self._size = CallSize(rules.most_per_call)
         self._idle = WaitClock(clock)
         self._slots: list[Slot] = []
         # counted over all slots, so that an event costs the same however many there are
-        self._num_in_flight = 0
+        self._num_in_flight = 0  # fragments
+        self._max_calls = 0  # num_workers * credits_per_worker
         self._idle_slots: set[Slot] = set()
         self._draining: dict[int, Slot] = {}
         self._quiet_until = 0.0  # s, of the clock; no worker is late before
         self._is_draining = self._is_stopped = False
-        self._num_requested = self._restarts = 0
+        self._num_requested = self._num_calls = self._restarts = 0
         self._interrupted: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._weight_pulls: Counter[str] = Counter()
 
     @property
     def in_flight(self) -> int:
-        """Calls made and not yet taken over."""
+        """Fragments asked for and not yet taken over."""
         return self._num_in_flight
 
     def handle(self, *ended: tuple[Slot, Future[Any]]) -> None:
@@ -114,7 +139,9 @@ class Fleet:
             return
         if late := self._watch():
             self._harvest(late if self._rules.queue.merge == "arrival" else self._slots)
-        self.take_news()
+        self._queue.drop_stale()
+        self._submit(fills=True)
+        self._settle()
 
     def take_news(self) -> None:
         """Drops what new weights have made stale, and asks for fragments."""
@@ -139,22 +166,35 @@ class Fleet:
         self._submit()
         self._count_idle()
 
-    def _submit(self) -> None:
+    def _submit(self, *, fills: bool = False) -> None:
+        """Asks for fragments; with `fills` also where there is no room for a whole call."""
         offer = self._weights.latest
         if offer is None or self._is_draining or self._is_stopped:
             return
         levels = self._queue.levels()
-        room = self._limit(levels) - levels.depth - self._merge.outstanding(self._num_in_flight)
-        credits = self._rules.queue.credits_per_worker
-        calls = self._merge.calls_to_make(self._slots, room, credits, offer)
-        for slot, weights in calls:
+        limit, promised = self._limit(levels), self._merge.outstanding(self._num_in_flight)
+        room = limit - levels.depth - promised
+        calls = self._merge.calls_to_make(
+            self._slots,
+            room,
+            self._rules.queue.credits_per_worker,
+            offer,
+            size=self._size.allowed(
+                self._max_calls,
+                limit=limit,
+                per_version=self._pace.per_version(levels.num_taken),
+            ),
+            num_lacking=room if fills else levels.wanted - levels.depth - promised,
+        )
+        for slot, weights, num_fragments in calls:
             assert slot.handle is not None
-            future, fetch = slot.handle.collect(weights)
-            slot.calls.append(Call(future, fetch, self._clock()))
-            self._num_in_flight += 1
+            future, fetches = slot.handle.collect(weights, num_fragments)
+            slot.calls.append(Call(future, fetches, self._clock()))
+            self._num_in_flight += num_fragments
             self._idle_slots.discard(slot)
-            self._num_requested += 1
-            slot.last_call = self._num_requested
+            self._num_requested += num_fragments
+            self._num_calls += 1
+            slot.last_call = self._num_calls
             self._tell_when_done(slot, future)
 
     def scale_to(self, num_workers: int) -> None:
@@ -170,9 +210,8 @@ class Fleet:
         for slot in self._slots[num_workers:]:
             self._remove(slot)
         limits = self._rules.queue
-        self._queue.capacity = (
-            limits.max_queued_fragments or num_workers * limits.credits_per_worker
-        )
+        self._max_calls = num_workers * limits.credits_per_worker
+        self._queue.capacity = limits.max_queued_fragments or self._max_calls
         self._queue.recover()
         self.look()
 
@@ -201,6 +240,7 @@ class Fleet:
             **stats,
             # what a `get` is fetching has made room, but is not gone yet
             "outstanding_limit": self._limit(levels) + levels.held,
+            "calls": self._num_calls,
             "restarts": self._restarts,
             "failures": dict(self._failures),
             "workers_wait_s": self._idle.seconds,
@@ -210,10 +250,11 @@ class Fleet:
 
     def _limit(self, levels: QueueLevels) -> int:
         """Returns how many fragments may be in flight and waiting to be taken."""
+        per_version, capacity = self._pace.per_version(levels.num_taken), levels.capacity
+        if self._rules.queue.max_queued_fragments is None:
+            capacity = max(capacity, min(self._max_calls * self._size.wanted, per_version))
         return self._rules.lag.outstanding_limit(
-            wanted=levels.wanted,
-            per_version=self._pace.per_version(levels.num_taken),
-            capacity=levels.capacity,
+            wanted=levels.wanted, per_version=per_version, capacity=capacity
         )
 
     def _count_idle(self) -> None:
@@ -269,30 +310,49 @@ class Fleet:
         if not slot.calls or not slot.calls[0].is_reported:
             return False
         call = slot.calls[0]
-        result = call.outcome
-        if isinstance(result, Failure):
-            self._fail(slot, result)
-            return True
-        if not self._merge.is_turn(slot):
+        handles, failure = call.outcome
+        if handles and not self._merge.is_turn(slot):
             return False
-        try:
-            # there is room: `submit` asked for no more
-            self._queue.admit(result)
-        except ProtocolError as error:
-            self._complete(slot)
-            self._fail(slot, Failure("protocol", str(error)))
+        broken = self._admit(slot, call, handles)
+        if broken is None and failure is not None:
+            self._fail(slot, failure)
             return True
-        self._complete(slot)
-        slot.num_fragments += 1
-        slot.num_steps += result.info.num_steps
-        self._weight_pulls.update(result.info.weight_pulls)
-        slot.failures_in_row = 0
+        self._complete(slot, len(handles))
+        if broken is not None:
+            self._fail(slot, broken)
         return True
 
-    def _complete(self, slot: Slot) -> None:
-        slot.calls.popleft()
-        self._num_in_flight -= 1
+    def _admit(self, slot: Slot, call: Call, handles: Sequence[FragmentHandle]) -> Failure | None:
+        """Queues the fragments of a call; returns how they broke the worker's numbering, if so."""
+        broken: Failure | None = None
+        for handle in handles:
+            if broken is not None:
+                self._queue.refuse(handle, broken.reason)
+            else:
+                try:
+                    # there is room: `submit` asked for no more
+                    self._queue.admit(handle)
+                except ProtocolError as error:
+                    broken = Failure("protocol", str(error))
+            call.num_taken += 1
+            self._num_in_flight -= 1
+            if broken is None:
+                slot.take(handle.info)
+                self._size.measure(handle.info.collect_s)
+                self._weight_pulls.update(handle.info.weight_pulls)
+        return broken
+
+    def _complete(self, slot: Slot, num_begun: int) -> None:
+        """Notes that all fragments of the oldest call that the worker began were taken over."""
+        call = slot.calls.popleft()
+        self._give_back(call.num_fragments - num_begun)
+        slot.most_per_call = max(slot.most_per_call, 2 * num_begun)
         self._merge.took(slot)
+
+    def _give_back(self, num_fragments: int) -> None:
+        """Takes back the request of fragments that a worker did not begin."""
+        self._num_in_flight -= num_fragments
+        self._num_requested -= num_fragments
 
     def _add(self, slot: Slot) -> None:
         """Makes a worker wanted again; of one that is draining nothing is lost."""
@@ -315,6 +375,7 @@ class Fleet:
     def _start(self, slot: Slot) -> None:
         slot.config = replace(slot.config, incarnation=slot.config.incarnation + 1)
         slot.state = "starting"
+        slot.most_per_call = 1
         slot.start_deadline = self._clock() + self._rules.faults.start_timeout_s
         slot.handle = self._launch(slot.config)
         slot.starting = slot.handle.start()
@@ -370,18 +431,26 @@ class Fleet:
     def _abandon(self, slot: Slot, reason: str) -> None:
         """Kills the worker's process and gives up its calls, each counted."""
         for call in slot.calls:
-            result = call.outcome if call.future.done() or call.verdict else None
-            if result is None or isinstance(result, Failure):
-                self._interrupted[reason] += 1
-            else:
-                self._queue.refuse(result, reason)
-        self._num_in_flight -= len(slot.calls)
+            self._give_up(call, reason)
         slot.calls.clear()
         self._idle_slots.discard(slot)
         self._draining.pop(slot.config.worker_id, None)
         if slot.handle is not None:
             slot.handle.kill()
         slot.handle = slot.starting = slot.info = None
+
+    def _give_up(self, call: Call, reason: str) -> None:
+        """Counts what is left of a call: completed fragments as discarded, others interrupted."""
+        handles, failure = call.outcome if call.is_over else Outcome([], None)
+        for handle in handles[call.num_taken :]:
+            self._queue.refuse(handle, reason)
+            self._num_in_flight -= 1
+        num_others = call.num_fragments - len(handles)
+        if call.is_over and failure is None:
+            self._give_back(num_others)
+        elif num_others:
+            self._interrupted[reason] += num_others
+            self._num_in_flight -= num_others
 
     def _is_needed(self, slot: Slot) -> bool:
         """Whether a worker without calls still holds what the learner will take."""

@@ -105,6 +105,7 @@ class LocalRunner:
         return {
             **stats,
             "outstanding_limit": levels.wanted + levels.held,
+            "calls": self._num_collected + num_failed,
             "restarts": 0,
             "failures": interrupted,
             "workers_wait_s": 0.0,

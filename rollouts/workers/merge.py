@@ -31,9 +31,25 @@ class Merge(Protocol):
         ...
 
     def calls_to_make(
-        self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
-    ) -> Iterator[tuple[Slot, WeightOffer]]:
-        """Yields calls for up to `room` more fragments; the caller makes each before the next."""
+        self,
+        slots: Sequence[Slot],
+        room: int,
+        credits: int,
+        offer: WeightOffer,
+        *,
+        size: int = 1,
+        num_lacking: int = 0,
+    ) -> Iterator[tuple[Slot, WeightOffer, int]]:
+        """Yields calls and their numbers of fragments; the caller makes each before the next.
+
+        Args:
+          slots: All workers.
+          room: Fragments that may be asked for.
+          credits: Calls that a worker may have.
+          offer: The newest weights.
+          size: Fragments of a call, where the worker has made half as many.
+          num_lacking: Fragments for which there are smaller calls, too, where room is short.
+        """
         ...
 
     def is_turn(self, slot: Slot) -> bool:
@@ -78,8 +94,15 @@ class ArrivalMerge:
             heapq.heapify(self._keys)
 
     def calls_to_make(
-        self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
-    ) -> Iterator[tuple[Slot, WeightOffer]]:
+        self,
+        slots: Sequence[Slot],
+        room: int,
+        credits: int,
+        offer: WeightOffer,
+        *,
+        size: int = 1,
+        num_lacking: int = 0,
+    ) -> Iterator[tuple[Slot, WeightOffer, int]]:
         while room > 0 and self._keys:
             key = self._keys[0]
             slot = self._slots[key[-1]]
@@ -88,8 +111,15 @@ class ArrivalMerge:
                 continue
             if len(slot.calls) >= credits:
                 return
-            yield slot, offer
-            room -= 1
+            num_fragments = min(size, slot.most_per_call)
+            if num_fragments > room:
+                # more room comes, and then one call for all of it
+                if num_lacking <= 0:
+                    return
+                num_fragments = room
+            yield slot, offer, num_fragments
+            room -= num_fragments
+            num_lacking -= num_fragments
             self.may_ask(slot)
 
     def is_turn(self, slot: Slot) -> bool:
@@ -126,8 +156,15 @@ class OrderedMerge:
         pass
 
     def calls_to_make(
-        self, slots: Sequence[Slot], room: int, credits: int, offer: WeightOffer
-    ) -> Iterator[tuple[Slot, WeightOffer]]:
+        self,
+        slots: Sequence[Slot],
+        room: int,
+        credits: int,
+        offer: WeightOffer,
+        *,
+        size: int = 1,
+        num_lacking: int = 0,
+    ) -> Iterator[tuple[Slot, WeightOffer, int]]:
         wanted = [slot for slot in slots if slot.is_wanted]
         for _ in range(room if wanted else 0):
             later = (slot for slot in wanted if slot.config.worker_id > self._last_id)
@@ -138,7 +175,7 @@ class OrderedMerge:
         for slot in wanted:
             promised = self._promised[slot.config.worker_id]
             while slot.state == "running" and promised and len(slot.calls) < credits:
-                yield slot, promised.popleft()
+                yield slot, promised.popleft(), 1
 
     def is_turn(self, slot: Slot) -> bool:
         return self._order[0] is slot

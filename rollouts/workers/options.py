@@ -119,9 +119,18 @@ class QueueLimits:
 
     Attributes:
       max_queued_fragments: Most fragments in flight and queued together, so also the most that one
-        `get` can take; None for num_workers * credits_per_worker.
+        `get` can take; None for num_workers * credits_per_worker, and more in flight where small
+        fragments share calls, see max_fragments_per_call.
       credits_per_worker: Most calls in flight per worker. With 2 a worker never waits for the
         driver, with 1 it starts each fragment with the newest weights.
+      max_fragments_per_call: Most fragments that one call makes. A call costs the driver the same
+        whatever it brings, so fragments that take less than 20 ms share calls: as many as last 20
+        ms together, but no more than keep all calls in flight (num_workers * credits_per_worker)
+        within what the learner takes between two versions of the weights; with
+        max_queued_fragments=None, as many may then be in flight and queued together. They have the
+        same weights and arrive together; where the worker's process dies before, all of them are
+        counted as interrupted. With a limit on the lag, credits_per_worker=1, merge="ordered" or a
+        direct tensor_transport each has a call of its own, as with 1 here.
       max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
         newest; None sets no limit. sync_modes but "free_running" set it.
       lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;
@@ -133,6 +142,7 @@ class QueueLimits:
 
     max_queued_fragments: int | None = None
     credits_per_worker: int = 2
+    max_fragments_per_call: int = 16
     max_policy_lag: int | None = None
     lag_policy: LagPolicy | None = None
     merge: MergeOrder = "arrival"
@@ -142,6 +152,7 @@ class QueueLimits:
         if self.max_queued_fragments is not None:
             whole_number("queue.max_queued_fragments", self.max_queued_fragments, 1)
         whole_number("queue.credits_per_worker", self.credits_per_worker, 1)
+        whole_number("queue.max_fragments_per_call", self.max_fragments_per_call, 1)
         if self.max_policy_lag is not None:
             whole_number("queue.max_policy_lag", self.max_policy_lag, 0)
         if self.lag_policy is not None:

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rollouts.learner.fragment import FragmentHandle, FragmentInfo
+from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.worker import WorkerInfo
 from rollouts.workers.worker_config import WorkerConfig
 from rollouts.workers.worker_failure import WorkerFailure
@@ -23,13 +24,19 @@ T = TypeVar("T")
 
 Fetch = Callable[[float], "Payload"]
 
+Answer = FragmentInfo | WorkerFailure
+# what a call for one fragment returns, and one for several: an answer for each that was begun
+Answers = Answer | tuple[Answer, ...]
+
 
 class WorkerHandle(Protocol):
     """The driver's end of one incarnation of a worker. No method blocks; calls run in order."""
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]: ...
 
-    def collect(self, offer: WeightOffer) -> tuple[Future[FragmentInfo | WorkerFailure], Fetch]: ...
+    def collect(
+        self, offer: WeightOffer, num_fragments: int
+    ) -> tuple[Future[Answers], Sequence[Fetch]]: ...
 
     def kill(self) -> None: ...
 
@@ -48,23 +55,57 @@ class Failure:
         return lines[-1] if self.reason in ("worker_error", "env_error") else lines[0]
 
 
+class Outcome(NamedTuple):
+    """Fragments that a call completed, in their order, and what ended it before the others."""
+
+    handles: list[FragmentHandle]
+    failure: Failure | None
+
+
 @dataclass(slots=True, eq=False)
 class Call:
-    """One fragment asked for."""
+    """One fragment or several that were asked for; `fetches` has one entry for each."""
 
-    future: Future[FragmentInfo | WorkerFailure]
-    fetch: Fetch
+    future: Future[Answers]
+    fetches: Sequence[Fetch]
     submitted_at: float  # s, of the fleet's clock
     is_reported: bool = False
     verdict: Failure | None = None  # set where the call was given up before its future ended
+    num_taken: int = 0  # fragments that were taken over
 
     @property
-    def outcome(self) -> FragmentHandle | Failure:
-        """The result of a call that ended or was given up."""
+    def num_fragments(self) -> int:
+        """Fragments that were asked for."""
+        return len(self.fetches)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call ended or was given up."""
+        return self.verdict is not None or self.future.done()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The result of a call that is over."""
         if self.verdict is not None:
-            return self.verdict
-        result = outcome(self.future)
-        return result if isinstance(result, Failure) else FragmentHandle(result, self.fetch)
+            return Outcome([], self.verdict)
+        future: Future[Any] = self.future
+        answers = outcome(future)
+        if isinstance(answers, Failure):
+            return Outcome([], answers)
+        handles: list[FragmentHandle] = []
+        several = answers if isinstance(answers, tuple) else (answers,)
+        for answer, fetch in zip(several, self.fetches, strict=False):
+            if isinstance(answer, WorkerFailure):
+                return Outcome(handles, Failure(answer.reason, answer.traceback))
+            handles.append(FragmentHandle(answer, fetch))
+        return Outcome(handles, None)
+
+    def limit_s(self, timeout_s: float) -> float:
+        """Returns the seconds after which the call is late, where one fragment may take timeout_s.
+
+        A worker that has collected for `WORTH_S` begins no further fragment.
+        """
+        return timeout_s + WORTH_S if self.num_fragments > 1 else timeout_s
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +129,7 @@ class Slot:
     calls: deque[Call] = field(default_factory=deque)
     last_reported_at: float = 0.0  # s, of the fleet's clock
     last_call: int = 0
+    most_per_call: int = 1  # fragments, see `CallSize`
     num_fragments: int = 0
     num_steps: int = 0
     failed_at: deque[float] = field(default_factory=deque)
@@ -104,6 +146,12 @@ class Slot:
         """Whether the worker runs and has completed all that it was asked for."""
         return self.state == "running" and all(call.is_reported for call in self.calls)
 
+    def take(self, info: FragmentInfo) -> None:
+        """Counts a fragment that was taken over."""
+        self.num_fragments += 1
+        self.num_steps += info.num_steps
+        self.failures_in_row = 0
+
     def report(self, future: Future[Any], now: float) -> None:
         """Marks the call that `future` belongs to; a former incarnation's belongs to none."""
         for call in self.calls:
@@ -119,7 +167,7 @@ class Slot:
                 return None
             if not call.future.done():
                 since = max(call.submitted_at, self.last_reported_at)
-                return call if now - since > timeout_s else None
+                return call if now - since > call.limit_s(timeout_s) else None
         return None
 
     def deadline(self, hang_timeout_s: float | None) -> float:
@@ -129,7 +177,7 @@ class Slot:
         limit_s = math.inf if hang_timeout_s is None else hang_timeout_s
         for call in self.calls:
             if call.verdict is None and not call.future.done():
-                return max(call.submitted_at, self.last_reported_at) + limit_s
+                return max(call.submitted_at, self.last_reported_at) + call.limit_s(limit_s)
         return math.inf
 
     def may_restart(self, now: float, max_restarts: int, window_s: float) -> bool:
@@ -153,7 +201,7 @@ class Slot:
             "state": self.state,
             "pid": None if self.info is None else self.info.pid,
             "host": None if self.info is None else self.info.host,
-            "in_flight": len(self.calls),
+            "in_flight": sum(call.num_fragments - call.num_taken for call in self.calls),
             "fragments": self.num_fragments,
             "env_steps": self.num_steps,
             "recent_failures": len(self.failed_at),

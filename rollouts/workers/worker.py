@@ -24,11 +24,13 @@ from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.machine.numa import keep_on_node
 from rollouts.machine.torch_threads import threads_for
 from rollouts.workers.agent_policies import make_policies
+from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.offers import Loader, WeightOffer
 from rollouts.workers.statistics import go_on_from, take_new
 from rollouts.workers.tensor_transport import TensorTransport, lends_memory
 from rollouts.workers.weight_transport import ONLY, pulls
 from rollouts.workers.worker_config import CollectorLike, MakePolicy, WorkerConfig
+from rollouts.workers.worker_failure import WorkerFailure, guarded
 
 if TYPE_CHECKING:
     from rollouts.batch import MultiAgentRollout
@@ -134,6 +136,30 @@ class RolloutWorker:
         self._seq_no += 1
         self._is_broken = False
         return Fragment(info, payload)
+
+    def collect_several(
+        self, offer: WeightOffer | None, num_fragments: int
+    ) -> tuple[tuple[FragmentInfo | WorkerFailure, ...], list[Payload]]:
+        """Collects fragments with the same weights, see `collect`, until they are worth a call.
+
+        Args:
+          offer: See `collect`.
+          num_fragments: The most; none begins once `WORTH_S` have passed.
+        Returns:
+          answers   of each fragment that was begun; only the last may be a failure
+          payloads  of those that were completed
+        """
+        answers: list[FragmentInfo | WorkerFailure] = []
+        payloads: list[Payload] = []
+        end_s = time.perf_counter() + WORTH_S
+        while not answers or (len(answers) < num_fragments and time.perf_counter() < end_s):
+            fragment = guarded(lambda: self.collect(offer))
+            if isinstance(fragment, WorkerFailure):
+                answers.append(fragment)
+                break
+            answers.append(fragment.info)
+            payloads.append(fragment.payload)
+        return tuple(answers), payloads
 
     def close(self) -> None:
         """Frees the pool's threads and memory, and completes what is recorded. Idempotent."""

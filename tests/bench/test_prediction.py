@@ -24,7 +24,7 @@ from rollouts.bench.prediction import as_dict, compare, job_of, predict, to_text
 from rollouts.bench.stage_clock import TurnTimes
 from rollouts.simulation import DriverModel
 
-FREE = DriverModel(take_us=0, submit_us=0, resolve_us=0, publish_us=0)
+FREE = DriverModel(take_us=0, further_us=0, submit_us=0, resolve_us=0, publish_us=0)
 
 
 def turn_of(task: PacedTask, **changes: Any) -> PacedTurn:
@@ -34,6 +34,7 @@ def turn_of(task: PacedTask, **changes: Any) -> PacedTurn:
         driver=FREE,
         collect_s=(0.1, 0.1),
         call_s=0.0,
+        per_call=1.0,
         learn_s=task.learn_s,
         nbytes=100,
         load_average=3.0,
@@ -88,7 +89,8 @@ def test_rows_have_medians_and_ratios_of_their_turns() -> None:
     assert math.isnan(row.ratio("queue_depth"))
     assert row.from_first == row.predicted
     text = to_text(row)
-    assert text.startswith("8 workers, fragments of 100 ms, learner at 0.5 of the workers' time")
+    about = "8 workers, fragments of 100 ms, 4 an update, learner at 0.5 of the workers' time"
+    assert text.startswith(about)
     assert text.endswith("load average 3.0")
     assert as_dict(row)["turns"][0]["collect_s"] == pytest.approx(0.1)
 
@@ -127,6 +129,25 @@ def test_the_time_of_a_call_lies_between_neighbours_of_a_worker() -> None:
     assert call_seconds(taken[:2]) == 0.0
 
 
+def test_what_lies_between_fragments_of_one_call_is_no_time_of_a_call() -> None:
+    spans = [(0.0, 1.0), (1.01, 2.0), (2.01, 3.0), (3.25, 4.0), (4.01, 5.0), (5.01, 6.0)]
+    taken: Sequence[Any] = [TakenFragment(0, seq_no, span) for seq_no, span in enumerate(spans)]
+    assert call_seconds(taken, per_call=4.0) == pytest.approx((0.25 + 0.01) / 2)
+    assert call_seconds(taken, per_call=6.0) == 0.25
+
+
+def test_an_update_of_many_small_fragments_is_predicted_with_shared_calls() -> None:
+    task = PacedTask(
+        num_workers=4, fragment_s=0.002, fragments_each=16, learner_load=1e-6, seconds=3.0
+    )
+    driver = dataclasses.replace(FREE, take_us=1000.0, further_us=100.0)
+    turn = turn_of(task, collect_s=(0.002, 0.002), driver=driver)
+    levels = predict(job_of(task, turn), task.seconds)
+    # 64 for a version and 8 calls in flight: 8 share one, for 1.7 ms of the driver, which would
+    # take 1 000 in a second one by one; 4 workers make 2 000
+    assert levels.fragments_per_s == pytest.approx(2000.0, rel=0.05)
+
+
 def test_the_costs_of_a_turn_are_those_of_a_fragment() -> None:
     stages = {"submit": 0.02, "resolve": 0.01, "weights": 0.03, "queue": 0.1}
     # the process takes 0.15 of 0.35 s of CPU time anyway
@@ -137,3 +158,7 @@ def test_the_costs_of_a_turn_are_those_of_a_fragment() -> None:
     assert driver.resolve_us == pytest.approx(100.0)
     assert driver.publish_us == pytest.approx(1200.0)
     assert driver.take_us == pytest.approx(2000.0 - 200 - 100 - 300)
+    shared = driver_of_turn(times, 100, publish_every=4, idle_load=0.01, per_call=4.0)
+    assert shared.submit_us == pytest.approx(4 * 200.0)
+    assert shared.resolve_us == pytest.approx(100.0)
+    assert shared.call_us(4) == pytest.approx(4 * 1400.0)

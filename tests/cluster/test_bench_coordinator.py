@@ -4,30 +4,41 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from counter_world import assert_balanced, weights
 
 from rollouts.cli import main as cli
+from rollouts.simulation.measured import driver_of
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
 
-def test_both_contestants_have_a_cost_for_each_stage(
-    ray_session: Any, capsys: pytest.CaptureFixture[str]
+def test_all_contestants_have_a_cost_for_each_stage(
+    ray_session: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    asked = ["--num-workers", "2", "--num-fragments", "20", "--repeats", "1", "--json"]
-    assert cli.main(["bench", "coordinator", *asked]) == 0
+    asked = ["--num-workers", "2", "--num-fragments", "400", "--publish-every", "200"]
+    assert cli.main(["bench", "coordinator", *asked, "--repeats", "1", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    ours, bare = row["costs"]
-    assert (ours["name"], bare["name"]) == ("RolloutCoordinator", "bare Ray")
+    ours, alone, bare = row["costs"]
+    names = ["RolloutCoordinator", "one fragment a call", "bare Ray"]
+    assert [cost["name"] for cost in row["costs"]] == names
     # 4 steps of 4 environments
-    assert ours["nbytes"] == bare["nbytes"] > 0
-    assert {"submit", "state machine", "queue", "resolve", "weights"} <= set(ours["stages"])
-    for cost in (ours, bare):
+    assert ours["nbytes"] == alone["nbytes"] == bare["nbytes"] > 0
+    for cost in (ours, alone):
+        assert {"submit", "state machine", "queue", "resolve", "weights"} <= set(cost["stages"])
+    for cost in row["costs"]:
         assert len(cost["cpu_us"]) == 1 and cost["cpu_us"][0] > 0
+    assert ours["per_call"][0] > 1.5
+    # those that are under way at the end of a turn are not the same as at its beginning
+    assert alone["per_call"] == pytest.approx([1.0], abs=0.05)
+    assert bare["per_call"] == pytest.approx([1.0], abs=0.05)
+    costs = tmp_path / "costs.json"
+    costs.write_text(json.dumps([row]))
+    assert driver_of(costs).further_us < driver_of(costs).take_us
 
 
 def test_a_real_run_stands_beside_its_prediction(

@@ -113,7 +113,11 @@ def test_sigkill_in_the_middle_of_a_fragment_leaves_no_trace(
     counters: Counters, tmp_path: Path
 ) -> None:
     marker = tmp_path / "hanging"
-    coordinator = counters(env_options=LARGE | {"hang": (0, 0, 3, str(marker))})
+    # those that share a call with the one that hangs would end with it
+    coordinator = counters(
+        env_options=LARGE | {"hang": (0, 0, 3, str(marker))},
+        queue=QueueLimits(max_fragments_per_call=1),
+    )
     coordinator.publish_weights(weights())
     fragments = []
     while not marker.exists():

@@ -32,9 +32,14 @@ def fleet_rules(values: dict[str, Any]) -> FleetRules:
 
 
 class World:
-    """A fleet, the news that nobody told it yet, and the time."""
+    """A fleet, the news that nobody told it yet, and the time.
 
-    def __init__(self, num_workers: int, **rules: Any) -> None:
+    `fragment_s` is the time that workers say a fragment took: with the default each is worth a call
+    of its own.
+    """
+
+    def __init__(self, num_workers: int, *, fragment_s: float = 1.0, **rules: Any) -> None:
+        self.fragment_s = fragment_s
         self.workers: dict[tuple[int, int], ActedWorker] = {}
         self.news: list[tuple[Slot, Future[Any]]] = []
         self.now = 0.0
@@ -65,7 +70,7 @@ class World:
 
     def launch(self, config: WorkerConfig) -> ActedWorker:
         assert (config.worker_id, config.incarnation) not in self.workers
-        worker = ActedWorker(config)
+        worker = ActedWorker(config, self.fragment_s)
         self.workers[config.worker_id, config.incarnation] = worker
         return worker
 

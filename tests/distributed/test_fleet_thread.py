@@ -116,7 +116,7 @@ def test_calls_of_one_worker_are_taken_over_in_order(stage: Callable[..., Stage]
     s.wait_until(lambda: s.num_calls(0) == 2)
     (_, first, first_box), (_, second, second_box) = s.workers[0, 0].calls
     results = [s.workers[0, 0].lose() for _ in range(2)]
-    first_box["batch"], second_box["batch"] = results[0].payload, results[1].payload
+    first_box[0], second_box[0] = results[0].payload, results[1].payload
     # the news of the second comes first
     second.set_result(results[1].info)
     first.set_result(results[0].info)

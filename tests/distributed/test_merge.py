@@ -22,12 +22,18 @@ def slots(count: int, state: str = "running") -> list[Slot]:
     return [Slot(replace(worker_config(), worker_id=w), state=state) for w in range(count)]
 
 
+def empty_call(num_fragments: int = 1) -> Call:
+    """A call that never ends."""
+    return Call(Future(), [lambda timeout_s: None] * num_fragments, 0.0)  # type: ignore[list-item, return-value]
+
+
 def ask(merge: Merge, workers: list[Slot], room: int, credits: int, offer: Any) -> list[Any]:
     """Makes the calls that the merge wants; returns (worker_id, offer) of each."""
     made = []
-    for slot, weights in merge.calls_to_make(workers, room, credits, offer):
+    for slot, weights, num_fragments in merge.calls_to_make(workers, room, credits, offer):
+        assert num_fragments == 1
         made.append((slot.config.worker_id, weights))
-        slot.calls.append(Call(Future(), lambda timeout_s: None, 0.0))  # type: ignore[arg-type, return-value]
+        slot.calls.append(empty_call())
         slot.last_call = sum(len(each.calls) for each in workers) + len(made)
     return made
 
@@ -172,8 +178,49 @@ def test_arrival_asks_as_a_look_at_all_workers_would(
         if expected is not None and len(expected.calls) >= credits:
             expected = None
         found = None
-        for found, _ in merge.calls_to_make(workers, 1, credits, offer="v"):  # type: ignore[arg-type]
+        for found, _, _ in merge.calls_to_make(workers, 1, credits, offer="v"):  # type: ignore[arg-type]
             num_asked += 1
-            found.calls.append(Call(Future(), lambda timeout_s: None, 0.0))  # type: ignore[arg-type, return-value]
+            found.calls.append(empty_call())
             found.last_call = num_asked
         assert found is expected
+
+
+def sizes(merge: Merge, workers: list[Slot], room: int, **asked: int) -> list[tuple[int, int]]:
+    """Makes calls; returns (worker_id, fragments) of each."""
+    made = []
+    offer: Any = "v"
+    for slot, _, num_fragments in merge.calls_to_make(workers, room, 2, offer, **asked):
+        made.append((slot.config.worker_id, num_fragments))
+        slot.calls.append(empty_call(num_fragments))
+        slot.last_call = sum(len(each.calls) for each in workers) + len(made)
+    return made
+
+
+def test_a_worker_is_asked_for_no_more_in_a_call_than_it_may_have() -> None:
+    workers = slots(2)
+    workers[1].most_per_call = 4
+    merge = arrival(workers)
+    assert sizes(merge, workers, room=99, size=8) == [(0, 1), (1, 4), (0, 1), (1, 4)]
+
+
+def test_arrival_waits_for_room_for_a_whole_call() -> None:
+    workers = slots(1)
+    workers[0].most_per_call = 4
+    merge = arrival(workers)
+    assert sizes(merge, workers, room=3, size=4) == []
+    assert sizes(merge, workers, room=7, size=4) == [(0, 4)]
+    assert sizes(merge, workers, room=4, size=4) == [(0, 4)]
+
+
+def test_a_learner_that_waits_for_fragments_gets_them_in_a_smaller_call() -> None:
+    workers = slots(1)
+    workers[0].most_per_call = 4
+    merge = arrival(workers)
+    assert sizes(merge, workers, room=5, size=4, num_lacking=5) == [(0, 4), (0, 1)]
+
+
+def test_ordered_never_shares_a_call() -> None:
+    workers = slots(2)
+    for slot in workers:
+        slot.most_per_call = 4
+    assert sizes(OrderedMerge(), workers, room=4, size=4) == [(0, 1), (0, 1), (1, 1), (1, 1)]

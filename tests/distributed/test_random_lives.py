@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from typing import Any
 
@@ -14,7 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment
+from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.lag import LagRule
+from rollouts.workers.slot import Call
 
 
 def lag_rules() -> st.SearchStrategy[LagRule]:
@@ -27,22 +30,31 @@ class RandomLives(RuleBasedStateMachine):
 
     @initialize(
         num_workers=st.integers(1, 3),
-        credits=st.integers(1, 3),
+        credits_per_worker=st.integers(1, 3),
         max_restarts=st.sampled_from([0, 1, 10**6]),
         merge=st.sampled_from(["arrival", "ordered"]),
         lag=lag_rules(),
+        max_queued_fragments=st.sampled_from([None, 40]),
+        shares_calls=st.booleans(),
     )
-    def begin(
-        self, num_workers: int, credits: int, max_restarts: int, merge: str, lag: Any
-    ) -> None:
+    def begin(self, num_workers: int, shares_calls: bool, **rules: Any) -> None:
         self.is_over = False
-        self.world = World(
-            num_workers,
-            credits_per_worker=credits,
-            max_restarts=max_restarts,
-            merge=merge,
-            lag=lag,
-        )
+        if shares_calls:
+            rules |= {"merge": "arrival", "lag": LagRule(), "fragment_s": WORTH_S / 4}
+            rules["credits_per_worker"] += 1
+        self.world = World(num_workers, **rules)
+        if shares_calls:
+            # as few events in a row let calls grow
+            self.world.appear_all()
+            self.world.publish()
+            for _ in range(30):
+                self.work_and_get()
+            assert max(call.num_fragments for call in self.calls) > 1
+
+    @property
+    def calls(self) -> list[Call]:
+        """The open calls of all workers."""
+        return [call for slot in self.world.fleet._slots for call in slot.calls]
 
     @rule()
     def publish(self) -> None:
@@ -62,20 +74,31 @@ class RandomLives(RuleBasedStateMachine):
         if starting := [w for w in self.world.living if not w.starting.done()]:
             starting[index % len(starting)].appear()
 
-    @rule(index=st.integers(0, 9))
-    def complete(self, index: int) -> None:
+    @rule(index=st.integers(0, 9), most=st.sampled_from([1, 3, 16]))
+    def complete(self, index: int, most: int) -> None:
         if busy := [w for w in self.world.living if w.is_open]:
-            busy[index % len(busy)].complete()
+            worker = busy[index % len(busy)]
+            worker.complete(num_fragments=min(most, worker.num_asked))
+
+    @rule()
+    def work_and_get(self) -> None:
+        """Makes calls grow, which one event after the other seldom does."""
+        world = self.world
+        world.work()
+        if num := min(world.queue.depth, world.queue.capacity):
+            with contextlib.suppress(TimeoutError, WorkerError, ClosedError):
+                world.get(num)
 
     @rule(index=st.integers(0, 9))
     def die(self, index: int) -> None:
         if living := self.world.living:
             living[index % len(living)].die()
 
-    @rule(index=st.integers(0, 9))
-    def raise_error(self, index: int) -> None:
+    @rule(index=st.integers(0, 9), num_completed=st.integers(0, 3))
+    def raise_error(self, index: int, num_completed: int) -> None:
         if busy := [w for w in self.world.living if w.is_open]:
-            busy[index % len(busy)].raise_error()
+            worker = busy[index % len(busy)]
+            worker.raise_error(min(num_completed, worker.num_asked - 1))
 
     @rule(index=st.integers(0, 9))
     def lose_fragment_before_it_is_told(self, index: int) -> None:
@@ -146,7 +169,9 @@ class RandomLives(RuleBasedStateMachine):
     @invariant()
     def what_is_counted_over_all_slots_is_so(self) -> None:
         fleet = self.world.fleet
-        assert fleet.in_flight == sum(len(slot.calls) for slot in fleet._slots)
+        assert fleet.in_flight == sum(call.num_fragments for call in self.calls)
+        if fleet._rules.most_per_call == 1:
+            assert all(call.num_fragments == 1 for call in self.calls)
         assert fleet._idle_slots == {slot for slot in fleet._slots if slot.is_idle}
         assert set(fleet._draining.values()) == {
             slot for slot in fleet._slots if slot.state == "draining"

@@ -32,7 +32,7 @@ from rollouts.simulation.modelled_driver import ModelledDriver
 from rollouts.simulation.simulate import SimulatedRun
 from rollouts.workers import FaultPolicy, QueueLimits
 
-FREE = DriverModel(take_us=0, submit_us=0, resolve_us=0, publish_us=0)
+FREE = DriverModel(take_us=0, further_us=0, submit_us=0, resolve_us=0, publish_us=0)
 
 
 class AccountedRun(SimulatedRun):
@@ -92,7 +92,7 @@ def jobs() -> st.SearchStrategy[JobModel]:
         credits_per_worker=st.integers(1, 3),
         max_policy_lag=st.sampled_from([None, 1, 4]),
         merge=st.sampled_from(["arrival", "ordered"]),
-        max_queued_fragments=st.sampled_from([None, 4]),
+        max_queued_fragments=st.sampled_from([None, 4, 64]),
     )
     return st.builds(
         JobModel,
@@ -156,6 +156,79 @@ def test_accounts_balance_at_every_event_whatever_dies(job: JobModel, seed: int)
     limit = job.queue.max_policy_lag
     # a batch that is taken while another is learned from sees one more version
     assert limit is None or max(run.record.lags, default=0) <= limit + job.learners.prefetch
+
+
+def small_jobs() -> st.SearchStrategy[JobModel]:
+    """Jobs whose fragments are too small for a call each, in which a lot dies within seconds."""
+    return st.builds(
+        JobModel,
+        workers=st.builds(
+            WorkerModel,
+            num_workers=st.just(4),
+            num_envs=st.just(2),
+            rollout_length=st.just(4),
+            fragment_s=st.sampled_from([0.001, (0.002, 0.004, 0.1)]),
+            start_s=st.just(0.05),
+        ),
+        nodes=st.builds(
+            NodeModel,
+            workers_per_node=st.integers(1, 4),
+            deaths_per_hour=st.sampled_from([0.0, 1800.0]),
+            worker_deaths_per_hour=st.sampled_from([0.0, 7200.0]),
+            detect_s=st.just(0.1),
+            replace_s=st.just(0.2),
+        ),
+        learners=st.builds(
+            LearnerModel,
+            fragments_per_update=st.sampled_from([4, 32]),
+            updates_per_version=st.sampled_from([1, 20]),
+            prefetch=st.booleans(),
+        ),
+        driver=st.builds(DriverModel, deaths_per_hour=st.sampled_from([0.0, 1800.0])),
+        num_coordinators=st.integers(1, 2),
+        queue=st.builds(
+            QueueLimits,
+            credits_per_worker=st.integers(1, 3),
+            max_queued_fragments=st.just(64),
+            max_fragments_per_call=st.sampled_from([3, 16]),
+        ),
+        faults=st.just(FaultPolicy(max_restarts=10**6, hang_timeout_s=25.0)),
+    )
+
+
+@given(job=small_jobs(), seed=st.integers(0, 2**20))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_accounts_balance_where_fragments_share_calls(job: JobModel, seed: int) -> None:
+    run = AccountedRun(job, seed)
+    with without_log():
+        run.go_on(2.0, after_each=run.check)
+    assert run.checked == run.loop.num_events > 100
+    run.check_workers()
+
+
+def test_small_fragments_share_calls_so_that_the_driver_takes_more_of_them() -> None:
+    def rate(**limits: int) -> tuple[float, int]:
+        job = JobModel(
+            workers=WorkerModel(
+                num_workers=16, num_envs=4, rollout_length=4, fragment_s=0.001, spread=0.0,
+                call_s=0.0, fragment_bytes=1000, start_s=0.0,
+            ),
+            driver=DriverModel(
+                take_us=600.0, further_us=10.0, submit_us=300.0, resolve_us=10.0, publish_us=0.0
+            ),
+            learners=LearnerModel(fragments_per_update=512, weight_bytes=0),
+            queue=QueueLimits(max_queued_fragments=1024, **limits),
+        )  # fmt: skip
+        report = simulate(job, duration_s=10.0, warm_up_s=2.0)
+        assert report.bottleneck == "the driver"
+        return report.fragments_per_s, report.lag_max
+
+    # 910 us each, and 16 that share the 900 us and cost 20 us
+    alone, lag_alone = rate(max_fragments_per_call=1)
+    shared, lag_shared = rate()
+    assert alone == pytest.approx(1e6 / 910, rel=0.02)
+    assert shared == pytest.approx(1e6 / (900 / 16 + 10 * 15 / 16 + 10), rel=0.05)
+    assert lag_shared <= lag_alone + 1
 
 
 def test_a_straggler_may_ask_for_weights_older_than_all_that_its_node_keeps() -> None:

@@ -12,7 +12,8 @@ from fleet_world import World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.workers.slot import Failure, Slot, outcome
+from rollouts.workers.call_size import WORTH_S
+from rollouts.workers.slot import Call, Failure, Slot, outcome
 from rollouts.workers.worker import WorkerInfo
 from rollouts.workers.worker_failure import WorkerFailure
 
@@ -149,7 +150,7 @@ def test_a_verdict_stands_whatever_the_future_says_later() -> None:
     call = slot.calls[0]
     call.verdict = Failure("hung", "killed")
     world.workers[0, 0].complete()
-    assert call.outcome == Failure("hung", "killed")
+    assert call.outcome == ([], Failure("hung", "killed"))
 
 
 def test_failures_in_a_row_bench_however_far_apart_they_are() -> None:
@@ -215,3 +216,39 @@ def test_what_is_shown_of_a_slot_before_and_after_it_appears() -> None:
     }
     slot.info = WorkerInfo(pid=17, host="there", policies=("",))
     assert (slot.as_dict()["pid"], slot.as_dict()["host"]) == (17, "there")
+
+
+def call_of(*answers: Any, num_fragments: int) -> Call:
+    """A call for so many fragments that returned these answers."""
+    fetches: Any = [f"fetch {index}" for index in range(num_fragments)]
+    return Call(finished(answers), fetches, 0.0)
+
+
+def test_a_call_for_several_has_a_handle_for_each_that_was_begun() -> None:
+    infos: Any = ["first", "second"]
+    handles, failure = call_of(*infos, num_fragments=4).outcome
+    assert [(one.info, one.fetch) for one in handles] == [
+        ("first", "fetch 0"),
+        ("second", "fetch 1"),
+    ]
+    assert failure is None
+
+
+def test_a_call_that_failed_keeps_what_was_completed_before() -> None:
+    broken = WorkerFailure(message="m", traceback="t", reason="env_error")
+    handles, failure = call_of("first", broken, num_fragments=3).outcome
+    assert [one.info for one in handles] == ["first"]
+    assert failure == Failure("env_error", "t")
+
+
+def test_a_call_for_several_may_last_as_long_as_is_worth_a_call_besides() -> None:
+    several, one = (
+        Call(Future(), [lambda timeout_s: None] * num, 0.0)  # type: ignore[list-item, return-value]
+        for num in (2, 1)
+    )
+    slot = Slot(worker_config(), state="running")
+    slot.calls.append(several)
+    assert slot.deadline(10.0) == several.limit_s(10.0) == 10.0 + WORTH_S
+    assert slot.hung_call(10.0 + WORTH_S, 10.0) is None
+    assert slot.hung_call(10.001 + WORTH_S, 10.0) is several
+    assert one.limit_s(10.0) == 10.0

@@ -12,8 +12,11 @@ from acted_worker import worker_config
 from counter_world import make_policy, weights
 
 from rollouts.errors import ProtocolError, SpecError
+from rollouts.learner.fragment import FragmentInfo
 from rollouts.workers import RolloutWorker, WeightStore, WorkerConfig
+from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.offers import WeightOffer
+from rollouts.workers.worker_failure import WorkerFailure
 
 
 def config(**changes: Any) -> WorkerConfig:
@@ -62,6 +65,41 @@ def test_nothing_follows_a_failed_fragment() -> None:
         each.collect(offer)
     with pytest.raises(ProtocolError, match="start a new one"):
         each.collect(offer)
+
+
+def test_fragments_of_one_call_have_its_weights_and_numbers_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rollouts.workers.worker.WORTH_S", 60.0)
+    each = worker()
+    each.collect(WeightOffer.of(6, weights()))
+    infos, payloads = each.collect_several(WeightOffer.of(7, weights()), 3)
+    assert [info.seq_no for info in infos if isinstance(info, FragmentInfo)] == [1, 2, 3]
+    assert [batch.policy_version.min() for batch in payloads] == [7, 7, 7]
+    assert [batch.obs[0, 0, 4] for batch in payloads] == [4, 8, 12]
+
+
+def test_a_call_ends_when_it_has_lasted_as_long_as_is_worth_one() -> None:
+    # 4 steps: more than `WORTH_S`
+    infos, payloads = worker(env_options={"sleep_s": WORTH_S / 3}).collect_several(
+        WeightOffer.of(1, weights()), 9
+    )
+    assert len(infos) == len(payloads) == 1
+
+
+def test_an_error_ends_a_call_and_keeps_what_was_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rollouts.workers.worker.WORTH_S", 60.0)
+    each = worker(env_options={"fail": ((0,), 2)})
+    answers, payloads = each.collect_several(WeightOffer.of(1, weights()), 9)
+    *infos, failure = answers
+    assert [info.seq_no for info in infos if isinstance(info, FragmentInfo)] == [0, 1]
+    assert isinstance(failure, WorkerFailure) and "the counter broke" in failure.traceback
+    assert len(payloads) == 2
+    (failure,), payloads = each.collect_several(None, 9)
+    assert isinstance(failure, WorkerFailure) and "start a new one" in failure.message
+    assert payloads == []
 
 
 def test_seed_of_the_first_life_is_the_run_s_own() -> None:

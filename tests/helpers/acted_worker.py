@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from counter_world import CounterCollector, make_policy, weights
@@ -35,10 +36,11 @@ class ActedWorker:
     A FleetThread asks on its own thread, so that a call may come while the test ends the others.
     """
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, fragment_s: float = 1.0) -> None:
         self.config = config
+        self.fragment_s = fragment_s  # the time that it says a fragment took
         self.starting: Future[Any] = Future()
-        self.calls: list[tuple[WeightOffer, Future[Any], dict[str, Any]]] = []
+        self.calls: list[tuple[WeightOffer, Future[Any], list[Any]]] = []
         self.is_killed = self.is_dead = False
         self._worker = RolloutWorker(config, make_policy)
         self._num_answered = 0
@@ -48,15 +50,19 @@ class ActedWorker:
     def start(self) -> Future[Any]:
         return self.starting
 
-    def collect(self, offer: WeightOffer) -> tuple[Future[Any], Callable[[float], Any]]:
+    def collect(
+        self, offer: WeightOffer, num_fragments: int
+    ) -> tuple[Future[Any], Sequence[Callable[[float], Any]]]:
         future: Future[Any] = Future()
-        box: dict[str, Any] = {}
+        payloads: list[Any] = [None] * num_fragments
         with self._lock:
             is_dead = self.is_dead
-            self.calls.append((offer, future, box))
+            self.calls.append((offer, future, payloads))
         if is_dead:
             future.set_exception(OSError("actor died"))
-        return future, lambda timeout_s: box["batch"]
+        return future, [
+            lambda timeout_s, index=index: payloads[index] for index in range(num_fragments)
+        ]
 
     def kill(self) -> None:
         self.is_killed = True
@@ -64,14 +70,22 @@ class ActedWorker:
     def appear(self) -> None:
         self.starting.set_result(WorkerInfo(pid=1, host="here", policies=("",)))
 
-    def complete(self, index: int | None = None) -> None:
-        """Completes the oldest open call, or the one given."""
+    def complete(self, index: int | None = None, num_fragments: int | None = None) -> None:
+        """Completes the oldest open call, or the one given; all its fragments, or only so many."""
         index = self._num_answered if index is None else index
-        offer, future, box = self.calls[index]
-        fragment = self._worker.collect(offer)
-        box["batch"] = fragment.payload
+        future, infos = self.calls[index][1], self._collect(index, num_fragments)
         self._num_answered += 1
-        future.set_result(fragment.info)
+        future.set_result(infos if len(self.calls[index][2]) > 1 else infos[0])
+
+    def _collect(self, index: int, num_fragments: int | None) -> tuple[Any, ...]:
+        """Collects the first fragments of a call; returns what describes them."""
+        offer, _, payloads = self.calls[index]
+        infos = []
+        for place in range(len(payloads) if num_fragments is None else num_fragments):
+            fragment = self._worker.collect(offer)
+            payloads[place] = fragment.payload
+            infos.append(replace(fragment.info, collect_s=self.fragment_s))
+        return tuple(infos)
 
     def lose(self) -> Fragment:
         """Collects a fragment that answers no call."""
@@ -81,10 +95,18 @@ class ActedWorker:
     def is_open(self) -> bool:
         return any(not future.done() for _, future, _ in self.calls)
 
-    def raise_error(self) -> None:
-        _, future, _ = self.calls[self._num_answered]
+    @property
+    def num_asked(self) -> int:
+        """Fragments of the oldest open call."""
+        return len(self.calls[self._num_answered][2])
+
+    def raise_error(self, num_completed: int = 0) -> None:
+        """Fails in the oldest open call, after so many of its fragments."""
+        _, future, payloads = self.calls[self._num_answered]
+        infos = self._collect(self._num_answered, num_completed)
         self._num_answered += 1
-        future.set_result(WorkerFailure(message="", traceback="oops"))
+        failure = WorkerFailure(message="", traceback="oops")
+        future.set_result((*infos, failure) if len(payloads) > 1 else failure)
 
     def die(self) -> None:
         """Fails all open calls and any further one, as Ray does."""

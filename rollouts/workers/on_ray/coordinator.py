@@ -49,9 +49,9 @@ class RolloutCoordinator(Generic[Rollout]):
     """Starts workers, keeps them busy, and merges their fragments into one stream.
 
     Each worker hosts one native pool and one policy. Fragments stay where they were made until the
-    learner takes them; a slow learner makes the workers wait. A completed fragment is delivered
-    exactly once. A worker that dies is started again with new episodes and fresh seeds, and what it
-    had not completed is dropped whole and counted.
+    learner takes them; a slow learner makes the workers wait. A fragment that came is delivered
+    exactly once. A worker that dies is started again with new episodes and fresh seeds, and what
+    its open calls were to bring is dropped whole and counted.
 
     `close` or the end of a `with` block ends the workers and waits for their end. One that nobody
     refers to any more ends them too, soon after Python has collected it.
@@ -386,9 +386,10 @@ class RolloutCoordinator(Generic[Rollout]):
         Returns:
           env_steps, fragments  {"produced", "delivered", "queued", "discarded": {reason: n}}, where
                           produced = delivered + queued + sum(discarded.values())
-          fragments       also has "requested", "in_flight" and "interrupted": {reason: n}, calls
-                          that never became a fragment, where
+          fragments       also has "requested", "in_flight" and "interrupted": {reason: n}, those
+                          that were asked for and never came, where
                           requested = produced + in_flight + sum(interrupted.values())
+          calls           calls of workers, each for a fragment or several, see `CallSize`
           queue_depth     fragments waiting for the learner: those "queued", of which a `get` may be
                           fetching some
           queued_bytes    of their arrays as they are in the object store

@@ -10,14 +10,13 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import ray as _typed_ray
 
 from rollouts.errors import WorkerError
-from rollouts.learner.fragment import FragmentInfo
 from rollouts.support.ray_private import (
     BY_OBJECT_STORE,
     calling,
@@ -31,6 +30,7 @@ from rollouts.workers.on_ray.futures import as_future
 from rollouts.workers.on_ray.ray_weights import Sender
 from rollouts.workers.on_ray.room import check_cpus, check_gpus
 from rollouts.workers.on_ray.shared_ray import SharedRay, enter
+from rollouts.workers.slot import Answers
 from rollouts.workers.worker import WorkerInfo
 from rollouts.workers.worker_config import MakePolicy, WorkerConfig
 from rollouts.workers.worker_failure import WorkerFailure
@@ -201,9 +201,10 @@ class ActorHandle:
         self._actor = actor
         self._weights = Sender(actor)
         self._offered = 0  # the version that the actor was offered last
-        # two return values: the driver reads the first and never pulls the second. Made once, as
-        # Ray checks options each time that they are given
+        # the driver reads the first return value and never pulls the others. Made once, as Ray
+        # checks options each time that they are given
         self._collect = actor.collect.options(num_returns=2)
+        self._collect_several: dict[int, Any] = {}  # by the number of fragments
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
@@ -211,12 +212,24 @@ class ActorHandle:
             return as_future(self._actor.start.remote(), convert=_started)
 
     def collect(
-        self, offer: WeightOffer
-    ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
-        """Asks for one fragment: a future of its small part, and how to fetch the arrays."""
+        self, offer: WeightOffer, num_fragments: int
+    ) -> tuple[Future[Answers], Sequence[RemotePayload]]:
+        """Asks for fragments: a future of their small parts, and ways to fetch their arrays."""
         with connected():
-            info_ref, batch_ref = self._collect.remote(*self._news(offer))
-            return info_ref.future(), RemotePayload(batch_ref)
+            news = self._news(offer)
+            if num_fragments == 1:
+                answers, *arrays = self._collect.remote(*news)
+            else:
+                collect = self._several(num_fragments)
+                answers, *arrays = collect.remote(num_fragments, *news)
+            return answers.future(), [RemotePayload(each) for each in arrays]
+
+    def _several(self, num_fragments: int) -> Any:
+        """Returns the method for so many fragments, each a return value of its own."""
+        if num_fragments not in self._collect_several:
+            method = self._actor.collect_several.options(num_returns=1 + num_fragments)
+            self._collect_several[num_fragments] = method
+        return self._collect_several[num_fragments]
 
     def _news(self, offer: WeightOffer) -> tuple[WeightOffer, ...]:
         """Returns the arguments of a call: the offer, or none where an earlier call brought it.
@@ -244,9 +257,10 @@ class DirectHandle(ActorHandle):
         self._collect = actor.collect_tensors.options(tensor_transport=transport)
 
     def collect(
-        self, offer: WeightOffer
-    ) -> tuple[Future[FragmentInfo | WorkerFailure], RemotePayload]:
-        """Asks for a fragment, as `ActorHandle.collect`."""
+        self, offer: WeightOffer, num_fragments: int
+    ) -> tuple[Future[Answers], Sequence[RemotePayload]]:
+        """Asks for a fragment, as `ActorHandle.collect`; there is never more than one in a call."""
+        assert num_fragments == 1
         with connected():
             try:
                 ref = self._collect.remote(*self._news(offer))
@@ -256,7 +270,7 @@ class DirectHandle(ActorHandle):
                 # Ray tells of a death in the call where tensors are concerned
                 ref, done = None, Future()
                 done.set_exception(error)
-            return done, RemotePayload(ref, self._actor)
+            return done, [RemotePayload(ref, self._actor)]
 
 
 def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
@@ -308,6 +322,14 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
             if isinstance(result, WorkerFailure):
                 return result, None
             return result.info, result.payload
+
+        def collect_several(self, num_fragments: int, offer: Any = None) -> Any:
+            from rollouts.workers.worker_failure import WorkerFailure, guarded
+
+            result = guarded(lambda: self._worker.collect_several(offer, num_fragments))
+            answers, payloads = ((result,), []) if isinstance(result, WorkerFailure) else result
+            # Ray wants all the values that it was told of
+            return answers, *payloads, *[None] * (num_fragments - len(payloads))
 
         def collect_tensors(self, offer: Any = None) -> Any:
             self._info, payload = self.collect(offer)
