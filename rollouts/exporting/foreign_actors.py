@@ -19,6 +19,7 @@ from rollouts.policies.foreign import Wrapped, class_of
 from rollouts.support.extras import needs
 
 with needs("torch", "rollouts.exporting.foreign_actors"):
+    import torch
     from torch import Tensor
 
     from rollouts.policies.read_actor import ReadActor
@@ -40,12 +41,15 @@ _TIANSHOU_POLICIES = (
     f"{_TIANSHOU}modelfree.ddpg.ContinuousDeterministicPolicy",
     f"{_TIANSHOU}modelfree.sac.SACPolicy",
     f"{_TIANSHOU}modelfree.redq.REDQPolicy",
+    f"{_TIANSHOU}modelfree.fqf.FQFPolicy",
+    f"{_TIANSHOU}modelfree.iqn.IQNPolicy",
     f"{_TIANSHOU}modelfree.qrdqn.QRDQNPolicy",
     f"{_TIANSHOU}modelfree.c51.C51Policy",
     f"{_TIANSHOU}modelfree.dqn.DiscreteQLearningPolicy",
     f"{_TIANSHOU}imitation.imitation_base.ImitationPolicy",
 )
-_GREEDY = "chooses the action of the greatest value, and explores in Python"
+_NETWORKS = "tianshou.utils.net.discrete."
+GREEDY = "chooses the action of the greatest value, and explores in Python"
 _EXACT = "gives actions without noise, and explores in Python"
 
 
@@ -90,17 +94,17 @@ def foreign_actor(policy: Any, observation_space: gymnasium.Space[Any]) -> Forei
         return _of_tianshou(policy, observation_space)
     for algorithm, (name, part) in _SB3_ACTORS.items():
         if (base := class_of(policy, name)) is not None:
-            _check_own(policy, base, ("_predict",))
+            check_own(policy, base, ("_predict",))
             return _of_sb3(algorithm, getattr(policy, part), policy.action_space)
     return None
 
 
 def _of_sb3(algorithm: str, network: Any, space: gymnasium.Space[Any]) -> ForeignActor:
     if algorithm == "DQN":
-        return ForeignActor(_Says(network), make_action_head(space), why_no_noise=_GREEDY)
+        return ForeignActor(_Says(network), make_action_head(space), why_no_noise=GREEDY)
     # both give actions from -1 to 1, which become those of the space
     if algorithm == "TD3":
-        scale, offset = _scale_to(space)
+        scale, offset = scale_to(space)
         return ForeignActor(
             _Says(network), make_action_head(space), scale=scale, offset=offset,
             why_no_noise=_EXACT,
@@ -136,16 +140,16 @@ def _of_tianshou(policy: Any, observation_space: gymnasium.Space[Any]) -> Foreig
             "part that acts as a torch module that returns (logits, value) or "
             "(mean, log_std, value)"
         )
-    _check_own(policy, base, ("forward", "map_action", "compute_q_value"))
+    check_own(policy, base, ("forward", "map_action", "compute_q_value"))
     kind, space = base.__name__, policy.action_space
     if hasattr(policy, "compute_q_value"):
-        module: Wrapped = _TianshouValues(policy)
-        return ForeignActor(module, make_action_head(space), why_no_noise=_GREEDY)
+        module = _values_of_tianshou(policy, kind)
+        return ForeignActor(module, make_action_head(space), why_no_noise=GREEDY)
     if kind in ("ProbabilisticActorPolicy", "SACPolicy", "REDQPolicy", "DiscreteSACPolicy"):
         return _drawn_by_tianshou(policy, kind, observation_space)
     module = _TianshouActions(policy)
     if policy.action_type == "discrete":
-        return ForeignActor(module, make_action_head(space), why_no_noise=_GREEDY)
+        return ForeignActor(module, make_action_head(space), why_no_noise=GREEDY)
     return _mapped(module, policy, why_no_noise=_EXACT)
 
 
@@ -170,6 +174,28 @@ def _drawn_by_tianshou(
     return ForeignActor(module, SquashedGaussianHead.of(within))
 
 
+def _values_of_tianshou(policy: Any, kind: str) -> Wrapped:
+    if kind == "FQFPolicy":
+        _check_network(policy.model, "FullQuantileFunction")
+        _check_network(policy.fraction_model, "FractionProposalNetwork")
+        return _ProposedQuantiles(policy)
+    if kind == "IQNPolicy":
+        _check_network(policy.model, "ImplicitQuantileNetwork")
+        return _EvenQuantiles(policy)
+    return _TianshouValues(policy)
+
+
+def _check_network(network: Any, name: str) -> None:
+    """Raises SpecError where a network of quantiles is none of Tianshou's."""
+    base = class_of(network, f"{_NETWORKS}{name}")
+    if base is None:
+        raise SpecError(
+            f"the policy's network is a {type(network).__name__}, expected Tianshou's {name}: give "
+            "the part that acts as a torch module that returns (logits, value)"
+        )
+    check_own(network, base, ("forward", "_compute_quantiles"))
+
+
 class _TianshouValues(Wrapped):
     """A policy of Tianshou's that chooses by the values of actions."""
 
@@ -177,6 +203,39 @@ class _TianshouValues(Wrapped):
         outputs, state = self.module.model(obs, state=None, info={})
         _check_no_state(state)
         return self.module.compute_q_value(outputs, None), None
+
+
+class _ProposedQuantiles(Wrapped):
+    """FQF of Tianshou: quantiles at fractions that a network proposes, weighted by their widths."""
+
+    def forward(self, obs: Tensor) -> tuple[Any, ...]:
+        model, proposal = self.module.model, self.module.fraction_model
+        features = _features(model, obs)
+        # the same as the proposal's own forward, whose distribution checks what it is given
+        ends = proposal.net(features).softmax(-1).cumsum(-1)
+        taus = torch.cat([torch.zeros_like(ends[:, :1]), ends], 1)
+        begins, ends = taus[:, :-1], taus[:, 1:]
+        quantiles = model._compute_quantiles(features, (begins + ends) / 2)
+        return ((ends - begins).unsqueeze(1) * quantiles).sum(2), None
+
+
+class _EvenQuantiles(Wrapped):
+    """IQN of Tianshou, which draws as many fractions: in their place the middles of equal parts."""
+
+    def forward(self, obs: Tensor) -> tuple[Any, ...]:
+        model, count = self.module.model, self.module.sample_size
+        features = _features(model, obs)
+        taus = [torch.full((1, 1), (place + 0.5) / count) for place in range(count)]
+        # one after the other, since native code reads no layer of several rows for an observation
+        values = [model.last(features * model.embed_model(tau)[:, 0]) for tau in taus]
+        return torch.stack(values).mean(0), None
+
+
+def _features(model: Any, obs: Tensor) -> Tensor:
+    features: Tensor
+    features, state = model.preprocess(obs, state=None)
+    _check_no_state(state)
+    return features
 
 
 class _TianshouActions(Wrapped):
@@ -212,11 +271,11 @@ def _mapped(module: Wrapped, policy: Any, why_no_noise: str = "") -> ForeignActo
         )
     bound = np.ones(space.shape, np.float32)
     low, high = (-bound, bound) if method == "clip" else (None, None)
-    scale, offset = _scale_to(space) if policy.action_scaling else (None, None)
+    scale, offset = scale_to(space) if policy.action_scaling else (None, None)
     return ForeignActor(module, make_action_head(space), low, high, scale, offset, why_no_noise)
 
 
-def _scale_to(space: gymnasium.Space[Any]) -> tuple[Floats, Floats]:
+def scale_to(space: gymnasium.Space[Any]) -> tuple[Floats, Floats]:
     """Scale and offset by which actions from -1 to 1 become those of a space."""
     assert isinstance(space, gymnasium.spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -225,7 +284,7 @@ def _scale_to(space: gymnasium.Space[Any]) -> tuple[Floats, Floats]:
     return ((high - low) / 2).astype(np.float32), ((high + low) / 2).astype(np.float32)
 
 
-def _check_own(policy: Any, base: type, names: tuple[str, ...]) -> None:
+def check_own(policy: Any, base: type, names: tuple[str, ...]) -> None:
     """Raises SpecError where a policy decides actions in another way than its library's class."""
     for name in names:
         if name in vars(policy) or getattr(type(policy), name, None) is not getattr(

@@ -14,6 +14,7 @@ from torch import nn
 from rollouts.errors import SpecError
 from rollouts.exporting.deployment import Floats, Surroundings
 from rollouts.exporting.foreign_actors import ForeignActor, foreign_actor, policy_of
+from rollouts.exporting.rllib_actors import rllib_actor
 from rollouts.policies.foreign import Unwrapped, Wrapped, as_actor_critic, is_of
 from rollouts.policies.native import NativePolicy
 from rollouts.policy import SquashedGaussianHead, make_action_head
@@ -48,6 +49,7 @@ def network_of(
         return _exportable(as_actor_critic(module)), head or make_action_head(space), around
     around = _with_normalizer(around, policy)
     actor = foreign_actor(module, agents.single_observation_space)
+    actor = actor or rllib_actor(module, space, noise=noise)
     if actor is not None:
         if noise and actor.why_no_noise:
             raise SpecError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies of Stable-Baselines3's and Tianshou's algorithms, exported: they act as there."""
+"""Policies of Stable-Baselines3, Tianshou and RLlib, exported: they act as there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gymnasium
 import numpy as np
@@ -23,6 +24,7 @@ pytest.importorskip("onnxscript")
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 ENDINGS = (".onnx", ".pt2", ".pt", ".h")
 NUM_COMPARED = 1000
+ATOMS = {"num_atoms": 11, "v_min": -10.0, "v_max": 10.0}
 # an algorithm's policy, and the same with the actions that it gives for observations
 Made = tuple[Any, Callable[[np.ndarray], np.ndarray]]
 
@@ -164,11 +166,74 @@ def _imitation(obs: Any, action: Any, softmax: bool, options: Any) -> Any:
     return ImitationPolicy(actor=_net(obs, action_shape=size), action_space=action, **options)
 
 
+def _proposed(obs: Any, action: Any, softmax: bool, options: Any) -> Any:
+    from tianshou.algorithm.modelfree.fqf import FQFPolicy
+    from tianshou.utils.net.discrete import FractionProposalNetwork, FullQuantileFunction
+
+    net = FullQuantileFunction(preprocess_net=_net(obs), action_shape=action.n, hidden_sizes=[8])
+    proposal = FractionProposalNetwork(8, net.input_dim)
+    return FQFPolicy(model=net, fraction_model=proposal, action_space=action)
+
+
+def _implicit(obs: Any, action: Any, softmax: bool, options: Any) -> Any:
+    from tianshou.algorithm.modelfree.iqn import IQNPolicy
+    from tianshou.utils.net.discrete import ImplicitQuantileNetwork
+
+    net = ImplicitQuantileNetwork(preprocess_net=_net(obs), action_shape=action.n, hidden_sizes=[8])
+    return IQNPolicy(model=net, action_space=action, sample_size=8)
+
+
+def evenly_implicit() -> Made:
+    """IQN whose own code gets the middles of equal parts where it draws fractions."""
+    policy, act = tianshou("implicit", CARTPOLE)
+    # each action is the best of some observations, whatever was drawn
+    seen = np.random.default_rng(3).normal(scale=0.5, size=(64, 4)).astype(np.float32)
+    with torch.no_grad():
+        values = policy.model(seen, sample_size=64)[0][0]
+        policy.model.last.model[-1].bias.sub_(values.mean((0, 2)))
+
+    def act_evenly(obs: np.ndarray) -> np.ndarray:
+        count = policy.sample_size
+        even = ((torch.arange(count) + 0.5) / count).expand(len(obs), count).contiguous()
+        with mock.patch.object(torch, "rand", lambda *size, **_: even.reshape(size)):
+            return act(obs)
+
+    return policy, act_evenly
+
+
+def rllib(name: str, id: str, *, explore: bool = False, **training: Any) -> Made:
+    """An RLModule as an algorithm makes it; what it says goes through RLlib's own connectors."""
+    algorithms: Any = pytest.importorskip("ray.rllib.algorithms")
+    from ray.rllib.connectors.module_to_env import GetActions
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+    from ray.rllib.utils.spaces.space_utils import unsquash_action
+
+    config = getattr(algorithms, f"{name}Config")().environment(id).training(**training)
+    env = gymnasium.make(id)
+    module = config.get_rl_module_spec(env=env).build()
+    decided(module)
+
+    def act(obs: np.ndarray) -> np.ndarray:
+        given = {"obs": torch.from_numpy(obs)}
+        with torch.no_grad():
+            forward = module.forward_exploration if explore else module.forward_inference
+            said = GetActions()(
+                rl_module=module, batch=forward(given), episodes=[SingleAgentEpisode()],
+                explore=explore, shared_data={},
+            )  # fmt: skip
+        found: np.ndarray = unsquash_action(said["actions"].numpy(), env.action_space)
+        return found
+
+    return module, act
+
+
 _TIANSHOU: dict[str, Callable[[Any, Any, bool, Any], Any]] = {
     "reinforce": _reinforce,
     "values": _values,
     "quantiles": _quantiles,
     "atoms": _atoms,
+    "proposed": _proposed,
+    "implicit": _implicit,
     "exact": _exact,
     "sac": _sac,
     "discrete_sac": _discrete_sac,
@@ -188,13 +253,26 @@ KINDS: dict[str, tuple[str, Callable[[], Made]]] = {
     "values": (CARTPOLE, lambda: tianshou("values", CARTPOLE)),
     "quantiles": (CARTPOLE, lambda: tianshou("quantiles", CARTPOLE)),
     "atoms": (CARTPOLE, lambda: tianshou("atoms", CARTPOLE)),
+    "proposed": (CARTPOLE, lambda: tianshou("proposed", CARTPOLE)),
+    "implicit": (CARTPOLE, evenly_implicit),
     "exact": (PENDULUM, lambda: tianshou("exact", PENDULUM)),
     "sac": (PENDULUM, lambda: tianshou("sac", PENDULUM)),
     "redq": (PENDULUM, lambda: tianshou("sac", PENDULUM, redq=True)),
     "discrete_sac": (CARTPOLE, lambda: tianshou("discrete_sac", CARTPOLE)),
     "imitation_values": (CARTPOLE, lambda: tianshou("imitation", CARTPOLE)),
     "imitation": (PENDULUM, lambda: tianshou("imitation", PENDULUM, action_scaling=True)),
+    "rllib_dqn": (CARTPOLE, lambda: rllib("DQN", CARTPOLE)),
+    "rllib_dqn_plain": (CARTPOLE, lambda: rllib("DQN", CARTPOLE, dueling=False, double_q=False)),
+    "rllib_dqn_atoms": (CARTPOLE, lambda: rllib("DQN", CARTPOLE, **ATOMS)),
+    "rllib_sac": (PENDULUM, lambda: rllib("SAC", PENDULUM)),
+    "rllib_sac_discrete": (CARTPOLE, lambda: rllib("SAC", CARTPOLE)),
 }
+DRAWN = [
+    *("clipped", "tanh", "sac", "logits", "sb3_sac", "discrete_sac", "rllib_sac"),
+    "rllib_sac_discrete",
+]
+# files that there are not, and why
+REFUSED = {("proposed", ".h"): r"cumsum, which native code does not have; export it to .onnx"}
 
 
 def observations(env: Any) -> np.ndarray:
@@ -217,6 +295,11 @@ def test_each_file_acts_as_the_policy_in_its_library(name: str, tmp_path: Path) 
         for ending in ENDINGS:
             path = tmp_path / f"policy{ending}"
             if ending == ".h" and shutil.which("cc") is None:
+                continue
+            if why := REFUSED.get((name, ending)):
+                with pytest.raises(SpecError, match=why):
+                    rollouts.export(policy, path, env)
+                assert not path.exists()
                 continue
             rollouts.export(policy, path, env)
             is_header = ending == ".h"
@@ -244,12 +327,12 @@ def test_scales_of_policy_and_pool_follow_each_other(name: str, tmp_path: Path) 
     np.testing.assert_allclose(found, 2 * np.clip(act(obs), -1, 1), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["clipped", "tanh", "sac", "logits", "sb3_sac", "discrete_sac"])
+@pytest.mark.parametrize("name", DRAWN)
 def test_noise_draws_as_the_library_does(name: str, tmp_path: Path) -> None:
     torch.manual_seed(2)
     count = 20_000
     id, make = KINDS[name]
-    policy, act = make()
+    policy, act = rllib("SAC", id, explore=True) if name.startswith("rllib") else make()
     with rollouts.make_vec(id, 8) as env:
         rollouts.export(policy, tmp_path / "policy.pt2", env, noise=True)
         rows = np.repeat(observations(env)[:1], count, 0)
@@ -265,7 +348,13 @@ def test_noise_draws_as_the_library_does(name: str, tmp_path: Path) -> None:
     assert abs(ours.std() - theirs.std()) < 5 * error
 
 
-@pytest.mark.parametrize("name", ["sb3_dqn", "sb3_td3", "sb3_sac_sde", "values", "exact"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sb3_dqn", "sb3_td3", "sb3_sac_sde", "values", "exact", "proposed", "implicit"),
+        "rllib_dqn",
+    ],
+)
 def test_noise_is_refused_where_the_library_explores_otherwise(name: str, tmp_path: Path) -> None:
     id, make = KINDS[name]
     policy, _ = make()
@@ -304,7 +393,47 @@ def test_policies_that_act_in_their_own_way_are_refused(tmp_path: Path) -> None:
         rollouts.export(policy, tmp_path / "policy.pt", env)
 
 
-@pytest.mark.parametrize("name", ["sb3_dqn", "sb3_sac", "sb3_td3", "clipped", "values"])
+@pytest.mark.parametrize("name", ["rllib_dqn", "rllib_sac"])
+def test_an_rl_module_with_a_forward_of_its_own_is_refused(name: str, tmp_path: Path) -> None:
+    id, make = KINDS[name]
+    module, _ = make()
+
+    class Own(type(module)):  # type: ignore[misc]
+        def _forward_inference(self, batch: Any) -> Any:
+            return super()._forward_inference(batch)
+
+    module.__class__ = Own
+    with (
+        rollouts.make_vec(id, 2) as env,
+        pytest.raises(SpecError, match=r"Own has its own _forward_inference, expected Default\w+"),
+    ):
+        rollouts.export(module, tmp_path / "policy.pt", env)
+
+
+def test_an_rl_module_of_values_with_memory_is_refused(tmp_path: Path) -> None:
+    module, _ = KINDS["rllib_dqn"][1]()
+    module.is_stateful = lambda: True
+    with (
+        rollouts.make_vec(CARTPOLE, 2) as env,
+        pytest.raises(SpecError, match="has memory, which RLlib's loop carries"),
+    ):
+        rollouts.export(module, tmp_path / "policy.pt", env)
+
+
+@pytest.mark.parametrize("name", ["proposed", "implicit"])
+def test_quantiles_of_a_network_of_another_kind_are_refused(name: str, tmp_path: Path) -> None:
+    policy, _ = KINDS[name][1]()
+    policy.model = torch.nn.Linear(4, 2)
+    with (
+        rollouts.make_vec(CARTPOLE, 2) as env,
+        pytest.raises(SpecError, match=r"network is a Linear, expected Tianshou's \w+Quantile\w+"),
+    ):
+        rollouts.export(policy, tmp_path / "policy.pt", env)
+
+
+@pytest.mark.parametrize(
+    "name", ["sb3_dqn", "sb3_sac", "sb3_td3", "clipped", "values", "rllib_dqn", "rllib_sac"]
+)
 def test_rollouts_eval_of_the_file_gives_the_models_returns(name: str, tmp_path: Path) -> None:
     from rollouts.collecting.evaluation import evaluate
 
