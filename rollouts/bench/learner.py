@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rollouts._native import policy_kernels_in_use
 from rollouts.bench import learner_off_policy, learner_recurrent
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.policies.native import NativePolicy
@@ -52,7 +53,12 @@ class LearnerTask:
 
 @dataclass(frozen=True, slots=True)
 class LearnerMeasurement:
-    """The median of the repeats, in microseconds of a gradient step."""
+    """The median of the repeats, in microseconds of a gradient step.
+
+    Attributes:
+      kernels: The instruction set of the process' native code, as `ROLLOUTS_POLICY_KERNELS` names
+        it; torch's is the widest.
+    """
 
     engine: str
     num_threads: int
@@ -60,6 +66,7 @@ class LearnerMeasurement:
     layers: tuple[int, ...]
     step_us: float
     loss: str
+    kernels: str
 
 
 class _Agent(nn.Module):
@@ -112,34 +119,51 @@ def measure(
         torch.set_num_threads(before)
     return [
         LearnerMeasurement(
-            engine, threads, task.rows, task.layers, statistics.median(times), task.loss
+            engine,
+            threads,
+            task.rows,
+            task.layers,
+            statistics.median(times),
+            task.loss,
+            policy_kernels_in_use(),
         )
         for (engine, threads, _), times in zip(contestants, taken, strict=True)
     ]
 
 
 def to_text(found: Sequence[LearnerMeasurement]) -> str:
-    """A line for each measurement, and the ratio of the best of both for each task."""
-    lines = ["loss           rows    layers        engine  threads  us/step"]
+    """A line for each measurement, and the ratio of the best of both for each task and set."""
+    lines = ["loss           rows    layers        engine  kernels   threads  us/step"]
     lines += [
         f"{each.loss:<14} {each.rows:<7} {'x'.join(map(str, each.layers)):<13} {each.engine:<7} "
-        f"{each.num_threads:<8} {each.step_us:,.1f}"
+        f"{each.kernels if each.engine == 'native' else '-':<9} {each.num_threads:<8} "
+        f"{each.step_us:,.1f}"
         for each in found
     ]
-    for task in dict.fromkeys((each.loss, each.rows, each.layers) for each in found):
+    for task in dict.fromkeys(map(_task_of, found)):
         best = [
-            min(e.step_us for e in found if (e.engine, e.loss, e.rows, e.layers) == (engine, *task))
+            min(e.step_us for e in found if (e.engine, *_task_of(e)) == (engine, *task))
             for engine in ("torch", "native")
         ]
-        loss, rows, layers = task
+        loss, rows, layers, kernels = task
         name = "x".join(map(str, layers))
-        lines.append(f"{loss}, {rows} rows, {name}: native is {best[0] / best[1]:.1f}x torch")
+        ratio = best[0] / best[1]
+        lines.append(f"{loss}, {rows} rows, {name}: native ({kernels}) is {ratio:.1f}x torch")
     return "\n".join(lines)
 
 
 def to_json(found: Sequence[LearnerMeasurement]) -> list[dict[str, Any]]:
     """The measurements as JSON has them."""
     return [asdict(each) for each in found]
+
+
+def from_json(found: Sequence[dict[str, Any]]) -> list[LearnerMeasurement]:
+    """The measurements that `to_json` was given, read again."""
+    return [LearnerMeasurement(**each | {"layers": tuple(each["layers"])}) for each in found]
+
+
+def _task_of(each: LearnerMeasurement) -> tuple[str, int, tuple[int, ...], str]:
+    return each.loss, each.rows, each.layers, each.kernels
 
 
 def _contestants(task: LearnerTask, threads: int, seed: int) -> list[tuple[str, Callable[[], int]]]:

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rollouts import _native  # noqa: E402
 from rollouts.bench import learner, learner_off_policy, learner_recurrent  # noqa: E402
 from rollouts.cli import main as cli  # noqa: E402
 
@@ -29,7 +30,30 @@ def test_it_measures_both_engines_with_each_number_of_threads(
 
 def test_its_last_line_is_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "learner", *FEW, "--box"]) == 0
-    assert "ppo, 32 rows, 8: native is" in capsys.readouterr().out.splitlines()[-1]
+    kernels = _native.policy_kernels_in_use()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"ppo, 32 rows, 8: native ({kernels}) is ")
+
+
+def test_each_instruction_set_is_measured_beside_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = _native.policy_kernels()
+    assert cli.main(["bench", "learner", *FEW, "--box", "--kernels", *sets, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["kernels"], each["engine"], each["num_threads"]) for each in found] == [
+        (name, *each)
+        for name in sets
+        for each in (("native", 1), ("torch", 1), ("native", 2), ("torch", 2))
+    ]
+    lines = learner.to_text(learner.from_json(found)).splitlines()
+    assert [line.partition(" is ")[0] for line in lines[-len(sets) :]] == [
+        f"ppo, 32 rows, 8: native ({name})" for name in sets
+    ]
+
+
+def test_an_instruction_set_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "learner", *FEW, "--kernels", "sse9"]) == 2
+    said = capsys.readouterr().err
+    assert "'sse9'" in said and _native.policy_kernels()[0] in said
 
 
 @pytest.mark.parametrize("is_box", [False, True])

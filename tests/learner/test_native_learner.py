@@ -169,7 +169,8 @@ from rollouts.learner.native_learner import PpoLoss
 torch.set_num_threads(1)
 digest = hashlib.sha256()
 for head, space in SPACES.items():
-    for hidden in (5, 40):
+    # with and without inputs behind whole vectors, few and many
+    for hidden in (3, 5, 19, 40):
         # torch draws alone: its sums depend on the machine
         torch.manual_seed(3)
         module = ActorCritic(space, hidden, normal=True)

@@ -41,7 +41,7 @@ void ForEach(const ParamView& view, Use&& use) {
   }
 }
 
-double SquaresOf(const std::vector<float>& gradient) {
+double SquaresOf(std::span<const float> gradient) {
   return BestKernels().sum_squares(static_cast<std::int64_t>(gradient.size()), gradient.data());
 }
 
@@ -99,7 +99,11 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
                                    const UpdateStop& stop) {
   of_sources_.resize(sources.size());
   squares_.resize(sources.size());
-  for (std::size_t s = 0; s < sources.size(); ++s) of_sources_[s].resize(sources[s].size);
+  kept_.resize(sources.size());
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    kept_[s].resize(sources[s].size);
+    of_sources_[s] = kept_[s];
+  }
   SortBySource(sources.size());
   ReadParams(sources);
   ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
@@ -178,20 +182,28 @@ void GradientSteps::AddParts(std::int64_t begin, std::int64_t end) {
 
 // The gradient of one of the module's arrays, out of the sums of all parts, and its squares.
 void GradientSteps::FindGradient(std::size_t source) {
-  std::vector<float>& whole = of_sources_[source];
-  std::fill(whole.begin(), whole.end(), 0.0f);
+  const std::span<float> whole = of_sources_[source];
   const auto is_whole = [&](std::size_t param) {
     return views_[param].is_whole(static_cast<std::int64_t>(whole.size()));
   };
+  // a place of a parameter that is the whole array is all of it, and the first is written over it
+  bool adds = sums_of_[source].empty();
   for (const std::size_t param : params_of_[source]) {
     if (is_whole(param)) continue;
+    adds = true;
     of_params_[param].assign(network().program().params[param].size, 0.0f);
   }
+  if (adds) std::fill(whole.begin(), whole.end(), 0.0f);
   for (const std::size_t place : sums_of_[source]) {
     const Gradients::Sum& sum = gradients_.sums()[place];
+    float* to = is_whole(sum.param) ? whole.data() : of_params_[sum.param].data();
     AddParts(sum.offset, sum.end());
-    Gradients::Unpack(parts_[0].sums.data(), sum,
-                      is_whole(sum.param) ? whole.data() : of_params_[sum.param].data());
+    if (!adds && sums_of_[source].size() == 1 && sum.is_plain()) {
+      of_sources_[source] = {parts_[0].sums.data() + sum.offset, whole.size()};
+      break;
+    }
+    Gradients::Unpack(parts_[0].sums.data(), sum, adds, to);
+    adds = true;
   }
   for (const std::size_t param : params_of_[source]) {
     if (is_whole(param)) continue;
@@ -199,7 +211,7 @@ void GradientSteps::FindGradient(std::size_t source) {
       whole[place] += of_params_[param][element];
     });
   }
-  squares_[source] = SquaresOf(whole);
+  squares_[source] = SquaresOf(of_sources_[source]);
 }
 
 void GradientSteps::Average(std::span<const Source> sources, std::span<float> others,
@@ -239,7 +251,7 @@ void GradientSteps::CheckNorm(double norm, std::size_t minibatch) const {
   if (std::isfinite(norm)) return;
   const auto is_finite = [](float value) { return std::isfinite(value); };
   for (std::size_t i = 0; i < views_.size(); ++i) {
-    const std::vector<float>& found = of_sources_[views_[i].source];
+    const std::span<const float> found = of_sources_[views_[i].source];
     if (!std::all_of(found.begin(), found.end(), is_finite)) {
       Refuse(minibatch, "a gradient of " + network().program().params[i].name);
     }
@@ -261,19 +273,34 @@ void GradientSteps::Clip(std::span<const Source> sources, double limit, ClipBy b
   }
 }
 
+// The rules with what Adam computes of its steps: once for neighbours that are alike, as most are.
+void GradientSteps::FindRules(std::span<const Source> sources, std::size_t before) {
+  rules_.resize(sources.size());
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    StepRule& rule = rules_[s];
+    rule = sources[s].rule;
+    const StepRule* last = s > 0 && sources[s].steps == sources[s - 1].steps ? &rules_[s - 1] : nullptr;
+    if (last && last->lr == rule.lr && last->beta1 == rule.beta1 && last->beta2 == rule.beta2) {
+      rule.step_size = last->step_size;
+      rule.root_scale = last->root_scale;
+      continue;
+    }
+    const double steps = static_cast<double>(sources[s].steps) + static_cast<double>(before) + 1;
+    rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
+    rule.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
+  }
+}
+
 void GradientSteps::Step(std::span<const Source> sources, std::size_t before, double norm,
                          const std::optional<double>& max_norm, ClipBy by) {
   if (max_norm && by != ClipBy::kAll) Clip(sources, *max_norm, by);
   // as torch.nn.utils.clip_grad_norm_
   const auto scale = static_cast<float>(max_norm && by == ClipBy::kAll ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
+  FindRules(sources, before);
   ForEachSource(sources.size(), [&](std::size_t s) {
     if (!sources[s].squares) return;
-    StepRule rule = sources[s].rule;
-    const double steps = static_cast<double>(sources[s].steps) + static_cast<double>(before) + 1;
-    rule.step_size = static_cast<float>(rule.lr / (1 - std::pow(double{rule.beta1}, steps)));
-    rule.root_correction = static_cast<float>(std::sqrt(1 - std::pow(double{rule.beta2}, steps)));
-    BestKernels().step(rule, scale, sources[s].size, sources[s].weights, of_sources_[s].data(),
-                       sources[s].means, sources[s].squares);
+    BestKernels().step(rules_[s], scale, sources[s].size, sources[s].weights,
+                       of_sources_[s].data(), sources[s].means, sources[s].squares);
   });
   ++num_steps_;
 }

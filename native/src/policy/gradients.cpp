@@ -15,14 +15,10 @@ constexpr std::int64_t kMostKept = std::int64_t{1} << 22;
 
 std::int32_t Padded(std::int32_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
 
-// The sum over lanes, in a fixed tree.
-float AddLanes(const float* from) {
-  float lanes[kColumns];
-  std::copy(from, from + kColumns, lanes);
-  for (std::int32_t half = kColumns / 2; half > 0; half /= 2) {
-    for (std::int32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+// The last inputs of a linear whose gradients are sums over lanes.
+std::int32_t TailOf(std::int32_t inputs) {
+  const std::int32_t rest = inputs % kBlock;
+  return rest <= kMostTail ? rest : 0;
 }
 
 // Whether a gradient goes through an operation to one of its inputs.
@@ -100,7 +96,7 @@ void Gradients::Plan(const std::vector<bool>& trained) {
     steps_[i].transposes = place < 0;
     if (place < 0) {
       place = num_transposed_;
-      num_transposed_ += std::int64_t{kChunkColumns} * steps_[i].padded;
+      num_transposed_ += std::int64_t{kChunkColumns} * steps_[i].summed;
     }
     steps_[i].transposed = place;
   }
@@ -150,6 +146,8 @@ void Gradients::PlanLinear(std::size_t index, BackwardStep& step) {
   const Op& op = network_.program().ops[index];
   const std::int32_t inputs = network_.size(op.inputs[0]);
   step.padded = Padded(inputs);
+  step.tail = TailOf(inputs);
+  step.summed = Padded(inputs - step.tail);
   if (!step.wants_a) return;
   step.matrix = num_matrices_;
   matrices_.push_back({op.params[0], num_matrices_, op.size, inputs, step.padded});
@@ -162,15 +160,18 @@ void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, Ba
     const std::int32_t param = op.params[i];
     if (!trained[param]) continue;
     (i == 0 ? step.weight_sum : step.bias_sum) = num_sums_;
-    Sum sum{param, num_sums_, op.size, 0, kColumns};
+    Sum sum{param, num_sums_, op.size, 0, 0, 1};
     if (i == 0 && op.kind == OpKind::kLinear) {
-      sum.columns = network_.size(op.inputs[0]);
+      const std::int32_t inputs = network_.size(op.inputs[0]);
+      sum.tail = TailOf(inputs);
+      sum.columns = inputs - sum.tail;
       sum.padded = Padded(sum.columns);
     } else if (op.kind == OpKind::kEmbedding) {
       sum.columns = sum.padded = op.size;
+      sum.tail = 0;
       sum.rows = static_cast<std::int32_t>(network_.program().params[param].size / op.size);
     }
-    num_sums_ += (std::int64_t{sum.rows} * sum.padded + kBlock - 1) / kBlock * kBlock;
+    num_sums_ = (sum.end() + kBlock - 1) / kBlock * kBlock;
     sums_.push_back(sum);
   }
 }
@@ -182,6 +183,10 @@ void Gradients::Pack(std::span<const std::span<const float>> params, Weights& we
   for (const Matrix& matrix : matrices_) {
     const float* from = params[matrix.param].data();
     float* to = weights.matrices.data() + matrix.offset;
+    if (matrix.inputs == matrix.padded) {
+      std::copy_n(from, std::int64_t{matrix.outputs} * matrix.inputs, to);
+      continue;
+    }
     for (std::int32_t o = 0; o < matrix.outputs; ++o) {
       std::copy(from, from + matrix.inputs, to);
       from += matrix.inputs;
@@ -354,19 +359,27 @@ void Gradients::Carry(const Sequences& sequences, const Group& group, std::int32
   }
 }
 
-void Gradients::Unpack(const float* sums, const Sum& place, float* gradient) {
+void Gradients::Unpack(const float* sums, const Sum& place, bool adds, float* gradient) {
   const float* from = sums + place.offset;
-  for (std::int32_t row = 0; row < place.rows; ++row, from += place.padded) {
-    if (place.columns == 0) {
-      *gradient++ += AddLanes(from);
-    } else {
-      for (std::int32_t k = 0; k < place.columns; ++k) *gradient++ += from[k];
+  const float* lanes = sums + place.tails();
+  const auto take = [&](const float* numbers, std::int32_t count) {
+    for (std::int32_t k = 0; k < count; ++k) gradient[k] = adds ? gradient[k] + numbers[k] : numbers[k];
+    gradient += count;
+  };
+  float tails[kBlock * kMostTail];
+  for (std::int32_t first = 0; first < place.rows; first += kBlock) {
+    const std::int32_t rows = std::min(kBlock, place.rows - first);
+    BestKernels().add_lanes(lanes, std::int64_t{rows} * place.tail, tails);
+    lanes += std::int64_t{rows} * place.tail * kColumns;
+    for (std::int32_t row = 0; row < rows; ++row, from += place.padded) {
+      take(from, place.columns);
+      take(tails + row * place.tail, place.tail);
     }
   }
 }
 
 void Gradients::Unpack(const float* sums, std::span<float* const> gradients) const {
-  for (const Sum& sum : sums_) Unpack(sums, sum, gradients[sum.param]);
+  for (const Sum& sum : sums_) Unpack(sums, sum, true, gradients[sum.param]);
 }
 
 }  // namespace rollouts::policy

@@ -24,8 +24,9 @@
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo, DensityOfActions,
-                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
+                                    SumSquares, AddLanes, PackBlock, Act};
   return &kKernels;
 }
 

@@ -34,8 +34,9 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo, DensityOfActions,
-                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
+                                    SumSquares, AddLanes, PackBlock, Act};
   return &kKernels;
 }
 

@@ -13,11 +13,13 @@ namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo, DensityOfActions,
-                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
+                                    SumSquares, AddLanes, PackBlock, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo, DensityOfActions,
-                                    StepWeights, MoveWeights, IsFinite, SumSquares, PackBlock, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo,
+                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
+                                    SumSquares, AddLanes, PackBlock, Act};
 #endif
   return &kKernels;
 }

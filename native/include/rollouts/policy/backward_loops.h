@@ -77,9 +77,13 @@ void MapBack(const Instruction& step, const BackwardStep& back, const Group& gro
   const float* z = group.values + step.out * kColumns;
   const float* given = group.gradients + step.out * kColumns;
   float* to = group.gradients + step.a * kColumns;
-  for (int i = 0; i < step.size * kColumns; i += kLanes) {
-    const Floats slope = kSlope(Load(x + i), Load(z + i), step.number[0], step.number[1]);
-    Give(to + i, Load(given + i) * slope, back.adds_a);
+  // copies, which no array can overlap
+  const int count = step.size * kColumns;
+  const float number[] = {step.number[0], step.number[1]};
+  const bool adds = back.adds_a;
+  for (int i = 0; i < count; i += kLanes) {
+    const Floats slope = kSlope(Load(x + i), Load(z + i), number[0], number[1]);
+    Give(to + i, Load(given + i) * slope, adds);
   }
 }
 
@@ -135,10 +139,13 @@ void WhereBack(const Instruction& step, const BackwardStep& back, const Group& g
   if (back.wants_c) PartBack<WhereNot>(step, group, condition, no, no, back.adds_c);
 }
 
-// Adds a group's gradients (size, kColumns) to sums of the same shape.
-void AddColumns(const float* gradients, int size, float* sums) {
+// Adds the gradients (size, kColumns) of some groups to sums of the same shape.
+void AddColumns(const float* gradients, int size, float* sums, std::int64_t group_size = 0,
+                int groups = 1) {
   for (int i = 0; i < size * kColumns; i += kLanes) {
-    Store(sums + i, Load(sums + i) + Load(gradients + i));
+    Floats sum = Load(sums + i);
+    for (int g = 0; g < groups; ++g) sum += Load(gradients + g * group_size + i);
+    Store(sums + i, sum);
   }
 }
 
@@ -259,6 +266,7 @@ void SumWeights(const float* inputs, int padded, const float* gradients, std::in
       const float* row = inputs + (g * kColumns + c) * padded;
       Floats x[kWide];
       for (int w = 0; w < kWide; ++w) x[w] = Load(row + w * kLanes);
+#pragma GCC unroll 32
       for (int o = 0; o < kOutputs; ++o) {
         const Floats gradient = Splat(gradients[g * group_size + o * kColumns + c]);
         for (int w = 0; w < kWide; ++w) sum[o][w] = Fma(gradient, x[w], sum[o][w]);
@@ -269,6 +277,29 @@ void SumWeights(const float* inputs, int padded, const float* gradients, std::in
   for (int o = 0; o < kOutputs; ++o) {
 #pragma GCC unroll 2
     for (int w = 0; w < kWide; ++w) Store(sums + o * padded + w * kLanes, sum[o][w]);
+  }
+}
+
+// Adds the products of each output's gradient and kTail inputs, column by column, to sums (outputs,
+// kTail, kColumns).
+template <int kTail>
+void SumTail(const float* inputs, const float* gradients, std::int64_t group_size, int groups,
+             int outputs, float* sums) {
+  for (int o = 0; o < outputs; ++o, sums += kTail * kColumns) {
+    for (int v = 0; v < kColumns; v += kLanes) {
+      Floats sum[kTail];
+#pragma GCC unroll 4
+      for (int k = 0; k < kTail; ++k) sum[k] = Load(sums + k * kColumns + v);
+      for (int g = 0; g < groups; ++g) {
+        const Floats gradient = Load(gradients + g * group_size + o * kColumns + v);
+#pragma GCC unroll 4
+        for (int k = 0; k < kTail; ++k) {
+          sum[k] = Fma(gradient, Load(inputs + g * group_size + k * kColumns + v), sum[k]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int k = 0; k < kTail; ++k) Store(sums + k * kColumns + v, sum[k]);
+    }
   }
 }
 
@@ -343,31 +374,46 @@ void InputsBack(const Instruction& step, const BackwardStep& back, const float* 
   }
 }
 
+// The gradient of a linear's weights.
+void WeightsBack(const Instruction& step, const BackwardStep& back, float* sums,
+                 const Chunk& chunk) {
+  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
+  const float* values = chunk.values + step.a * kColumns;
+  const float* given = chunk.gradients + step.out * kColumns;
+  float* transposed = chunk.transposed + back.transposed;
+  for (int g = 0; g < chunk.groups && back.transposes; ++g) {
+    Transpose(values + g * group_size, back.summed, transposed + g * kColumns * back.summed);
+  }
+  const int inputs = step.a_size - back.tail;
+  int k = 0;
+  // two vectors at once while there are inputs for both
+  for (; k + kLanes < inputs; k += 2 * kLanes) {
+    SumWeightColumns<2>(transposed + k, back.summed, given, group_size, chunk.groups, step.size,
+                        sums + k);
+  }
+  if (k < inputs) {
+    SumWeightColumns<1>(transposed + k, back.summed, given, group_size, chunk.groups, step.size,
+                        sums + k);
+  }
+  const float* last = values + inputs * kColumns;
+  sums += std::int64_t{step.size} * back.summed;
+  switch (back.tail) {
+    case 1: return SumTail<1>(last, given, group_size, chunk.groups, step.size, sums);
+    case 2: return SumTail<2>(last, given, group_size, chunk.groups, step.size, sums);
+    case 3: return SumTail<3>(last, given, group_size, chunk.groups, step.size, sums);
+    case 4: return SumTail<4>(last, given, group_size, chunk.groups, step.size, sums);
+    default: return;
+  }
+}
+
 void LinearBack(const Instruction& step, const BackwardStep& back, const float* matrices,
                 float* sums, const Chunk& chunk) {
   const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
   const float* given = chunk.gradients + step.out * kColumns;
-  const int padded = back.padded;
-  for (int g = 0; g < chunk.groups && back.bias_sum >= 0; ++g) {
-    AddColumns(given + g * group_size, step.size, sums + back.bias_sum);
+  if (back.bias_sum >= 0) {
+    AddColumns(given, step.size, sums + back.bias_sum, group_size, chunk.groups);
   }
-  if (back.weight_sum >= 0) {
-    float* transposed = chunk.transposed + back.transposed;
-    for (int g = 0; g < chunk.groups && back.transposes; ++g) {
-      Transpose(chunk.values + g * group_size + step.a * kColumns, padded,
-                transposed + g * kColumns * padded);
-    }
-    constexpr int kWide = 2;
-    int k = 0;
-    for (; k + kWide * kLanes <= padded; k += kWide * kLanes) {
-      SumWeightColumns<kWide>(transposed + k, padded, given, group_size, chunk.groups, step.size,
-                              sums + back.weight_sum + k);
-    }
-    for (; k < padded; k += kLanes) {
-      SumWeightColumns<1>(transposed + k, padded, given, group_size, chunk.groups, step.size,
-                          sums + back.weight_sum + k);
-    }
-  }
+  if (back.weight_sum >= 0) WeightsBack(step, back, sums + back.weight_sum, chunk);
   if (!back.wants_a) return;
   const float* matrix = matrices + back.matrix;
   int group = 0;

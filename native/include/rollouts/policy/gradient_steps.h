@@ -38,7 +38,7 @@ struct Source {
   std::int64_t size = 0;
   float* means = nullptr;
   float* squares = nullptr;
-  StepRule rule;           // step_size and root_correction are computed from `steps`
+  StepRule rule;           // step_size and root_scale are computed from `steps`
   std::int64_t steps = 0;  // made before
 };
 
@@ -109,6 +109,7 @@ class GradientSteps {
   void SortBySource(std::size_t num_sources);
   void AddParts(std::int64_t begin, std::int64_t end);
   void FindGradient(std::size_t source);
+  void FindRules(std::span<const Source> sources, std::size_t before);
 
   const Gradients gradients_;
   const std::vector<ParamView> views_;
@@ -116,8 +117,10 @@ class GradientSteps {
   Gradients::Weights weights_;
   std::vector<std::vector<std::size_t>> params_of_, sums_of_;  // by source
   std::vector<std::vector<float>> gathered_;  // params that are not dense
-  std::vector<std::vector<float>> of_sources_;  // gradients
+  std::vector<std::span<float>> of_sources_;      // gradients: of the first part's sums or of kept_
+  std::vector<std::vector<float>> kept_;          // by source
   std::vector<double> squares_;                 // sums of their squares, before they are limited
+  std::vector<StepRule> rules_;                 // settings of the step that is made
   std::vector<float> averaged_;                 // what the processes' mean is taken of
   std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
   std::vector<Part> parts_;

@@ -80,20 +80,24 @@ class Gradients {
                   const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
                   const UpdateStop& stop = {}) const;
 
-  // The place of a parameter's gradient among the sums.
+  // The place of a parameter's gradient among the sums. A row of it has `columns` numbers, which lie
+  // in (rows, padded), and then `tail` sums over lanes, which lie behind them in (rows, tail, kColumns).
   struct Sum {
     std::int32_t param;
     std::int64_t offset;
-    std::int32_t rows, columns, padded;  // columns 0: each row is a sum over kColumns lanes
+    std::int32_t rows, columns, padded, tail;
 
-    std::int64_t end() const { return offset + std::int64_t{rows} * padded; }
+    std::int64_t tails() const { return offset + std::int64_t{rows} * padded; }
+    std::int64_t end() const { return tails() + std::int64_t{rows} * tail * kColumns; }
+    // Whether the sums are the gradient as it is.
+    bool is_plain() const { return tail == 0 && columns == padded; }
   };
   std::int64_t num_sums() const { return num_sums_; }
   // A parameter that several operations read has several; in the order in which they are added up.
   std::span<const Sum> sums() const { return sums_; }
-  // Adds what `sums` has of one place to an array of the parameter's own size.
-  static void Unpack(const float* sums, const Sum& place, float* gradient);
-  // The same for all places; a parameter whose gradient is not wanted has none, and is null.
+  // Writes what `sums` has of one place to an array of the parameter's own size, or adds it.
+  static void Unpack(const float* sums, const Sum& place, bool adds, float* gradient);
+  // Adds those of all places; a parameter whose gradient is not wanted has none, and is null.
   void Unpack(const float* sums, std::span<float* const> gradients) const;
 
  private:

@@ -42,6 +42,8 @@ struct Kernels {
   bool (*is_finite)(std::int64_t size, const float* values);
   // The sum of squares in double, over 16 lanes and then over these, in one order.
   double (*sum_squares)(std::int64_t size, const float* values);
+  // Sums of rows (rows, kColumns) over their lanes, each in one tree.
+  void (*add_lanes)(const float* from, std::int64_t rows, float* to);
   // The first `outputs` rows of a matrix (outputs, inputs) as a block that forward reads (inputs, block).
   void (*pack)(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
                float* to);

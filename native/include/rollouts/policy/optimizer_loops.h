@@ -20,11 +20,11 @@ Floats AdamStep(const StepRule& rule, Floats weight, Floats gradient, Floats& me
   // torch's lerp: mean + (gradient - mean) (1 - beta)
   mean = Fma(gradient - mean, Splat(1.0f - rule.beta1), mean);
   square = Fma(gradient * gradient, Splat(1.0f - rule.beta2), square * rule.beta2);
-  const Floats root = Sqrt(square) / rule.root_correction + rule.eps;
+  const Floats root = Fma(Sqrt(square), Splat(rule.root_scale), Splat(rule.eps));
   return weight - mean / root * rule.step_size;
 }
 
-Floats RmspropStep(const StepRule& rule, Floats weight, Floats gradient, Floats& square) {
+Floats RmspropStep(const StepRule& rule, Floats weight, Floats gradient, Floats&, Floats& square) {
   gradient = Fma(weight, Splat(rule.weight_decay), gradient);
   square = Fma(gradient * gradient, Splat(1.0f - rule.beta2), square * rule.beta2);
   const Floats root = rule.kind == OptimizerKind::kRmspropTf ? Sqrt(square + rule.eps)
@@ -33,40 +33,46 @@ Floats RmspropStep(const StepRule& rule, Floats weight, Floats gradient, Floats&
 }
 
 // `momentum` is the buffer of that name.
-Floats SgdStep(const StepRule& rule, Floats weight, Floats gradient, Floats& momentum) {
+Floats SgdStep(const StepRule& rule, Floats weight, Floats gradient, Floats&, Floats& momentum) {
   gradient = Fma(weight, Splat(rule.weight_decay), gradient);
   momentum = Fma(momentum, Splat(rule.beta2), gradient);
   const Floats ahead = Fma(momentum, Splat(rule.beta2), gradient);
   return weight - (rule.kind == OptimizerKind::kNesterov ? ahead : momentum) * rule.lr;
 }
 
-Floats StepOf(const StepRule& rule, Floats weight, Floats gradient, Floats& mean,
-              Floats& square) {
-  switch (rule.kind) {
-    case OptimizerKind::kAdam:
-    case OptimizerKind::kAdamW: return AdamStep(rule, weight, gradient, mean, square);
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kNesterov: return SgdStep(rule, weight, gradient, square);
-    default: return RmspropStep(rule, weight, gradient, square);
-  }
-}
-
-// As Kernels::step.
-void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* weights,
-                 const float* gradients, float* means, float* squares) {
+// The formula of one kind for all weights. The rule is a copy, which no array can overlap.
+template <Floats (*kStep)(const StepRule&, Floats, Floats, Floats&, Floats&)>
+void StepEach(const StepRule rule, float scale, std::int64_t size, float* weights,
+              const float* gradients, float* means, float* squares) {
   std::int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
     Floats mean = means ? Load(means + i) : Splat(0.0f), square = Load(squares + i);
-    Store(weights + i, StepOf(rule, Load(weights + i), Load(gradients + i) * scale, mean, square));
+    Store(weights + i, kStep(rule, Load(weights + i), Load(gradients + i) * scale, mean, square));
     if (means) Store(means + i, mean);
     Store(squares + i, square);
   }
   for (; i < size; ++i) {
     // one lane counts
     Floats mean = Splat(means ? means[i] : 0.0f), square = Splat(squares[i]);
-    weights[i] = StepOf(rule, Splat(weights[i]), Splat(gradients[i]) * scale, mean, square)[0];
+    weights[i] = kStep(rule, Splat(weights[i]), Splat(gradients[i]) * scale, mean, square)[0];
     if (means) means[i] = mean[0];
     squares[i] = square[0];
+  }
+}
+
+// As Kernels::step.
+void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* weights,
+                 const float* gradients, float* means, float* squares) {
+  switch (rule.kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      return StepEach<AdamStep>(rule, scale, size, weights, gradients, means, squares);
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kNesterov:
+      return StepEach<SgdStep>(rule, scale, size, weights, gradients, means, squares);
+    case OptimizerKind::kRmsprop:
+    case OptimizerKind::kRmspropTf:
+      return StepEach<RmspropStep>(rule, scale, size, weights, gradients, means, squares);
   }
 }
 

@@ -18,8 +18,8 @@ struct StepRule {
   float beta2 = 0.999f;  // share of the mean square that stays; of kSgd the momentum
   float eps = 1e-8f;
   float weight_decay = 0;
-  float step_size = 0;        // Adam's: lr / (1 - beta1^t)
-  float root_correction = 1;  // Adam's: sqrt(1 - beta2^t)
+  float step_size = 0;   // Adam's: lr / (1 - beta1^t)
+  float root_scale = 1;  // Adam's: 1 / sqrt(1 - beta2^t)
 };
 
 }  // namespace rollouts::policy

@@ -51,6 +51,36 @@ double SumSquares(std::int64_t size, const float* values) {
   return squares;
 }
 
+// Adds the second half of some vectors, or numbers, to the first, until one is left.
+template <int kCount, typename Number>
+ROLLOUTS_INLINE void Fold(Number* numbers) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount / 2; ++i) numbers[i] += numbers[i + kCount / 2];
+  if constexpr (kCount > 2) Fold<kCount / 2>(numbers);
+}
+
+// As Kernels::add_lanes. Rows are laid out by lane, so that a vector holds the sums of as many.
+void AddLanes(const float* from, std::int64_t rows, float* to) {
+  std::int64_t row = 0;
+  for (; row + kLanes <= rows; row += kLanes) {
+    Floats lanes[kColumns];
+    for (int v = 0; v < kColumns; v += kLanes) {
+      Floats some[kLanes];
+      for (int i = 0; i < kLanes; ++i) some[i] = Load(from + (row + i) * kColumns + v);
+      Swap<kLanes / 2>(some);
+      for (int i = 0; i < kLanes; ++i) lanes[v + i] = some[i];
+    }
+    Fold<kColumns>(lanes);
+    Store(to + row, lanes[0]);
+  }
+  for (; row < rows; ++row) {
+    float lanes[kColumns];
+    __builtin_memcpy(lanes, from + row * kColumns, sizeof(lanes));
+    Fold<kColumns>(lanes);
+    to[row] = lanes[0];
+  }
+}
+
 // As Kernels::pack.
 void PackBlock(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
                float* to) {
