@@ -160,7 +160,7 @@ class DriverModel:
     """
 
     take_us: float = 130.0
-    further_us: float = 20.0
+    further_us: float = 40.0
     submit_us: float = 90.0
     resolve_us: float = 60.0
     publish_us: float = 300.0
