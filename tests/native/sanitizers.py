@@ -1,34 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds stress programs with sanitizers, and runs their scenarios.
 
-Objects are shared by all programs and kept in build/sanitizers, each beside a digest of what it
-was made of: a second run compiles what has changed, whatever the files' times say. Sources of a
-group become one object, as in the module's build: most of what a compiler does here is to read the
-same headers.
+Objects are shared by all programs and kept in build/sanitizers. Sources of a group become one
+object, as in the module's build: most of what a compiler does here is to read the same headers.
 """
 
 from __future__ import annotations
 
-import fcntl
-import functools
-import hashlib
 import importlib.util
-import os
-import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from made_once import BUILD, make
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "native"
-CACHE = HERE.parents[1] / "build" / "sanitizers"
+CACHE = BUILD / "sanitizers"
 # parsed once for each sanitizer and not once for each source
 HEADER = HERE / "sanitizers_prefix.h"
 # a scenario takes seconds; on a busy machine a sanitizer makes many of them
@@ -108,7 +100,6 @@ def _command(sanitizer: str) -> list[str]:
 def _precompile(sanitizer: str) -> Path:
     """The common header, where -include finds its .gch beside it."""
     header = CACHE / sanitizer / HEADER.name
-    header.parent.mkdir(parents=True, exist_ok=True)
     made = header.with_name(f"{header.name}.gch")
     return make(made, [*_command(sanitizer), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
 
@@ -122,62 +113,6 @@ def _compile(sanitizer: str, of: Group) -> Path:
     inputs = [*of.sources, prefix.with_name(f"{prefix.name}.gch")]
     # its list of headers is none of the program of this name
     return make(CACHE / sanitizer / f"{of.name}.group.o", command, inputs)
-
-
-def make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:
-    """Runs `command` -o `made` unless it was made of the same; returns `made`."""
-    with _locked(made):
-        digest = made.with_name(f"{made.name}.sha256")
-        depfile = made.with_suffix(".d")
-        fresh = made.exists() and digest.exists()
-        if fresh and digest.read_text() == _digest(command, inputs, depfile):
-            return made
-        digest.unlink(missing_ok=True)
-        began = time.time()
-        done = subprocess.run([*command, "-o", str(made)], stderr=subprocess.PIPE, text=True)
-        if "cannot find -l" in done.stderr or "unable to find library" in done.stderr:
-            pytest.skip(f"a sanitizer's library is not installed: {done.stderr.strip()}")
-        assert done.returncode == 0, done.stderr
-        # a file that was edited meanwhile may have been read before or after
-        read = [path for path in _read_files(inputs, depfile) if path.exists()]
-        if all(path.stat().st_mtime < began for path in read):
-            digest.write_text(_digest(command, inputs, depfile))
-    return made
-
-
-def _read_files(inputs: Sequence[Path], depfile: Path) -> list[Path]:
-    """The inputs, and the headers that they included."""
-    text = depfile.read_text() if depfile.exists() else ""
-    headers = re.sub(r"\\\n|^[^:]*:", " ", text).split()
-    return [Path(one) for one in dict.fromkeys([*map(str, inputs), *headers])]
-
-
-def _digest(command: list[str], inputs: Sequence[Path], depfile: Path) -> str:
-    """A hash of the compiler, its options, and the files that it read."""
-    found = hashlib.sha256(repr((_compiler(), command)).encode())
-    for path in _read_files(inputs, depfile):
-        digest = Path(f"{path}.sha256")
-        # what was made here has a digest, which says the same in fewer bytes
-        content = digest if digest.exists() else path
-        found.update(content.read_bytes() if content.exists() else b"gone")
-    return found.hexdigest()
-
-
-@functools.cache
-def _compiler() -> str:
-    version = subprocess.run([str(GXX), "--version"], capture_output=True, text=True, check=True)
-    return version.stdout
-
-
-@contextmanager
-def _locked(made: Path) -> Iterator[None]:
-    """Keeps other threads and processes from making the same file meanwhile."""
-    handle = os.open(made.with_name(f"{made.name}.lock"), os.O_CREAT | os.O_RDWR)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def scenarios(program: Path) -> list[str]:
