@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from made_once import BUILD, make
@@ -27,6 +28,8 @@ HEADER = HERE / "sanitizers_prefix.h"
 HANG_LIMIT_S = 600
 NUM_COMPILERS = 2
 SANITIZERS = {"tsan": "thread", "asan": "address,undefined"}
+# a sanitizer and a level of optimisation
+Kind = tuple[str, str]
 
 GXX = shutil.which("g++")
 needs_compiler = pytest.mark.skipif(GXX is None, reason="needs the compiler g++")
@@ -68,51 +71,65 @@ LEARNING = [
 ]
 
 
-def build(name: str, groups: Sequence[Group]) -> dict[str, Path]:
+def build(
+    name: str, groups: Sequence[Group], levels: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Path]:
     """Builds the program `name` of these sources with each sanitizer; returns the executables.
 
     Several processes may build at once: the second takes what the first has built.
+
+    Args:
+      name: The program's.
+      groups: What it is made of.
+      levels: Optimisation by sanitizer, where it is not -O1.
     """
+    kinds = [(sanitizer, levels.get(sanitizer, "-O1")) for sanitizer in SANITIZERS]
     with ThreadPoolExecutor(NUM_COMPILERS) as compilers:
-        list(compilers.map(_precompile, SANITIZERS))
-        jobs = [(sanitizer, one) for one in groups for sanitizer in SANITIZERS]
+        list(compilers.map(_precompile, kinds))
+        jobs = [(kind, one) for one in groups for kind in kinds]
         made = dict(zip(jobs, compilers.map(_compile, *zip(*jobs, strict=True)), strict=True))
     programs = {}
-    for sanitizer in SANITIZERS:
-        programs[sanitizer] = CACHE / sanitizer / name
-        objects = [made[sanitizer, one] for one in groups]
-        command = [*_command(sanitizer), *map(str, objects), "-ldl"]
-        make(programs[sanitizer], command, objects)
+    for kind in kinds:
+        programs[kind[0]] = _folder(kind) / name
+        objects = [made[kind, one] for one in groups]
+        command = [*_command(kind), *map(str, objects), "-ldl"]
+        make(programs[kind[0]], command, objects)
     return programs
 
 
-def _command(sanitizer: str) -> list[str]:
+def _folder(kind: Kind) -> Path:
+    sanitizer, level = kind
+    return CACHE / (sanitizer if level == "-O1" else f"{sanitizer}{level}")
+
+
+def _command(kind: Kind) -> list[str]:
+    sanitizer, level = kind
     # -Wno-tsan: gcc says that fences are not modelled; the pool's data pass through atomics.
     # -Wno-...uninitialized: GCC 12 warns of its own AVX-512 headers beside sanitizers.
     # -g1: reports have lines and no values, which take a compiler a third longer
-    command = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off"]
+    command = [str(GXX), "-std=c++20", level, "-g1", "-pthread", "-ffp-contract=off"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-tsan"]
     command += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
     command += [f"-fsanitize={SANITIZERS[sanitizer]}"]
     return [*command, "-fno-sanitize-recover=all", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 
-def _precompile(sanitizer: str) -> Path:
+def _precompile(kind: Kind) -> Path:
     """The common header, where -include finds its .gch beside it."""
-    header = CACHE / sanitizer / HEADER.name
+    header = _folder(kind) / HEADER.name
     made = header.with_name(f"{header.name}.gch")
-    return make(made, [*_command(sanitizer), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
+    return make(made, [*_command(kind), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
 
 
-def _compile(sanitizer: str, of: Group) -> Path:
-    prefix = CACHE / sanitizer / HEADER.name
+def _compile(kind: Kind, of: Group) -> Path:
+    prefix = _folder(kind) / HEADER.name
     *before, last = of.sources
     included = [option for one in (prefix, *before) for option in ("-include", str(one))]
-    command = [*_command(sanitizer), *included, "-MMD", "-c", str(last)]
+    command = [*_command(kind), *included, "-MMD", "-c", str(last)]
     # the .gch stands for its header, which need not be there
     inputs = [*of.sources, prefix.with_name(f"{prefix.name}.gch")]
     # its list of headers is none of the program of this name
-    return make(CACHE / sanitizer / f"{of.name}.group.o", command, inputs)
+    return make(_folder(kind) / f"{of.name}.group.o", command, inputs)
 
 
 def scenarios(program: Path) -> list[str]:
