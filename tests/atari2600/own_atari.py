@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import ale_py
 import numpy as np
+from made_once import BUILD, make
 from numpy.typing import NDArray
 
 from rollouts.own_env.compiler import find_compiler
 
 HERE = Path(__file__).parent
 INCLUDE = Path(__file__).parents[2] / "native" / "include"
+CACHE = BUILD / "atari2600"
 SOURCES = ("console.cpp", "ale_snapshot.cpp")
-FLAGS = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
+FLAGS = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC")
 
 PADDLES = {"backgammon", "blackjack", "breakout", "casino", "kaboom", "pong"}
 SECOND_PORT = {"surround", "wizard_of_wor"}  # games whose player is at the other joystick
@@ -32,18 +34,21 @@ MOVES = [
 ]
 
 
-def compile_library(library: Path, names: tuple[str, ...]) -> ctypes.CDLL:
-    sources = [str(HERE / name) for name in names]
-    command = [*find_compiler().command, *FLAGS, f"-I{INCLUDE}", f"-I{HERE}", *sources]
-    done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr, done.stderr
-    return ctypes.CDLL(str(library))
+@functools.cache
+def compile_library(*names: str) -> ctypes.CDLL:
+    """A library of these sources, compiled once for all tests and processes."""
+    command = [*find_compiler().command, *FLAGS, f"-I{INCLUDE}", f"-I{HERE}"]
+    objects = [
+        make(CACHE / f"{name}.o", [*command, "-MMD", "-c", str(HERE / name)], [HERE / name])
+        for name in names
+    ]
+    linked = [*command, "-shared", *map(str, objects)]
+    return ctypes.CDLL(str(make(CACHE / f"{names[0]}.so", linked, objects)))
 
 
-def build(folder: Path) -> ctypes.CDLL:
+def build() -> ctypes.CDLL:
     """Compiles the console into a library."""
-    found = compile_library(folder / "console.so", SOURCES)
+    found = compile_library(*SOURCES)
     found.machine_new.restype = ctypes.c_void_p
     found.machine_new.argtypes = [ctypes.c_char_p, ctypes.c_int]
     found.machine_delete.argtypes = [ctypes.c_void_p]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from own_atari import compile_library
 
 
-def build_games(folder: Path) -> ctypes.CDLL:
+def build_games() -> ctypes.CDLL:
     """Compiles the console into a library."""
-    found = compile_library(folder / "game.so", ("game.cpp",))
+    found = compile_library("game.cpp")
     pointer, number = ctypes.c_void_p, ctypes.c_int
     found.game_new.restype = found.game_clone.restype = pointer
     found.game_new.argtypes = [ctypes.c_char_p, number, ctypes.c_uint]

@@ -21,8 +21,8 @@ COMPILES = pytest.mark.parametrize("compiles", [False, True], ids=["decoded", "c
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return compile_library(tmp_path_factory.mktemp("decoded") / "decoded.so", ("decoded.cpp",))
+def library() -> ctypes.CDLL:
+    return compile_library("decoded.cpp")
 
 
 def random_rom(rng: np.random.Generator, size: int) -> bytes:

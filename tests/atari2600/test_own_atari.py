@@ -28,8 +28,8 @@ FEW = [
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build(tmp_path_factory.mktemp("atari2600"))
+def library() -> ctypes.CDLL:
+    return build()
 
 
 def compare(library: ctypes.CDLL, rom: str, frames: int) -> None:

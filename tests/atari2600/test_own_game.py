@@ -28,8 +28,8 @@ WATCHED_MODES = ("adventure", "demon_attack", "double_dunk", "tic_tac_toe_3d")
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build_games(tmp_path_factory.mktemp("atari2600_games"))
+def library() -> ctypes.CDLL:
+    return build_games()
 
 
 def play(twins: Twins, frames: int, label: str) -> None:

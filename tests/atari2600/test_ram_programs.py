@@ -48,8 +48,8 @@ END_FRAME = [*lda(2), *sta(VSYNC), *lines(4), *lda(0), *sta(VSYNC)]
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build(tmp_path_factory.mktemp("atari2600_programs"))
+def library() -> ctypes.CDLL:
+    return build()
 
 
 def put_program(state: bytes, program: list[int]) -> bytes:

@@ -14,8 +14,8 @@ LDX, DEX, LDY, DEY = 0xA2, 0xCA, 0xA0, 0x88
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build(tmp_path_factory.mktemp("atari2600"))
+def library() -> ctypes.CDLL:
+    return build()
 
 
 def assert_same(library: ctypes.CDLL, program: list[int], count: int) -> None:

@@ -1,40 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds stress programs with sanitizers, and runs their scenarios.
 
-Objects are shared by all programs and kept in build/sanitizers, each beside a digest of what it
-was made of: a second run compiles what has changed, whatever the files' times say. Sources of a
-group become one object, as in the module's build: most of what a compiler does here is to read the
-same headers.
+Objects are shared by all programs and kept in build/sanitizers. Sources of a group become one
+object, as in the module's build: most of what a compiler does here is to read the same headers.
 """
 
 from __future__ import annotations
 
-import fcntl
-import functools
-import hashlib
 import importlib.util
-import os
-import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from made_once import BUILD, make
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "native"
-CACHE = HERE.parents[1] / "build" / "sanitizers"
+CACHE = BUILD / "sanitizers"
 # parsed once for each sanitizer and not once for each source
 HEADER = HERE / "sanitizers_prefix.h"
 # a scenario takes seconds; on a busy machine a sanitizer makes many of them
 HANG_LIMIT_S = 600
 NUM_COMPILERS = 2
 SANITIZERS = {"tsan": "thread", "asan": "address,undefined"}
+# a sanitizer and a level of optimisation
+Kind = tuple[str, str]
 
 GXX = shutil.which("g++")
 needs_compiler = pytest.mark.skipif(GXX is None, reason="needs the compiler g++")
@@ -76,108 +71,65 @@ LEARNING = [
 ]
 
 
-def build(name: str, groups: Sequence[Group]) -> dict[str, Path]:
+def build(
+    name: str, groups: Sequence[Group], levels: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Path]:
     """Builds the program `name` of these sources with each sanitizer; returns the executables.
 
     Several processes may build at once: the second takes what the first has built.
+
+    Args:
+      name: The program's.
+      groups: What it is made of.
+      levels: Optimisation by sanitizer, where it is not -O1.
     """
+    kinds = [(sanitizer, levels.get(sanitizer, "-O1")) for sanitizer in SANITIZERS]
     with ThreadPoolExecutor(NUM_COMPILERS) as compilers:
-        list(compilers.map(_precompile, SANITIZERS))
-        jobs = [(sanitizer, one) for one in groups for sanitizer in SANITIZERS]
+        list(compilers.map(_precompile, kinds))
+        jobs = [(kind, one) for one in groups for kind in kinds]
         made = dict(zip(jobs, compilers.map(_compile, *zip(*jobs, strict=True)), strict=True))
     programs = {}
-    for sanitizer in SANITIZERS:
-        programs[sanitizer] = CACHE / sanitizer / name
-        objects = [made[sanitizer, one] for one in groups]
-        command = [*_command(sanitizer), *map(str, objects), "-ldl"]
-        make(programs[sanitizer], command, objects)
+    for kind in kinds:
+        programs[kind[0]] = _folder(kind) / name
+        objects = [made[kind, one] for one in groups]
+        command = [*_command(kind), *map(str, objects), "-ldl"]
+        make(programs[kind[0]], command, objects)
     return programs
 
 
-def _command(sanitizer: str) -> list[str]:
+def _folder(kind: Kind) -> Path:
+    sanitizer, level = kind
+    return CACHE / (sanitizer if level == "-O1" else f"{sanitizer}{level}")
+
+
+def _command(kind: Kind) -> list[str]:
+    sanitizer, level = kind
     # -Wno-tsan: gcc says that fences are not modelled; the pool's data pass through atomics.
     # -Wno-...uninitialized: GCC 12 warns of its own AVX-512 headers beside sanitizers.
     # -g1: reports have lines and no values, which take a compiler a third longer
-    command = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off"]
+    command = [str(GXX), "-std=c++20", level, "-g1", "-pthread", "-ffp-contract=off"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-tsan"]
     command += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
     command += [f"-fsanitize={SANITIZERS[sanitizer]}"]
     return [*command, "-fno-sanitize-recover=all", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 
-def _precompile(sanitizer: str) -> Path:
+def _precompile(kind: Kind) -> Path:
     """The common header, where -include finds its .gch beside it."""
-    header = CACHE / sanitizer / HEADER.name
-    header.parent.mkdir(parents=True, exist_ok=True)
+    header = _folder(kind) / HEADER.name
     made = header.with_name(f"{header.name}.gch")
-    return make(made, [*_command(sanitizer), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
+    return make(made, [*_command(kind), "-x", "c++-header", "-MMD", str(HEADER)], [HEADER])
 
 
-def _compile(sanitizer: str, of: Group) -> Path:
-    prefix = CACHE / sanitizer / HEADER.name
+def _compile(kind: Kind, of: Group) -> Path:
+    prefix = _folder(kind) / HEADER.name
     *before, last = of.sources
     included = [option for one in (prefix, *before) for option in ("-include", str(one))]
-    command = [*_command(sanitizer), *included, "-MMD", "-c", str(last)]
+    command = [*_command(kind), *included, "-MMD", "-c", str(last)]
     # the .gch stands for its header, which need not be there
     inputs = [*of.sources, prefix.with_name(f"{prefix.name}.gch")]
     # its list of headers is none of the program of this name
-    return make(CACHE / sanitizer / f"{of.name}.group.o", command, inputs)
-
-
-def make(made: Path, command: list[str], inputs: Sequence[Path]) -> Path:
-    """Runs `command` -o `made` unless it was made of the same; returns `made`."""
-    with _locked(made):
-        digest = made.with_name(f"{made.name}.sha256")
-        depfile = made.with_suffix(".d")
-        fresh = made.exists() and digest.exists()
-        if fresh and digest.read_text() == _digest(command, inputs, depfile):
-            return made
-        digest.unlink(missing_ok=True)
-        began = time.time()
-        done = subprocess.run([*command, "-o", str(made)], stderr=subprocess.PIPE, text=True)
-        if "cannot find -l" in done.stderr or "unable to find library" in done.stderr:
-            pytest.skip(f"a sanitizer's library is not installed: {done.stderr.strip()}")
-        assert done.returncode == 0, done.stderr
-        # a file that was edited meanwhile may have been read before or after
-        read = [path for path in _read_files(inputs, depfile) if path.exists()]
-        if all(path.stat().st_mtime < began for path in read):
-            digest.write_text(_digest(command, inputs, depfile))
-    return made
-
-
-def _read_files(inputs: Sequence[Path], depfile: Path) -> list[Path]:
-    """The inputs, and the headers that they included."""
-    text = depfile.read_text() if depfile.exists() else ""
-    headers = re.sub(r"\\\n|^[^:]*:", " ", text).split()
-    return [Path(one) for one in dict.fromkeys([*map(str, inputs), *headers])]
-
-
-def _digest(command: list[str], inputs: Sequence[Path], depfile: Path) -> str:
-    """A hash of the compiler, its options, and the files that it read."""
-    found = hashlib.sha256(repr((_compiler(), command)).encode())
-    for path in _read_files(inputs, depfile):
-        digest = Path(f"{path}.sha256")
-        # what was made here has a digest, which says the same in fewer bytes
-        content = digest if digest.exists() else path
-        found.update(content.read_bytes() if content.exists() else b"gone")
-    return found.hexdigest()
-
-
-@functools.cache
-def _compiler() -> str:
-    version = subprocess.run([str(GXX), "--version"], capture_output=True, text=True, check=True)
-    return version.stdout
-
-
-@contextmanager
-def _locked(made: Path) -> Iterator[None]:
-    """Keeps other threads and processes from making the same file meanwhile."""
-    handle = os.open(made.with_name(f"{made.name}.lock"), os.O_CREAT | os.O_RDWR)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    return make(_folder(kind) / f"{of.name}.group.o", command, inputs)
 
 
 def scenarios(program: Path) -> list[str]:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from made_once import make
 from sanitizers import (
     CACHE,
     GXX,
@@ -16,7 +17,6 @@ from sanitizers import (
     NATIVE,
     NUM_COMPILERS,
     SANITIZERS,
-    make,
     needs_compiler,
 )
 
@@ -44,7 +44,6 @@ def program(request: pytest.FixtureRequest) -> Path:
     groups += [[NATIVE / "src" / "support" / name] for name in ("fiber.cpp", "huge_pages.cpp")]
     groups += [[HERE / "programs" / "box2d_stress.cpp"]]
     folder = CACHE / request.param / "box2d"
-    folder.mkdir(parents=True, exist_ok=True)
     compiler = [str(GXX), "-std=c++20", "-O1", "-g1", "-pthread", "-ffp-contract=off", "-w"]
     # Box2D's own undefined behaviour is not ours to mend
     compiler += [f"-fsanitize={SANITIZERS[request.param].split(',')[0]}"]

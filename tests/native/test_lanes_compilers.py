@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sanitizers import HERE, NATIVE, make
+from made_once import BUILD, make
+from sanitizers import HERE, NATIVE
 
 from comparisons.verify_mujoco.golden import BOUND, next_errors_of, read
 from comparisons.verify_mujoco.models import subject_of
@@ -26,7 +27,7 @@ GOLDEN = read(HERE.parent / "mujoco_lanes" / "golden.npz")
 IDS = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5", "Swimmer-v5")
 LANES = NATIVE / "src" / "lanes"
 SOURCES = [*sorted(LANES.glob("*.cpp")), HERE / "programs" / "lanes_step.cpp"]
-CACHE = HERE.parents[1] / "build" / "lanes"
+CACHE = BUILD / "lanes"
 LOOPS = ("-ffp-contract=fast", "-fno-trapping-math", "-fno-math-errno")
 # the compiler, its package, what runs its programs and the package of that
 TOOLS: dict[str, tuple[str, str, str | None, str | None]] = {
@@ -50,7 +51,6 @@ def program(request: pytest.FixtureRequest) -> list[str | Path]:
         if tool is not None and shutil.which(tool) is None:
             pytest.skip(f"needs {tool}: apt-get install {needed}")
     folder = CACHE / request.param
-    folder.mkdir(parents=True, exist_ok=True)
     # warnings are the module's build's
     command = [compiler, "-std=c++20", "-O2", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 

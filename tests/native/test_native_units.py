@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sanitizers import GXX, HERE, NATIVE, make, needs_compiler
+from made_once import BUILD, make
+from sanitizers import GXX, HERE, NATIVE, needs_compiler
 
 UNITS = HERE / "units"
-CACHE = HERE.parents[1] / "build" / "units"
+CACHE = BUILD / "units"
 # Sources that become one object, those of the core before their tests: most of what a compiler does
 # here is to read the same headers.
 OBJECTS = {
@@ -75,7 +76,6 @@ def compiled(name: str) -> Path:
 @pytest.fixture(scope="session")
 def outcomes() -> dict[str, str]:
     """The program's words on each of its tests."""
-    CACHE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(2) as compilers:
         objects = list(compilers.map(compiled, OBJECTS))
     linked = [str(GXX), "-pthread", *map(str, objects)]
