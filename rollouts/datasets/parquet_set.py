@@ -18,7 +18,6 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.datasets import parquet_bytes
 from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.part_files import make_folder, part_name, write_part, write_whole
@@ -33,7 +32,6 @@ Array = NDArray[Any]
 # readers of a folder leave out what begins so
 ABOUT = f"_{METADATA}"
 EPISODES = b"rollouts.episodes"
-_WITH_BOUNDS = ("episode", "step")
 _BATCH_ROWS = 1 << 16  # rows that the library encodes at once
 
 
@@ -65,18 +63,18 @@ class ParquetPart:
             }
             for index, each in enumerate(self._episodes)
         ]
-        texts = {EPISODES: json.dumps(about).encode()}
-        schema = pa.schema([_field(name, rows) for name, rows in columns.items()], texts)
-        if parquet_bytes.can_write(columns):
-            # the library's readers take texts, and that lists are of one length, from its schema
-            texts[b"ARROW:schema"] = base64.b64encode(schema.serialize().to_pybytes())
-            return parquet_bytes.write_file(file, columns, texts, _WITH_BOUNDS)
         bytes_like = {name for name, rows in columns.items() if _is_packed(rows)}
         how = {"auto": "zstd", "gzip": "gzip"}.get(self._compression, "none")
         arrays = [_to_arrow(rows) for rows in columns.values()]
+        # what may be missing costs a level for each number
+        fields = [
+            pa.field(name, array.type, nullable=False)
+            for name, array in zip(columns, arrays, strict=True)
+        ]
+        schema = pa.schema(fields, {EPISODES: json.dumps(about).encode()})
         table = pa.Table.from_arrays(arrays, schema=schema)
         pq.write_table(
-            table, file, use_dictionary=False, write_statistics=list(_WITH_BOUNDS),
+            table, file, use_dictionary=False, write_statistics=["episode", "step"],
             row_group_size=max(1, len(table)), write_batch_size=_BATCH_ROWS,
             compression={
                 # columns of lists are named by their elements
@@ -84,7 +82,6 @@ class ParquetPart:
                 how if name in bytes_like else "none" for name in columns
             },
         )  # fmt: skip
-        return None
 
     def _columns(self) -> dict[str, Array]:
         all_of = self._episodes
@@ -151,27 +148,15 @@ def _is_packed(rows: Array) -> bool:
     return rows.ndim > 1 and rows.dtype.itemsize == 1
 
 
-def _field(name: str, rows: Array) -> Any:
-    # what may be missing costs a level for each number
-    return pa.field(name, _kind_of(rows), nullable=False)
-
-
-def _kind_of(rows: Array) -> Any:
-    if rows.ndim == 1:
-        return pa.from_numpy_dtype(rows.dtype)
-    if _is_packed(rows):
-        # Parquet has no numbers of one byte: each would take four
-        return pa.binary(rows[0].nbytes)
-    element = pa.field("element", pa.from_numpy_dtype(rows.dtype), nullable=False)
-    return pa.list_(element, int(np.prod(rows.shape[1:])))
-
-
 def _to_arrow(rows: Array) -> Any:
     if rows.ndim == 1:
         return pa.array(rows)
-    kind = _kind_of(rows)
     if _is_packed(rows):
+        # Parquet has no numbers of one byte: each would take four
+        kind = pa.binary(rows[0].nbytes)
         buffer = pa.py_buffer(np.ascontiguousarray(rows))
         return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, buffer])
     flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
+    element = pa.field("element", flat.type, nullable=False)
+    kind = pa.list_(element, int(np.prod(rows.shape[1:])))
     return pa.FixedSizeListArray.from_arrays(flat, type=kind)
