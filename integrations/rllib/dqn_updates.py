@@ -80,9 +80,8 @@ class DqnUpdates:
         """
         config = learner.config.get_config_for_module(module_id)
         max_grad_norm, clip_by = clip_of(config)
-        index = batch[Columns.ACTIONS].numpy().astype(np.int64)
         parts = transitions_of(batch, config.gamma)
-        parts["action"] = np.eye(self._num_actions, dtype=np.float32)[index]
+        parts["action"] = one_hot(parts["action"], self._num_actions)
         found = self._learner.step(parts, max_grad_norm=max_grad_norm, clip_by=clip_by)
         _, off, value = torch.from_numpy(found.outputs).unbind(1)
         log_norms(learner, module_id, {self._name: found.grad_norm})
@@ -101,6 +100,11 @@ def transitions_of(batch: Any, gamma: float) -> dict[str, Array]:
         "next_obs": batch[Columns.NEXT_OBS].numpy(),
         "weight": batch["weights"].numpy(),
     }
+
+
+def one_hot(actions: Array, num_actions: int) -> Array:
+    """Choices (B,) as losses take them, (B, num_actions)."""
+    return np.eye(num_actions, dtype=np.float32)[actions.astype(np.int64)]
 
 
 def log_values(
@@ -153,15 +157,22 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
         return "double_q of the config is another than that of the module"
     if getattr(config, "burn_in_len", 0):
         return f"burn_in_len={config.burn_in_len} is of sequences"
-    space = module.action_space
-    if not isinstance(space, spaces.Discrete) or space.start:
-        return f"actions are of {space}, expected Discrete with numbers from 0 on"
-    return why_not_transitions(module, rows) or _why_not_actions(
-        rows[Columns.ACTIONS], int(space.n)
+    return (
+        why_not_discrete(module.action_space)
+        or why_not_transitions(module, rows)
+        or (why_not_choices(rows[Columns.ACTIONS], int(module.action_space.n)))
     )
 
 
-def _why_not_actions(actions: Any, num_actions: int) -> str:
+def why_not_discrete(space: Any) -> str:
+    """Says what native code does not have of a space of discrete actions; "" for nothing."""
+    if isinstance(space, spaces.Discrete) and not space.start:
+        return ""
+    return f"actions are of {space}, expected Discrete with numbers from 0 on"
+
+
+def why_not_choices(actions: Any, num_actions: int) -> str:
+    """Says what native code does not have of discrete actions; "" for nothing."""
     if actions.dim() != 1:
         return f"actions have shape {tuple(actions.shape)}, expected one number for each row"
     if not len(actions) or actions.min() < 0 or actions.max() >= num_actions:

@@ -26,10 +26,10 @@ class RolloutsDQNLearner(MinibatchUpdates[Any], DQNTorchLearner):
 
 
 class RolloutsSACLearner(MinibatchUpdates[Any], SACTorchLearner):
-    """RLlib's SACTorchLearner with gradient steps in native code, of actions in a Box.
+    """RLlib's SACTorchLearner with gradient steps in native code, of actions in a Box or discrete.
 
     `update` makes the steps that SACTorchLearner makes, to rounding and with torch's random
-    numbers. Discrete actions stay with torch; all that is said of `RolloutsDQNLearner` holds.
+    numbers. All that is said of `RolloutsDQNLearner` holds.
     """
 
     _kind = SAC_KIND

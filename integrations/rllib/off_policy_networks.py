@@ -64,6 +64,54 @@ class Critics(nn.Module):
         return tuple(each(obs, action) for each in self.critics)
 
 
+class ChoiceValues(nn.Module):
+    """The values (B, A) of all discrete actions by one of a SAC module's networks."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        """Takes the networks as `Critic` does."""
+        super().__init__()
+        self.encoder, self.head = getattr(module, f"{name}_encoder"), getattr(module, name)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.head(self.encoder({Columns.OBS: obs})[ENCODER_OUT])
+        return values
+
+
+class ChosenValue(nn.Module):
+    """The value (B, 1) of actions (B, A), which are one-hot."""
+
+    def __init__(self, values: ChoiceValues) -> None:
+        super().__init__()
+        self.values = values
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        value: Tensor = (self.values(obs) * action).sum(1, keepdim=True)
+        return value
+
+
+class AllChoiceValues(nn.Module):
+    """Several networks' values of all discrete actions."""
+
+    def __init__(self, *networks: ChoiceValues) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(each(obs) for each in self.networks)
+
+
+class Logits(nn.Module):
+    """Logits of discrete actions."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.encoder, self.head = module.pi_encoder, module.pi
+
+    def forward(self, obs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.encoder({Columns.OBS: obs})[ENCODER_OUT])
+        return logits
+
+
 class MeanAndScale(nn.Module):
     """Mean and log_std of an action before tanh, within RLlib's limits."""
 
@@ -80,6 +128,12 @@ class MeanAndScale(nn.Module):
 def check_values(module: Any) -> None:
     """Raises SpecError where a DQN module's values are others than `QValues`."""
     _check(module, lambda batch: module.compute_q_values(batch)[QF_PREDS], QValues(module))
+
+
+def check_choices(module: Any) -> None:
+    """Raises SpecError where a discrete SAC module's values are others than `ChoiceValues`."""
+    networks = [ChoiceValues(module, name) for name in ("qf", "qf_twin")]
+    _check(module, module.compute_q_values, lambda obs: torch.minimum(*(n(obs) for n in networks)))
 
 
 def check_critic(module: Any) -> None:

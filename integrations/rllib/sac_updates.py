@@ -16,17 +16,45 @@ from ray.rllib.core.distribution.torch.torch_distribution import TorchSquashedGa
 from ray.rllib.core.learner.learner import POLICY_LOSS_KEY
 from torch import Tensor
 
+from rollouts.learner.discrete_losses import DiscreteSacActorLoss, DiscreteSoftValueLoss
 from rollouts.learner.loss_learner import LossFound, LossLearner
-from rollouts.learner.row_losses import SacActorLoss, SoftValueLoss, TemperatureLoss, ValueLoss
+from rollouts.learner.row_losses import (
+    RowLoss,
+    SacActorLoss,
+    SoftValueLoss,
+    TemperatureLoss,
+    ValueLoss,
+)
 
 from ..shared.native_training import are_as_read, own_method
-from .dqn_updates import log_values, transitions_of, why_not_transitions
+from .dqn_updates import (
+    log_values,
+    one_hot,
+    transitions_of,
+    why_not_choices,
+    why_not_discrete,
+    why_not_transitions,
+)
 from .learner_reader import STEP, LearnerKind, clip_of, log_norms, num_threads
-from .off_policy_networks import Critic, Critics, MeanAndScale, check_critic
+from .off_policy_networks import (
+    AllChoiceValues,
+    ChoiceValues,
+    ChosenValue,
+    Critic,
+    Critics,
+    Logits,
+    MeanAndScale,
+    check_choices,
+    check_critic,
+)
 
 Array = NDArray[Any]
 
-_LEARNER = (*STEP, "_compute_loss_for_module_continuous")
+_LEARNER = (
+    *STEP,
+    "_compute_loss_for_module_continuous",
+    "_compute_loss_for_module_discrete",
+)
 _MODULE = (
     "compute_q_values",
     "forward_target",
@@ -34,6 +62,7 @@ _MODULE = (
     "get_train_action_dist_cls",
     "_forward_train",
     "_forward_train_continuous",
+    "_forward_train_discrete",
     "_qf_forward_train_helper",
 )
 _OPTIMIZERS = ("qf", "qf_twin", "policy", "alpha")
@@ -45,26 +74,16 @@ class SacUpdates:
     def __init__(self, learner: Any, module_id: str) -> None:
         """Reads the networks. Raises SpecError where that is not possible."""
         module = learner.module[module_id]
-        names = ["qf", "qf_twin"] if module.twin_q else ["qf"]
-        critics = [Critic(module, name) for name in names]
-        targets = Critics(*(Critic(module, f"target_{name}") for name in names))
-        actor = MeanAndScale(module)
-        shapes = module.observation_space.shape, int(np.prod(module.action_space.shape))
+        self._actions = (_Choices if _is_discrete(module) else _Numbers)(module)
         optimizers = dict(learner.get_optimizers_for_module(module_id))
         threads = num_threads(learner.config)
-        first = SoftValueLoss(
-            actor, critics[0], targets, *shapes, huber=1.0, epsilon=0.0, weighted=True
-        )
-        self._qf = LossLearner(first, optimizers["qf"], threads)
-        self._learners = {"qf": self._qf}
-        for critic in critics[1:]:
-            twin = ValueLoss(critic, *shapes, huber=1.0, weighted=True)
-            self._learners["qf_twin"] = LossLearner(twin, optimizers["qf_twin"], threads)
-        loss = SacActorLoss(actor, Critics(*critics), *shapes, epsilon=0.0)
-        self._learners["policy"] = LossLearner(loss, optimizers["policy"], threads)
+        self._learners = {
+            name: LossLearner(loss, optimizers[name], threads)
+            for name, loss in self._actions.losses().items()
+        }
         temperature = TemperatureLoss(learner.curr_log_alpha[module_id])
         self._learners["alpha"] = LossLearner(temperature, optimizers["alpha"])
-        check_critic(module)
+        self._actions.check()
 
     def is_as_read(self) -> bool:
         """As of `NativeTrainer`."""
@@ -91,15 +110,15 @@ class SacUpdates:
         self, parts: dict[str, Array], log_alpha: Tensor, target_entropy: Tensor
     ) -> dict[str, LossFound]:
         heat = np.full((len(parts["obs"]), 1), log_alpha.exp().item(), np.float32)
-        # RLlib draws for these observations first
-        noise, next_noise = _noise(parts["action"]), _noise(parts["action"])
-        found = {"qf": self._qf.compute({**parts, "noise": next_noise, "temperature": heat})}
+        parts["action"], now, following = self._actions.of_rows(parts["action"])
+        found = {"qf": self._learners["qf"].compute({**parts, **following, "temperature": heat})}
         if "qf_twin" in self._learners:
             twin = {name: parts[name] for name in ("obs", "action", "weight")}
-            twin["target"] = found["qf"].outputs[:, 3:]
+            twin["target"] = found["qf"].outputs[:, 3:4]
             found["qf_twin"] = self._learners["qf_twin"].compute(twin)
-        rows = {"obs": parts["obs"], "noise": noise, "temperature": heat}
+        rows = {"obs": parts["obs"], "temperature": heat, **now}
         found["policy"] = self._learners["policy"].compute(rows)
+        # a mean log-probability or log-density, by actions of now
         excess = found["policy"].outputs[:, 1].mean() + target_entropy.item()
         found["alpha"] = self._learners["alpha"].compute({"excess": np.full((1, 1), excess)})
         return found
@@ -107,10 +126,10 @@ class SacUpdates:
     def _log(
         self, learner: Any, module_id: str, found: dict[str, LossFound], log_alpha: Tensor
     ) -> None:
-        _, log_prob, value = torch.from_numpy(found["policy"].outputs).unbind(1)
+        values, log_probs = map(torch.from_numpy, self._actions.logged(found))
         critics = [found[name] for name in ("qf", "qf_twin") if name in found]
         offs = torch.from_numpy(np.stack([each.outputs[:, 1] for each in critics]))
-        log_values(learner, module_id, found["qf"].loss, value, offs.abs().mean(0))
+        log_values(learner, module_id, found["qf"].loss, values, offs.abs().mean(0))
         alpha = log_alpha.exp()
         logged = {
             POLICY_LOSS_KEY: found["policy"].loss,
@@ -118,11 +137,93 @@ class SacUpdates:
             "alpha_value": alpha[0],
             "log_alpha_value": alpha.log()[0],
             "target_entropy": learner.target_entropy[module_id],
-            LOGPS_KEY: log_prob.mean(),
+            LOGPS_KEY: log_probs.mean(),
         }
         if "qf_twin" in found:
             logged[QF_TWIN_LOSS_KEY] = found["qf_twin"].loss
         learner.metrics.log_dict(logged, key=module_id, window=1)
+
+
+class _Numbers:
+    """Losses of actions in a Box, and what they read of rows."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def losses(self) -> dict[str, RowLoss]:
+        """The losses of the critics and the actor, by optimiser."""
+        module = self._module
+        names = _critics_of(module)
+        critics = [Critic(module, name) for name in names]
+        targets = Critics(*(Critic(module, f"target_{name}") for name in names))
+        actor = MeanAndScale(module)
+        shapes = module.observation_space.shape, int(np.prod(module.action_space.shape))
+        losses: dict[str, RowLoss] = {
+            "qf": SoftValueLoss(
+                actor, critics[0], targets, *shapes, huber=1.0, epsilon=0.0, weighted=True
+            )
+        }
+        for critic in critics[1:]:
+            losses["qf_twin"] = ValueLoss(critic, *shapes, huber=1.0, weighted=True)
+        losses["policy"] = SacActorLoss(actor, Critics(*critics), *shapes, epsilon=0.0)
+        return losses
+
+    def check(self) -> None:
+        """Raises SpecError where the module's values are others."""
+        check_critic(self._module)
+
+    def of_rows(self, action: Array) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+        """Actions, and the noise that actions of now and the next ones are drawn by."""
+        # RLlib draws for these observations first
+        now, following = _noise(action), _noise(action)
+        return action, {"noise": now}, {"noise": following}
+
+    def logged(self, found: dict[str, LossFound]) -> tuple[Array, Array]:
+        """The values and the log-densities whose statistics RLlib logs."""
+        return found["policy"].outputs[:, 2], found["policy"].outputs[:, 1]
+
+
+class _Choices:
+    """The same of discrete actions."""
+
+    def __init__(self, module: Any) -> None:
+        self._module, self._num_actions = module, int(module.action_space.n)
+
+    def losses(self) -> dict[str, RowLoss]:
+        """The losses of the critics and the actor, by optimiser."""
+        module = self._module
+        names = _critics_of(module)
+        critics = [ChoiceValues(module, name) for name in names]
+        targets = AllChoiceValues(*(ChoiceValues(module, f"target_{name}") for name in names))
+        actor, shapes = Logits(module), (module.observation_space.shape, self._num_actions)
+        twin = ValueLoss(ChosenValue(critics[1]), *shapes, huber=1.0, weighted=True)
+        return {
+            "qf": DiscreteSoftValueLoss(
+                actor, critics[0], targets, *shapes, huber=1.0, weighted=True
+            ),
+            "qf_twin": twin,
+            "policy": DiscreteSacActorLoss(actor, AllChoiceValues(*critics), *shapes),
+        }
+
+    def check(self) -> None:
+        """Raises SpecError where the module's values are others."""
+        check_choices(self._module)
+
+    def of_rows(self, action: Array) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+        """One-hot actions; nothing is drawn."""
+        return one_hot(action, self._num_actions), {}, {}
+
+    def logged(self, found: dict[str, LossFound]) -> tuple[Array, Array]:
+        """The first critic's values and the log-probabilities, of all actions."""
+        return found["qf"].outputs[:, 4:], found["policy"].outputs[:, 2]
+
+
+def _is_discrete(module: Any) -> bool:
+    return isinstance(module.action_space, spaces.Discrete)
+
+
+def _critics_of(module: Any) -> list[str]:
+    return ["qf", "qf_twin"] if module.twin_q else ["qf"]
 
 
 def _noise(action: Array) -> Array:
@@ -136,12 +237,8 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
     module = learner.module[module_id]
     if own := own_method(module, DefaultSACTorchRLModule, _MODULE):
         return f"{type(module).__name__} has its own {own}"
-    if not isinstance(module.action_space, spaces.Box):
-        return f"actions are of {module.action_space}, expected Box"
-    dist = module.get_train_action_dist_cls()
-    # older releases of RLlib round densities near the bounds
-    if dist is not TorchSquashedGaussian or not hasattr(dist, "_squashed_logp"):
-        return f"actions are of a {dist.__name__}, expected TorchSquashedGaussian without rounding"
+    if why_not := _why_not_space(module):
+        return why_not
     if bool(config.twin_q) != bool(module.twin_q):
         return "twin_q of the config is another than that of the module"
     wanted = [name for name in _OPTIMIZERS if module.twin_q or name != "qf_twin"]
@@ -155,7 +252,23 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
     return why_not_transitions(module, rows) or _why_not_actions(module, rows[Columns.ACTIONS])
 
 
+def _why_not_space(module: Any) -> str:
+    space = module.action_space
+    if _is_discrete(module):
+        # RLlib's loss reads the second critic, and so fails without
+        return why_not_discrete(space) or ("" if module.twin_q else "discrete actions need twin_q")
+    if not isinstance(space, spaces.Box):
+        return f"actions are of {space}, expected Box or Discrete"
+    dist = module.get_train_action_dist_cls()
+    # older releases of RLlib round densities near the bounds
+    if dist is not TorchSquashedGaussian or not hasattr(dist, "_squashed_logp"):
+        return f"actions are of a {dist.__name__}, expected TorchSquashedGaussian without rounding"
+    return ""
+
+
 def _why_not_actions(module: Any, actions: Tensor) -> str:
+    if _is_discrete(module):
+        return why_not_choices(actions, int(module.action_space.n))
     if actions.dtype == torch.float32 and actions.shape[1:] == module.action_space.shape:
         return ""
     return f"actions are {actions.dtype} of shape {tuple(actions.shape)}"

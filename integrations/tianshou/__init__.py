@@ -49,6 +49,7 @@ except ImportError as _error:
 
 from .async_collector import RolloutsAsyncCollector
 from .collector import RolloutsCollector
+from .native_discrete_sac import NativeDiscreteSAC
 from .native_on_policy import NativeA2C, NativePPO
 from .native_steps import NativeDQN, NativeSAC
 from .vector_env import RolloutsVectorEnv
@@ -56,6 +57,7 @@ from .vector_env import RolloutsVectorEnv
 __all__ = [
     "NativeA2C",
     "NativeDQN",
+    "NativeDiscreteSAC",
     "NativePPO",
     "NativeSAC",
     "RolloutsAsyncCollector",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`NativeDQN` and `NativeSAC`: Tianshou's algorithms, whose steps native code makes.
 
-native_on_policy.py has PPO and A2C.
+native_on_policy.py has PPO and A2C, native_discrete_sac.py SAC of discrete actions.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class NativeSAC(NativeSteps["_SacTrainer"], SAC[Any]):
             self.train_engine,
             lambda: _why_not_sac(self, batch),
             lambda: Networks(
-                self, [each._optim for each in _optimizers(self)], (batch.obs.shape[1:],)
+                self, [each._optim for each in optimizers_of(self)], (batch.obs.shape[1:],)
             ),
             lambda: _SacTrainer(self, batch.obs.shape[1:]),
         )
@@ -106,7 +106,7 @@ class _DqnTrainer:
         if algorithm.huber_loss_delta is not None:
             # Tianshou's Huber loss is without weights
             weight = 1.0
-        parts = _parts(batch, weight)
+        parts = parts_of(batch, weight)
         parts["action"] = np.eye(self._num_actions, dtype=np.float32)[batch.act]
         found = self._learner.step(parts, max_grad_norm=algorithm.optim._max_grad_norm)
         batch.weight = torch.from_numpy(-found.outputs[:, 1])
@@ -119,10 +119,7 @@ class _SacTrainer:
     def __init__(self, algorithm: Any, obs_shape: tuple[int, ...]) -> None:
         """Reads the networks. Raises SpecError where that is not possible."""
         policy, threads = algorithm.policy, usable_cpus()
-        held = _held(algorithm.critic_optim)
-        # the second critic's loss is of what the first one's step made
-        if any(id(each) in held for each in algorithm.critic2.parameters()):
-            raise SpecError("both critics have a parameter in common: expected two of their own")
+        refuse_shared_critics(algorithm)
         size = int(np.prod(policy.action_space.shape))
         critics = [_Critic(algorithm.critic), _Critic(algorithm.critic2)]
         actor = SacActorLoss(
@@ -142,7 +139,7 @@ class _SacTrainer:
 
     def train(self, algorithm: Any, batch: Any) -> Any:
         """As `SAC._update_with_batch`."""
-        parts = _parts(batch, getattr(batch, "weight", 1.0))
+        parts = parts_of(batch, getattr(batch, "weight", 1.0))
         optims = algorithm.critic_optim, algorithm.critic2_optim
         # both before either step, so that numbers that are not finite change nothing
         found = [each.compute(parts) for each in self._critics]
@@ -215,7 +212,7 @@ class _MeanAndScale(nn.Module):
         return mean, scale.log()
 
 
-def _parts(batch: Any, weight: Any) -> dict[str, Array]:
+def parts_of(batch: Any, weight: Any) -> dict[str, Array]:
     """Rows of a batch with Tianshou's targets."""
     count = len(batch.obs)
     weights = np.broadcast_to(torch.as_tensor(weight).numpy().reshape(-1, 1), (count, 1))
@@ -223,8 +220,16 @@ def _parts(batch: Any, weight: Any) -> dict[str, Array]:
     return {"obs": batch.obs, "action": batch.act, "target": target, "weight": weights}
 
 
-def _optimizers(algorithm: Any) -> tuple[Any, ...]:
+def optimizers_of(algorithm: Any) -> tuple[Any, ...]:
+    """The optimisers of an actor and two critics."""
     return algorithm.policy_optim, algorithm.critic_optim, algorithm.critic2_optim
+
+
+def refuse_shared_critics(algorithm: Any) -> None:
+    """Raises SpecError where the second critic's loss is of what the first one's step made."""
+    held = _held(algorithm.critic_optim)
+    if any(id(each) in held for each in algorithm.critic2.parameters()):
+        raise SpecError("both critics have a parameter in common: expected two of their own")
 
 
 def _held(optim: Any) -> set[int]:
@@ -236,12 +241,16 @@ def _why_not_dqn(algorithm: Any, batch: Any) -> str:
     policy = algorithm.policy
     if own := own_method(policy, DiscreteQLearningPolicy, ("forward", "__call__")):
         return f"{type(policy).__name__} has its own {own}"
-    space = policy.action_space
+    return why_not_batch(algorithm, batch, [algorithm.optim]) or why_not_choices(
+        policy.action_space, batch.act
+    )
+
+
+def why_not_choices(space: Any, action: Array) -> str:
+    """Says what of discrete actions is not native; "" for nothing."""
     if not isinstance(space, spaces.Discrete) or space.start:
         return f"actions are of {space}, expected Discrete with numbers from 0 on"
-    if why_not := why_not_batch(algorithm, batch, [algorithm.optim]):
-        return why_not
-    action, num_actions = batch.act, int(space.n)
+    num_actions = int(space.n)
     if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
         return f"actions are {action.dtype} of shape {action.shape}, expected whole numbers (B,)"
     if action.min(initial=0) < 0 or action.max(initial=0) >= num_actions:
@@ -257,7 +266,7 @@ def _why_not_sac(algorithm: Any, batch: Any) -> str:
         return f"{type(policy).__name__} has its own {own}"
     if policy.deterministic_eval and not policy.is_within_training_step:
         return "the policy is not within a training step, where its actions are not drawn"
-    return why_not_batch(algorithm, batch, _optimizers(algorithm))
+    return why_not_batch(algorithm, batch, optimizers_of(algorithm))
 
 
 def why_not_batch(

@@ -105,7 +105,7 @@ class DqnLoss(RowLoss):
           weighted: Whether rows have a `weight` that the loss is multiplied by.
           huber: Difference from which on Huber's loss is linear; None: the squared difference.
         """
-        shapes = _transition(obs_shape, num_actions) | _weight(weighted)
+        shapes = transition(obs_shape, num_actions) | of_weight(weighted)
         super().__init__(shapes, (target_network,))
         self.network, self.target_network, self.double_q = network, target_network, double
         self.huber = huber
@@ -120,7 +120,7 @@ class DqnLoss(RowLoss):
         else:
             best = following.amax(1, keepdim=True)
         off = value - (reward + discount * best)
-        return _times(_of_difference(off, self.huber), weights), off, value
+        return times(of_difference(off, self.huber), weights), off, value
 
 
 class ValueLoss(RowLoss):
@@ -144,7 +144,7 @@ class ValueLoss(RowLoss):
           huber, weighted: As of `DqnLoss`.
         """
         shapes = {"obs": obs_shape, "action": (num_actions,), "target": (1,)}
-        super().__init__(shapes | _weight(weighted))
+        super().__init__(shapes | of_weight(weighted))
         self.critic, self.huber = critic, huber
 
     def forward(self, rows: Tensor) -> Outputs:
@@ -152,7 +152,7 @@ class ValueLoss(RowLoss):
         obs, action, target, *weights = self.parts(rows)
         value = self.critic(obs, action)
         off = value - target
-        return _times(_of_difference(off, self.huber), weights), off, value
+        return times(of_difference(off, self.huber), weights), off, value
 
 
 class SoftValueLoss(RowLoss):
@@ -191,7 +191,7 @@ class SoftValueLoss(RowLoss):
         target = reward + discount * (following - temperature * log_prob)
         value = self.critic(obs, action)
         off = value - target
-        return _times(_of_difference(off, self.huber), weights), off, value, target
+        return times(of_difference(off, self.huber), weights), off, value, target
 
 
 class SacCriticLoss(RowLoss):
@@ -232,7 +232,7 @@ class SacCriticLoss(RowLoss):
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
         target = reward + discount * (following - temperature * log_prob)
         errors, *means = _errors(self.critic(obs, action), target)
-        return _times(0.5 * errors, weights), *means
+        return times(0.5 * errors, weights), *means
 
 
 class SacActorLoss(RowLoss):
@@ -302,8 +302,8 @@ class Td3CriticLoss(RowLoss):
         Args:
           weighted: As of `DqnLoss`.
         """
-        shapes = _transition(obs_shape, num_actions) | {"noise": (num_actions,)}
-        shapes |= _weight(weighted)
+        shapes = transition(obs_shape, num_actions) | {"noise": (num_actions,)}
+        shapes |= of_weight(weighted)
         super().__init__(shapes, (target_actor, target_critic))
         self.target_actor, self.critic, self.target_critic = target_actor, critic, target_critic
 
@@ -313,7 +313,7 @@ class Td3CriticLoss(RowLoss):
         next_action = (self.target_actor(next_obs) + noise).clamp(-1.0, 1.0)
         following = torch.cat(self.target_critic(next_obs, next_action), 1).amin(1, keepdim=True)
         errors, *means = _errors(self.critic(obs, action), reward + discount * following)
-        return _times(errors, weights), *means
+        return times(errors, weights), *means
 
 
 class Td3ActorLoss(RowLoss):
@@ -342,7 +342,8 @@ def squashed(normal: Outputs, noise: Tensor, epsilon: float) -> tuple[Tensor, Te
     return number.tanh(), log_prob
 
 
-def _transition(obs_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[int, ...]]:
+def transition(obs_shape: tuple[int, ...], num_actions: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of a step's parts."""
     return {
         "obs": obs_shape,
         "action": (num_actions,),
@@ -356,22 +357,25 @@ def _soft(
     obs_shape: tuple[int, ...], num_actions: int, weighted: bool
 ) -> dict[str, tuple[int, ...]]:
     return {
-        **_transition(obs_shape, num_actions),
+        **transition(obs_shape, num_actions),
         "noise": (num_actions,),
         "temperature": (1,),
-        **_weight(weighted),
+        **of_weight(weighted),
     }
 
 
-def _weight(weighted: bool) -> dict[str, tuple[int, ...]]:
+def of_weight(weighted: bool) -> dict[str, tuple[int, ...]]:
+    """The shape of a row's weight; nothing where rows have none."""
     return {"weight": (1,)} if weighted else {}
 
 
-def _times(loss: Tensor, weights: list[Tensor]) -> Tensor:
+def times(loss: Tensor, weights: list[Tensor]) -> Tensor:
+    """The loss times the rows' weight, if they have one."""
     return loss * weights[0] if weights else loss
 
 
-def _of_difference(off: Tensor, huber: float | None) -> Tensor:
+def of_difference(off: Tensor, huber: float | None) -> Tensor:
+    """Huber's loss of a difference, or its square."""
     if huber is None:
         return off.square()
     near = off.clamp(-huber, huber)

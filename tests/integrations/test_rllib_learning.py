@@ -21,7 +21,12 @@ from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-from rollouts.integrations.rllib import RolloutsEnvRunner, RolloutsPPOLearner
+from rollouts.integrations.rllib import (
+    RolloutsAPPOLearner,
+    RolloutsEnvRunner,
+    RolloutsIMPALALearner,
+    RolloutsPPOLearner,
+)
 
 pytestmark = pytest.mark.system
 
@@ -181,6 +186,31 @@ def test_a_learner_in_a_process_of_its_own_makes_native_steps(rllib_ray: None) -
             not torch.equal(each, before[name])
             for name, each in algo.env_runner.module.state_dict().items()
         )
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("config_cls", "learner_cls"),
+    [(IMPALAConfig, RolloutsIMPALALearner), (APPOConfig, RolloutsAPPOLearner)],
+)
+def test_a_whole_training_of_impala_and_of_appo_makes_native_steps(
+    config_cls: Any, learner_cls: Any, rllib_ray: None
+) -> None:
+    config = impala(config_cls()).learners(learner_class=learner_cls)
+    algo = config.build_algo()
+    best, steps = -math.inf, 0
+    try:
+        while best < 3 * RANDOM_CARTPOLE and steps < 200_000:
+            results = algo.train()
+            best = max(best, results["env_runners"].get("episode_return_mean", -math.inf))
+            steps = results["env_runners"].get("num_env_steps_sampled_lifetime", 0)
+        assert best >= 3 * RANDOM_CARTPOLE
+        learner = algo.learner_group._learner
+        assert (learner.learner_engine, learner.why_not_native_learner) == ("native", "")
+        trained = results["learners"]["default_policy"]["num_module_steps_trained_lifetime"]
+        # two epochs of what was sampled, but for what is on its way
+        assert trained >= 10_000
     finally:
         algo.stop()
 

@@ -25,10 +25,19 @@ from rollouts.errors import SpecError
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 OBS = spaces.Box(-1, 1, (5,), np.float32)
-SPACES = {"dqn": spaces.Discrete(3), "sac": spaces.Box(-1, 1, (2,), np.float32)}
-STOCK = {"dqn": DQNTorchLearner, "sac": SACTorchLearner}
-OURS = {"dqn": rllib.RolloutsDQNLearner, "sac": rllib.RolloutsSACLearner}
-CONFIGS = {"dqn": DQNConfig, "sac": SACConfig}
+SPACES = {
+    "dqn": spaces.Discrete(3),
+    "sac": spaces.Box(-1, 1, (2,), np.float32),
+    "discrete sac": spaces.Discrete(3),
+}
+STOCK = {"dqn": DQNTorchLearner, "sac": SACTorchLearner, "discrete sac": SACTorchLearner}
+OURS = {
+    "dqn": rllib.RolloutsDQNLearner,
+    "sac": rllib.RolloutsSACLearner,
+    "discrete sac": rllib.RolloutsSACLearner,
+}
+CONFIGS = {"dqn": DQNConfig, "sac": SACConfig, "discrete sac": SACConfig}
+KINDS = [*SPACES]
 MODULE = "default_policy"
 
 
@@ -142,6 +151,13 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac clips each": ("sac", {"grad_clip": 0.05, "grad_clip_by": "norm"}),
     "sac cold": ("sac", {"initial_alpha": 0.1, "target_entropy": -3.0, "tau": 0.5}),
     "sac schedule": ("sac", {"actor_lr": [[0, 1e-3], [3000, 1e-4]]}),
+    "discrete sac": ("discrete sac", {}),
+    "discrete sac clips": ("discrete sac", {"grad_clip": 0.1, "grad_clip_by": "global_norm"}),
+    "discrete sac clips each": ("discrete sac", {"grad_clip": 0.05, "grad_clip_by": "norm"}),
+    "discrete sac cold": (
+        "discrete sac",
+        {"initial_alpha": 0.1, "target_entropy": -0.5, "tau": 0.5, "gamma": 0.9},
+    ),
 }
 
 
@@ -158,7 +174,7 @@ def test_updates_and_their_metrics_are_those_of_rllibs_learner(name: str) -> Non
     assert (ours.learner_engine, ours.why_not_native_learner) == ("native", "")
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "how",
     [
@@ -178,7 +194,7 @@ def test_each_minibatch_is_a_step(kind: str, how: dict[str, Any]) -> None:
     assert ours.learner_engine == "native"
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_training_changes_sides_by_the_state_in_the_middle(kind: str) -> None:
     theirs, ours = pair(kind)
     first, second = (rows_of(SPACES[kind], seed) for seed in range(2))
@@ -205,6 +221,7 @@ def assert_torch_made(ours: Any, theirs: Any, why: str) -> None:
     [
         *(("dqn", name) for name in ("rewards", "obs", "new_obs", "weights")),
         *(("sac", name) for name in ("rewards", "obs", "weights")),
+        *(("discrete sac", name) for name in ("rewards", "obs", "new_obs", "weights")),
     ],
 )
 def test_numbers_that_are_not_finite_are_left_to_torch(kind: str, name: str) -> None:
@@ -249,6 +266,7 @@ class OwnUpdate:
         ("dqn", OwnLoss, "Changed has its own compute_loss_for_module"),
         ("dqn", OwnGradients, "Changed has its own compute_gradients"),
         ("sac", OwnGradients, "Changed has its own compute_gradients"),
+        ("discrete sac", OwnGradients, "Changed has its own compute_gradients"),
     ],
 )
 def test_methods_of_a_subclass_are_called(kind: str, added: type, why: str) -> None:
@@ -258,14 +276,14 @@ def test_methods_of_a_subclass_are_called(kind: str, added: type, why: str) -> N
     assert_torch_made(ours, theirs, why)
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_subclass_with_its_own_update_has_it(kind: str) -> None:
     theirs, ours = pair(kind, OwnUpdate)
     rows = rows_of(SPACES[kind], 0)
     assert_equal(ours, theirs, update(ours, rows), update(theirs, rows))
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_learner_that_ray_made_an_actor_of_is_native(kind: str) -> None:
     ours = built(kind, ray.remote(OURS[kind]).__ray_metadata__.modified_class)
     update(ours, rows_of(SPACES[kind], 0))
@@ -279,12 +297,25 @@ def test_distributions_of_values_are_left_to_torch() -> None:
     assert_torch_made(ours, theirs, "num_atoms=5")
 
 
-def test_discrete_actions_of_sac_are_left_to_torch() -> None:
-    how = {"space": spaces.Discrete(3), "target_entropy": -1.0}
-    theirs, ours = pair("sac", **how)
-    rows = rows_of(how["space"], 0)
-    assert_equal(ours, theirs, update(ours, rows), update(theirs, rows))
-    assert_torch_made(ours, theirs, "actions are of Discrete(3), expected Box")
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"space": spaces.Discrete(3, start=1)}, "expected Discrete with numbers from 0 on"),
+        ({"space": spaces.Discrete(3), "twin_q": False}, "discrete actions need twin_q"),
+    ],
+)
+def test_discrete_actions_that_rllibs_sac_cannot_train_are_left_to_it(
+    how: dict[str, Any], why: str
+) -> None:
+    said = []
+    theirs, ours = pair("discrete sac", **how)
+    for each in (theirs, ours):
+        try:
+            update(each, {**rows_of(how["space"], 0), "actions": np.full(32, 3)})
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    assert len(said) == 2 and said[0] == said[1]
+    assert ours.learner_engine == "torch" and why in ours.why_not_native_learner
 
 
 class Halved:
@@ -298,7 +329,7 @@ class Halved:
         return super()._qf_forward_train_helper(*args, **given) / 2  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_module_with_values_of_its_own_is_trained_by_torch(kind: str) -> None:
     theirs, ours = pair(kind)
     for each in (theirs, ours):
@@ -315,7 +346,7 @@ def head_of(learner: Any) -> Any:
     return module.af if hasattr(module, "af") else module.qf
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_that_draws_is_trained_by_torch(kind: str) -> None:
     theirs, ours = pair(kind)
     for each in (theirs, ours):
@@ -325,7 +356,7 @@ def test_a_layer_that_draws_is_trained_by_torch(kind: str) -> None:
     assert_torch_made(ours, theirs, "dropout")
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_hooks_are_called(kind: str) -> None:
     theirs, ours = pair(kind)
     calls: list[list[int]] = [[], []]
@@ -349,7 +380,7 @@ def test_weights_that_are_frozen_are_rllibs_affair(kind: str) -> None:
     assert ours.learner_engine == "native"
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_another_optimiser_is_left_to_torch(kind: str) -> None:
     class WithAdagrad:
         def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
@@ -376,6 +407,8 @@ def test_another_optimiser_is_left_to_torch(kind: str) -> None:
         ("sac", {"rewards": np.ones((32, 1), np.float32)}, "'rewards' has shape (32, 1)"),
         ("dqn", {"actions": np.full(32, 7)}, "an action is not within 0 and 2"),
         ("dqn", {"actions": np.full(32, -1)}, "an action is not within 0 and 2"),
+        ("discrete sac", {"actions": np.full(32, 7)}, "an action is not within 0 and 2"),
+        ("discrete sac", {"n_step": None}, "no tensor 'n_step'"),
         ("dqn", {"weights": None}, "no tensor 'weights'"),
         ("sac", {"n_step": None}, "no tensor 'n_step'"),
         ("sac", {"actions": np.ones((32, 3), np.float32)}, "actions are torch.float32 of shape"),
@@ -398,7 +431,7 @@ def test_rows_of_another_form_are_left_to_torch(
     assert_torch_made(ours, theirs, why)
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_reading_a_module_leaves_its_parts_as_they_were(kind: str) -> None:
     theirs, ours = pair(kind)
     module = ours.module[MODULE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NativeDQN` and `NativeSAC`: their updates beside those of Tianshou's algorithms."""
+"""`NativeDQN`, `NativeSAC`, `NativeDiscreteSAC`: their updates beside Tianshou's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rollouts.integrations.tianshou import NativeDQN, NativeSAC
+from rollouts.integrations.tianshou import NativeDiscreteSAC, NativeDQN, NativeSAC
+from tianshou.algorithm.modelfree.discrete_sac import DiscreteSAC, DiscreteSACPolicy
 from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
 from tianshou.algorithm.modelfree.sac import SAC, AutoAlpha, SACPolicy
 from tianshou.algorithm.optim import (
@@ -22,6 +23,7 @@ from tianshou.algorithm.optim import (
 from tianshou.data import Batch, PrioritizedVectorReplayBuffer, VectorReplayBuffer
 from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorProbabilistic, ContinuousCritic
+from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from tianshou.utils.torch_utils import policy_within_training_step
 
 from rollouts.errors import SpecError
@@ -59,12 +61,33 @@ def make_sac(cls: Any, **how: Any) -> Any:
     )
 
 
+def make_discrete_sac(cls: Any, **how: Any) -> Any:
+    torch.manual_seed(1)
+    actor = DiscreteActor(
+        preprocess_net=Net(state_shape=5, hidden_sizes=[16, 8]),
+        action_shape=3,
+        softmax_output=how.pop("softmax", False),
+    )
+    net = Net(state_shape=5, hidden_sizes=[16, 8])
+    alpha = how.pop("alpha", 0.2)
+    return cls(
+        policy=how.pop("policy_cls", DiscreteSACPolicy)(actor=actor, action_space=DISCRETE),
+        policy_optim=how.pop("optim", AdamOptimizerFactory(lr=1e-2)),
+        critic=DiscreteCritic(preprocess_net=net, last_size=3),
+        critic_optim=AdamOptimizerFactory(lr=1e-2),
+        alpha=alpha() if callable(alpha) else alpha,
+        **how,
+    )
+
+
 def auto_alpha() -> AutoAlpha:
     return AutoAlpha(-2.0, 0.3, AdamOptimizerFactory(lr=1e-2))
 
 
-MAKE = {"dqn": make_dqn, "sac": make_sac}
-STOCK, OURS = {"dqn": DQN, "sac": SAC}, {"dqn": NativeDQN, "sac": NativeSAC}
+MAKE = {"dqn": make_dqn, "sac": make_sac, "discrete sac": make_discrete_sac}
+STOCK = {"dqn": DQN, "sac": SAC, "discrete sac": DiscreteSAC}
+OURS = {"dqn": NativeDQN, "sac": NativeSAC, "discrete sac": NativeDiscreteSAC}
+KINDS = [*MAKE]
 
 
 class Nothing:
@@ -161,6 +184,10 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac alpha": ("sac", {"alpha": auto_alpha}),
     "sac one scale": ("sac", {"conditioned": False, "alpha": auto_alpha}),
     "sac steps": ("sac", {"n_step_return_horizon": 3, "tau": 0.3}),
+    "discrete sac": ("discrete sac", {}),
+    "discrete sac alpha": ("discrete sac", {"alpha": auto_alpha}),
+    "discrete sac of shares": ("discrete sac", {"softmax": True}),
+    "discrete sac steps": ("discrete sac", {"n_step_return_horizon": 3, "tau": 0.3}),
 }
 
 
@@ -173,7 +200,10 @@ def test_updates_are_those_of_tianshous_algorithm(name: str, prioritized: bool) 
     ours.train_engine = "native"
     buffers = [buffer_of(kind, prioritized=prioritized) for _ in range(2)]
     expected = updates(theirs, buffers[0], copies=False)
+    after = torch.rand(1)
     found = updates(ours, buffers[1], copies=False)
+    # as many random numbers were drawn
+    assert torch.rand(1) == after
     assert_equal_stats(found, expected)
     assert_equal(ours, theirs)
     if prioritized:
@@ -182,7 +212,7 @@ def test_updates_are_those_of_tianshous_algorithm(name: str, prioritized: bool) 
     assert (ours.learner_engine, ours.why_not_native_learner) == ("native", "")
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_training_changes_sides_by_the_state_in_the_middle(kind: str) -> None:
     theirs, ours = pair(kind)
     buffer = buffer_of(kind)
@@ -196,7 +226,7 @@ def test_a_training_changes_sides_by_the_state_in_the_middle(kind: str) -> None:
     assert_equal(again[2], again[0])
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_reads_its_own_networks(kind: str) -> None:
     theirs, ours = pair(kind)
     buffer = buffer_of(kind)
@@ -228,6 +258,15 @@ class OwnDraws(SACPolicy):
         return found
 
 
+class OwnChoices(DiscreteSACPolicy):
+    """Distributions of its own."""
+
+    def forward(self, *args: Any, **given: Any) -> Any:
+        found = super().forward(*args, **given)
+        found.dist = torch.distributions.Categorical(logits=found.logits / 2)
+        return found
+
+
 class OwnCriticLoss:
     """Critics that are trained by another loss."""
 
@@ -244,6 +283,7 @@ class OwnCriticLoss:
     [
         ("dqn", Nothing, {"policy_cls": OwnValues}, "OwnValues has its own forward"),
         ("sac", Nothing, {"policy_cls": OwnDraws}, "OwnDraws has its own forward"),
+        ("discrete sac", Nothing, {"policy_cls": OwnChoices}, "OwnChoices has its own forward"),
         ("sac", OwnCriticLoss, {}, "Changed has its own _minimize_critic_squared_loss"),
         (
             "dqn",
@@ -277,13 +317,14 @@ def test_what_a_user_changed_is_trained_as_tianshou_trains_it(
     assert ours.learner_engine == ("torch" if why else "native")
 
 
-def test_critics_that_share_layers_are_trained_one_after_the_other() -> None:
-    theirs, ours = pair("sac")
+@pytest.mark.parametrize("kind", ["sac", "discrete sac"])
+def test_critics_that_share_layers_are_trained_one_after_the_other(kind: str) -> None:
+    theirs, ours = pair(kind)
     for each in (theirs, ours):
         torch.manual_seed(4)
         each.critic2.preprocess = each.critic.preprocess
         each.critic2_optim = each._create_optimizer(each.critic2, AdamOptimizerFactory(lr=1e-2))
-    buffer = buffer_of("sac")
+    buffer = buffer_of(kind)
     assert_equal_stats(updates(ours, buffer), updates(theirs, buffer))
     assert "both critics have a parameter in common" in ours.why_not_native_learner
 
@@ -317,7 +358,7 @@ def test_hooks_are_called() -> None:
     assert calls
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_numbers_that_are_not_finite_are_refused_before_a_weight_is_written(kind: str) -> None:
     _, ours = pair(kind)
     buffer = buffer_of(kind)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rollouts import _native
 from rollouts.errors import SpecError
+from rollouts.learner.discrete_losses import DiscreteSacActorLoss, DiscreteSoftValueLoss
 from rollouts.learner.loss_learner import LossLearner, TargetNetwork
 from rollouts.learner.row_losses import (
     DqnLoss,
@@ -89,6 +90,17 @@ def values() -> nn.Sequential:
     return layers(OBS, 24, ACTIONS)
 
 
+class TwinValues(nn.Module):
+    """Two networks of an observation's values for all actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = values(), values()
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        return self.one(obs), self.two(obs)
+
+
 def batch(loss: RowLoss, seed: int, rows: int = ROWS) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     found = {
@@ -99,7 +111,7 @@ def batch(loss: RowLoss, seed: int, rows: int = ROWS) -> dict[str, Any]:
         found["discount"] = (0.97 * (random.random((rows, 1)) < 0.8)).astype(np.float32)
     if "temperature" in found:
         found["temperature"] = np.full((rows, 1), 0.2, np.float32)
-    if isinstance(loss, DqnLoss):
+    if isinstance(loss, DqnLoss | DiscreteSoftValueLoss):
         found["action"] = np.eye(ACTIONS, dtype=np.float32)[random.integers(ACTIONS, size=rows)]
         found["reward"] *= 2
     return found
@@ -163,6 +175,24 @@ def sac_actor_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
     return (rows["temperature"] * log_prob - least).mean()
 
 
+def discrete_value_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        chosen: Any = torch.distributions.Categorical(logits=loss.actor(rows["next_obs"]))
+        least = torch.minimum(*loss.target_critic(rows["next_obs"]))
+        following = (chosen.probs * least).sum(1, True)
+        following = following + rows["temperature"] * chosen.entropy()[:, None]
+        target = rows["reward"] + rows["discount"] * following
+    value = loss.critic(rows["obs"]).gather(1, rows["action"].argmax(1, keepdim=True))
+    return of_values(value, target, loss.huber)
+
+
+def discrete_actor_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
+    chosen: Any = torch.distributions.Categorical(logits=loss.actor(rows["obs"]))
+    least = torch.minimum(*loss.critic(rows["obs"]))
+    entropy = rows["temperature"][:, 0] * chosen.entropy()
+    return -(entropy + (chosen.probs * least).sum(1)).mean()
+
+
 def td3_critic_in_torch(loss: Any, rows: dict[str, Tensor]) -> Tensor:
     with torch.no_grad():
         action = (loss.target_actor(rows["next_obs"]) + rows["noise"]).clamp(-1, 1)
@@ -190,6 +220,17 @@ def make(kind: str) -> tuple[RowLoss, nn.Module, Any]:
             return ValueLoss(one, (OBS,), ACTIONS), one, value_in_torch
         soft = SoftValueLoss(Actor(), one, Twins(), (OBS,), ACTIONS, huber=0.7)
         return soft, one, soft_value_in_torch
+    if kind == "discrete-value":
+        net = values()
+        first = DiscreteSoftValueLoss(values(), net, TwinValues(), (OBS,), ACTIONS, huber=0.7)
+        return first, net, discrete_value_in_torch
+    if kind == "discrete-actor":
+        net = values()
+        return (
+            DiscreteSacActorLoss(net, TwinValues(), (OBS,), ACTIONS),
+            net,
+            discrete_actor_in_torch,
+        )
     twins = Twins()
     if kind == "sac-critic":
         loss: RowLoss = SacCriticLoss(Actor(), twins, Twins(), (OBS,), ACTIONS)
@@ -205,7 +246,7 @@ def make(kind: str) -> tuple[RowLoss, nn.Module, Any]:
 
 KINDS = [
     *("dqn", "dqn-double", "dqn-squared", "sac-critic", "sac-actor", "td3-critic", "td3-actor"),
-    *("value", "soft-value"),
+    *("value", "soft-value", "discrete-value", "discrete-actor"),
 ]
 
 
@@ -287,6 +328,25 @@ def test_outputs_are_those_of_the_loss_in_torch() -> None:
     expected = torch.cat(others, 1).numpy()
     np.testing.assert_allclose(found.outputs[:, 1:], expected, rtol=1e-5, atol=1e-6)
     assert found.loss == pytest.approx(found.outputs[:, 0].mean(), rel=1e-6)
+
+
+def test_discrete_losses_give_what_sac_goes_on_with() -> None:
+    loss, net, _ = make("discrete-value")
+    rows = batch(loss, 1)
+    found = LossLearner(loss, torch.optim.Adam(net.parameters(), lr=0.0)).update(rows).outputs
+    with torch.no_grad():
+        all_values = net(torch.from_numpy(rows["obs"])).numpy()
+    np.testing.assert_allclose(found[:, 4:], all_values, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], (all_values * rows["action"]).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(found[:, 1], found[:, 2] - found[:, 3], rtol=1e-4, atol=1e-6)
+    loss, net, _ = make("discrete-actor")
+    rows = batch(loss, 1)
+    found = LossLearner(loss, torch.optim.Adam(net.parameters(), lr=0.0)).update(rows).outputs
+    with torch.no_grad():
+        log_prob = net(torch.from_numpy(rows["obs"])).log_softmax(1)
+    entropy = -(log_prob.exp() * log_prob).sum(1)
+    np.testing.assert_allclose(found[:, 1], -entropy.numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], log_prob.mean(1).numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_several_gradients_may_be_computed_before_the_first_step() -> None:
