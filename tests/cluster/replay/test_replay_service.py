@@ -40,6 +40,7 @@ from rollouts.replay import (
     TableConfig,
 )
 from rollouts.replay.items import most_items
+from rollouts.workers import QueueLimits
 
 pytestmark = pytest.mark.system
 
@@ -122,7 +123,7 @@ def test_batches_are_drawn_from_all_shards_in_proportion(start: Start) -> None:
 def test_the_limiter_makes_the_workers_wait_and_memory_stays_bounded(start: Start) -> None:
     limiter = SampleToInsertRatio(2.0, min_size=50, error_buffer=400.0)
     table = TableConfig(items=TABLE.items, sampler="uniform", limiter=limiter)
-    coordinator, replay = start(tables=table)
+    coordinator, replay = start({"queue": QueueLimits(max_queued_fragments=4)}, tables=table)
     # nothing is sampled: inserts stop at the bound, and the coordinator's queue is full
     wait_until(lambda: (replay.size() + 1) * 2 > 50 * 2 + 400)
     wait_until(lambda: coordinator.stats()["queue_depth"] == 4)
