@@ -453,7 +453,7 @@ class Fleet:
             self._num_in_flight -= num_others
 
     def _is_needed(self, slot: Slot) -> bool:
-        """Whether a worker without calls still holds what the learner will take."""
+        """Tells whether a worker without calls still holds what the learner will take."""
         return self._rules.payloads_in_workers and self._queue.holds_of(slot.config.worker_id)
 
     def _settle(self) -> None:

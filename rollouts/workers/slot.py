@@ -80,7 +80,7 @@ class Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether the call ended or was given up."""
+        """Tells whether the call ended or was given up."""
         return self.verdict is not None or self.future.done()
 
     @property
@@ -138,12 +138,12 @@ class Slot:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the worker is there or coming."""
+        """Tells whether the worker is there or coming."""
         return self.state in ("starting", "running")
 
     @property
     def is_idle(self) -> bool:
-        """Whether the worker runs and has completed all that it was asked for."""
+        """Tells whether the worker runs and has completed all that it was asked for."""
         return self.state == "running" and all(call.is_reported for call in self.calls)
 
     def take(self, info: FragmentInfo) -> None:
