@@ -31,6 +31,7 @@ from replay_world import (
 
 from rollouts.errors import ClosedError, SpecError
 from rollouts.replay import ReplayService, SampleToInsertRatio, TableConfig
+from rollouts.workers import QueueLimits
 
 pytestmark = pytest.mark.system
 
@@ -101,11 +102,13 @@ def test_learner_that_dies_with_an_admission_leaves_the_rest_at_work(start: Star
 def test_learner_that_dies_while_it_waits_keeps_nobody_waiting(
     start: Start, tmp_path: Path
 ) -> None:
-    # the only worker hangs from its 13th fragment on: no more than 288 items are ever inserted
+    # The only worker hangs from its 13th fragment on: no more than 288 items are ever inserted. One
+    # fragment a call, because those of a call come together, and not before the one that hangs.
     hang = (0, 0, 12, str(tmp_path / "hangs"))
+    one_each = QueueLimits(max_fragments_per_call=1)
     limiter = SampleToInsertRatio(1.0, min_size=10, error_buffer=1000.0)
     _, replay = start(
-        {"num_workers": 1, "env_options": {"hang": hang}},
+        {"num_workers": 1, "env_options": {"hang": hang}, "queue": one_each},
         tables=TableConfig(items=TABLE.items, limiter=limiter),
         num_shards=1,
     )
