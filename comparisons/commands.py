@@ -250,7 +250,7 @@ def _solve(args: argparse.Namespace) -> list[Any]:
 
 
 def _train(args: argparse.Namespace) -> list[Any]:
-    task = training.Task(
+    task = training.TrainingTask(
         algorithm=args.algorithm,
         id=args.env_id,
         num_envs=args.num_envs,

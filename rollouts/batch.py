@@ -81,7 +81,7 @@ TIME_MAJOR = (
 PER_ENV = ("last_obs", "last_value", "env_id")
 
 
-class Episodes(NamedTuple):
+class EndedEpisodes(NamedTuple):
     """The E episodes that ended inside a rollout, by time and then by column.
 
     An agent's episode ends once, in the last step that it takes part in.
@@ -133,7 +133,7 @@ class RolloutBatch(Generic[A]):
       final_obs         what episodes ended with, None unless the collector keeps it: an array with
                         one observation for each cell that is terminated | truncated, in C order,
                         or a device's tensor (T, B, *obs_shape), valid there
-      counted           the `Episodes` that `episodes` returns; None makes it count them
+      counted           the `EndedEpisodes` that `episodes` returns; None makes it count them
     """
 
     obs: A
@@ -202,10 +202,10 @@ class RolloutBatch(Generic[A]):
             return None
         return found  # type: ignore[no-any-return]
 
-    def episodes(self) -> Episodes:
+    def episodes(self) -> EndedEpisodes:
         """Returns the episodes that ended, one row each; of tensors it waits for the device."""
         if self.counted is not None:
-            known: Episodes = self.counted
+            known: EndedEpisodes = self.counted
             return known
         batch: Any = self
         ended, active, final_obs = _ended(self), batch.active, batch.final_obs
@@ -221,7 +221,7 @@ class RolloutBatch(Generic[A]):
             at = ended.nonzero(as_tuple=True)
             final_obs = None if final_obs is None else final_obs[at]
         env_id, returns = batch.env_id[at[1]], batch.episode_return[at]
-        return Episodes(env_id, returns, batch.episode_length[at], final_obs)
+        return EndedEpisodes(env_id, returns, batch.episode_length[at], final_obs)
 
     def on_host(self) -> RolloutBatch[A]:
         """Returns the same in the host's memory, each tensor contiguous; itself if it is so."""

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import PER_ENV, TIME_MAJOR, Episodes, RolloutBatch, check_rollout
+from rollouts.batch import PER_ENV, TIME_MAJOR, EndedEpisodes, RolloutBatch, check_rollout
 from rollouts.checks import check_source
 from rollouts.errors import ClosedError, SpecError
 from rollouts.support import at_exit
@@ -283,7 +283,7 @@ class CudaMover:
 
     def transfer(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Tensor], Callable[[], None]]:
         """Does `move` for named arrays, as one copy."""
-        layout = Layout(arrays)
+        layout = BufferLayout(arrays)
         pinned, copied = self._free_buffer(layout.nbytes)
         layout.write(pinned)
         with torch.cuda.stream(self._stream):
@@ -320,7 +320,7 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-class Layout:
+class BufferLayout:
     """Arrays side by side in one buffer of bytes, each at an aligned offset."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
@@ -358,7 +358,7 @@ def _arrays(batch: RolloutBatch) -> dict[str, Array]:
     return arrays | {f"policy_state.{i}": array for i, array in enumerate(batch.policy_state)}
 
 
-def _device_batch(tensors: dict[str, Any], episodes: Episodes) -> RolloutBatch[Tensor]:
+def _device_batch(tensors: dict[str, Any], episodes: EndedEpisodes) -> RolloutBatch[Tensor]:
     extras, policy_state = {}, []
     for name in [name for name in tensors if name not in (*TIME_MAJOR, *PER_ENV)]:
         if name.startswith("extras."):

@@ -32,7 +32,7 @@ _ATARI = "ALE/"
 _CONV_FILTERS = [[16, 4, 2], [32, 4, 2], [64, 4, 2], [128, 4, 2]]
 
 
-class Runner:
+class SamplingRunner:
     """A runner that samples; `note` says what it differs in."""
 
     def __init__(self, case: Case, runner: Any, *, random_actions: bool, note: str) -> None:
@@ -70,7 +70,7 @@ def _ours(
     note = "torch" if runner.native_reason else "native"
     if case.id.startswith(_ATARI):
         note = "uint8"
-    return Runner(case, runner, random_actions=random_actions, note=note)
+    return SamplingRunner(case, runner, random_actions=random_actions, note=note)
 
 
 def _stock(case: Case, *, random_actions: bool = False) -> Contestant:
@@ -79,7 +79,7 @@ def _stock(case: Case, *, random_actions: bool = False) -> Contestant:
         env, note = _register_atari(env), "sync, float32"
     config = _config(case, env, byte_images=False)
     runner = SingleAgentEnvRunner(config=config)
-    return Runner(case, runner, random_actions=random_actions, note=note)
+    return SamplingRunner(case, runner, random_actions=random_actions, note=note)
 
 
 def _entry_point(case: Case, *, random_actions: bool = False) -> Contestant:
@@ -87,7 +87,7 @@ def _entry_point(case: Case, *, random_actions: bool = False) -> Contestant:
     config.env_runners(gym_env_vectorize_mode="vector_entry_point")
     runner = SingleAgentEnvRunner(config=config)
     note = "our environments, RLlib's loop"
-    return Runner(case, runner, random_actions=random_actions, note=note)
+    return SamplingRunner(case, runner, random_actions=random_actions, note=note)
 
 
 def _config(case: Case, env: str, *, byte_images: bool = True) -> PPOConfig:

@@ -25,7 +25,7 @@ from rollouts.integrations.rllib import RolloutsMultiAgentEnvRunner
 
 import rollouts
 from comparisons.adapters.measuring import Case, Contestant
-from comparisons.adapters.rllib import Runner
+from comparisons.adapters.rllib import SamplingRunner
 from rollouts.errors import EngineError
 
 
@@ -34,7 +34,7 @@ def _ours(case: Case) -> Contestant:
     config.environment(env_config={"num_threads": case.num_threads})
     runner = RolloutsMultiAgentEnvRunner(config=config)
     assert not runner.slow_reason, runner.slow_reason
-    return Runner(case, runner, random_actions=False, note="torch")
+    return SamplingRunner(case, runner, random_actions=False, note="torch")
 
 
 def _stock(case: Case) -> Contestant:
@@ -49,7 +49,7 @@ def _one_by_one(case: Case, make: Callable[[], Any], note: str) -> Contestant:
     name = f"rllib-own/{note}/{case.id}"
     register_env(name, lambda _: ParallelPettingZooEnv(make()))
     runner = MultiAgentEnvRunner(config=_config(case, name))
-    return Runner(case, runner, random_actions=False, note=note)
+    return SamplingRunner(case, runner, random_actions=False, note=note)
 
 
 def _of_mpe2(id: str) -> Any:

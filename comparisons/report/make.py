@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from comparisons.report.page import Part, blocks, to_html, to_markdown
+from comparisons.report.page import MeasuredSection, blocks, to_html, to_markdown
 from comparisons.report.plan import SECTIONS, Section
 from comparisons.report.plots import draw_ratios, draw_soak
 from comparisons.report.rows import Row
@@ -76,7 +76,7 @@ def make_report(
     parts = [part for part in parts if part.outcomes]
     if samples is not None:
         draw_soak(samples.values, folder / "soak.png")
-        parts.append(Part(SOAK, [samples.outcome], ["soak.png"]))
+        parts.append(MeasuredSection(SOAK, [samples.outcome], ["soak.png"]))
     facts["Took"] = f"{(time.perf_counter() - begun) / 60:.1f} min"
 
     title = "rollouts next to other libraries" + (", quick" if quick else "")
@@ -97,7 +97,9 @@ def make_report(
     return rows
 
 
-def _measure(section: Section, folder: Path, *, quick: bool, report: Callable[[str], None]) -> Part:
+def _measure(
+    section: Section, folder: Path, *, quick: bool, report: Callable[[str], None]
+) -> MeasuredSection:
     outcomes, plots = [], []
     wanted = [one for one in section.measures if (one.quick if quick else one.full)]
     for number, measure in enumerate(wanted):
@@ -107,7 +109,7 @@ def _measure(section: Section, folder: Path, *, quick: bool, report: Callable[[s
         if plot is not None and (folder / plot).exists():
             plots.append(plot)
         outcomes.append(found)
-    part = Part(section, outcomes, plots)
+    part = MeasuredSection(section, outcomes, plots)
     name = f"{section.name}.png"
     if part.rows and draw_ratios(part.rows, folder / name, title=section.title):
         plots.append(name)

@@ -25,7 +25,7 @@ _NUMBERS = frozenset({"median", "min", "max", "rollouts is"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MeasuredSection:
     """A section as it was measured.
 
     Attributes:
@@ -53,7 +53,9 @@ class Part:
 Block = tuple[str, str | list[Row]]
 
 
-def blocks(title: str, facts: Mapping[str, str], parts: Sequence[Part]) -> Iterator[Block]:
+def blocks(
+    title: str, facts: Mapping[str, str], parts: Sequence[MeasuredSection]
+) -> Iterator[Block]:
     """The page from top to bottom."""
     yield "h1", title
     for name, value in facts.items():

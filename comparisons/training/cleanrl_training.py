@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
 
 import rollouts
-from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
 from rollouts.errors import SpecError
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.returns import batch_gae
@@ -83,7 +83,7 @@ def _mlp(inputs: int, outputs: int, gain: float) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def _begin(task: Task, envs: Any) -> tuple[_Agent, torch.optim.Optimizer, _Settings, int]:
+def _begin(task: TrainingTask, envs: Any) -> tuple[_Agent, torch.optim.Optimizer, _Settings, int]:
     """The agent, its optimiser, the settings and the number of updates."""
     torch.manual_seed(task.seed)
     settings, space = _SETTINGS[task.algorithm], envs.single_action_space
@@ -97,7 +97,7 @@ def _begin(task: Task, envs: Any) -> tuple[_Agent, torch.optim.Optimizer, _Setti
     return agent, optimizer, settings, -(-task.total_steps // (settings.num_steps * task.num_envs))
 
 
-def _ours(task: Task) -> TrainingResult:
+def _ours(task: TrainingTask) -> TrainingResult:
     is_box = task.algorithm == "ppo-continuous"
     wrapped: dict[str, Any] = {"clip_action": True, "normalize_observation": {"clip": 10}}
     wrapped |= {"normalize_reward": {"gamma": _GAMMA}, "clip_reward": 10}
@@ -134,7 +134,7 @@ def _ours(task: Task) -> TrainingResult:
     return TrainingResult(seconds, num_updates * size, float(np.mean(returns or [np.nan])))
 
 
-def _stock_envs(task: Task) -> Any:
+def _stock_envs(task: TrainingTask) -> Any:
     envs: Any = gym.vector.SyncVectorEnv([lambda: gym.make(task.id) for _ in range(task.num_envs)])
     envs = wrappers.RecordEpisodeStatistics(envs)
     if task.algorithm == "ppo-continuous":
@@ -146,7 +146,7 @@ def _stock_envs(task: Task) -> Any:
     return envs
 
 
-def _stock(task: Task) -> TrainingResult:
+def _stock(task: TrainingTask) -> TrainingResult:
     envs = _stock_envs(task)
     agent, optimizer, settings, num_updates = _begin(task, envs)
     size = settings.num_steps * task.num_envs
@@ -229,5 +229,5 @@ def _step(
     optimizer.step()
 
 
-_BOTH: dict[str, Callable[[Task], TrainingResult]] = {"rollouts": _ours, "cleanrl": _stock}
+_BOTH: dict[str, Callable[[TrainingTask], TrainingResult]] = {"rollouts": _ours, "cleanrl": _stock}
 TRAINERS: dict[str, dict[str, Trainer]] = {name: dict(_BOTH) for name in _SETTINGS}

@@ -24,11 +24,11 @@ from rollouts.integrations.rllib import (
     RolloutsSACLearner,
 )
 
-from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
 
 
 def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Trainer:
-    def train(task: Task) -> TrainingResult:
+    def train(task: TrainingTask) -> TrainingResult:
         config = make_config().environment(task.id)
         config.env_runners(num_env_runners=0, num_envs_per_env_runner=task.num_envs, **runners)
         if learner_class:

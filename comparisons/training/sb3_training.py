@@ -23,7 +23,7 @@ from rollouts.integrations.sb3 import (
 )
 from rollouts.integrations.shared.missing import needs
 
-from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
 
 try:
     from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
@@ -42,9 +42,9 @@ _ALGORITHMS: dict[str, tuple[Any, Any]] = {
 
 
 def _trainer(
-    algorithm: Callable[..., Any], make_env: Callable[[Task], Any], **settings: Any
+    algorithm: Callable[..., Any], make_env: Callable[[TrainingTask], Any], **settings: Any
 ) -> Trainer:
-    def train(task: Task) -> TrainingResult:
+    def train(task: TrainingTask) -> TrainingResult:
         env = make_env(task)
         try:
             model = algorithm("MlpPolicy", env, seed=task.seed, device="cpu", **settings)
@@ -60,15 +60,15 @@ def _trainer(
     return train
 
 
-def _pool(task: Task) -> Any:
+def _pool(task: TrainingTask) -> Any:
     return RolloutsVecEnv(task.id, task.num_envs, seed=task.seed)
 
 
-def _dummy(task: Task) -> Any:
+def _dummy(task: TrainingTask) -> Any:
     return make_vec_env(task.id, task.num_envs, seed=task.seed, vec_env_cls=DummyVecEnv)
 
 
-def _subproc(task: Task) -> Any:
+def _subproc(task: TrainingTask) -> Any:
     return make_vec_env(
         task.id,
         task.num_envs,

@@ -29,7 +29,7 @@ from tianshou.trainer import OffPolicyTrainerParams
 from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorProbabilistic, ContinuousCritic
 
-from comparisons.training.whole_trainings import Task, Trainer, TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
 
 _HIDDEN = [256, 256]
 _BATCH_SIZES = {"dqn": 64, "sac": 256}
@@ -61,7 +61,7 @@ def _sac(cls: Any, obs_size: int, space: Any) -> Any:
 
 
 def _trainer(make: Callable[..., Any], cls: Any, *, is_ours: bool) -> Trainer:
-    def train(task: Task) -> TrainingResult:
+    def train(task: TrainingTask) -> TrainingResult:
         np.random.seed(task.seed)  # noqa: NPY002 Tianshou's exploration draws from it
         torch.manual_seed(task.seed)
         envs: Any = (

@@ -29,8 +29,8 @@ def default_steps(algorithm: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Task: what every trainer of a comparison does.
+class TrainingTask:
+    """TrainingTask: what every trainer of a comparison does.
 
     Attributes:
       algorithm: A name of the library's module, such as "ppo".
@@ -65,14 +65,14 @@ class TrainingResult:
 class Trainer(Protocol):
     """Trains once, in this process."""
 
-    def __call__(self, task: Task) -> TrainingResult:
+    def __call__(self, task: TrainingTask) -> TrainingResult:
         """Makes environments and an agent, trains it, and closes both."""
         ...
 
 
 def measure_training(
     library: str,
-    task: Task,
+    task: TrainingTask,
     *,
     peers: Sequence[str] = (),
     repeats: int,

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from comparisons.verify_atari.golden import compare_with_golden, read, record
-from comparisons.verify_atari.lockstep import ACTIONS, Trial, compare
+from comparisons.verify_atari.lockstep import ACTIONS, LockstepTrial, compare
 from comparisons.verify_atari.players import Setting, modes_and_difficulties
 from comparisons.verify_atari.snapshots import compare_snapshots
 from rollouts.errors import EnvError, SpecError
@@ -76,7 +76,7 @@ def verify(args: argparse.Namespace) -> bool:
     return equal
 
 
-def run(trial: Trial) -> str | None:
+def run(trial: LockstepTrial) -> str | None:
     """Describes the first difference in a trial; None: there is none."""
     try:
         return compare_snapshots(trial) if trial.snapshots else compare(trial)
@@ -95,13 +95,13 @@ def _probability(text: str) -> float:
     return value
 
 
-def _trials(args: argparse.Namespace, games: Sequence[str]) -> Iterator[Trial]:
+def _trials(args: argparse.Namespace, games: Sequence[str]) -> Iterator[LockstepTrial]:
     for env_id in games:
         settings = [(-1, -1)]
         if args.modes:
             settings = list(itertools.product(*modes_and_difficulties(env_id)))
         for mode, difficulty in settings:
-            yield Trial(
+            yield LockstepTrial(
                 env_id,
                 args.frames,
                 args.actions,
@@ -111,7 +111,7 @@ def _trials(args: argparse.Namespace, games: Sequence[str]) -> Iterator[Trial]:
             )
 
 
-def _results(trials: Sequence[Trial], workers: int) -> Iterator[str | None]:
+def _results(trials: Sequence[LockstepTrial], workers: int) -> Iterator[str | None]:
     if workers == 1:
         yield from map(run, trials)
         return

@@ -23,7 +23,7 @@ _POKED = 0.1  # part of the frames before which memory is changed
 _MOST_POKES = 4
 
 
-class Trial(NamedTuple):
+class LockstepTrial(NamedTuple):
     """One comparison.
 
     actions: one of ACTIONS. fuzz: bytes of memory are changed at random between frames.
@@ -57,7 +57,7 @@ def draw_actions(kind: str, num_actions: int, seed: int) -> Iterator[int]:
         yield from [action] * held
 
 
-def draw_moves(trial: Trial, num_actions: int) -> Iterator[Move]:
+def draw_moves(trial: LockstepTrial, num_actions: int) -> Iterator[Move]:
     """Moves of a trial, one for each frame, without an end."""
     seed = trial.setting.seed
     rng = np.random.default_rng([seed, 1])
@@ -110,7 +110,7 @@ def first_difference(ours: Frame, theirs: Frame) -> str | None:
     )
 
 
-def compare(trial: Trial) -> str | None:
+def compare(trial: LockstepTrial) -> str | None:
     """Plays both.
 
     Returns:

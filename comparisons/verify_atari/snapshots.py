@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from comparisons.verify_atari.lockstep import Trial, draw_actions, first_difference
+from comparisons.verify_atari.lockstep import LockstepTrial, draw_actions, first_difference
 from comparisons.verify_atari.players import AlePlayer, EnvPlayer, Frame
 
 _BETWEEN = 60  # most frames from one snapshot to the next
@@ -15,7 +15,7 @@ _REPLAYED = 40  # most frames after a snapshot, which are played twice
 _STALE = 2
 
 
-def compare_snapshots(trial: Trial) -> str | None:
+def compare_snapshots(trial: LockstepTrial) -> str | None:
     """Plays both; every frame counts, replayed ones too.
 
     Ours goes on from a state as it did before, to the pixel. So does ale-py's but for the screen,
@@ -41,7 +41,7 @@ def compare_snapshots(trial: Trial) -> str | None:
 class _Pair:
     """Both, at the same frame."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: LockstepTrial) -> None:
         self.theirs = AlePlayer(trial.id, trial.setting, colours=True)
         self.ours = EnvPlayer(trial.id, self.theirs.size, trial.setting)
         self.played = 0

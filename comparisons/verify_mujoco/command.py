@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comparisons.verify_mujoco import golden, models, runs, trace
-from comparisons.verify_mujoco.comparison import LEFT, Comparison, compare
-from comparisons.verify_mujoco.driver import KINDS, Driver, States
+from comparisons.verify_mujoco.comparison import LEFT, StepComparison, compare
+from comparisons.verify_mujoco.driver import KINDS, Driver, ModelStates
 from comparisons.verify_mujoco.errors import BOUND
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
 from comparisons.verify_mujoco.policy import Trained
@@ -136,8 +136,8 @@ def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | N
 
 
 def _compare(
-    subject: Subject, starts: States, args: argparse.Namespace, trained: Trained | None
-) -> Comparison:
+    subject: Subject, starts: ModelStates, args: argparse.Namespace, trained: Trained | None
+) -> StepComparison:
     # another seed than that of starts
     driver = Driver(
         subject.model, starts, args.kinds, min(_NUM_ENVS, args.steps), subject.frame_skip,
@@ -177,7 +177,7 @@ def _compare_episodes(subject: Subject, args: argparse.Namespace, trained: Train
     return equal
 
 
-def _report(subject: Subject, found: Comparison, seconds: float) -> None:
+def _report(subject: Subject, found: StepComparison, seconds: float) -> None:
     back = found.handed_back / found.steps
     _print(
         f"{subject.id:28} {'equal' if found.is_equal else 'differs'}: {found.steps} substeps, "

@@ -33,7 +33,7 @@ _OUTPUTS_EVERY = 16  # batches, of which one compares all that a step leaves
 
 
 @dataclass(slots=True)
-class Comparison:
+class StepComparison:
     """The result of a comparison.
 
     Attributes:
@@ -71,7 +71,7 @@ class Comparison:
     by_kind: dict[str, list[int]] = field(default_factory=dict)  # steps, handed back
     first: Difference | None = None
     first_of_rounding: Difference | None = None
-    itself: Comparison | None = None
+    itself: StepComparison | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -107,7 +107,7 @@ def compare(
     against_itself: bool = False,
     before: Callable[[Driver], None] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Comparison:
+) -> StepComparison:
     """Compares about `steps` substeps.
 
     Args:
@@ -121,7 +121,7 @@ def compare(
       before: Is called before each batch.
       progress: Is told now and then how many substeps there were.
     """
-    found = Comparison(itself=Comparison() if against_itself else None)
+    found = StepComparison(itself=StepComparison() if against_itself else None)
     rng = np.random.default_rng(0)
     kinds = np.array(driver.kinds)
     names = comparer.outputs if outputs else []
@@ -166,7 +166,7 @@ def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timeste
 
 
 def _count(
-    found: Comparison,
+    found: StepComparison,
     kinds: npt.NDArray[np.str_],
     evaluation: dict[str, Any],
     after: dict[str, Any],
@@ -206,7 +206,7 @@ def _count(
 
 
 def _explain(
-    found: Comparison,
+    found: StepComparison,
     comparer: _native.LanesComparer,
     rows: npt.NDArray[np.intp],
     errors: Array,
@@ -250,7 +250,7 @@ def _difference(
 
 
 def _compare_outputs(
-    found: Comparison,
+    found: StepComparison,
     after: dict[str, Any],
     names: list[str],
     sensed: npt.NDArray[np.bool_],

@@ -24,7 +24,7 @@ _FREE, _BALL = 0, 1
 
 
 @dataclass(slots=True)
-class States:
+class ModelStates:
     """States (N, ...) of a model, and the controls of their next step."""
 
     qpos: Array
@@ -37,20 +37,20 @@ class States:
         """The arrays in the order of `_native.LanesComparer`."""
         return self.qpos, self.qvel, self.act, self.qacc_warmstart, self.ctrl
 
-    def rows(self, chosen: Any) -> States:
+    def rows(self, chosen: Any) -> ModelStates:
         """Copies of some."""
-        return States(*(array[chosen].copy() for array in self.arrays()))
+        return ModelStates(*(array[chosen].copy() for array in self.arrays()))
 
-    def put(self, chosen: Any, others: States) -> None:
+    def put(self, chosen: Any, others: ModelStates) -> None:
         """Takes the place of some."""
         for array, other in zip(self.arrays(), others.arrays(), strict=True):
             array[chosen] = other
 
 
-def starts_of_model(model: Any, count: int, rng: np.random.Generator) -> States:
+def starts_of_model(model: Any, count: int, rng: np.random.Generator) -> ModelStates:
     """Starts near the model's own, for models that are of no environment."""
     qpos = np.tile(model.qpos0, (count, 1)) + 0.1 * rng.normal(size=(count, model.nq))
-    return States(
+    return ModelStates(
         qpos,
         0.1 * rng.normal(size=(count, model.nv)),
         np.zeros((count, model.na)),
@@ -69,7 +69,7 @@ class Driver:
     def __init__(
         self,
         model: Any,
-        starts: States,
+        starts: ModelStates,
         kinds: Sequence[str],
         num_envs: int,
         frame_skip: int,
@@ -126,7 +126,7 @@ class Driver:
                 middle, half = (self._low + self._high) / 2, (self._high - self._low) / 2
                 ctrl[rows] = middle + wide * half * rng.uniform(-1, 1, shape)
 
-    def _drawn_starts(self, rows: npt.NDArray[np.intp]) -> States:
+    def _drawn_starts(self, rows: npt.NDArray[np.intp]) -> ModelStates:
         rng = self._rng
         states = self._starts.rows(rng.integers(len(self._starts.qpos), size=len(rows)))
         if hasattr(self, "states"):
@@ -165,7 +165,7 @@ class Driver:
             elif upright and not model.jnt_limited[joint]:
                 qpos[rows, at] -= down
 
-    def _exaggerate(self, states: States, rows: npt.NDArray[np.intp]) -> None:
+    def _exaggerate(self, states: ModelStates, rows: npt.NDArray[np.intp]) -> None:
         """Positions out of range, and velocities far above what is usual."""
         model, rng = self.model, self._rng
         scale = 10 ** rng.uniform(-1, 0.7, size=(len(rows), 1))

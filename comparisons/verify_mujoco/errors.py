@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from comparisons.verify_mujoco.driver import Array, States
+from comparisons.verify_mujoco.driver import Array, ModelStates
 
 BOUND = 1e-11  # largest error of the next state, relative to the vector's largest entry
 _TINY = 1e-300
@@ -53,7 +53,7 @@ class Difference:
     step: int
     what: str
     error: float
-    state: States  # one row
+    state: ModelStates  # one row
     evaluation: dict[str, Any]
     found: dict[str, Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from comparisons.verify_mujoco.driver import STATE, Array, Driver, States
+from comparisons.verify_mujoco.driver import STATE, Array, Driver, ModelStates
 from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.errors import SpecError
@@ -32,7 +32,7 @@ class Golden:
     """
 
     release: str
-    states: dict[str, States]
+    states: dict[str, ModelStates]
     following: dict[str, tuple[Array, Array]]
 
 
@@ -70,7 +70,7 @@ def read(path: Path) -> Golden:
             arrays = {name: file[name] for name in file.files}
         ids = sorted({name.rpartition("/")[0] for name in arrays if "/" in name})
         states = {
-            env_id: States(*(arrays[f"{env_id}/{name}"] for name in (*STATE, "ctrl")))
+            env_id: ModelStates(*(arrays[f"{env_id}/{name}"] for name in (*STATE, "ctrl")))
             for env_id in ids
         }
         following = {

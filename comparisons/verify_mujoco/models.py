@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import rollouts
-from comparisons.verify_mujoco.driver import States
+from comparisons.verify_mujoco.driver import ModelStates
 from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.families.table import family_of
@@ -74,7 +74,7 @@ def verified_ids() -> list[str]:
     return [one for one in ids if one in known]
 
 
-def starts_of(subject: Subject, seed: int) -> States:
+def starts_of(subject: Subject, seed: int) -> ModelStates:
     """States in which the environment's episodes begin, drawn by its pool."""
     options: Mapping[str, Any] = {"seed": seed, "num_threads": 1}
     with rollouts.make_vec(subject.id, _NUM_STARTS, **options) as env:
@@ -83,7 +83,7 @@ def starts_of(subject: Subject, seed: int) -> States:
     return states_of(subject.model, np.stack(saved))
 
 
-def states_of(model: Any, numbers: Any) -> States:
+def states_of(model: Any, numbers: Any) -> ModelStates:
     """Unpacks rows of mjSTATE_INTEGRATION."""
     mujoco = importlib.import_module("mujoco")
     data = mujoco.MjData(model)
@@ -93,4 +93,4 @@ def states_of(model: Any, numbers: Any) -> States:
         read = (data.qpos, data.qvel, data.act, data.qacc_warmstart, data.ctrl)
         for into, array in zip(rows, read, strict=True):
             into.append(array.copy())
-    return States(*(np.array(each, np.float64).reshape(len(numbers), -1) for each in rows))
+    return ModelStates(*(np.array(each, np.float64).reshape(len(numbers), -1) for each in rows))

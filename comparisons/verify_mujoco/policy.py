@@ -42,11 +42,11 @@ class Trained:
             found = evaluate(env, policy, episodes)
         return Means(found.returns, found.lengths.astype(np.float64))
 
-    def player(self, driver: Driver) -> Player:
+    def player(self, driver: Driver) -> PoolPlayer:
         """A player whose environments give the driver's rows of the kind "policy" their states."""
         rows = [row for row, kind in enumerate(driver.kinds) if kind == "policy"]
         env, policy = self._make("mujoco", len(rows))
-        return Player(env, policy, rows)
+        return PoolPlayer(env, policy, rows)
 
     def _make(self, engine: str, num_envs: int) -> tuple[Any, Any]:
         options = {**self._options, "engine": engine}
@@ -66,7 +66,7 @@ class Trained:
         return env, policy
 
 
-class Player:
+class PoolPlayer:
     """A pool that MuJoCo steps, whose environments' states a driver goes on from."""
 
     def __init__(self, env: Any, policy: Any, rows: list[int]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from comparisons.verify_mujoco.driver import States
+from comparisons.verify_mujoco.driver import ModelStates
 from comparisons.verify_mujoco.errors import BOUND, Difference
 from rollouts import _native
 
@@ -20,7 +20,7 @@ _TIMES = 3.0  # the error, at most, of what MuJoCo itself moves by
 _NEXT = ("qpos", "qvel", "act")
 
 
-def moved_states(states: States, rng: np.random.Generator) -> States:
+def moved_states(states: ModelStates, rng: np.random.Generator) -> ModelStates:
     """Copies of states, each number of which differs in its last digits; controls are the same."""
     moved = states.rows(slice(None))
     for array in (moved.qpos, moved.qvel, moved.act, moved.qacc_warmstart):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rollouts
-from comparisons.verify_mujoco.driver import STATE, Driver, States
+from comparisons.verify_mujoco.driver import STATE, Driver, ModelStates
 from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject
 
@@ -29,7 +29,7 @@ class Means:
     lengths: npt.NDArray[np.float64]
 
 
-def divergence(subject: Subject, starts: States, *, width: int, seed: int) -> dict[int, float]:
+def divergence(subject: Subject, starts: ModelStates, *, width: int, seed: int) -> dict[int, float]:
     """Median distance of positions, relative to their largest, after some env-steps.
 
     Both begin alike, with the same random controls; neither is given the other's state. Substeps

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from rollouts.integrations.envpool.arrays import library
 from rollouts.integrations.envpool.mission_ids import mission_id, tells_missions
-from rollouts.integrations.envpool.options import Task
+from rollouts.integrations.envpool.options import AskedTask
 
 from rollouts.batch import StepBatch
 from rollouts.envs.registry import resolve
@@ -34,7 +34,7 @@ _DTYPES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def own_infos(task: Task, batch: StepBatch) -> dict[str, Any]:
+def own_infos(task: AskedTask, batch: StepBatch) -> dict[str, Any]:
     """Returns the environment's own infos and those that EnvPool adds, as NumPy or JAX arrays."""
     infos = {name: values for name, values in batch.info.items() if name not in _LEFT_OUT}
     dtypes = {"ram": np.uint8} if task.is_atari else _DTYPES.get(task.id, {})
@@ -50,7 +50,9 @@ def own_infos(task: Task, batch: StepBatch) -> dict[str, Any]:
     return infos
 
 
-def own_info_specs(task: Task, obs: spaces.Space[Any]) -> dict[str, tuple[Any, tuple[int, ...]]]:
+def own_info_specs(
+    task: AskedTask, obs: spaces.Space[Any]
+) -> dict[str, tuple[Any, tuple[int, ...]]]:
     """dtype and shape of each of `own_infos`, without the axis of the batch.
 
     Args:
@@ -66,25 +68,25 @@ def own_info_specs(task: Task, obs: spaces.Space[Any]) -> dict[str, tuple[Any, t
     return {name: (one.dtype, one.shape[1:]) for name, one in own_infos(task, no_rows).items()}
 
 
-def _contact(task: Task, batch: StepBatch) -> Any:
+def _contact(task: AskedTask, batch: StepBatch) -> Any:
     # Gymnasium's Ant-v4 reports it as reward_ctrl
     if task.env_options.get("use_contact_forces"):
         return batch.info["reward_ctrl"]
     return batch.reward * 0
 
 
-def _near(task: Task, batch: StepBatch) -> Any:
+def _near(task: AskedTask, batch: StepBatch) -> Any:
     info = batch.info
     return (batch.reward - info["reward_dist"] - 0.1 * info["reward_ctrl"]) / 0.5
 
 
-def _angles(task: Task, batch: StepBatch) -> Any:
+def _angles(task: AskedTask, batch: StepBatch) -> Any:
     lib = library(batch.obs)
     cosines, sines = batch.obs[:, 0:4:2], batch.obs[:, 1:4:2]
     return lib.arctan2(sines, cosines)
 
 
-_Compute = Callable[[Task, StepBatch], Any]
+_Compute = Callable[[AskedTask, StepBatch], Any]
 _ALIVE: Mapping[str, _Compute] = {"reward_alive": lambda _, batch: batch.reward * 0 + 1}
 # what our environments do not report, by their references
 _COMPUTED: Mapping[str, Mapping[str, _Compute]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from rollouts.integrations.envpool.arrays import library
-from rollouts.integrations.envpool.options import Task
+from rollouts.integrations.envpool.options import AskedTask
 
 import rollouts
 from rollouts.batch import StepBatch
@@ -22,14 +22,14 @@ _TYPES = ("key", "ball", "box")
 _FETCH = ("get a", "go get a", "fetch a", "go fetch a", "you must fetch a")
 
 
-def tells_missions(task: Task) -> bool:
+def tells_missions(task: AskedTask) -> bool:
     """True for a task on a grid whose observations have the mission's words."""
     # letters stand in the rows of minigrid's FlatObsWrapper
     is_grid = bool(task.header.startswith((_MINIGRID, _BABYAI)))
     return is_grid and task.env_options.get("observation") != "flat"
 
 
-def mission_id(task: Task, batch: StepBatch) -> Any:
+def mission_id(task: AskedTask, batch: StepBatch) -> Any:
     """(B,) int32: 0 where a level has one mission, or EnvPool numbers none; BabyAI's are -1."""
     lib = library(batch.obs)
     zeros = lib.zeros(len(batch.obs), np.int32)

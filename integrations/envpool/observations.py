@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rollouts.integrations.envpool.arrays import library
-from rollouts.integrations.envpool.options import Task, is_mujoco
+from rollouts.integrations.envpool.options import AskedTask, is_mujoco
 
 import rollouts
 from rollouts.envs.observation_parts import ObservationParts
@@ -139,7 +139,7 @@ class DictObservations:
         return {name: found[name] for name in self._order}
 
 
-def dict_observations(task: Task) -> DictObservations | None:
+def dict_observations(task: AskedTask) -> DictObservations | None:
     """Makes what turns the rows of a task into dicts; None: the task hands out arrays.
 
     Raises:

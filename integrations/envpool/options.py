@@ -68,7 +68,7 @@ gym_default = GymDefault()
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AskedTask:
     """A task as `make` was asked for it, in EnvPool's words and in ours.
 
     Attributes:
@@ -95,7 +95,7 @@ class Task:
         return self.id.startswith(PREFIX)
 
 
-def read_task(task_id: str, given: Mapping[str, Any]) -> Task:
+def read_task(task_id: str, given: Mapping[str, Any]) -> AskedTask:
     """Reads the arguments of `make`.
 
     Raises:
@@ -131,7 +131,7 @@ def read_task(task_id: str, given: Mapping[str, Any]) -> Task:
     flat = None if flat is None else flag(_FLATTEN, flat)
     chosen = {name: config[name] for name in options}
     chosen = (_our_options(chosen) if is_atari else chosen) | _our_wrappers(config)
-    return Task(task_id, env_id, config, chosen, frames, spec.header, flat)
+    return AskedTask(task_id, env_id, config, chosen, frames, spec.header, flat)
 
 
 def is_mujoco(header: str) -> bool:

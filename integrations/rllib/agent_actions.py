@@ -23,7 +23,7 @@ from .agents_env import idle_action
 Array = NDArray[Any]
 
 
-class Acted(NamedTuple):
+class ModuleOutputs(NamedTuple):
     """The outputs of all modules in one step.
 
     Attributes:
@@ -118,7 +118,7 @@ class AgentActions:
         *,
         explore: bool,
         t: int,
-    ) -> Acted:
+    ) -> ModuleOutputs:
         """Runs each module once.
 
         Args:
@@ -131,7 +131,7 @@ class AgentActions:
         Raises:
           SpecError: Modules that act for one group say different things under one name.
         """
-        acted = Acted({}, {}, {name: {} for name in self._groups})
+        acted = ModuleOutputs({}, {}, {name: {} for name in self._groups})
         for module_id, shares in self._shares.items():
             parts = [obs[name] if rows is None else obs[name][rows] for name, rows in shares]
             inputs = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -158,10 +158,10 @@ class AgentActions:
             acted.for_env[name] = scaled.reshape(self._num_envs, -1, *scaled.shape[1:])
         return acted
 
-    def random(self, actions: Mapping[str, Array]) -> Acted:
+    def random(self, actions: Mapping[str, Array]) -> ModuleOutputs:
         """As `act`, of actions (N, A, ...) by group that nobody chose."""
         flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in actions.items()}
-        return Acted(flat, dict(actions), {name: {} for name in self._groups})
+        return ModuleOutputs(flat, dict(actions), {name: {} for name in self._groups})
 
     # -- helpers -------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from rollouts.batch import StepBatch
 from rollouts.specs import AgentGroup
 
-from .agent_actions import Acted
+from .agent_actions import ModuleOutputs
 from .by_env import Chunks, Ends, done_chunks, going_chunks
-from .segment import Ended, Segment, no_collection
+from .segment import EndedEpisode, Segment, no_collection
 
 Array = NDArray[Any]
 
@@ -117,7 +117,7 @@ class AgentSegments:
         self._first = self._next = 0
         # steps of the episodes that go on before this call, and agents that left them
         self._length = [0] * self._num_envs
-        self._left: list[dict[str, Ended]] = [{} for _ in range(self._num_envs)]
+        self._left: list[dict[str, EndedEpisode]] = [{} for _ in range(self._num_envs)]
         self._ended: list[tuple[int, int, MultiAgentEpisode]] = []
 
     def resume(self, num_steps: int) -> None:
@@ -125,7 +125,7 @@ class AgentSegments:
         for segment in self._segments.values():
             segment.resume(num_steps)
 
-    def add(self, acted: Acted, version: int, outcome: Mapping[str, Any]) -> bool:
+    def add(self, acted: ModuleOutputs, version: int, outcome: Mapping[str, Any]) -> bool:
         """Writes a step of all environments.
 
         Args:
@@ -223,9 +223,11 @@ class AgentSegments:
         self,
         episode: MultiAgentEpisode,
         place: tuple[int, int, int, bool],
-        parts: Mapping[str, Mapping[tuple[int, int], tuple[SingleAgentEpisode, Ended | None]]],
+        parts: Mapping[
+            str, Mapping[tuple[int, int], tuple[SingleAgentEpisode, EndedEpisode | None]]
+        ],
         said: Mapping[str, set[str]],
-    ) -> dict[str, Ended]:
+    ) -> dict[str, EndedEpisode]:
         """Puts the steps of one place into an episode; returns the agents that ended so far."""
         env, begin, end, is_first = place
         before = self._length[env] if is_first else 0
@@ -299,7 +301,7 @@ def _places(chunks: Chunks) -> list[tuple[int, int, int, bool]]:
 
 def _by_place(
     segment: Segment,
-) -> dict[tuple[int, int], tuple[SingleAgentEpisode, Ended | None]]:
+) -> dict[tuple[int, int], tuple[SingleAgentEpisode, EndedEpisode | None]]:
     """A segment's chunks by row and first step."""
     taken = segment.take()
     at_done = zip(taken.done_at.row.tolist(), taken.done_at.begin.tolist(), strict=True)
@@ -308,7 +310,7 @@ def _by_place(
     return chunks | dict(zip(at_done, zip(taken.done, taken.ended, strict=True), strict=True))
 
 
-def _totals(episode: MultiAgentEpisode, ended: Mapping[str, Ended]) -> AgentsEnded:
+def _totals(episode: MultiAgentEpisode, ended: Mapping[str, EndedEpisode]) -> AgentsEnded:
     module_returns: defaultdict[str, float] = defaultdict(float)
     for agent, each in ended.items():
         module_returns[episode.module_for(agent)] += each.episode_return

@@ -31,7 +31,7 @@ from .env import BatchSteps, EnvCreator, context_of, creator_of, require_next_st
 from .inference_threads import InferenceThreads, can_split
 from .native import NativeActor
 from .plain import changes_obs, config_reason, connector_reason, refuse_output
-from .segment import Block, Ended, Segment
+from .segment import Block, EndedEpisode, Segment
 
 Array = NDArray[Any]
 
@@ -87,7 +87,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._module_reason = ""
         self._engine = ModuleEngine(self.rollout_engine, kwargs.get("worker_index") or 0)
         self._creator: EnvCreator | None = None
-        self._ended: list[Ended] = []
+        self._ended: list[EndedEpisode] = []
         self._threads: InferenceThreads | None = None
         super().__init__(config=config, **kwargs)
 

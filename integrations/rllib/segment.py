@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedEpisode:
     """A whole episode, for metrics: its steps in all calls of `sample`."""
 
     length: int
@@ -76,7 +76,7 @@ class Taken(NamedTuple):
     """
 
     done: list[SingleAgentEpisode]
-    ended: list[Ended]
+    ended: list[EndedEpisode]
     going: list[SingleAgentEpisode]
     done_at: Chunks
     going_at: Chunks
@@ -202,7 +202,7 @@ class Segment:
         shape = (self._capacity, self._num_envs)
         columns = {**self._columns, WEIGHTS_SEQ_NO: np.broadcast_to(self._versions[:, None], shape)}
         steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
-        ended = [Ended(*each) for each in zip(*self._totals(done), strict=True)]
+        ended = [EndedEpisode(*each) for each in zip(*self._totals(done), strict=True)]
         with no_collection():
             # first what ended: an environment's next episode has another name
             chunks = self._cut(steps, done, ends), ended, self._cut(steps, going, None)

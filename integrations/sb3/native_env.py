@@ -15,7 +15,7 @@ from rollouts.errors import SpecError
 from rollouts.specs import EnvSpec
 
 
-class NativeEnv:
+class NativeEnvRow:
     """Row `index` of a pool: its spec, spaces, options and state, and what users set on it.
 
     It cannot be stepped or reset by itself, as environments of a pool step together. Its options
@@ -30,7 +30,7 @@ class NativeEnv:
         self.render_mode = pool.render_mode
 
     @property
-    def unwrapped(self) -> NativeEnv:
+    def unwrapped(self) -> NativeEnvRow:
         """The environment itself: nothing is wrapped around it."""
         return self
 

@@ -35,7 +35,7 @@ _WORK_BESIDE_A_GPU = 6_000_000
 _TORCH = "rollout_engine='torch' was asked for"
 
 
-class PolicyReader:
+class ModelPolicyReader:
     """A model's policy for native code, read again when it is no longer the one that was read."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class PolicyReader:
 
     def __reduce__(self) -> Any:
         """A new one: a copy of the model has a policy of its own, which is read for it."""
-        return PolicyReader, ()
+        return ModelPolicyReader, ()
 
     def choose(
         self, model: Any, env: Any, callback: Any, buffer: Any, num_steps: int

@@ -21,7 +21,7 @@ from rollouts.errors import SpecError
 from ..shared.episodes import Episode, EpisodeStatistics
 from ..shared.missing import needs
 from .base import BaseVecEnv, Indices, Infos
-from .native_env import NativeEnv, option_rows
+from .native_env import NativeEnvRow, option_rows
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -77,7 +77,7 @@ class NativeVecEnv(BaseVecEnv):
         """
         pool = open_pool(env, num_envs, options)
         names = self._option_names = frozenset(pool.env_options)
-        self._members = [NativeEnv(pool, i, names) for i in range(pool.num_envs)]
+        self._members = [NativeEnvRow(pool, i, names) for i in range(pool.num_envs)]
         self._monitor = monitor
         self.episodes = EpisodeStatistics(pool)
         self._last_obs: Array | None = None
@@ -195,7 +195,7 @@ class NativeVecEnv(BaseVecEnv):
     # -- attributes and methods of single environments ---------------------------------
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Reads an attribute of `NativeEnv`, an option, or what set_attr has set."""
+        """Reads an attribute of `NativeEnvRow`, an option, or what set_attr has set."""
         if attr_name in self._option_names:
             # asked for all at once, which takes no longer than for one
             rows = option_rows(self.pool.env_options[attr_name], self.num_envs)
@@ -214,7 +214,7 @@ class NativeVecEnv(BaseVecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Calls a method of `NativeEnv`, such as get_state."""
+        """Calls a method of `NativeEnvRow`, such as get_state."""
         return [
             getattr(member, method_name)(*method_args, **method_kwargs)
             for member in self._chosen(indices)
@@ -243,7 +243,7 @@ class NativeVecEnv(BaseVecEnv):
     def _draw(self) -> Sequence[Array]:
         return self.pool.render()
 
-    def _chosen(self, indices: Indices) -> list[NativeEnv]:
+    def _chosen(self, indices: Indices) -> list[NativeEnvRow]:
         return [self._members[number] for number in self._numbers(indices)]
 
     def _reset_columns(self) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs
 from .callbacks import reads_locals
-from .native_rollouts import PolicyReader, check_engine, collect, fits
+from .native_rollouts import ModelPolicyReader, check_engine, collect, fits
 from .native_train import NativeTraining
 from .native_vec_env import NativeVecEnv, final_obs_of, is_direct, truncated_rows
 from .policy_forward import ActorCriticForward, env_actions
@@ -101,7 +101,7 @@ class OnPolicyRollouts:
         """
         # before the algorithm's own, whose load() overwrites them with those saved
         self.rollout_engine: str = check_engine(rollout_engine)
-        self._reader = PolicyReader()
+        self._reader = ModelPolicyReader()
         self.num_workers = num_workers
         self.worker_options = worker_options
         self._remote: RemoteRollouts | None = None
@@ -152,7 +152,7 @@ class OnPolicyRollouts:
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Replaces the environment; workers are started anew for it."""
         self.close()
-        self._reader = PolicyReader()
+        self._reader = ModelPolicyReader()
         super().set_env(env, force_reset)  # type: ignore[misc]
 
     def note_episodes(self, env: NativeVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:

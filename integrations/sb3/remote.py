@@ -61,13 +61,13 @@ class MakeActor:
         policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
         is_slow = _native.policy_kernels_in_use() == "emulated"
         if self.engine == "torch" or (self.engine == "auto" and is_slow):
-            return Actor(policy, spec.seed)
+            return RemoteActor(policy, spec.seed)
         policy.set_training_mode(False)
         obs_space, action_space = self.spaces
         return NativePolicy.from_torch(policy, action_space, obs_space, seed=spec.seed)
 
 
-class Actor:
+class RemoteActor:
     """An actor-critic policy of Stable-Baselines3 as a `rollouts.policy.Policy`."""
 
     def __init__(self, policy: Any, seed: int) -> None:

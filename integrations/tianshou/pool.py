@@ -99,7 +99,7 @@ def _check_wait_num(wait_num: int | None, num_envs: int) -> None:
         raise SpecError(f"wait_num is {wait_num}, expected 1 <= wait_num <= {num_envs}")
 
 
-class Rows:
+class EnvRows:
     """The state of a pool's environments between Tianshou's calls."""
 
     def __init__(self, pool: Pool, wait_num: int, timeout_s: float | None) -> None:

@@ -16,7 +16,7 @@ from tianshou.env.worker import SubprocEnvWorker
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.specs import OptionColumn
 
-from .pool import Pool, Rows, open_pool
+from .pool import EnvRows, Pool, open_pool
 from .statistics import SharesStatistics
 
 Array = npt.NDArray[Any]
@@ -111,7 +111,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         self.ready_id = list(range(self.env_num))
         self.waiting_conn: list[Any] = []
         self.workers: list[Any] = []
-        self._rows = Rows(self.pool, self.wait_num, timeout)
+        self._rows = EnvRows(self.pool, self.wait_num, timeout)
         self.has_action_masks = action_masks
         if action_masks:
             _check_masks(self.pool, is_async=self.is_async)

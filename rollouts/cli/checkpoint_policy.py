@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rollouts.checkpoint import Checkpoint, from_state, read_state
-from rollouts.cli.checkpoint_program import Program
+from rollouts.cli.checkpoint_program import PolicyFile
 from rollouts.errors import SpecError
 from rollouts.specs import AgentGroup, EnvSpec
 
@@ -60,7 +60,7 @@ def load_policy(
     path: Path,
     spec: EnvSpec,
     *,
-    program: Program,
+    program: PolicyFile,
     samples: bool,
     seed: int,
     num_envs: int,
@@ -136,7 +136,7 @@ def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) ->
     return asked if group is None else replace(asked, policy=group.name, group=group.name)
 
 
-def _make_policy(program: Program, asked: Any) -> Any:
+def _make_policy(program: PolicyFile, asked: Any) -> Any:
     options = program.options
     # examples that explore ask how many environments there are
     if "total_envs" in inspect.signature(program.make_policy).parameters:

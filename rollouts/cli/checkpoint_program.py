@@ -26,7 +26,7 @@ _LOOKS_OUTSIDE = re.compile(r"[/\\\0]|^~|(^|\s)[+-]+[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PolicyFile:
     """A Python file that was imported for the policy that it makes.
 
     Attributes:
@@ -44,8 +44,8 @@ class Program:
         return _import_again, (self.path.resolve(), dict(self.options))
 
 
-def _import_again(path: Path, options: Mapping[str, Any]) -> Program:
-    return Program(path, _make_policy_of(path), options)
+def _import_again(path: Path, options: Mapping[str, Any]) -> PolicyFile:
+    return PolicyFile(path, _make_policy_of(path), options)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 def load_program(
     checkpoint: Checkpoint, path: Path, *, network: Path | None, trust: bool
-) -> Program:
+) -> PolicyFile:
     """Imports the program that makes a policy: the user's choice, or that of a trusted checkpoint.
 
     Args:
@@ -73,7 +73,7 @@ def load_program(
       EngineError: It needs a package that is missing.
     """
     if network is not None:
-        return Program(network, _make_policy_of(network), {})
+        return PolicyFile(network, _make_policy_of(network), {})
     program = _named(checkpoint, path)
     if not trust:
         options = dict(checkpoint.program_options)
@@ -83,7 +83,7 @@ def load_program(
             "you trust the checkpoint and the program, repeat the command with --trust; else name "
             "a program of your own with --network FILE"
         )
-    return Program(program, _make_policy_of(program), checkpoint.program_options)
+    return PolicyFile(program, _make_policy_of(program), checkpoint.program_options)
 
 
 def options_of(

@@ -17,7 +17,7 @@ from typing import Any
 
 from rollouts.checkpoint import Checkpoint
 from rollouts.cli.checkpoint_policy import load_policy, read_policy
-from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
+from rollouts.cli.checkpoint_program import PolicyFile, add_trust, load_program, options_of
 from rollouts.collecting.collector import Collector
 from rollouts.datasets.recorder import Recorder
 from rollouts.envs.make import make_pool
@@ -100,7 +100,7 @@ class _Played:
     options: dict[str, Any]
     path: Path
     checkpoint: Checkpoint | None = None
-    program: Program | None = None
+    program: PolicyFile | None = None
     scale: tuple[float, float] | None = None
 
 

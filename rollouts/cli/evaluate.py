@@ -13,7 +13,7 @@ from typing import Any
 from rollouts.checkpoint import Checkpoint, load_checkpoint
 from rollouts.cli import record as cli_record
 from rollouts.cli.checkpoint_policy import load_policy
-from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
+from rollouts.cli.checkpoint_program import PolicyFile, add_trust, load_program, options_of
 from rollouts.collecting.evaluation import Evaluation, evaluate, evaluate_agents
 from rollouts.envs.make import make_pool
 from rollouts.errors import SpecError
@@ -154,7 +154,7 @@ def _pool(id: str, num_envs: int, seed: int, options: dict[str, Any]) -> Any:
 def _play(
     args: argparse.Namespace,
     checkpoint: Checkpoint,
-    program: Program,
+    program: PolicyFile,
     options: dict[str, Any],
     num_envs: int,
 ) -> dict[str, Evaluation]:

@@ -15,7 +15,7 @@ from typing import Any
 from rollouts.checkpoint import Checkpoint
 from rollouts.cli.bench import show_progress
 from rollouts.cli.checkpoint_policy import load_policy, read_policy
-from rollouts.cli.checkpoint_program import Program, add_trust, load_program, options_of
+from rollouts.cli.checkpoint_program import PolicyFile, add_trust, load_program, options_of
 from rollouts.cli.record_actors import (
     Actor,
     PolicyActor,
@@ -135,7 +135,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class _Policy:
     checkpoint: Checkpoint
-    program: Program
+    program: PolicyFile
     options: dict[str, Any]  # the environment's
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rollouts.datasets.cutter import Cutter, StepBlock
 from rollouts.datasets.episodes import Episode
-from rollouts.datasets.set_parts import Part, Target
+from rollouts.datasets.set_parts import SetPart, Target
 from rollouts.datasets.start_states import StartStates
 from rollouts.errors import FileError
 from rollouts.support.user_warnings import warn_user
@@ -65,7 +65,7 @@ class GroupWriter:
         """Writes nothing yet."""
         self.target, self._part_bytes, self._drops = target, part_bytes, drops
         self._cutter, self._quotas, self._starts = Cutter(stack_num), quotas, starts
-        self._part: Part | None = None
+        self._part: SetPart | None = None
         self._part_steps = self._published = 0
         self.num_episodes = self.num_steps = self.num_dropped = self.taken = 0
         self.num_agents = num_agents

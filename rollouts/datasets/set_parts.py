@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from rollouts.datasets.episodes import Episode
 
 
-class Part(Protocol):
+class SetPart(Protocol):
     """Episodes on their way to the disk."""
 
     nbytes: int
@@ -20,7 +20,7 @@ class Part(Protocol):
         ...
 
 
-OnePart = TypeVar("OnePart", bound=Part)
+OnePart = TypeVar("OnePart", bound=SetPart)
 
 
 class Target(Protocol[OnePart]):

@@ -15,7 +15,7 @@ from rollouts.support.extras import needs
 with needs("torch", "NativeLearner"):
     from torch import nn
 
-    from rollouts.policies.reading import Reading
+    from rollouts.policies.reading import ModuleReading
     from rollouts.policies.sources import Sources
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ class ReadModule:
         Raises:
           SpecError: A layer is not known to native code.
         """
-        self.reading = Reading(module, module, row_size)
+        self.reading = ModuleReading(module, module, row_size)
         self.program, self.sources = self.reading.program, Sources(module)
 
     def refresh(self) -> None:

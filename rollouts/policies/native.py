@@ -25,7 +25,7 @@ from rollouts.policies.sources import Sources
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rollouts.policies.reading import Reading
+    from rollouts.policies.reading import ModuleReading
 
 Array = NDArray[Any]
 # noise of calls outside of a rollout, which know of no episode: one that no pool counts to
@@ -83,7 +83,7 @@ class NativePolicy:
         self._first = int(action_space.start) if is_discrete(action_space) else 0
         self._calls = 0
         # set only in a policy that `from_torch` made
-        self._reading: Reading | None = None
+        self._reading: ModuleReading | None = None
         self._has_agreed = False
         self.seed(seed)
 
@@ -114,7 +114,7 @@ class NativePolicy:
         """
         from rollouts.policies.foreign import as_actor_critic
         from rollouts.policies.inputs import check_module
-        from rollouts.policies.reading import Reading
+        from rollouts.policies.reading import ModuleReading
 
         check_module(module)
         given, module = module, as_actor_critic(module)
@@ -122,13 +122,13 @@ class NativePolicy:
             head = head_of(action_space)
         if observation_space is None:
             observation_space = _num_inputs(module)
-        reading = Reading(given, module, observation_space)
+        reading = ModuleReading(given, module, observation_space)
         policy = cls(reading.program, Sources(module), action_space, head, seed=seed)
         policy._reading = reading
         return policy
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> ModuleReading | None:
         """The module and what was read of it; None where the program was given."""
         return self._reading
 
@@ -221,7 +221,7 @@ class NativePolicy:
         found: tuple[NDArray[np.float32], ...] = self._native.evaluate(self._rows(rows))
         return found
 
-    def _read_again(self, reading: Reading) -> None:
+    def _read_again(self, reading: ModuleReading) -> None:
         reading.read()
         self.sources = Sources(reading.module)
         if reading.program != self.program:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Reading`: what a module was read as, whether that still holds, and reading it again."""
+"""`ModuleReading`: what a module was read as, whether that still holds, and reading it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts.policies.trace import as_space, trace
 from rollouts.policies.tracing.reads import Reads
 
 
-class Reading:
+class ModuleReading:
     """A module and the program that was read of it.
 
     Attributes:

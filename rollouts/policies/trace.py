@@ -28,7 +28,7 @@ with needs("torch", "rollouts.policies.trace"):
 
     from rollouts.policies.inputs import call_module
     from rollouts.policies.sources import state_of, tensors_of
-    from rollouts.policies.tracing.memory import Memory
+    from rollouts.policies.tracing.memory import StorageTags
     from rollouts.policies.tracing.reads import Reads
     from rollouts.policies.tracing.registers import ROWS, Registers, Unreadable, without_rows
     from rollouts.policies.tracing.watching import Watcher
@@ -74,7 +74,7 @@ def trace(
         state = _state(module)
         sizes = [each[0].numel() for each in inputs]
         registers = Registers(sizes[0], tuple(sizes[1:]))
-        memory = Memory(registers, state, *inputs)
+        memory = StorageTags(registers, state, *inputs)
         with Watcher(module, registers, memory):
             outputs = forward(module, inputs)
         program = registers.program([_output(registers, memory, each) for each in outputs])
@@ -210,7 +210,7 @@ def _with_states(outputs: Any, state: Sequence[Tensor]) -> tuple[Any, ...]:
     return (*outputs[:-1], *new)
 
 
-def _output(registers: Registers, memory: Memory, output: Tensor) -> int:
+def _output(registers: Registers, memory: StorageTags, output: Tensor) -> int:
     """The register of an output (B, ...), or (...) which is the same in every row."""
     try:
         axis, (ids,) = without_rows(memory.read(output))

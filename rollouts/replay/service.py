@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rollouts.batch import Episodes
+from rollouts.batch import EndedEpisodes
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.features import check
@@ -30,7 +30,7 @@ from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.sampling import ReplayBatch
-from rollouts.replay.shards.driver import Driver
+from rollouts.replay.shards.driver import ShardDriver
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.shards.shard import LocalShard, ShardConfig, ShardHandle
@@ -141,7 +141,7 @@ class ReplayService(SampledReplay):
         self._mailbox: Mailbox | None = None
         self._is_remote = num_shards > 0
         try:
-            self._driver = Driver(
+            self._driver = ShardDriver(
                 coordinator,
                 launch,
                 config.num_shards,
@@ -256,7 +256,7 @@ class ReplayService(SampledReplay):
         """The newest that was inserted: what `policy_lag` is counted from."""
         return self._driver.policy_version
 
-    def take_episodes(self) -> Episodes:
+    def take_episodes(self) -> EndedEpisodes:
         """Returns the episodes that ended in what was inserted since the last call."""
         return self._driver.take_episodes()
 

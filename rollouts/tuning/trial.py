@@ -22,7 +22,7 @@ CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CollectRequest:
     """A request to collect.
 
     Attributes:
@@ -46,7 +46,7 @@ class Request:
     seed: int
 
 
-def collect(request: Request) -> dict[str, Any]:
+def collect(request: CollectRequest) -> dict[str, Any]:
     """Collects with that size, and returns fields of a `Trial`.
 
     Raises:
@@ -87,7 +87,7 @@ def collect(request: Request) -> dict[str, Any]:
         }
 
 
-def _collector(env: Any, request: Request) -> tuple[Any, Callable[[], None]]:
+def _collector(env: Any, request: CollectRequest) -> tuple[Any, Callable[[], None]]:
     """A collector, and what waits until the device has done its work."""
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
@@ -138,7 +138,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def main() -> None:
-    """Reads a pickled `Request` from stdin; the last line of stdout is the answer, as JSON."""
+    """Reads a pickled `CollectRequest` from stdin; the last line of stdout answers, as JSON."""
     _native.end_after_parent(1)
     try:
         answer = collect(pickle.load(sys.stdin.buffer))

@@ -21,7 +21,7 @@ from rollouts.own_env.registrations import travelling
 from rollouts.specs import EnvSpec
 from rollouts.support.extras import needs
 from rollouts.tuning.search import BatchTuning, Trial, most_trials, search
-from rollouts.tuning.trial import CPU, Request
+from rollouts.tuning.trial import CPU, CollectRequest
 
 AUTO = "auto"
 ROLLOUT_LENGTHS = (32, 128)
@@ -100,7 +100,7 @@ def tune_batch(
         env_spec(id, **options)
 
     def measure(num_envs: int, length: int) -> Trial:
-        request = Request(
+        request = CollectRequest(
             id=travelling(id),
             env_options=options,
             policy=kind.name,
@@ -136,7 +136,7 @@ def tune_batch(
     return BatchTuning(id, kind.name, device, tuple(trials), stopped, note)
 
 
-def run_trial(request: Request) -> Trial:
+def run_trial(request: CollectRequest) -> Trial:
     """Runs one trial in a process of its own.
 
     Raises:

@@ -21,8 +21,8 @@ from rollouts.workers.merge import make_merge
 from rollouts.workers.options import FaultPolicy, QueueLimits
 from rollouts.workers.slot import (
     Call,
-    Failure,
-    Outcome,
+    CallFailure,
+    CallOutcome,
     Slot,
     WorkerHandle,
     obituary,
@@ -281,14 +281,14 @@ class Fleet:
                     f"not started within {faults.start_timeout_s} s: has the cluster the CPUs, "
                     "GPUs and labels that it needs?"
                 )
-                self._fail(slot, Failure("start_timeout", error))
+                self._fail(slot, CallFailure("start_timeout", error))
             if faults.hang_timeout_s is None:
                 continue
             call = slot.hung_call(now, faults.hang_timeout_s)
             if call is not None and slot.handle is not None:
                 # what the worker completed before keeps its place, so only the call is condemned
                 error = f"one fragment took longer than {faults.hang_timeout_s} s: killed as hung"
-                call.verdict = Failure("hung", error)
+                call.verdict = CallFailure("hung", error)
                 call.is_reported = True
                 slot.handle.kill()
                 late.append(slot)
@@ -322,9 +322,11 @@ class Fleet:
             self._fail(slot, broken)
         return True
 
-    def _admit(self, slot: Slot, call: Call, handles: Sequence[FragmentHandle]) -> Failure | None:
+    def _admit(
+        self, slot: Slot, call: Call, handles: Sequence[FragmentHandle]
+    ) -> CallFailure | None:
         """Queues the fragments of a call; returns how they broke the worker's numbering, if so."""
-        broken: Failure | None = None
+        broken: CallFailure | None = None
         for handle in handles:
             if broken is not None:
                 self._queue.refuse(handle, broken.reason)
@@ -333,7 +335,7 @@ class Fleet:
                     # there is room: `submit` asked for no more
                     self._queue.admit(handle)
                 except ProtocolError as error:
-                    broken = Failure("protocol", str(error))
+                    broken = CallFailure("protocol", str(error))
             call.num_taken += 1
             self._num_in_flight -= 1
             if broken is None:
@@ -385,7 +387,7 @@ class Fleet:
         if slot.starting is None or not slot.starting.done():
             return
         result = outcome(slot.starting)
-        if isinstance(result, Failure):
+        if isinstance(result, CallFailure):
             self._fail(slot, result)
         else:
             slot.info = result
@@ -402,7 +404,7 @@ class Fleet:
     def _tell_when_done(self, slot: Slot, future: Future[Any]) -> None:
         future.add_done_callback(lambda done: self._on_done(slot, done))
 
-    def _fail(self, slot: Slot, failure: Failure) -> None:
+    def _fail(self, slot: Slot, failure: CallFailure) -> None:
         """Ends an incarnation; starts the next, or benches or stops the worker."""
         config, faults = slot.config, self._rules.faults
         _log.warning(
@@ -441,7 +443,7 @@ class Fleet:
 
     def _give_up(self, call: Call, reason: str) -> None:
         """Counts what is left of a call: completed fragments as discarded, others interrupted."""
-        handles, failure = call.outcome if call.is_over else Outcome([], None)
+        handles, failure = call.outcome if call.is_over else CallOutcome([], None)
         for handle in handles[call.num_taken :]:
             self._queue.refuse(handle, reason)
             self._num_in_flight -= 1

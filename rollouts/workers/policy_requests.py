@@ -69,7 +69,7 @@ class RowsOf:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class PolicyRequest:
     """One request of a worker's policy.
 
     Attributes:
@@ -111,10 +111,10 @@ class RequestQueue:
 
     def __init__(self, rule: BatchRule) -> None:
         self._rule = rule
-        self._waiting: deque[tuple[float, Request, Future[Reply]]] = deque()
+        self._waiting: deque[tuple[float, PolicyRequest, Future[Reply]]] = deque()
         self._rows = 0
 
-    def add(self, request: Request, future: Future[Reply], now_s: float) -> None:
+    def add(self, request: PolicyRequest, future: Future[Reply], now_s: float) -> None:
         """Appends a request that came at `now_s`."""
         self._waiting.append((now_s, request, future))
         self._rows += len(request.obs)
@@ -127,9 +127,9 @@ class RequestQueue:
             return 0.0
         return max(0.0, self._waiting[0][0] + self._rule.timeout_s - now_s)
 
-    def take(self) -> list[tuple[Request, Future[Reply]]]:
+    def take(self) -> list[tuple[PolicyRequest, Future[Reply]]]:
         """Takes the oldest requests, at most `max_rows` rows but at least one request."""
-        taken: list[tuple[Request, Future[Reply]]] = []
+        taken: list[tuple[PolicyRequest, Future[Reply]]] = []
         rows = 0
         while self._waiting:
             _, request, future = self._waiting[0]

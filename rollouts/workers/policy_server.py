@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rollouts.errors import SpecError
 from rollouts.support.no_room import start_thread
 from rollouts.workers.offers import Loader, WeightOffer
-from rollouts.workers.policy_requests import BatchRule, Reply, Request, RequestQueue
+from rollouts.workers.policy_requests import BatchRule, PolicyRequest, Reply, RequestQueue
 from rollouts.workers.state_clients import StateClients
 from rollouts.workers.weight_transport import ONLY
 from rollouts.workers.worker_failure import WorkerFailure, guarded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy
 
 Array = NDArray[Any]
-Batch = Sequence[tuple[Request, Future[Reply]]]
+Batch = Sequence[tuple[PolicyRequest, Future[Reply]]]
 
 
 class PolicyServer:
@@ -59,7 +59,7 @@ class PolicyServer:
         self._thread = threading.Thread(target=self._run, name="rollouts-inference", daemon=True)
         start_thread(self._thread)
 
-    def submit(self, request: Request, min_version: int = 0) -> Future[Reply]:
+    def submit(self, request: PolicyRequest, min_version: int = 0) -> Future[Reply]:
         """Asks for an answer with weights of `min_version` or newer. Never blocks; any thread."""
         future: Future[Reply] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can cancel it
@@ -97,7 +97,7 @@ class PolicyServer:
         """Whether requests must say whose observations they are about."""
         return self._clients is not None
 
-    def _enqueue(self, request: Request, future: Future[Reply]) -> Future[Reply]:
+    def _enqueue(self, request: PolicyRequest, future: Future[Reply]) -> Future[Reply]:
         """Queues a request, unless it is queued or answered already: then returns that future."""
         if self._clients is not None and request.of is not None:
             known = self._clients.enter(request.of, future)
@@ -115,7 +115,7 @@ class PolicyServer:
     def _refusal(self, message: str) -> Reply:
         return Reply({}, self._version, failure=WorkerFailure(message=message, traceback=message))
 
-    def _check(self, request: Request) -> str | None:
+    def _check(self, request: PolicyRequest) -> str | None:
         """Says what is wrong with observations that cannot share a batch with the earlier ones."""
         if request.kind == "weights":
             return None
@@ -231,7 +231,7 @@ class PolicyServer:
             start = end
         return replies
 
-    def _run_policy(self, kind: str, requests: Sequence[Request]) -> dict[str, Array]:
+    def _run_policy(self, kind: str, requests: Sequence[PolicyRequest]) -> dict[str, Array]:
         obs = _joined([request.obs for request in requests])
         if self._clients is None:
             return run_policy(self._policy, kind, obs)

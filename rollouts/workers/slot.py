@@ -42,7 +42,7 @@ class WorkerHandle(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CallFailure:
     """The failure of a call; `reason` is the name under which it is counted."""
 
     reason: str
@@ -55,11 +55,11 @@ class Failure:
         return lines[-1] if self.reason in ("worker_error", "env_error") else lines[0]
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """Fragments that a call completed, in their order, and what ended it before the others."""
 
     handles: list[FragmentHandle]
-    failure: Failure | None
+    failure: CallFailure | None
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class Call:
     fetches: Sequence[Fetch]
     submitted_at: float  # s, of the fleet's clock
     is_reported: bool = False
-    verdict: Failure | None = None  # set where the call was given up before its future ended
+    verdict: CallFailure | None = None  # set where the call was given up before its future ended
     num_taken: int = 0  # fragments that were taken over
 
     @property
@@ -84,21 +84,21 @@ class Call:
         return self.verdict is not None or self.future.done()
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CallOutcome:
         """The result of a call that is over."""
         if self.verdict is not None:
-            return Outcome([], self.verdict)
+            return CallOutcome([], self.verdict)
         future: Future[Any] = self.future
         answers = outcome(future)
-        if isinstance(answers, Failure):
-            return Outcome([], answers)
+        if isinstance(answers, CallFailure):
+            return CallOutcome([], answers)
         handles: list[FragmentHandle] = []
         several = answers if isinstance(answers, tuple) else (answers,)
         for answer, fetch in zip(several, self.fetches, strict=False):
             if isinstance(answer, WorkerFailure):
-                return Outcome(handles, Failure(answer.reason, answer.traceback))
+                return CallOutcome(handles, CallFailure(answer.reason, answer.traceback))
             handles.append(FragmentHandle(answer, fetch))
-        return Outcome(handles, None)
+        return CallOutcome(handles, None)
 
     def limit_s(self, timeout_s: float) -> float:
         """Returns the seconds after which the call is late, where one fragment may take timeout_s.
@@ -209,14 +209,14 @@ class Slot:
         }
 
 
-def outcome(future: Future[T | WorkerFailure]) -> T | Failure:
+def outcome(future: Future[T | WorkerFailure]) -> T | CallFailure:
     """Sorts a finished call into a result, an exception in the worker, or the worker's death."""
     death = future.exception()
     if death is not None:
-        return Failure("worker_died", f"{type(death).__name__}: {death}")
+        return CallFailure("worker_died", f"{type(death).__name__}: {death}")
     result = future.result()
     if isinstance(result, WorkerFailure):
-        return Failure(result.reason, result.traceback)
+        return CallFailure(result.reason, result.traceback)
     return result
 
 

@@ -86,7 +86,10 @@ def test_checkers_rewards_the_players_colour(mode: int) -> None:
     # memory is changed, and so pieces are: seeds of which games end
     for seed in (5, 7, 11):
         setting = Setting(mode=mode, seed=seed)
-        assert lockstep.compare(lockstep.Trial(OF_MODES[0], 600, "random", setting, True)) is None
+        assert (
+            lockstep.compare(lockstep.LockstepTrial(OF_MODES[0], 600, "random", setting, True))
+            is None
+        )
 
 
 @pytest.mark.parametrize("env_id", GAMES)

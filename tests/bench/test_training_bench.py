@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from comparisons.training import whole_trainings
-from comparisons.training.whole_trainings import Task, TrainingResult
+from comparisons.training.whole_trainings import TrainingResult, TrainingTask
 from rollouts.cli import main as cli
 from rollouts.errors import SpecError
 
-TASK = Task(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=100, seed=5)
+TASK = TrainingTask(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=100, seed=5)
 
 
 def test_seeds_follow_each_other_and_each_trainer_is_first_once(
@@ -23,7 +23,7 @@ def test_seeds_follow_each_other_and_each_trainer_is_first_once(
     turns: list[tuple[str, int]] = []
 
     def trainer(name: str, seconds: float) -> Any:
-        def train(task: Task) -> TrainingResult:
+        def train(task: TrainingTask) -> TrainingResult:
             turns.append((name, task.seed))
             return TrainingResult(seconds, task.total_steps, float(task.seed))
 
@@ -71,17 +71,19 @@ def test_a_training_of_stable_baselines3_is_measured(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("library", "task"),
     [
-        ("cleanrl", Task(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=256)),
+        ("cleanrl", TrainingTask(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=256)),
         (
             "cleanrl",
-            Task(algorithm="ppo-continuous", id="Pendulum-v1", num_envs=1, total_steps=2048),
+            TrainingTask(
+                algorithm="ppo-continuous", id="Pendulum-v1", num_envs=1, total_steps=2048
+            ),
         ),
-        ("tianshou", Task(algorithm="dqn", id="CartPole-v1", num_envs=2, total_steps=100)),
-        ("tianshou", Task(algorithm="sac", id="Pendulum-v1", num_envs=1, total_steps=20)),
+        ("tianshou", TrainingTask(algorithm="dqn", id="CartPole-v1", num_envs=2, total_steps=100)),
+        ("tianshou", TrainingTask(algorithm="sac", id="Pendulum-v1", num_envs=1, total_steps=20)),
     ],
 )
 def test_each_trainer_of_a_library_makes_the_steps_that_are_asked_for(
-    library: str, task: Task
+    library: str, task: TrainingTask
 ) -> None:
     pytest.importorskip("tianshou" if library == "tianshou" else "torch")
     rows = whole_trainings.measure_training(library, task, repeats=1)
@@ -93,7 +95,7 @@ def test_each_trainer_of_a_library_makes_the_steps_that_are_asked_for(
 def test_trainings_in_which_no_episode_ended_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def train(task: Task) -> TrainingResult:
+    def train(task: TrainingTask) -> TrainingResult:
         return TrainingResult(2.0, task.total_steps, math.nan)
 
     trainers = {"rollouts": train, "other": train}
@@ -109,7 +111,7 @@ def test_algorithms_that_make_a_gradient_step_for_each_env_step_train_for_fewer(
 ) -> None:
     seen: list[int] = []
 
-    def train(task: Task) -> TrainingResult:
+    def train(task: TrainingTask) -> TrainingResult:
         seen.append(task.total_steps)
         return TrainingResult(2.0, task.total_steps, 1.0)
 
@@ -130,7 +132,7 @@ def test_the_mean_return_of_rllib_is_that_of_the_last_episodes_that_ended() -> N
 
 
 def test_the_script_of_cleanrl_for_discrete_actions_takes_no_others() -> None:
-    task = Task(algorithm="ppo", id="Pendulum-v1", num_envs=1, total_steps=128)
+    task = TrainingTask(algorithm="ppo", id="Pendulum-v1", num_envs=1, total_steps=128)
     with pytest.raises(SpecError, match="is ppo-continuous, not ppo: pass --algorithm"):
         whole_trainings.measure_training("cleanrl", task, repeats=1)
 
@@ -148,6 +150,6 @@ def test_wrong_names_are_answered_with_those_there_are(
     library: str, algorithm: str, peers: list[str], message: str
 ) -> None:
     pytest.importorskip("ray.rllib" if library == "rllib" else "stable_baselines3")
-    task = Task(algorithm=algorithm, id="CartPole-v1", num_envs=2, total_steps=100)
+    task = TrainingTask(algorithm=algorithm, id="CartPole-v1", num_envs=2, total_steps=100)
     with pytest.raises(SpecError, match=message):
         whole_trainings.measure_training(library, task, peers=peers, repeats=1)

@@ -12,7 +12,13 @@ import pytest
 
 from comparisons.verify_atari import lockstep
 from comparisons.verify_atari.golden import compare_with_golden
-from comparisons.verify_atari.lockstep import Move, Trial, draw_moves, first_difference, play
+from comparisons.verify_atari.lockstep import (
+    LockstepTrial,
+    Move,
+    draw_moves,
+    first_difference,
+    play,
+)
 from comparisons.verify_atari.players import (
     AlePlayer,
     ConsolePlayer,
@@ -97,7 +103,7 @@ def test_what_cannot_be_drawn_is_a_mistake(flags: list[str]) -> None:
 
 
 def test_other_numbers_of_sticky_actions_differ() -> None:
-    trial = Trial("ALE/Breakout-v5", 300, setting=Setting(sticky=0.25, seed=1))
+    trial = LockstepTrial("ALE/Breakout-v5", 300, setting=Setting(sticky=0.25, seed=1))
     ours, theirs = (
         play(player, trial.frames, draw_moves(trial, 18))
         for player in (
@@ -109,7 +115,7 @@ def test_other_numbers_of_sticky_actions_differ() -> None:
 
 
 def test_memory_is_changed_at_random() -> None:
-    trial = Trial("ALE/Pong-v5", 2000, fuzz=True)
+    trial = LockstepTrial("ALE/Pong-v5", 2000, fuzz=True)
     moves = [move for _, move in zip(range(2000), draw_moves(trial, 18), strict=False)]
     pokes = [poke for move in moves for poke in move.pokes]
     assert 100 < sum(bool(move.pokes) for move in moves) < 400
@@ -139,7 +145,7 @@ def test_a_state_that_is_not_restored_is_found(
 
 
 def test_games_begin_anew_at_random() -> None:
-    trial = Trial("ALE/Pong-v5", 20_000, setting=Setting(seed=3))
+    trial = LockstepTrial("ALE/Pong-v5", 20_000, setting=Setting(seed=3))
     moves = [move for _, move in zip(range(20_000), draw_moves(trial, 18), strict=False)]
     assert 2 <= sum(move.restart for move in moves) <= 20
 

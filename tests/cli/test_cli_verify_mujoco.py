@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from comparisons.verify_mujoco import runs
-from comparisons.verify_mujoco.comparison import Comparison, compare
+from comparisons.verify_mujoco.comparison import StepComparison, compare
 from comparisons.verify_mujoco.driver import KINDS, STATE, Driver
 from comparisons.verify_mujoco.errors import Errors, relative
 from comparisons.verify_mujoco.models import starts_of, subject_of
@@ -176,19 +176,19 @@ def test_errors_are_relative_to_the_largest_entry() -> None:
 
 
 def test_one_other_iteration_in_a_million_is_allowed() -> None:
-    found = Comparison(constrained=100_000_000, other_iterations=100, of_rounding=100)
+    found = StepComparison(constrained=100_000_000, other_iterations=100, of_rounding=100)
     assert found.is_equal
     found.other_iterations = 200
     assert not found.is_equal
-    assert not Comparison(beyond=1, unexplained=1).is_equal
+    assert not StepComparison(beyond=1, unexplained=1).is_equal
 
 
 def test_steps_beyond_the_bound_are_few_though_rounding_explains_them() -> None:
-    found = Comparison(steps=1_000_000, beyond=4, of_rounding=4)
+    found = StepComparison(steps=1_000_000, beyond=4, of_rounding=4)
     assert found.is_equal
     found.beyond = found.of_rounding = 100
     assert not found.is_equal
-    assert not Comparison(steps=2000, beyond=2, of_rounding=2).is_equal
+    assert not StepComparison(steps=2000, beyond=2, of_rounding=2).is_equal
 
 
 def test_means_two_standard_errors_apart_differ(

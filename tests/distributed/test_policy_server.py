@@ -16,24 +16,24 @@ from inference_world import SumPolicy
 
 from rollouts.errors import SpecError
 from rollouts.workers.offers import WeightOffer
-from rollouts.workers.policy_requests import BatchRule, Reply, Request, RequestQueue
+from rollouts.workers.policy_requests import BatchRule, PolicyRequest, Reply, RequestQueue
 from rollouts.workers.policy_server import PolicyServer
 
 TIMEOUT_S = 300
 FOREVER_S = 3600.0
 
 
-def request(rows: int, kind: str = "act", first: float = 0.0) -> Request:
+def request(rows: int, kind: str = "act", first: float = 0.0) -> PolicyRequest:
     obs = np.zeros((rows, 2), np.float32)
     obs[:, 0] = first + np.arange(rows)
-    return Request(kind, obs)
+    return PolicyRequest(kind, obs)
 
 
 def queue(**rule: Any) -> RequestQueue:
     return RequestQueue(BatchRule(**rule))
 
 
-def sizes(batch: list[tuple[Request, Any]]) -> list[int]:
+def sizes(batch: list[tuple[PolicyRequest, Any]]) -> list[int]:
     return [len(each.obs) for each, _ in batch]
 
 
@@ -208,7 +208,7 @@ def test_observations_of_another_kind_are_refused(world: World) -> None:
     server = world.serve()
     answer(server.submit(request(1)))
     for obs in (np.zeros((1, 3), np.float32), np.zeros((1, 2), np.float64)):
-        failure = server.submit(Request("act", obs)).result(TIMEOUT_S).failure
+        failure = server.submit(PolicyRequest("act", obs)).result(TIMEOUT_S).failure
         assert failure is not None and "expected float32 (2,)" in failure.message
 
 

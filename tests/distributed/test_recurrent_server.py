@@ -11,7 +11,7 @@ import pytest
 from inference_world import SumPolicy, spec
 from recurrent_world import make_lstm_policy
 
-from rollouts.workers.policy_requests import BatchRule, Reply, Request, RowsOf
+from rollouts.workers.policy_requests import BatchRule, PolicyRequest, Reply, RowsOf
 from rollouts.workers.policy_server import PolicyServer
 
 TIMEOUT_S = 300.0
@@ -48,7 +48,7 @@ class Client:
             number=self.number,
             server_incarnation=self.server_incarnation,
         )
-        return self.server.submit(Request(kind, obs, of))
+        return self.server.submit(PolicyRequest(kind, obs, of))
 
     def ask(self, kind: str, obs: np.ndarray, **kwargs: Any) -> Reply:
         reply: Reply = self.submit(kind, obs, **kwargs).result(TIMEOUT_S)
@@ -163,7 +163,7 @@ def test_a_server_started_again_refuses_episodes_that_it_does_not_remember(
 
 
 def test_rows_are_for_policies_with_memory_only(server: PolicyServer) -> None:
-    failure = server.submit(Request("act", observations(0))).result(TIMEOUT_S).failure
+    failure = server.submit(PolicyRequest("act", observations(0))).result(TIMEOUT_S).failure
     assert failure is not None
     assert "ask with rows" in failure.message
     plain = PolicyServer(SumPolicy(), BatchRule())

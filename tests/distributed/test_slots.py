@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.workers.call_size import WORTH_S
-from rollouts.workers.slot import Call, Failure, Slot, outcome
+from rollouts.workers.slot import Call, CallFailure, Slot, outcome
 from rollouts.workers.worker import WorkerInfo
 from rollouts.workers.worker_failure import WorkerFailure
 
@@ -39,27 +39,27 @@ def finished(result: Any) -> Future[Any]:
 
 @pytest.mark.parametrize("reason", ["worker_error", "env_error"])
 def test_the_summary_of_a_traceback_is_its_last_line(reason: str) -> None:
-    failure = Failure(reason, "Traceback:\n  file x\nValueError: broke\n\n")
+    failure = CallFailure(reason, "Traceback:\n  file x\nValueError: broke\n\n")
     assert failure.summary == "ValueError: broke"
 
 
 @pytest.mark.parametrize("reason", ["worker_died", "hung", "start_timeout", "protocol"])
 def test_the_summary_of_anything_else_is_its_first_line(reason: str) -> None:
-    assert Failure(reason, "\nactor died\nlong story").summary == "actor died"
+    assert CallFailure(reason, "\nactor died\nlong story").summary == "actor died"
 
 
 @pytest.mark.parametrize("reason", ["worker_error", "worker_died"])
 @pytest.mark.parametrize("error", ["", "  \n "])
 def test_an_error_without_words_has_an_empty_summary(reason: str, error: str) -> None:
-    assert Failure(reason, error).summary == ""
+    assert CallFailure(reason, error).summary == ""
 
 
 def test_an_outcome_is_a_result_a_failure_or_a_death() -> None:
     assert outcome(finished(7)) == 7
     failure = WorkerFailure(message="m", traceback="t", reason="env_error")
-    assert outcome(finished(failure)) == Failure("env_error", "t")
+    assert outcome(finished(failure)) == CallFailure("env_error", "t")
     died: Any = outcome(finished(OSError("gone")))
-    assert died == Failure("worker_died", "OSError: gone")
+    assert died == CallFailure("worker_died", "OSError: gone")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_call_asked_for_later_has_its_time_from_then() -> None:
 
 def test_of_a_condemned_worker_no_second_call_hangs() -> None:
     _, slot = running()
-    slot.calls[0].verdict = Failure("hung", "killed")
+    slot.calls[0].verdict = CallFailure("hung", "killed")
     assert slot.hung_call(1e9, 10.0) is None
 
 
@@ -148,9 +148,9 @@ def test_a_worker_without_calls_does_not_hang() -> None:
 def test_a_verdict_stands_whatever_the_future_says_later() -> None:
     world, slot = running()
     call = slot.calls[0]
-    call.verdict = Failure("hung", "killed")
+    call.verdict = CallFailure("hung", "killed")
     world.workers[0, 0].complete()
-    assert call.outcome == ([], Failure("hung", "killed"))
+    assert call.outcome == ([], CallFailure("hung", "killed"))
 
 
 def test_failures_in_a_row_bench_however_far_apart_they_are() -> None:
@@ -238,7 +238,7 @@ def test_a_call_that_failed_keeps_what_was_completed_before() -> None:
     broken = WorkerFailure(message="m", traceback="t", reason="env_error")
     handles, failure = call_of("first", broken, num_fragments=3).outcome
     assert [one.info for one in handles] == ["first"]
-    assert failure == Failure("env_error", "t")
+    assert failure == CallFailure("env_error", "t")
 
 
 def test_a_call_for_several_may_last_as_long_as_is_worth_a_call_besides() -> None:

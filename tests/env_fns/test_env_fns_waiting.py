@@ -21,7 +21,7 @@ from host_envs import Counter, Talker
 
 import rollouts
 from rollouts.envs.hosted.processes import timing, trial
-from rollouts.envs.hosted.processes.trial import Trial
+from rollouts.envs.hosted.processes.trial import StepTrial
 from rollouts.machine.cpu_count import usable_cpus
 
 CPUS = usable_cpus()
@@ -162,17 +162,19 @@ def test_trial_of_a_step_that_takes_too_long_is_given_up(monkeypatch: Any) -> No
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (Trial(stepped_s=0.02, waited_s=0.0, num_steps=100, num_switches=0), 4),
+        (StepTrial(stepped_s=0.02, waited_s=0.0, num_steps=100, num_switches=0), 4),
         # late, but for want of a CPU: nothing was given away
-        (Trial(stepped_s=0.02, waited_s=0.018, num_steps=100, num_switches=1), 4),
-        (Trial(stepped_s=0.02, waited_s=0.002, num_steps=100, num_switches=100), 4),
-        (Trial(stepped_s=0.02, waited_s=0.01, num_steps=10, num_switches=10), 16),
-        (Trial(stepped_s=0.02, waited_s=0.0199, num_steps=4, num_switches=4), 1000),
-        (Trial(stepped_s=0.02, waited_s=0.02, num_steps=4, num_switches=4), 1000),
-        (Trial(stepped_s=0.0, waited_s=0.0, num_steps=0, num_switches=0), 4),
+        (StepTrial(stepped_s=0.02, waited_s=0.018, num_steps=100, num_switches=1), 4),
+        (StepTrial(stepped_s=0.02, waited_s=0.002, num_steps=100, num_switches=100), 4),
+        (StepTrial(stepped_s=0.02, waited_s=0.01, num_steps=10, num_switches=10), 16),
+        (StepTrial(stepped_s=0.02, waited_s=0.0199, num_steps=4, num_switches=4), 1000),
+        (StepTrial(stepped_s=0.02, waited_s=0.02, num_steps=4, num_switches=4), 1000),
+        (StepTrial(stepped_s=0.0, waited_s=0.0, num_steps=0, num_switches=0), 4),
     ],
 )
-def test_processes_follow_from_the_share_of_a_step_that_waits(seen: Trial, expected: int) -> None:
+def test_processes_follow_from_the_share_of_a_step_that_waits(
+    seen: StepTrial, expected: int
+) -> None:
     assert seen.num_processes(1000, 4) == expected
     assert seen.num_processes(6, 4) == min(6, expected)
 

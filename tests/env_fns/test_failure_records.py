@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.envs.hosted.processes.failures import Failure, cut, env_error
+from rollouts.envs.hosted.processes.failures import ProcessFailure, cut, env_error
 from rollouts.envs.hosted.processes.records import Record
 from rollouts.errors import EnvError
 
@@ -46,11 +46,11 @@ class NoError:
         return _no_error, ("text",)
 
 
-def raised(error: Exception) -> Failure:
+def raised(error: Exception) -> ProcessFailure:
     try:
         raise error
     except Exception as caught:
-        return Failure.of(caught)
+        return ProcessFailure.of(caught)
 
 
 def test_a_failure_has_the_error_s_line_its_place_and_itself() -> None:
@@ -81,7 +81,7 @@ def test_an_error_that_cannot_be_made_again_has_no_cause() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"no pickle", pickle.dumps(3), pickle.dumps(NoError())])
 def test_bytes_that_are_no_error_are_no_cause(data: bytes) -> None:
-    assert Failure("m", pickled=data).cause() is None
+    assert ProcessFailure("m", pickled=data).cause() is None
 
 
 def test_an_error_of_more_than_a_mebibyte_travels_without_itself() -> None:
@@ -107,7 +107,9 @@ def test_large_numbers_of_characters_are_grouped() -> None:
 
 
 def test_the_error_to_raise_says_who_what_and_where() -> None:
-    failure = Failure("ValueError('x')", "Traceback\n  line 3\n\n", pickle.dumps(ValueError("x")))
+    failure = ProcessFailure(
+        "ValueError('x')", "Traceback\n  line 3\n\n", pickle.dumps(ValueError("x"))
+    )
     error = env_error("env_id 3 failed", failure)
     assert isinstance(error, EnvError)
     assert str(error) == (
@@ -117,7 +119,7 @@ def test_the_error_to_raise_says_who_what_and_where() -> None:
 
 
 def test_the_end_of_a_process_has_no_place_and_no_cause() -> None:
-    error = env_error("env_id 3 failed", Failure("its process was killed"))
+    error = env_error("env_id 3 failed", ProcessFailure("its process was killed"))
     assert str(error) == "env_id 3 failed: its process was killed"
     assert error.__cause__ is None
 
@@ -130,7 +132,7 @@ def test_a_record_travels_with_all_that_it_has() -> None:
         objects=("left",),
         final_objects=("right", None),
         final_exact=({"x": 1},),
-        failure=Failure("m", "t"),
+        failure=ProcessFailure("m", "t"),
     )
     index, data = record.pickled()
     again = Record.unpickled(index, data)

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rollouts.envs.hosted.batches import (
     Batch,
     BatchReader,
-    Episodes,
+    HostedEpisodes,
     add_failures,
     add_statistics,
 )
 from rollouts.envs.hosted.leaves import leaves_of
-from rollouts.envs.hosted.processes.failures import Failure
+from rollouts.envs.hosted.processes.failures import ProcessFailure
 from rollouts.envs.hosted.processes.records import Record
 from rollouts.envs.hosted.processes.shared_memory import batch_shapes
 from rollouts.errors import EnvError
@@ -46,8 +46,8 @@ def host_of(space: Space[Any]) -> Any:
 
 def reader_of(
     host: Any, space: Space[Any], mode: AutoresetMode = AutoresetMode.SAME_STEP, **options: Any
-) -> tuple[BatchReader, Episodes]:
-    episodes = Episodes(N, mode)
+) -> tuple[BatchReader, HostedEpisodes]:
+    episodes = HostedEpisodes(N, mode)
     settings = {"env_id_offset": OFFSET, "copies": True} | options
     return BatchReader(host, space, episodes, **settings), episodes
 
@@ -57,7 +57,7 @@ def rows(*values: int) -> Any:
 
 
 def add(
-    episodes: Episodes, at: Any, reward: list[float], ended: list[int], reset: list[int]
+    episodes: HostedEpisodes, at: Any, reward: list[float], ended: list[int], reset: list[int]
 ) -> tuple[list[float], list[int]]:
     returns, lengths = episodes.add(
         at, np.array(reward), np.array(ended, np.bool_), np.array(reset, np.bool_)
@@ -67,7 +67,7 @@ def add(
 
 
 def test_a_reset_row_begins_an_episode_of_no_steps() -> None:
-    episodes = Episodes(2, AutoresetMode.SAME_STEP)
+    episodes = HostedEpisodes(2, AutoresetMode.SAME_STEP)
     assert add(episodes, slice(None), [0, 0], [0, 0], [1, 1]) == ([0, 0], [0, 0])
     assert add(episodes, slice(None), [1, 2], [0, 1], [0, 0]) == ([1, 2], [1, 1])
     # the second begins anew with a step, the first goes on
@@ -75,7 +75,7 @@ def test_a_reset_row_begins_an_episode_of_no_steps() -> None:
 
 
 def test_a_row_that_was_reset_in_the_next_step_counts_no_step() -> None:
-    episodes = Episodes(1, AutoresetMode.NEXT_STEP)
+    episodes = HostedEpisodes(1, AutoresetMode.NEXT_STEP)
     add(episodes, slice(None), [0], [0], [1])
     assert add(episodes, slice(None), [5], [1], [0]) == ([5], [1])
     assert add(episodes, slice(None), [0], [0], [1]) == ([0], [0])
@@ -88,7 +88,7 @@ def test_a_row_that_was_reset_in_the_next_step_counts_no_step() -> None:
 def test_an_ended_episode_needs_a_reset_where_none_comes_by_itself(
     mode: AutoresetMode, needs: bool
 ) -> None:
-    episodes = Episodes(2, mode)
+    episodes = HostedEpisodes(2, mode)
     assert episodes.needs_reset.tolist() == [True, True] and not episodes.all_can_step
     add(episodes, rows(1), [0], [0], [1])
     assert episodes.needs_reset.tolist() == [True, False] and not episodes.all_can_step
@@ -112,7 +112,7 @@ steps = st.lists(
 
 @given(steps)
 def test_statistics_are_those_of_one_episode_after_the_other(rounds: list[Any]) -> None:
-    episodes = Episodes(3, AutoresetMode.SAME_STEP)
+    episodes = HostedEpisodes(3, AutoresetMode.SAME_STEP)
     add(episodes, rows(0, 1, 2), [0, 0, 0], [0, 0, 0], [1, 1, 1])
     current = [(0.0, 0)] * 3
     for at, outcomes in rounds:
@@ -171,7 +171,7 @@ def test_picked_rows_come_in_the_order_asked_for() -> None:
 def test_records_go_to_their_places_and_are_taken_once() -> None:
     host = host_of(BOX)
     reader, _ = reader_of(host, BOX)
-    failure = Failure("broke")
+    failure = ProcessFailure("broke")
     host.records = {0: Record(0, {"a": 1}), 2: Record(2, failure=failure), 3: Record(3)}
     batch = reader.read(rows(2, 0), {}, same_step=False)
     assert [(place, record.index) for place, record in batch.records] == [(0, 2), (1, 0)]
@@ -291,7 +291,7 @@ def test_statistics_add_no_final_info_where_there_is_none() -> None:
 def test_the_first_failure_is_told_and_the_others_are_named() -> None:
     host = host_of(BOX)
     reader, _ = reader_of(host, BOX)
-    host.records = {row: Record(row, failure=Failure(f"broke {row}")) for row in (0, 2, 3)}
+    host.records = {row: Record(row, failure=ProcessFailure(f"broke {row}")) for row in (0, 2, 3)}
     batch = reader.read(None, {}, same_step=False)
     error = batch.error()
     assert isinstance(error, EnvError)
@@ -305,7 +305,7 @@ def test_the_first_failure_is_told_and_the_others_are_named() -> None:
 def test_a_single_failure_names_no_others_and_none_adds_nothing() -> None:
     host = host_of(BOX)
     reader, _ = reader_of(host, BOX)
-    host.records = {1: Record(1, failure=Failure("broke"))}
+    host.records = {1: Record(1, failure=ProcessFailure("broke"))}
     assert str(reader.read(rows(1), {}, same_step=False).error()) == "env_id 11 failed: broke"
     info: dict[str, Any] = {}
     add_failures(info, reader.read(rows(1), {}, same_step=False))

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from host_envs import RAISE, BadReset, Counter, Moody
 
-from rollouts.envs.hosted.batches import BatchReader, Episodes
+from rollouts.envs.hosted.batches import BatchReader, HostedEpisodes
 from rollouts.envs.hosted.counts import Counts
 from rollouts.envs.hosted.in_flight import InFlight
 from rollouts.envs.hosted.processes.episode_rules import EpisodeRules
@@ -27,15 +27,15 @@ from rollouts.errors import CallPendingError, EnvError, ProtocolError, SpecError
 N, OFFSET = 3, 10
 
 
-def begun(mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> Episodes:
+def begun(mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> HostedEpisodes:
     """N episodes that have begun."""
-    episodes = Episodes(N, mode)
+    episodes = HostedEpisodes(N, mode)
     nothing = np.zeros(N, np.bool_)
     episodes.add(slice(None), np.zeros(N), nothing, ~nothing)
     return episodes
 
 
-def flight(episodes: Episodes | None = None, *, is_synchronous: bool = True) -> InFlight:
+def flight(episodes: HostedEpisodes | None = None, *, is_synchronous: bool = True) -> InFlight:
     return InFlight(episodes or begun(), N, env_id_offset=OFFSET, is_synchronous=is_synchronous)
 
 
@@ -87,7 +87,7 @@ def test_episodes_that_ended_need_a_reset_where_autoreset_is_disabled() -> None:
         one.check_sendable(None)
     one.check_sendable(rows(0, 1))
     with pytest.raises(ProtocolError, match="env_id 10 was never reset"):
-        flight(Episodes(N, AutoresetMode.DISABLED)).check_sendable(None)
+        flight(HostedEpisodes(N, AutoresetMode.DISABLED)).check_sendable(None)
 
 
 def test_no_ids_mean_all_rows_or_those_of_the_last_batch() -> None:
@@ -122,7 +122,7 @@ class Parts:
         hello = host.hellos[0]
         (space,) = hello.observation_spaces
         host.share(space, hello.action_spaces[0])
-        self.episodes = Episodes(N, mode)
+        self.episodes = HostedEpisodes(N, mode)
         self.flight = flight(self.episodes)
         self.reader = BatchReader(host, space, self.episodes, env_id_offset=OFFSET, copies=True)
         self.counts = Counts(host)

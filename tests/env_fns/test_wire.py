@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.envs.hosted.leaves import leaves_of
-from rollouts.envs.hosted.processes.shared_memory import Layout, SharedMemory, batch_shapes
+from rollouts.envs.hosted.processes.shared_memory import BlockLayout, SharedMemory, batch_shapes
 from rollouts.envs.hosted.processes.wire import (
     HostLink,
     Kind,
@@ -181,7 +181,7 @@ def test_the_descriptor_of_the_memory_comes_with_its_layout(
     links: tuple[HostLink, WorkerLink],
 ) -> None:
     host, worker = links
-    layout = Layout.of([("a", (3,), np.int16), ("b", (2, 2), np.float64)])
+    layout = BlockLayout.of([("a", (3,), np.int16), ("b", (2, 2), np.float64)])
     mine = SharedMemory(layout)
     host.send_memory(pickle.dumps(layout), mine.fd)
     host.send(frame(Kind.STEP_ALL), nothing)  # right behind it
@@ -199,7 +199,7 @@ def test_the_descriptor_of_the_memory_comes_with_its_layout(
 
 
 def test_arrays_outlive_the_descriptor_and_closing_twice_is_fine() -> None:
-    memory = SharedMemory(Layout.of([("a", (2,), np.int64)]))
+    memory = SharedMemory(BlockLayout.of([("a", (2,), np.int64)]))
     fd = memory.fd
     array = memory.arrays["a"]
     memory.close()
@@ -222,7 +222,7 @@ shapes_strategy = st.lists(
 
 @given(shapes_strategy)
 def test_arrays_begin_at_cache_lines_and_do_not_overlap(shapes: list[Any]) -> None:
-    layout = Layout.of((f"f{i}", shape, dtype) for i, (shape, dtype) in enumerate(shapes))
+    layout = BlockLayout.of((f"f{i}", shape, dtype) for i, (shape, dtype) in enumerate(shapes))
     fields = list(layout.fields.values())
     ends = [*(field.offset for field in fields[1:]), layout.nbytes]
     for i, (field, end) in enumerate(zip(fields, ends, strict=True)):
@@ -234,7 +234,9 @@ def test_arrays_begin_at_cache_lines_and_do_not_overlap(shapes: list[Any]) -> No
 
 
 def test_fields_hold_what_is_written_to_each() -> None:
-    layout = Layout.of([("a", (3,), np.uint8), ("e", (0, 2), np.float32), ("b", (65,), np.uint8)])
+    layout = BlockLayout.of(
+        [("a", (3,), np.uint8), ("e", (0, 2), np.float32), ("b", (65,), np.uint8)]
+    )
     memory = SharedMemory(layout)
     assert all(not array.any() for array in memory.arrays.values())
     memory.arrays["a"][...] = 1

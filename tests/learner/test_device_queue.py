@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 import rollouts
 from rollouts import TorchPolicy, returns
 from rollouts.batch import MultiAgentRollout, RolloutBatch
-from rollouts.device_queue import DeviceQueue, Layout
+from rollouts.device_queue import BufferLayout, DeviceQueue
 from rollouts.errors import ClosedError, DTypeError, SpecError
 from rollouts.learner_shards import LearnerShards, split_columns
 from rollouts.replay import DeviceReplay
@@ -255,7 +255,7 @@ dtypes = st.sampled_from([np.uint8, np.bool_, np.int32, np.int64, np.float32, np
 @given(st.lists(dtypes.flatmap(lambda d: hnp.arrays(d, shapes)), min_size=1, max_size=8))
 def test_arrays_come_whole_out_of_the_transfer_buffer(given_arrays: list[np.ndarray]) -> None:
     arrays = {f"{i}": array for i, array in enumerate(given_arrays)}
-    layout = Layout(arrays)
+    layout = BufferLayout(arrays)
     buffer = torch.full((layout.nbytes + 100,), 0xAB, dtype=torch.uint8)
     layout.write(buffer)
     for name, tensor in layout.views(buffer).items():
@@ -266,7 +266,7 @@ def test_arrays_come_whole_out_of_the_transfer_buffer(given_arrays: list[np.ndar
 
 def test_columns_of_a_larger_batch_fit_the_transfer_buffer() -> None:
     array = np.arange(24.0).reshape(4, 6)[:, 2:4]
-    layout = Layout({"part": array})
+    layout = BufferLayout({"part": array})
     buffer = torch.empty(layout.nbytes, dtype=torch.uint8)
     layout.write(buffer)
     np.testing.assert_array_equal(layout.views(buffer)["part"].numpy(), array)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from comparisons.verify_mujoco.comparison import Comparison, compare
-from comparisons.verify_mujoco.driver import KINDS, Driver, States, starts_of_model
+from comparisons.verify_mujoco.comparison import StepComparison, compare
+from comparisons.verify_mujoco.driver import KINDS, Driver, ModelStates, starts_of_model
 from comparisons.verify_mujoco.models import Subject, mujoco_model, starts_of
 from rollouts import _native
 from rollouts.families.mujoco_engine import load_engine
@@ -28,7 +28,7 @@ def scene_in(folder: Path, xml: str) -> tuple[_native.LanesComparer, Any]:
 
 def compare_scene(
     comparer: _native.LanesComparer, model: Any, steps: int, kinds: Sequence[str] = KINDS
-) -> Comparison:
+) -> StepComparison:
     """Compares substeps of a model that is of no environment."""
     starts = starts_of_model(model, 64, np.random.default_rng(0))
     return compare(comparer, model, Driver(model, starts, kinds, 64, 5, 1), steps)
@@ -36,7 +36,7 @@ def compare_scene(
 
 def compare_subject(
     subject: Subject, steps: int, kinds: Sequence[str] = KINDS, width: int = 0
-) -> Comparison:
+) -> StepComparison:
     """Compares substeps of an environment's model."""
     driver = driver_of(subject, kinds)
     return compare(subject.comparer, subject.model, driver, steps, width=width)
@@ -47,7 +47,7 @@ def driver_of(subject: Subject, kinds: Sequence[str] = KINDS, num_envs: int = 64
     return Driver(subject.model, starts_of(subject, 0), kinds, num_envs, subject.frame_skip, 1)
 
 
-def states_after(subject: Subject, substeps: int, num_envs: int = 64) -> States:
+def states_after(subject: Subject, substeps: int, num_envs: int = 64) -> ModelStates:
     """States of all usual kinds, some substeps after their episodes began."""
     driver = driver_of(subject, USUAL, num_envs)
     for _ in range(substeps):
@@ -55,13 +55,13 @@ def states_after(subject: Subject, substeps: int, num_envs: int = 64) -> States:
     return driver.states
 
 
-def left_to_mujoco(found: Comparison) -> float:
+def left_to_mujoco(found: StepComparison) -> float:
     """Part of the substeps of usual states that lanes have handed back."""
     counts = np.array([found.by_kind[kind] for kind in USUAL if kind in found.by_kind])
     return float(counts[:, 1].sum() / counts[:, 0].sum())
 
 
-def explained(found: Comparison) -> str:
+def explained(found: StepComparison) -> str:
     """The text that a failed test prints."""
     errors = {name: f"{each.max:.1e}" for name, each in found.errors.items() if each.max > 1e-11}
     counts = {

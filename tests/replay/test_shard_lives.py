@@ -24,7 +24,7 @@ from rollouts.errors import WorkerError
 from rollouts.replay import Sequences, TableConfig
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
-from rollouts.replay.shards.requests import Request, Requests
+from rollouts.replay.shards.requests import BatchRequest, Requests
 from rollouts.replay.shards.saving import Saving
 from rollouts.replay.shards.shard_set import ShardSet
 
@@ -55,7 +55,7 @@ class RandomShardLives(RuleBasedStateMachine):
             {table.name: table.most_priority for table in TABLES},
         )
         self.workers = [Worker(i) for i in range(NUM_WORKERS)]
-        self.asked: list[Request] = []
+        self.asked: list[BatchRequest] = []
         self.saving: Saving | None = None
 
     def launch(self, shard_id: int) -> ActedShard:
@@ -106,7 +106,7 @@ class RandomShardLives(RuleBasedStateMachine):
                 self.asked.remove(request)
                 self.check(request)
 
-    def check(self, request: Request) -> None:
+    def check(self, request: BatchRequest) -> None:
         batch = self.requests.join(request, 0.5)
         assert len(batch.key) == request.batch_size
         if request.table == "replay":

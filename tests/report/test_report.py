@@ -17,7 +17,7 @@ import pytest
 from comparisons.report import make_report, running
 from comparisons.report.make import load_warning
 from comparisons.report.mujoco_tasks import MUJOCO_TASKS, SUITE_TASKS
-from comparisons.report.page import Part, blocks, to_html, to_markdown
+from comparisons.report.page import MeasuredSection, blocks, to_html, to_markdown
 from comparisons.report.plan import SECTIONS, Measure, Section
 from comparisons.report.rows import Row, read_rows, row_of, times
 from comparisons.report.running import Outcome, run_measure
@@ -205,7 +205,9 @@ class _Cells(html.parser.HTMLParser):
 def test_the_page_has_every_figure_command_and_what_is_not_equal() -> None:
     section = Section("name", "A title", "A question?", "the same", "not | the <same>", ())
     rows = [row("rollouts", 2.0), row("other", 3.0, note="a | b <c>", higher_is_better=False)]
-    part = Part(section, [Outcome("rollouts bench", 1.0, rows, ("x: not installed.",))], ["a.png"])
+    part = MeasuredSection(
+        section, [Outcome("rollouts bench", 1.0, rows, ("x: not installed.",))], ["a.png"]
+    )
     page = list(blocks("The report", {"Machine": "one"}, [part]))
     markdown, web = to_markdown(page), to_html(page)
     line = next(one for one in markdown.splitlines() if "| other |" in one)
@@ -279,7 +281,7 @@ def test_row_of_takes_medians() -> None:
 def test_the_web_page_shows_words_of_code_without_backticks() -> None:
     section = Section("name", "`a`", "Is `x < 1`?", "the same", "not", ())
     rows = [row("rollouts", 2.0, note="with `step`")]
-    part = Part(section, [Outcome("echo `date`", 1.0, rows, ())], [])
+    part = MeasuredSection(section, [Outcome("echo `date`", 1.0, rows, ())], [])
     web = to_html(list(blocks("The report", {"Command": "`rollouts report`"}, [part])))
     for text in ("Is <code>x &lt; 1</code>?", "<code>step</code>", "<code>rollouts report</code>"):
         assert text in web

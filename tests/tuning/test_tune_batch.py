@@ -21,7 +21,7 @@ from rollouts.cli import main as cli
 from rollouts.errors import EngineError, EnvError, SpecError
 from rollouts.machine import memory
 from rollouts.tuning import Trial, trial, tune_batch
-from rollouts.tuning.trial import Request, is_out_of_memory
+from rollouts.tuning.trial import CollectRequest, is_out_of_memory
 from rollouts.tuning.tune import choose_device, run_trial
 
 QUICK = ["--duration-s", "0.01", "--repeats", "1"]
@@ -100,7 +100,7 @@ def test_agents_in_a_pool() -> None:
 def test_more_environments_take_more_memory() -> None:
     def trial(num_envs: int) -> Trial:
         return run_trial(
-            Request(
+            CollectRequest(
                 id="CartPole-v1",
                 env_options={},
                 policy="random",
@@ -167,7 +167,7 @@ def test_memory_of_worlds_is_counted() -> None:
 
     def trial(njmax: int) -> Trial:
         return run_trial(
-            Request(
+            CollectRequest(
                 id="InvertedPendulum-v5",
                 env_options={"njmax": njmax},
                 policy="8x8",
@@ -197,7 +197,7 @@ def test_warps_words_for_too_little_memory_are_known() -> None:
 def test_a_launch_without_memory_ends_the_search_and_not_the_tuning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def collect(request: Request) -> dict[str, Any]:
+    def collect(request: CollectRequest) -> dict[str, Any]:
         raise EngineError("CUDA: out of memory")
 
     monkeypatch.setattr(trial, "collect", collect)

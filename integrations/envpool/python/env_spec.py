@@ -16,7 +16,7 @@ from rollouts.integrations.envpool.observations import (
     envpool_action_space,
     envpool_space,
 )
-from rollouts.integrations.envpool.options import PREFIX, Task, read_task
+from rollouts.integrations.envpool.options import PREFIX, AskedTask, read_task
 
 import rollouts
 
@@ -42,7 +42,7 @@ class EnvSpec:
       reward_threshold: Mean return at which the task counts as solved, or None.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: AskedTask) -> None:
         # as a namedtuple by these names, because that is how scripts read it
         self.gen_config: Any = cast(Any, namedtuple)("Config", list(task.config))
         self.config: Any = self.gen_config(**task.config)

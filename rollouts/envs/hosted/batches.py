@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from rollouts.checks import add_errors
 from rollouts.envs.hosted.infos import mask_of, merge_own_infos, object_column
 from rollouts.envs.hosted.leaves import Leaf, nest
-from rollouts.envs.hosted.processes.failures import Failure, env_error
+from rollouts.envs.hosted.processes.failures import ProcessFailure, env_error
 from rollouts.envs.hosted.processes.host import Host
 from rollouts.envs.hosted.processes.records import Record
 from rollouts.errors import EnvError
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
     episode_length: Array
     final_obs: Any
     records: Sequence[tuple[int, Record]]
-    failures: Sequence[tuple[int, Failure]]
+    failures: Sequence[tuple[int, ProcessFailure]]
 
     def error(self) -> EnvError:
         """Returns the error to raise for the failures."""
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
         return env_error(f"env_id {env_id} failed{also}", failure)
 
 
-class Episodes:
+class HostedEpisodes:
     """Keeps the statistics of N episodes, whose rows come in any order.
 
     Attributes:
@@ -98,7 +98,7 @@ class BatchReader:
         self,
         host: Host,
         space: gymnasium.Space[Any],
-        episodes: Episodes,
+        episodes: HostedEpisodes,
         *,
         env_id_offset: int,
         copies: bool,
@@ -127,7 +127,7 @@ class BatchReader:
         if same_step:
             final_objects = {place: record.final_objects for place, record in records}
             final = self._nested("final_obs", at, lambda place: final_objects.get(place, ()))
-        failures: list[tuple[int, Failure]] = []
+        failures: list[tuple[int, ProcessFailure]] = []
         for _, record in records:
             if record.failure is not None:
                 failures.append((int(self._env_ids[record.index]), record.failure))

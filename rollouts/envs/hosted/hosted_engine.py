@@ -26,7 +26,7 @@ from rollouts.envs.hosted.batch_spaces import (
     common_action_space,
     observation_spaces,
 )
-from rollouts.envs.hosted.batches import Batch, BatchInfos, BatchReader, Episodes
+from rollouts.envs.hosted.batches import Batch, BatchInfos, BatchReader, HostedEpisodes
 from rollouts.envs.hosted.checks import rows_of
 from rollouts.envs.hosted.counts import Counts
 from rollouts.envs.hosted.in_flight import InFlight
@@ -181,7 +181,7 @@ class HostedEngine:
         self, seed: int | None, *, copies: bool, has_statistics: bool, reports_errors: bool
     ) -> None:
         host, same_step = self._host, self.autoreset_mode is AutoresetMode.SAME_STEP
-        episodes = Episodes(self.num_envs, self.autoreset_mode)
+        episodes = HostedEpisodes(self.num_envs, self.autoreset_mode)
         self._flight = flight = InFlight(
             episodes,
             self.num_envs,

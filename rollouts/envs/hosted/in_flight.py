@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.envs.hosted.batches import Episodes
+from rollouts.envs.hosted.batches import HostedEpisodes
 from rollouts.envs.hosted.checks import rows_of
 from rollouts.errors import CallPendingError, ProtocolError
 
@@ -28,7 +28,7 @@ class InFlight:
     """
 
     def __init__(
-        self, episodes: Episodes, num_envs: int, *, env_id_offset: int, is_synchronous: bool
+        self, episodes: HostedEpisodes, num_envs: int, *, env_id_offset: int, is_synchronous: bool
     ) -> None:
         """Begins with N environments at rest."""
         self._episodes, self._num_envs = episodes, num_envs

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.checks import options_dict, seed_list
-from rollouts.envs.hosted.batches import Batch, BatchReader, Episodes
+from rollouts.envs.hosted.batches import Batch, BatchReader, HostedEpisodes
 from rollouts.envs.hosted.in_flight import InFlight
 from rollouts.envs.hosted.processes.host import Host
 from rollouts.envs.hosted.receiver import BatchReceiver
@@ -24,7 +24,7 @@ class Resets:
     def __init__(
         self,
         host: Host,
-        episodes: Episodes,
+        episodes: HostedEpisodes,
         flight: InFlight,
         reader: BatchReader,
         receiver: BatchReceiver,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.envs.hosted.batches import Episodes
+from rollouts.envs.hosted.batches import HostedEpisodes
 from rollouts.envs.hosted.checks import checked_out
 from rollouts.envs.hosted.in_flight import InFlight
 from rollouts.envs.hosted.leaves import action_columns
@@ -25,7 +25,7 @@ class ActionSender:
     def __init__(
         self,
         host: Host,
-        episodes: Episodes,
+        episodes: HostedEpisodes,
         flight: InFlight,
         *,
         is_synchronous: bool,

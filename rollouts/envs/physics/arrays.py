@@ -10,7 +10,7 @@ import warp as wp
 from torch import Tensor
 
 from rollouts.envs.kernel.clocks import Clocks
-from rollouts.envs.physics.kernels.structs import Clock, Outcome, Rows, Totals
+from rollouts.envs.physics.kernels.structs import BatchRows, Clock, StepOutcome, Totals
 
 _ROWS = {
     "reward": torch.float32,
@@ -57,7 +57,7 @@ class PhysicsArrays(Clocks):
         self.rows = {name: zeros(dtype=dtype) for name, dtype in _ROWS.items()}
         clock = {name: one for name, one in self.clock.items() if name != "draws"}
         self.clocks = _struct(Clock, {**clock, "broken": self.broken, "fault": self.faults})
-        self.out, self.sums = _struct(Rows, self.rows), _struct(Totals, self.totals)
+        self.out, self.sums = _struct(BatchRows, self.rows), _struct(Totals, self.totals)
         self.obs, self.infos = zeros(obs_size), zeros(num_infos)
         self.final_obs = zeros(obs_size) if same_step else self.obs
         self.final_infos = zeros(num_infos) if same_step else self.infos
@@ -75,7 +75,7 @@ class PhysicsArrays(Clocks):
             "terminated": zeros(dtype=torch.bool),
             "infos": self.infos,
         }
-        self.outcome = Outcome()
+        self.outcome = StepOutcome()
         for name in ("reward", "terminated", "infos"):
             setattr(self.outcome, name, wp.from_torch(self.outcomes[name]))
 

@@ -12,18 +12,18 @@ from rollouts.policies.tracing import arithmetic as ops
 from rollouts.policies.tracing.registers import Tags, Unreadable
 
 if TYPE_CHECKING:
-    from rollouts.policies.tracing.functions import Call
+    from rollouts.policies.tracing.functions import FunctionCall
 
 State = tuple[Tags, ...]
 # weights are (weight_ih, weight_hh, bias_ih, bias_hh), without biases the first two
 Weights = Sequence[Any]
 # maps the input (B, features) to the new state (B, size), whose first part is the output
-Step = Callable[["Call", Tags, State, Weights], State]
+Step = Callable[["FunctionCall", Tags, State, Weights], State]
 
 _CALL_OF_SEQUENCE = 9  # arguments, as torch.nn gives them
 
 
-def _gates(call: Call, x: Tags, h: Tags, weights: Weights) -> tuple[Tags, Tags]:
+def _gates(call: FunctionCall, x: Tags, h: Tags, weights: Weights) -> tuple[Tags, Tags]:
     """The two layers of a cell: of the input and of what is remembered."""
     tags = [None if each is None else call.memory.read(each) for each in weights]
     w_ih, w_hh, b_ih, b_hh = [*tags, None, None][:4]
@@ -32,13 +32,13 @@ def _gates(call: Call, x: Tags, h: Tags, weights: Weights) -> tuple[Tags, Tags]:
 
 
 def _rnn(kind: str) -> Step:
-    def step(call: Call, x: Tags, state: State, weights: Weights) -> State:
+    def step(call: FunctionCall, x: Tags, state: State, weights: Weights) -> State:
         return (call.unary(kind, call.binary("add", *_gates(call, x, state[0], weights))),)
 
     return step
 
 
-def _gru(call: Call, x: Tags, state: State, weights: Weights) -> State:
+def _gru(call: FunctionCall, x: Tags, state: State, weights: Weights) -> State:
     """h' = n + z (h - n), n = tanh(i_n + r h_n); r and z are sigmoids of sums."""
     (h,) = state
     of_x, of_h = _gates(call, x, h, weights)
@@ -51,7 +51,7 @@ def _gru(call: Call, x: Tags, state: State, weights: Weights) -> State:
     return (call.binary("add", new, call.binary("mul", keep, call.binary("sub", h, new))),)
 
 
-def _lstm(call: Call, x: Tags, state: State, weights: Weights) -> State:
+def _lstm(call: FunctionCall, x: Tags, state: State, weights: Weights) -> State:
     """c' = f c + i g, h' = o tanh(c'); gates are in the order i, f, g, o."""
     h, c = state
     size = c.shape[-1]
@@ -66,13 +66,13 @@ def _lstm(call: Call, x: Tags, state: State, weights: Weights) -> State:
     return call.binary("mul", shown, call.unary("tanh", memory)), memory
 
 
-def _state_of(call: Call, value: Any) -> State:
+def _state_of(call: FunctionCall, value: Any) -> State:
     many = isinstance(value, list | tuple)
     return tuple(call.memory.read(each) for each in (value if many else (value,)))
 
 
-def _cell(step: Step) -> Callable[[Call], Tags | State]:
-    def compute(call: Call) -> Tags | State:
+def _cell(step: Step) -> Callable[[FunctionCall], Tags | State]:
+    def compute(call: FunctionCall) -> Tags | State:
         names = ("w_ih", "w_hh", "b_ih", "b_hh")
         weights = [call.value(2 + i, name) for i, name in enumerate(names)]
         state = step(call, call.first, _state_of(call, call.value(1, "hx")), weights)
@@ -81,10 +81,10 @@ def _cell(step: Step) -> Callable[[Call], Tags | State]:
     return compute
 
 
-def _sequence(step: Step) -> Callable[[Call], State]:
+def _sequence(step: Step) -> Callable[[FunctionCall], State]:
     """One step through all layers; returns the output and the new states (layers, B, size)."""
 
-    def compute(call: Call) -> State:
+    def compute(call: FunctionCall) -> State:
         x, states, weights, num_weights, batch_first = _read_sequence(call)
         row, after = x[:, 0] if batch_first else x[0], []
         for layer in range(len(weights) // num_weights):
@@ -97,7 +97,7 @@ def _sequence(step: Step) -> Callable[[Call], State]:
     return compute
 
 
-def _read_sequence(call: Call) -> tuple[Tags, State, Weights, int, bool]:
+def _read_sequence(call: FunctionCall) -> tuple[Tags, State, Weights, int, bool]:
     """Input, states, weights, how many of these a layer has, and whether rows come first.
 
     Raises:
@@ -121,7 +121,7 @@ def _read_sequence(call: Call) -> tuple[Tags, State, Weights, int, bool]:
     return x, _state_of(call, hx), weights, num_weights, batch_first
 
 
-CELLS: dict[str, Callable[[Call], Tags | State]] = {
+CELLS: dict[str, Callable[[FunctionCall], Tags | State]] = {
     "rnn_tanh_cell": _cell(_rnn("tanh")),
     "rnn_relu_cell": _cell(_rnn("relu")),
     "gru_cell": _cell(_gru),

@@ -16,10 +16,10 @@ from rollouts.policies.tracing import arithmetic as ops
 from rollouts.policies.tracing.registers import Tags, Unreadable
 
 if TYPE_CHECKING:
-    from rollouts.policies.tracing.functions import Call
+    from rollouts.policies.tracing.functions import FunctionCall
 
 
-def truth(call: Call, value: Any) -> Tags:
+def truth(call: FunctionCall, value: Any) -> Tags:
     """Whether each number is not 0."""
     tags = call.memory.read(value)
     if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):
@@ -27,18 +27,20 @@ def truth(call: Call, value: Any) -> Tags:
     return _not(call, call.binary("equal", tags, 0.0))
 
 
-def choose(call: Call, condition: Any, yes: Any, no: Any) -> Tags:
+def choose(call: FunctionCall, condition: Any, yes: Any, no: Any) -> Tags:
     """One of two numbers at each place."""
     tags = truth(call, condition), call.memory.read(yes), call.memory.read(no)
     return ops.where(call.registers, *tags)
 
 
-def _not(call: Call, tags: Tags) -> Tags:
+def _not(call: FunctionCall, tags: Tags) -> Tags:
     return call.binary("sub", call.number(1.0), tags)
 
 
-def _compared(kind: str, *, swapped: bool = False, negated: bool = False) -> Callable[[Call], Tags]:
-    def compute(call: Call) -> Tags:
+def _compared(
+    kind: str, *, swapped: bool = False, negated: bool = False
+) -> Callable[[FunctionCall], Tags]:
+    def compute(call: FunctionCall) -> Tags:
         x, y = call.first, call.tags(1, "other")
         found = call.binary(kind, y, x) if swapped else call.binary(kind, x, y)
         return _not(call, found) if negated else found
@@ -46,8 +48,8 @@ def _compared(kind: str, *, swapped: bool = False, negated: bool = False) -> Cal
     return compute
 
 
-def _of_both(kind: str) -> Callable[[Call], Tags]:
-    def compute(call: Call) -> Tags:
+def _of_both(kind: str) -> Callable[[FunctionCall], Tags]:
+    def compute(call: FunctionCall) -> Tags:
         x, y = call.value(0, "input"), call.value(1, "other")
         if not all(isinstance(each, bool) or each.dtype == torch.bool for each in (x, y)):
             raise Unreadable("it combines other things than truth values")
@@ -56,14 +58,14 @@ def _of_both(kind: str) -> Callable[[Call], Tags]:
     return compute
 
 
-def _negated(call: Call) -> Tags:
+def _negated(call: FunctionCall) -> Tags:
     x = call.value(0, "input")
     if x.dtype != torch.bool:
         raise Unreadable("it negates other things than truth values")
     return _not(call, call.memory.read(x))
 
 
-def _where(call: Call) -> Tags:
+def _where(call: FunctionCall) -> Tags:
     args = call.args
     if len(args) != 3 or call.kwargs:
         raise Unreadable("it is not called as where(condition, x, y)")
@@ -72,7 +74,7 @@ def _where(call: Call) -> Tags:
     return choose(call, args[1], args[0], args[2]) if is_method else choose(call, *args)
 
 
-def _masked_fill(call: Call) -> Tags:
+def _masked_fill(call: FunctionCall) -> Tags:
     return choose(call, call.value(1, "mask"), call.value(2, "value"), call.value(0, "input"))
 
 
@@ -84,7 +86,7 @@ _NOT_LESS, _NOT_GREATER = (
 _DIFFERS = _compared("equal", negated=True)
 
 # functions whose results are truth values
-TRUTHS: dict[str, Callable[[Call], Tags]] = {
+TRUTHS: dict[str, Callable[[FunctionCall], Tags]] = {
     **dict.fromkeys(("gt", "greater"), _GREATER),
     **dict.fromkeys(("lt", "less"), _LESS),
     **dict.fromkeys(("ge", "greater_equal"), _NOT_LESS),
@@ -96,4 +98,4 @@ TRUTHS: dict[str, Callable[[Call], Tags]] = {
     **dict.fromkeys(("invert", "logical_not", "bitwise_not"), _negated),
     "bool": lambda call: truth(call, call.value(0, "input")),
 }
-CHOICES: dict[str, Callable[[Call], Tags]] = {"where": _where, "masked_fill": _masked_fill}
+CHOICES: dict[str, Callable[[FunctionCall], Tags]] = {"where": _where, "masked_fill": _masked_fill}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of torch functions, by their names without underscores at the ends.
 
-`ARITHMETIC` has those that compute, each a function of a `Call` to the tags of the result;
+`ARITHMETIC` has those that compute, each a function of a `FunctionCall` to the tags of the result;
 `MOVES` those that copy numbers to other places. Views need neither, see memory.py.
 """
 
@@ -20,16 +20,16 @@ from rollouts.policies.program import KINDS_OF_EACH
 from rollouts.policies.tracing import arithmetic as ops
 from rollouts.policies.tracing.cells import CELLS
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, truth
-from rollouts.policies.tracing.memory import Memory, tensors
+from rollouts.policies.tracing.memory import StorageTags, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A call of a torch function, whose arguments may be named."""
 
     registers: Registers
-    memory: Memory
+    memory: StorageTags
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -68,12 +68,12 @@ class Call:
         return ops.literal(self.registers, value)
 
 
-def _each(kind: str) -> Callable[[Call], Tags]:
+def _each(kind: str) -> Callable[[FunctionCall], Tags]:
     return lambda call: call.unary(kind, call.first)
 
 
-def _pair(kind: str) -> Callable[[Call], Tags]:
-    def compute(call: Call) -> Tags:
+def _pair(kind: str) -> Callable[[FunctionCall], Tags]:
+    def compute(call: FunctionCall) -> Tags:
         other, alpha = call.tags(1, "other"), call.value(2, "alpha", 1)
         if alpha != 1:
             other = call.binary("mul", other, alpha)
@@ -82,17 +82,17 @@ def _pair(kind: str) -> Callable[[Call], Tags]:
     return compute
 
 
-def _div(call: Call) -> Tags:
+def _div(call: FunctionCall) -> Tags:
     if call.value(2, "rounding_mode") is not None:
         raise Unreadable("it rounds to whole numbers")
     return call.binary("div", call.first, call.tags(1, "other"))
 
 
-def _abs(call: Call, x: Tags) -> Tags:
+def _abs(call: FunctionCall, x: Tags) -> Tags:
     return call.binary("maximum", x, call.binary("mul", x, -1.0))
 
 
-def _pow(call: Call) -> Tags:
+def _pow(call: FunctionCall) -> Tags:
     x, exponent = call.first, call.value(1, "exponent")
     if exponent == 1:
         return x
@@ -106,49 +106,49 @@ def _pow(call: Call) -> Tags:
     raise Unreadable(f"its exponent is {exponent}, known are -1, -0.5, 0.5, 1, 2 and 3")
 
 
-def _gelu(call: Call) -> Tags:
+def _gelu(call: FunctionCall) -> Tags:
     approximate = call.value(1, "approximate", "none")
     return call.unary("gelu" if approximate == "none" else "gelu_tanh", call.first)
 
 
-def _softplus(call: Call) -> Tags:
+def _softplus(call: FunctionCall) -> Tags:
     beta = float(call.value(1, "beta", 1.0))
     # what is above `threshold` differs by less than a rounding
     soft = call.unary("softplus", call.binary("mul", call.first, beta) if beta != 1 else call.first)
     return call.binary("mul", soft, 1 / beta) if beta != 1 else soft
 
 
-def _celu(call: Call) -> Tags:
+def _celu(call: FunctionCall) -> Tags:
     alpha = float(call.value(1, "alpha", 1.0))
     return call.binary(
         "mul", call.unary("elu", call.binary("mul", call.first, 1 / alpha), 1.0), alpha
     )
 
 
-def _selu(call: Call) -> Tags:
+def _selu(call: FunctionCall) -> Tags:
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
     return call.binary("mul", call.unary("elu", call.first, alpha), scale)
 
 
-def _prelu(call: Call) -> Tags:
+def _prelu(call: FunctionCall) -> Tags:
     x, slope = call.first, call.tags(1, "weight")
     below = call.binary("mul", call.binary("minimum", x, 0.0), slope)
     return call.binary("add", call.unary("relu", x), below)
 
 
-def _clamp(low: tuple[int, str], high: tuple[int, str]) -> Callable[[Call], Tags]:
-    def compute(call: Call) -> Tags:
+def _clamp(low: tuple[int, str], high: tuple[int, str]) -> Callable[[FunctionCall], Tags]:
+    def compute(call: FunctionCall) -> Tags:
         bounds = call.tags_or_none(*low), call.tags_or_none(*high)
         return ops.clamp(call.registers, call.first, *bounds)
 
     return compute
 
 
-def _hardtanh(call: Call) -> Tags:
+def _hardtanh(call: FunctionCall) -> Tags:
     return _within(call, call.value(1, "min_val", -1.0), call.value(2, "max_val", 1.0))
 
 
-def _within(call: Call, low: float, high: float) -> Tags:
+def _within(call: FunctionCall, low: float, high: float) -> Tags:
     """As a clamp, but at a bound itself the slope is 0."""
     x = call.first
     least = ops.where(
@@ -159,25 +159,25 @@ def _within(call: Call, low: float, high: float) -> Tags:
     )
 
 
-def _hardsigmoid(call: Call, x: Tags) -> Tags:
+def _hardsigmoid(call: FunctionCall, x: Tags) -> Tags:
     return call.binary("mul", call.unary("clamp", call.binary("add", x, 3.0), 0.0, 6.0), 1 / 6)
 
 
-def _softsign(call: Call) -> Tags:
+def _softsign(call: FunctionCall) -> Tags:
     below = call.binary("add", _abs(call, call.first), 1.0)
     return call.binary("div", call.first, below)
 
 
-def _logsigmoid(call: Call) -> Tags:
+def _logsigmoid(call: FunctionCall) -> Tags:
     return call.binary("mul", call.unary("softplus", call.binary("mul", call.first, -1.0)), -1.0)
 
 
-def _mish(call: Call) -> Tags:
+def _mish(call: FunctionCall) -> Tags:
     return call.binary("mul", call.first, call.unary("tanh", call.unary("softplus", call.first)))
 
 
-def _addcmul(kind: str) -> Callable[[Call], Tags]:
-    def compute(call: Call) -> Tags:
+def _addcmul(kind: str) -> Callable[[FunctionCall], Tags]:
+    def compute(call: FunctionCall) -> Tags:
         product = call.binary(kind, call.tags(1, "tensor1"), call.tags(2, "tensor2"))
         value = call.value(3, "value", 1)
         return call.binary("add", call.first, call.binary("mul", product, value))
@@ -185,24 +185,24 @@ def _addcmul(kind: str) -> Callable[[Call], Tags]:
     return compute
 
 
-def _linear(call: Call) -> Tags:
+def _linear(call: FunctionCall) -> Tags:
     bias = call.tags_or_none(2, "bias")
     return ops.linear(call.registers, call.first, call.tags(1, "weight"), bias)
 
 
-def _matmul(call: Call) -> Tags:
+def _matmul(call: FunctionCall) -> Tags:
     names = [name for name in ("other", "mat2", "vec") if name in call.kwargs]
     return ops.matmul(call.registers, call.first, call.tags(1, names[0] if names else "other"))
 
 
-def _addmm(call: Call) -> Tags:
+def _addmm(call: FunctionCall) -> Tags:
     if (call.kwargs.get("beta", 1), call.kwargs.get("alpha", 1)) != (1, 1):
         raise Unreadable("it has an alpha or a beta")
     product = ops.matmul(call.registers, call.tags(1, "mat1"), call.tags(2, "mat2"))
     return call.binary("add", product, call.first)
 
 
-def _layer_norm(call: Call) -> Tags:
+def _layer_norm(call: FunctionCall) -> Tags:
     return ops.layer_norm(
         call.registers,
         call.first,
@@ -213,7 +213,7 @@ def _layer_norm(call: Call) -> Tags:
     )
 
 
-def _batch_norm(call: Call) -> Tags:
+def _batch_norm(call: FunctionCall) -> Tags:
     x, mean, var = call.first, call.tags(1, "running_mean"), call.tags(2, "running_var")
     if x.ndim != 2:
         raise Unreadable("it normalises other things than features (B, size)")
@@ -224,21 +224,21 @@ def _batch_norm(call: Call) -> Tags:
     return normal if bias is None else call.binary("add", normal, bias)
 
 
-def _embedding(call: Call) -> Tags:
+def _embedding(call: FunctionCall) -> Tags:
     if call.value(3, "max_norm") is not None:
         raise Unreadable("it has a max_norm")
     return ops.embedding(call.registers, call.first, call.tags(1, "weight"))
 
 
-def _one_hot(call: Call) -> Tags:
+def _one_hot(call: FunctionCall) -> Tags:
     num_classes = call.value(1, "num_classes", -1)
     if num_classes < 1:
         raise Unreadable("it takes the number of classes from the numbers themselves")
     return ops.one_hot(call.registers, call.first, num_classes)
 
 
-def _total(kind: str, *, mean: bool = False) -> Callable[[Call], Tags]:
-    def compute(call: Call) -> Tags:
+def _total(kind: str, *, mean: bool = False) -> Callable[[FunctionCall], Tags]:
+    def compute(call: FunctionCall) -> Tags:
         x, dims = call.first, call.value(1, "dim", call.kwargs.get("axis"))
         result = ops.reduce(call.registers, kind, x, dims, call.value(2, "keepdim", False))
         return call.binary("mul", result, result.size / x.size) if mean else result
@@ -246,8 +246,8 @@ def _total(kind: str, *, mean: bool = False) -> Callable[[Call], Tags]:
     return compute
 
 
-def _extremum(kind: str) -> Callable[[Call], Tags | tuple[Tags, Tags]]:
-    def compute(call: Call) -> Tags | tuple[Tags, Tags]:
+def _extremum(kind: str) -> Callable[[FunctionCall], Tags | tuple[Tags, Tags]]:
+    def compute(call: FunctionCall) -> Tags | tuple[Tags, Tags]:
         if isinstance(call.value(1, "other"), Tensor):
             return call.binary(kind, call.first, call.tags(1, "other"))
         dim = call.value(1, "dim")
@@ -257,25 +257,25 @@ def _extremum(kind: str) -> Callable[[Call], Tags | tuple[Tags, Tags]]:
     return compute
 
 
-def _softmax(call: Call) -> Tags:
+def _softmax(call: FunctionCall) -> Tags:
     return ops.softmax(call.registers, call.first, call.value(1, "dim"))
 
 
-def _log_softmax(call: Call) -> Tags:
+def _log_softmax(call: FunctionCall) -> Tags:
     total = ops.logsumexp(call.registers, call.first, call.value(1, "dim"), True)
     return call.binary("sub", call.first, total)
 
 
-def _logsumexp(call: Call) -> Tags:
+def _logsumexp(call: FunctionCall) -> Tags:
     dim, keepdim = call.value(1, "dim"), call.value(2, "keepdim", False)
     return ops.logsumexp(call.registers, call.first, dim, keepdim)
 
 
-def _copied(call: Call) -> Tags:
+def _copied(call: FunctionCall) -> Tags:
     return np.broadcast_to(call.tags(1, "src"), call.first.shape)
 
 
-ARITHMETIC: dict[str, Callable[[Call], Tags | tuple[Tags, ...]]] = {
+ARITHMETIC: dict[str, Callable[[FunctionCall], Tags | tuple[Tags, ...]]] = {
     **CELLS,
     **TRUTHS,
     **CHOICES,
@@ -361,7 +361,7 @@ _CASTS |= {"long", "int", "cpu", "cuda", "detach", "alias"}
 _FIRST = ("input", "self")
 
 
-def _joined(call: Call) -> Tags:
+def _joined(call: FunctionCall) -> Tags:
     def as_tags(value: Any) -> Any:
         if isinstance(value, Tensor):
             return torch.from_numpy(np.array(call.memory.read(value)))
@@ -372,7 +372,7 @@ def _joined(call: Call) -> Tags:
     return tags
 
 
-def _placed(call: Call) -> Tags:
+def _placed(call: FunctionCall) -> Tags:
     rest = [*call.args[1:], *(v for name, v in call.kwargs.items() if name not in _FIRST)]
     if any(call.memory.holds(each) for each in tensors(rest)):
         index = rest[0]
@@ -386,13 +386,13 @@ def _placed(call: Call) -> Tags:
     return tags
 
 
-def _cast(call: Call) -> Tags:
+def _cast(call: FunctionCall) -> Tags:
     if any(each is torch.bool for each in (*call.args[1:], *call.kwargs.values())):
         return truth(call, call.value(0, "data", call.kwargs.get("self")))
     return call.tags(0, "data") if "data" in call.kwargs else call.first
 
 
-MOVES: dict[str, Callable[[Call], Tags]] = {
+MOVES: dict[str, Callable[[FunctionCall], Tags]] = {
     **dict.fromkeys(_JOINS, _joined),
     **dict.fromkeys(_PLACES, _placed),
     **dict.fromkeys(_CASTS, _cast),

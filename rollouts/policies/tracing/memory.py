@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Memory`: which elements lie where in the memory of the tensors of a forward pass.
+"""`StorageTags`: which elements lie where in the memory of the tensors of a forward pass.
 
 Tags are kept for each storage and not for each tensor: views, which share the storage, need no
 care, and what is written in place is seen by all of them.
@@ -20,7 +20,7 @@ from rollouts.policies.tracing.registers import Registers, Tags, with_rows
 Named = dict[str, Tensor]
 
 
-class Memory:
+class StorageTags:
     """Tags of the storages of parameters, of the inputs and of what is computed of them.
 
     Inputs are the observations and what is remembered, in the order of register 0.

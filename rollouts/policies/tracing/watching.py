@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from rollouts.errors import SpecError
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, choose
-from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, Call
-from rollouts.policies.tracing.memory import Memory, tensors
+from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, FunctionCall
+from rollouts.policies.tracing.memory import StorageTags, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
 # tell of a tensor what no numbers in it change
@@ -43,7 +43,7 @@ class Watcher(TorchFunctionMode):
       SpecError: a function that native code does not have was called; names its layer.
     """
 
-    def __init__(self, module: nn.Module, registers: Registers, memory: Memory) -> None:
+    def __init__(self, module: nn.Module, registers: Registers, memory: StorageTags) -> None:
         super().__init__()
         self._names = {id(layer): name for name, layer in module.named_modules()}
         self._registers, self._memory = registers, memory
@@ -58,7 +58,7 @@ class Watcher(TorchFunctionMode):
         """Called by torch in place of `func`."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        call = Call(self._registers, self._memory, func, args, kwargs)
+        call = FunctionCall(self._registers, self._memory, func, args, kwargs)
         if name.strip("_") in _DRAWS:
             raise SpecError(f"{self._caller(func)}, which draws random numbers; {_STAY}")
         known = [each for each in tensors((args, kwargs)) if self._memory.holds(each)]
@@ -72,7 +72,7 @@ class Watcher(TorchFunctionMode):
                 f"{self._caller(func)} in a way that native code does not have: {error}; {_STAY}"
             ) from None
 
-    def _run(self, call: Call, name: str, known: list[Tensor]) -> Any:
+    def _run(self, call: FunctionCall, name: str, known: list[Tensor]) -> Any:
         """Runs a function of what is known, by its name without underscores at the ends."""
         if name in _TRAINS:
             self._refuse_training(call)
@@ -96,7 +96,7 @@ class Watcher(TorchFunctionMode):
             )
         raise SpecError(f"{self._caller(call.function)}, which native code does not have; {_STAY}")
 
-    def _run_known(self, call: Call, name: str, known: list[Tensor]) -> Any:
+    def _run_known(self, call: FunctionCall, name: str, known: list[Tensor]) -> Any:
         """Runs what may write to its arguments, after a look at what it computes with."""
         compute = ARITHMETIC.get(name) or MOVES[name]
         tags = compute(call)
@@ -118,7 +118,7 @@ class Watcher(TorchFunctionMode):
             self._memory.shares(tensor, each) and tensor.dtype == each.dtype for each in known
         )
 
-    def _set_item(self, call: Call) -> None:
+    def _set_item(self, call: FunctionCall) -> None:
         """Writes to a part of a tensor, and the tags of what is written to the same part."""
         target, index, value = call.args
         if any(self._memory.holds(each) for each in tensors(index)):
@@ -129,7 +129,7 @@ class Watcher(TorchFunctionMode):
         call.function(target, index, value)
         self._memory.write(target, tags.numpy())
 
-    def _set_where(self, call: Call, target: Tensor, index: Any, value: Any) -> None:
+    def _set_where(self, call: FunctionCall, target: Tensor, index: Any, value: Any) -> None:
         """Writes a number, or one for each place, where a truth value holds."""
         is_mask = isinstance(index, Tensor) and index.dtype == torch.bool
         many = value.numel() if isinstance(value, Tensor) else np.size(value)
@@ -155,7 +155,7 @@ class Watcher(TorchFunctionMode):
         if kwargs.get("out") is not None:
             raise SpecError(f"{self._caller(func)} with out=, expected a result; {_STAY}")
 
-    def _refuse_training(self, call: Call) -> None:
+    def _refuse_training(self, call: FunctionCall) -> None:
         is_norm = call.function.__name__.endswith("norm")
         default = call.kwargs.get("train", not is_norm)
         training = call.value(5 if is_norm else 2, "training", default)

@@ -16,7 +16,7 @@ from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
-    from rollouts.replay.shards.driver import Driver
+    from rollouts.replay.shards.driver import ShardDriver
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Desk:
     Only the thread touches what is not constant.
     """
 
-    def __init__(self, driver: Driver, mailbox: Mailbox) -> None:
+    def __init__(self, driver: ShardDriver, mailbox: Mailbox) -> None:
         """Starts the thread."""
         self._driver = driver
         self._mailbox = mailbox

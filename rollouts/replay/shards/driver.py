@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import Episodes
+from rollouts.batch import EndedEpisodes
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.replay.clients.asking import Grant, News
 from rollouts.replay.config import TableConfig
@@ -21,8 +21,8 @@ from rollouts.replay.reader import summary
 from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
-from rollouts.replay.shards.requests import Request, Requests
-from rollouts.replay.shards.saving import Checkpoint, Saving, check_reads
+from rollouts.replay.shards.requests import BatchRequest, Requests
+from rollouts.replay.shards.saving import ReplayCheckpoint, Saving, check_reads
 from rollouts.replay.shards.shard import ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal
@@ -43,7 +43,7 @@ _RETRY_S = 0.05
 _JOIN_TIMEOUT_S = 10.0
 
 
-class Driver:
+class ShardDriver:
     """See ReplayService, which checks arguments and knows devices. Thread-safe.
 
     Lock order: `_file_lock`, `_feed_lock`, `_lock`, then a buffer's in this process, the signal's.
@@ -94,7 +94,7 @@ class Driver:
         self._requests = Requests(self._shards, self._admissions, keys, most)
         self._failure: Exception | None = None
         self.supply = Supply()
-        self._unclaimed: deque[Request] = deque()  # requests of samples that timed out
+        self._unclaimed: deque[BatchRequest] = deque()  # requests of samples that timed out
         self._insert_wait_s = dict.fromkeys(self._tables, 0.0)
         self._sample_wait_s = dict.fromkeys(self._tables, 0.0)
         self._last: dict[str, dict[str, Any]] = {}  # age and policy_lag of the last batch
@@ -116,7 +116,7 @@ class Driver:
         if self._collects_here and not admission.has_ratio:
             self._take_fragment(timeout_s)
 
-        def make() -> Request | None:
+        def make() -> BatchRequest | None:
             for request in self._unclaimed:
                 if (request.table, request.batch_size) == (table, batch_size):
                     self._unclaimed.remove(request)
@@ -188,14 +188,16 @@ class Driver:
             self._settle()
             return self._admissions[table].can_sample(n)
 
-    def take_episodes(self) -> Episodes:
+    def take_episodes(self) -> EndedEpisodes:
         """See ReplayService.take_episodes."""
-        none = Episodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
+        none = EndedEpisodes(np.empty(0, np.int32), np.empty(0), np.empty(0, np.int32))
         with self._lock:
             self._settle()
             reports = [none, *self._shards.episodes]
             self._shards.episodes.clear()
-        return Episodes(*map(np.concatenate, zip(*(each[:3] for each in reports), strict=True)))
+        return EndedEpisodes(
+            *map(np.concatenate, zip(*(each[:3] for each in reports), strict=True))
+        )
 
     def save(self, directory: Path) -> None:
         """See ReplayService.save."""
@@ -217,7 +219,7 @@ class Driver:
         """See ReplayService.load."""
         # without a feeding thread's turn nothing is inserted meanwhile
         with self._file_lock, self._feed_lock:
-            checkpoint = Checkpoint.read(directory, len(self._shards.shards))
+            checkpoint = ReplayCheckpoint.read(directory, len(self._shards.shards))
             if checkpoint.samples.keys() != self._tables.keys():
                 raise SpecError(
                     f"the checkpoint has tables {sorted(checkpoint.samples)}, expected "

@@ -36,7 +36,7 @@ class _Part:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class BatchRequest:
     """A batch on its way."""
 
     table: str
@@ -66,17 +66,17 @@ class Requests:
         # items by table: of batches that clients were let draw, and of those they say they have
         self.num_admitted, self.num_delivered = Counter[str](), Counter[str]()
 
-    def make(self, table: str, batch_size: int, policy_version: int) -> Request | None:
+    def make(self, table: str, batch_size: int, policy_version: int) -> BatchRequest | None:
         """Asks for a batch, or returns None where the rate limiter does not admit it."""
         admission = self._admissions[table]
         if not admission.can_sample(batch_size):
             return None
         admission.samples += batch_size
-        request = Request(table, batch_size, policy_version, admission.size, [], batch_size)
+        request = BatchRequest(table, batch_size, policy_version, admission.size, [], batch_size)
         self._draw(request)
         return request
 
-    def is_complete(self, request: Request) -> bool:
+    def is_complete(self, request: BatchRequest) -> bool:
         """Tells whether all of it is there; draws again what a shard did not have."""
         for part in [part for part in request.parts if part.batch is None and part.future.done()]:
             if not self._take(part):
@@ -85,7 +85,7 @@ class Requests:
         self._draw(request)
         return not request.num_missing and all(part.batch for part in request.parts)
 
-    def join(self, request: Request, beta: float) -> ReplayBatch:
+    def join(self, request: BatchRequest, beta: float) -> ReplayBatch:
         """Returns the batch of a complete request; needs no lock."""
         drawn = [
             Drawn(part.shard.shard_id, part.incarnation, part.share, part.batch)
@@ -156,7 +156,7 @@ class Requests:
         self.num_stale_priorities += len(keys) - sent
         return sent
 
-    def _draw(self, request: Request) -> None:
+    def _draw(self, request: BatchRequest) -> None:
         """Asks for what is missing, if any shard has something."""
         if not request.num_missing:
             return

@@ -50,7 +50,7 @@ class ShardMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class ReplayCheckpoint:
     """A whole checkpoint.
 
     Its file is replaced in one step once all that it names are written, and files of older ones are
@@ -80,7 +80,7 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
 
     @classmethod
-    def read(cls, directory: str | os.PathLike[str], num_shards: int) -> Checkpoint:
+    def read(cls, directory: str | os.PathLike[str], num_shards: int) -> ReplayCheckpoint:
         """Reads a directory's checkpoint.
 
         Raises:
@@ -120,7 +120,7 @@ class Saving:
     def __init__(
         self, shards: ShardSet, directory: Path, *, samples: dict[str, int], policy_version: int
     ) -> None:
-        """Tells every shard to save. Arguments: as Checkpoint's."""
+        """Tells every shard to save. Arguments: as ReplayCheckpoint's."""
         self._shards = shards
         self._known: dict[str, Any] = {
             "directory": directory,
@@ -170,7 +170,9 @@ class Saving:
             )
             for part in self._parts
         ]
-        checkpoint = Checkpoint(**self._known, discarded=dict(self._shards.discarded), shards=marks)
+        checkpoint = ReplayCheckpoint(
+            **self._known, discarded=dict(self._shards.discarded), shards=marks
+        )
         checkpoint.write()
         self._shards.checkpoint = checkpoint
 

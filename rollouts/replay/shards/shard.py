@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import Episodes
+from rollouts.batch import EndedEpisodes
 from rollouts.errors import RolloutsError
 from rollouts.learner.fragment import Fragment, FragmentInfo
 from rollouts.replay.buffer import ReplayBuffer
@@ -115,7 +115,7 @@ class ShardReport:
     used_bytes: int = 0
     allocated_bytes: int = 0
     pid: int = 0
-    episodes: Episodes | None = None  # episodes that ended in what an `add` inserted
+    episodes: EndedEpisodes | None = None  # episodes that ended in what an `add` inserted
 
 
 class ShardHandle(Protocol):

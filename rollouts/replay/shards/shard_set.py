@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollouts.batch import Episodes
+from rollouts.batch import EndedEpisodes
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
@@ -30,7 +30,7 @@ from rollouts.replay.shards.shard import (
 )
 
 if TYPE_CHECKING:
-    from rollouts.replay.shards.saving import Checkpoint, ShardMark
+    from rollouts.replay.shards.saving import ReplayCheckpoint, ShardMark
 
 _log = logging.getLogger(__name__)
 
@@ -108,9 +108,11 @@ class ShardSet:
         self._wake = wake
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
-        self.checkpoint: Checkpoint | None = None  # states from which shards start that have died
+        self.checkpoint: ReplayCheckpoint | None = (
+            None  # states from which shards start that have died
+        )
         # bounded, since nobody may read them any more
-        self.episodes: deque[Episodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
+        self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
         self.first_incarnation = self.newest_incarnation = 0
         self._produced = self._inserted = 0
@@ -180,7 +182,7 @@ class ShardSet:
                 self._start_again(shard)
         self._count()
 
-    def read(self, checkpoint: Checkpoint) -> list[Future[None]]:
+    def read(self, checkpoint: ReplayCheckpoint) -> list[Future[None]]:
         """Lets each shard read its part of a checkpoint; the shard keeps its data meanwhile."""
         return [
             self.watched(shard.handle.call("load", checkpoint.path_of(mark), mark.mean_mass))
@@ -192,7 +194,7 @@ class ShardSet:
         for shard in self.shards:
             shard.handle.call("finish_load", False)
 
-    def take_over(self, checkpoint: Checkpoint) -> None:
+    def take_over(self, checkpoint: ReplayCheckpoint) -> None:
         """Goes on from a checkpoint that all shards have read; nothing may be on its way."""
         self.checkpoint = checkpoint
         self.credit = {name: np.array(credit) for name, credit in checkpoint.credit.items()}

@@ -26,7 +26,7 @@ from rollouts.support.same_release import make_check
 from rollouts.workers.offers import WeightOffer
 from rollouts.workers.on_ray.ray_session import check_connected
 from rollouts.workers.on_ray.remote_policy import Asking, RemotePolicyMaker
-from rollouts.workers.policy_requests import BatchRule, Reply, Request
+from rollouts.workers.policy_requests import BatchRule, PolicyRequest, Reply
 from rollouts.workers.policy_server import PolicyServer
 from rollouts.workers.worker_config import MakePolicy, PolicySpec
 from rollouts.workers.worker_failure import WorkerFailure
@@ -138,7 +138,7 @@ def build_server(recipe: bytes, incarnation: int) -> PolicyServer:
 
 async def ask(
     server: PolicyServer | WorkerFailure,
-    request: Request,
+    request: PolicyRequest,
     min_version: int,
     offer: WeightOffer | None,
 ) -> Reply:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rollouts.errors import ProtocolError, WorkerError
 from rollouts.workers.offers import WeightOffer
 from rollouts.workers.on_ray.ray_session import check_connected
-from rollouts.workers.policy_requests import Reply, Request, RowsOf
+from rollouts.workers.policy_requests import PolicyRequest, Reply, RowsOf
 from rollouts.workers.worker_config import PolicySpec
 from rollouts.workers.worker_failure import WorkerFailure
 
@@ -83,9 +83,9 @@ class RemotePolicy:
         self._offer = offer
 
     def _ask(self, kind: str, obs: Array, of: RowsOf | None = None) -> dict[str, Array]:
-        return dict(self._reply(Request(kind, obs, of)).arrays)
+        return dict(self._reply(PolicyRequest(kind, obs, of)).arrays)
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: PolicyRequest) -> Reply:
         version = 0 if self._offer is None else self._offer.version
         reply: Reply = self._asking.call("ask", request, version, None)
         if reply.needs_offer:
@@ -141,7 +141,7 @@ class RemoteRecurrentPolicy(RemotePolicy):
             number=self._num_asked,
             server_incarnation=self._server_incarnation,
         )
-        reply = self._reply(Request(kind, obs, of))
+        reply = self._reply(PolicyRequest(kind, obs, of))
         self._server_incarnation = reply.server_incarnation
         return dict(reply.arrays)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failure: an exception of an environment's process, in a form that can be sent to the host."""
+"""ProcessFailure: an exception in an environment's process, as it can be sent to the host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SpacesDifferError(SpecError, RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ProcessFailure:
     """One exception, or the end of a process.
 
     Attributes:
@@ -40,7 +40,7 @@ class Failure:
     pickled: bytes | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException) -> ProcessFailure:
         """Describes an exception that is being handled, whatever its methods do."""
         pickled = _or_none(lambda: identity.dumps_for_host(error))
         if pickled is not None and len(pickled) > _MOST_PICKLED_BYTES:
@@ -79,7 +79,7 @@ def _or_none(make: Callable[[], _T]) -> _T | None:
         return None
 
 
-def env_error(what: str, failure: Failure) -> EnvError:
+def env_error(what: str, failure: ProcessFailure) -> EnvError:
     """The error to raise for a failure.
 
     Args:

@@ -19,10 +19,10 @@ from gymnasium.vector import AutoresetMode
 from rollouts.envs.hosted.leaves import Leaf, leaves_of
 from rollouts.envs.hosted.processes import identity
 from rollouts.envs.hosted.processes.episode_rules import show_cut
-from rollouts.envs.hosted.processes.failures import Failure
+from rollouts.envs.hosted.processes.failures import ProcessFailure
 from rollouts.envs.hosted.processes.lifecycle import CLOSE_TIMEOUT_S, HostOptions, close_at_exit
 from rollouts.envs.hosted.processes.records import EnvFn, Hello, Record
-from rollouts.envs.hosted.processes.shared_memory import Layout, SharedMemory, batch_shapes
+from rollouts.envs.hosted.processes.shared_memory import BlockLayout, SharedMemory, batch_shapes
 from rollouts.envs.hosted.processes.timing import timing_shapes
 from rollouts.envs.hosted.processes.wire import Kind
 from rollouts.errors import ClosedError
@@ -72,8 +72,8 @@ class Host:
         self.finished: deque[int] = deque()  # in that order, if every environment is reported
         self.records: dict[int, Record] = {}
         self.objects: list[tuple[Any, ...]] = [()] * self.num_envs
-        self.lost: dict[int, Failure] = {}
-        self._fails_when_done: dict[int, tuple[Failure, tuple[Any, ...]]] = {}
+        self.lost: dict[int, ProcessFailure] = {}
+        self._fails_when_done: dict[int, tuple[ProcessFailure, tuple[Any, ...]]] = {}
         self._memory: SharedMemory | None = None
         try:
             self._start(env_fns)
@@ -95,7 +95,7 @@ class Host:
             self.action_leaves,
             keeps_final=self._mode is AutoresetMode.SAME_STEP,
         )
-        self._layout = Layout.of([*shapes, *timing_shapes(self.num_envs, len(self._parts))])
+        self._layout = BlockLayout.of([*shapes, *timing_shapes(self.num_envs, len(self._parts))])
         self._memory = SharedMemory(self._layout)
         self.arrays = self._memory.arrays
         for part in self._parts:
@@ -145,7 +145,7 @@ class Host:
                 message = (indices.tolist(), [seeds[i] for i in positions], pickled)
                 self._send(part, Kind.RESET, pickle.dumps(message))
 
-    def fail(self, row: int, failure: Failure) -> None:
+    def fail(self, row: int, failure: ProcessFailure) -> None:
         """Cuts the episode of a row short that is not at work, and reports it as done.
 
         In same-step mode it is done when its next episode has begun.
@@ -155,7 +155,7 @@ class Host:
             self._mark_busy(rows)
             self._cut_short(rows, failure)
 
-    def _cut_short(self, rows: Array, failure: Failure) -> None:
+    def _cut_short(self, rows: Array, failure: ProcessFailure) -> None:
         """Cuts episodes of rows that are marked busy here but have no call in their process."""
         for row in rows.tolist():
             self.lost.pop(row, None)

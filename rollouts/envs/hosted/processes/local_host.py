@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rollouts.envs.hosted.processes.failures import Failure, env_error
+from rollouts.envs.hosted.processes.failures import ProcessFailure, env_error
 from rollouts.envs.hosted.processes.host import Host
 from rollouts.envs.hosted.processes.lifecycle import HostOptions
 from rollouts.envs.hosted.processes.records import EnvFn, Record, Setup
@@ -47,7 +47,7 @@ class LocalHost(Host):
             # copies: to sample an environment's own spaces would change what it draws next
             self.hellos = [copy.deepcopy(hello_of(self._envs))]
         except Exception as error:
-            raise env_error("an environment cannot be made", Failure.of(error)) from error
+            raise env_error("an environment cannot be made", ProcessFailure.of(error)) from error
         self._parts.append(_Part(self._options.setup(0, 0), range(self.num_envs)))
 
     def _give_memory(self, part: _Part) -> None:
@@ -60,7 +60,7 @@ class LocalHost(Host):
             self._worker.obey(kind, payload)
         except BaseException as error:
             # Ctrl-C, for one: no environment may stay at work, or the next reset would wait for it
-            self._worker.cut_short(np.flatnonzero(self.is_busy).tolist(), Failure.of(error))
+            self._worker.cut_short(np.flatnonzero(self.is_busy).tolist(), ProcessFailure.of(error))
             raise
         finally:
             self._has_more.notify_all()
@@ -80,7 +80,7 @@ class LocalHost(Host):
             try:
                 return tuple(function(*messages[0]))
             except Exception as error:
-                raise env_error(f"{what} failed", Failure.of(error)) from error
+                raise env_error(f"{what} failed", ProcessFailure.of(error)) from error
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Waits while another thread steps; see `Host.wait`."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rollouts.envs.hosted.processes import identity
-from rollouts.envs.hosted.processes.failures import Failure, SpacesDifferError, env_error
+from rollouts.envs.hosted.processes.failures import ProcessFailure, SpacesDifferError, env_error
 from rollouts.envs.hosted.processes.host import Host
 from rollouts.envs.hosted.processes.lifecycle import EnvProcess, HostOptions, start, stop
 from rollouts.envs.hosted.processes.records import EnvFn, Hello, Record
@@ -87,7 +87,7 @@ class ProcessHost(Host):
         self.wait(lambda: len(self._answers) == len(self._parts))
         answers = [self._answers[index] for index in range(len(self._parts))]
         for process, answer in zip(self._parts, answers, strict=True):
-            if isinstance(answer, Failure):
+            if isinstance(answer, ProcessFailure):
                 raise env_error(f"{what} failed in {process}", answer)
         return tuple(one for answer in answers for one in answer)
 
@@ -135,7 +135,7 @@ class ProcessHost(Host):
             try:
                 self._answers[process.setup.index] = pickle.loads(payload)
             except Exception as error:
-                self._answers[process.setup.index] = Failure.of(error)
+                self._answers[process.setup.index] = ProcessFailure.of(error)
         elif kind == Kind.HELLO:
             self._on_hello(process, pickle.loads(payload))
         else:
@@ -176,7 +176,7 @@ class ProcessHost(Host):
         self._parts[index] = again
         self._watch(again)
         self._give_memory(again)
-        failure = Failure(f"{end}; it was started again")
+        failure = ProcessFailure(f"{end}; it was started again")
         self._answers.setdefault(index, failure)
         rows = np.arange(process.rows.start, process.rows.stop)
         self.lost.update((row, failure) for row in rows[~self.is_busy[rows]].tolist())

@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from rollouts.envs.hosted.processes import identity
-from rollouts.envs.hosted.processes.failures import Failure
+from rollouts.envs.hosted.processes.failures import ProcessFailure
 
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -79,7 +79,7 @@ class Record:
     objects: tuple[Any, ...] = ()
     final_objects: tuple[Any, ...] = ()
     final_exact: tuple[Any, ...] = ()
-    failure: Failure | None = None
+    failure: ProcessFailure | None = None
 
     def pickled(self) -> tuple[int, bytes]:
         """The index and the rest, which may fail to pickle or, on the other side, to unpickle."""
@@ -106,8 +106,8 @@ class Record:
             return cls(index, failure=_lost("unpickled", error))
 
 
-def _lost(done: str, error: Exception) -> Failure:
+def _lost(done: str, error: Exception) -> ProcessFailure:
     """Describes an info or observation that cannot be sent; pickle rarely says which."""
-    failure = Failure.of(error)
+    failure = ProcessFailure.of(error)
     what = f"its info or observation cannot be {done} on the way between processes"
     return dataclasses.replace(failure, message=f"{what}: {failure.message}")

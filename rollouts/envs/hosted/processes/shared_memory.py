@@ -37,7 +37,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BlockLayout:
     """The place of each array in the block; equal on both sides.
 
     Attributes:
@@ -51,7 +51,7 @@ class Layout:
     nbytes: int
 
     @classmethod
-    def of(cls, shapes: Iterable[tuple[str, tuple[int, ...], npt.DTypeLike]]) -> Layout:
+    def of(cls, shapes: Iterable[tuple[str, tuple[int, ...], npt.DTypeLike]]) -> BlockLayout:
         """Lays arrays out one behind the other."""
         fields, offset = {}, 0
         for name, shape, dtype in shapes:
@@ -87,7 +87,7 @@ class SharedMemory:
     share like any other.
     """
 
-    def __init__(self, layout: Layout, fd: int | None = None) -> None:
+    def __init__(self, layout: BlockLayout, fd: int | None = None) -> None:
         """Makes a block, or maps the one behind `fd`; owns the descriptor."""
         self.fd = _nameless_file(layout.nbytes) if fd is None else fd
         self._map = mmap.mmap(self.fd, layout.nbytes)

@@ -42,7 +42,7 @@ _SWITCHES_PER_STEP = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class StepTrial:
     """Measurements of the steps that were tried.
 
     Attributes:
@@ -162,7 +162,7 @@ def _run(pipe: Connection, env_fns: Any) -> None:
             env.close()
 
 
-def _try(env: gymnasium.Env[Any, Any]) -> Trial:
+def _try(env: gymnasium.Env[Any, Any]) -> StepTrial:
     env.reset()
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(_NUM_ACTIONS)]
@@ -172,7 +172,7 @@ def _try(env: gymnasium.Env[Any, Any]) -> Trial:
     return first if first.stepped_s >= _TRIAL_S else _measure(env, actions, clock)
 
 
-def _measure(env: gymnasium.Env[Any, Any], actions: Sequence[Any], clock: StepClock) -> Trial:
+def _measure(env: gymnasium.Env[Any, Any], actions: Sequence[Any], clock: StepClock) -> StepTrial:
     begin, switches, num_steps = time.perf_counter(), _num_switches(), 0
     first, first_computed = clock.read()
     for action in actions:
@@ -184,7 +184,7 @@ def _measure(env: gymnasium.Env[Any, Any], actions: Sequence[Any], clock: StepCl
             break
     last, last_computed = clock.read()
     waited_s = max(0.0, last - first - (last_computed - first_computed))
-    return Trial(last - first, waited_s, num_steps, _num_switches() - switches)
+    return StepTrial(last - first, waited_s, num_steps, _num_switches() - switches)
 
 
 def _num_switches() -> int:

@@ -20,7 +20,7 @@ from rollouts.envs.hosted.processes import identity
 from rollouts.envs.hosted.processes.begin import LAST_RESORT_S, begin_process, seeded_apart
 from rollouts.envs.hosted.processes.copies import copied, plain_info
 from rollouts.envs.hosted.processes.episode_rules import RECOVERY_ATTEMPTS, EpisodeRules, show_cut
-from rollouts.envs.hosted.processes.failures import Failure
+from rollouts.envs.hosted.processes.failures import ProcessFailure
 from rollouts.envs.hosted.processes.records import EnvFn, Hello, Record, Setup
 from rollouts.envs.hosted.processes.shared_memory import SharedMemory
 from rollouts.envs.hosted.processes.timing import StepTimer
@@ -56,7 +56,7 @@ def run_worker(
                 envs += (make() for make in makers)
             hello = identity.dumps_for_host(hello_of(envs))
         except Exception as error:
-            link.send(frame(Kind.CANNOT_START, pickle.dumps(Failure.of(error))))
+            link.send(frame(Kind.CANNOT_START, pickle.dumps(ProcessFailure.of(error))))
         else:
             link.send(frame(Kind.HELLO, hello))
             given = link.receive_memory()
@@ -103,7 +103,7 @@ def _answer(function: Callable[..., Any], payload: bytes) -> bytes:
     try:
         answer = identity.dumps_for_host(function(*pickle.loads(payload)))
     except Exception as error:
-        answer = pickle.dumps(Failure.of(error))
+        answer = pickle.dumps(ProcessFailure.of(error))
     return frame(Kind.ANSWER, answer)
 
 
@@ -175,7 +175,7 @@ class EnvWorker:
             assert kind == Kind.RESET
             self._reset(*pickle.loads(payload))
 
-    def cut_short(self, rows: Sequence[int], failure: Failure) -> None:
+    def cut_short(self, rows: Sequence[int], failure: ProcessFailure) -> None:
         """Reports rows that were at work as failed; their next step begins an episode."""
         self._records.clear()
         for row in rows:
@@ -208,7 +208,7 @@ class EnvWorker:
                     else:
                         self._show_step(row, obs, reward, terminated, truncated, info)
             except Exception as error:
-                self._fail(row, Failure.of(error))
+                self._fail(row, ProcessFailure.of(error))
             if times is not None:
                 times.append(time.perf_counter())
             if reports_each:
@@ -284,7 +284,7 @@ class EnvWorker:
                 # each environment gets options of its own, which it may change
                 self._begin_row(row, seed, pickle.loads(options))
             except Exception as error:
-                self._fail(row, Failure.of(error))
+                self._fail(row, ProcessFailure.of(error))
             if self._setup.reports_each:
                 self._report((row,))
         if not self._setup.reports_each:
@@ -300,7 +300,9 @@ class EnvWorker:
         if info or objects:
             self._keep(Record(self._setup.first + row, info, objects=objects))
 
-    def _fail(self, row: int, failure: Failure, num_attempts: int = RECOVERY_ATTEMPTS) -> None:
+    def _fail(
+        self, row: int, failure: ProcessFailure, num_attempts: int = RECOVERY_ATTEMPTS
+    ) -> None:
         """Cuts the row's episode short; the next one begins as after any end."""
         record = Record(self._setup.first + row, objects=self._objects[row], failure=failure)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.structs import Clock, Outcome, Rows, Totals
+from rollouts.envs.physics.kernels.structs import BatchRows, Clock, StepOutcome, Totals
 
 # nobody takes gradients, which are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
@@ -66,8 +66,8 @@ def end_step(
     ctrl: wp.array2d[float],
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
-    outcome: Outcome,
-    rows: Rows,
+    outcome: StepOutcome,
+    rows: BatchRows,
     totals: Totals,
     overflow: wp.array[int],
     overflow_bits: int,

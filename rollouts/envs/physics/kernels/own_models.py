@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.structs import Outcome
+from rollouts.envs.physics.kernels.structs import StepOutcome
 
 # nobody takes gradients, which are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 
 @wp.kernel
-def score_nothing(outcome: Outcome, marked: wp.array[wp.bool]):
+def score_nothing(outcome: StepOutcome, marked: wp.array[wp.bool]):
     """Writes a reward of 0 and no end, which the user's functions replace."""
     w = wp.tid()
     if marked[w]:

@@ -7,7 +7,7 @@ import warp as wp
 
 
 @wp.struct
-class Outcome:
+class StepOutcome:
     """Results of a step that a task's kernel makes."""
 
     reward: wp.array[float]
@@ -31,7 +31,7 @@ class Clock:
 
 
 @wp.struct
-class Rows:
+class BatchRows:
     """A batch's rows but observations and infos."""
 
     reward: wp.array[float]
