@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import multiprocessing
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,18 @@ def logging_as_before() -> Iterator[None]:
     after = _log_settings()
     fresh = {name: (logging.NOTSET, False, True) for name in after}
     assert after == {**fresh, **before}, "(level, disabled, propagate) of loggers changed"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def modules_of_the_stack() -> None:
+    """Tells `inspect` the modules of pytest's frames.
+
+    Each connector of RLlib calls `inspect.stack()`. For a frame whose file no module has, such as
+    those of pytest-xdist, that goes through all modules, of which there are thousands here.
+    """
+    for frame, _ in traceback.walk_stack(None):
+        of_file = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
+        inspect.modulesbyfile.setdefault(*of_file)
 
 
 @pytest.fixture
