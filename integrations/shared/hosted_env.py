@@ -58,7 +58,7 @@ class HostedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Resets with the options that were set for this environment, which count once."""
         options, self._options = self._options, None
-        # an environment without options need not accept any
+        # an environment that is given no options need not accept any
         return self.env.reset(seed=seed, **({"options": options} if options else {}))
 
     def set_next_options(self, options: list[dict[str, Any]]) -> None:
