@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that a checkout adds to `rollouts`: comparisons, the report and the soak.
 
-`rollouts.bench.checkout` names these commands and subjects, so that an installed wheel can say
-where they are.
+`rollouts.bench.checkout` names these commands and subjects, so that an installed wheel can name
+their place.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _add_verifying(commands: Any) -> None:
 
 
 def _runs(work: Callable[[argparse.Namespace], None]) -> Callable[..., int]:
-    """A command that ends with status 0 unless it raises."""
+    """A command whose status is 0 unless it raises."""
 
     def run(args: argparse.Namespace, *, command: str) -> int:
         work(args)
@@ -113,7 +113,7 @@ def _add_soak(commands: Any) -> None:
 
 
 def _add_report_subjects(subjects: Any) -> None:
-    """Declares what `bench` measures for the report alone."""
+    """Declares subjects of `bench` that only the report measures."""
     for name, text, repeats in (
         ("latency", "percentiles of the time of one step, ours and other libraries'", 5),
         ("memory", "memory of a pool and the time to make it, each in a fresh process", 3),
@@ -184,7 +184,7 @@ def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
 
 
 def _measure(args: argparse.Namespace) -> None:
-    """Measures what `_add_report_subjects` declared, and prints it."""
+    """Measures a subject of `_add_report_subjects`, and prints its rows."""
     _print(args, _MEASURES[args.subject](args))
 
 
@@ -204,7 +204,7 @@ def _soak(args: argparse.Namespace, *, command: str) -> int:
     samples: list[dict[str, Any]] = []
 
     def keep(sample: dict[str, Any]) -> None:
-        # after each round, so that an end before the time loses nothing
+        # written after each round, so that an early end loses nothing
         samples.append(sample)
         args.out.write_text(json.dumps({"command": command, "samples": samples}, indent=1))
         _say(", ".join(f"{name} {value:g}" for name, value in sample.items()))

@@ -82,7 +82,7 @@ OTHERS = (
         step=later("comparisons.stepping.multi_agent", "TagLoop"),
         agents="several",
     ),
-    # interpreters of their own
+    # peers in interpreters of their own
     Peer(
         name="pufferlib",
         step=later("comparisons.elsewhere.peers", "PufferLib"),
@@ -96,7 +96,7 @@ OTHERS = (
         module=f"{FOLDER}/sample-factory/bin/python",
         install="make peers",
     ),
-    # a policy, or a buffer
+    # peers with a policy or a buffer
     Peer(
         name="envpool-torch",
         collect=later("comparisons.collecting.envpool_torch", "EnvPoolTorch"),
@@ -144,7 +144,7 @@ OTHERS = (
         install="pip install dm-reverb",
         distribution="dm-reverb",
     ),
-    # Ray
+    # peers on Ray
     Peer(
         name="env-actors",
         collect=later("comparisons.collecting.on_ray", "EnvActors"),

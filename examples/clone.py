@@ -54,13 +54,13 @@ def read(data: Any) -> tuple[NDArray[Any], NDArray[Any], float]:
     episodes = list(data)
     obs = np.concatenate([each.observation[:-1] for each in episodes])
     action = np.concatenate([each.action for each in episodes])
-    wide = obs.dtype == np.float64  # the network's numbers are float32
+    wide = obs.dtype == np.float64  # the network computes in float32
     taught = float(np.mean([each.reward.sum() for each in episodes]))
     return obs.astype(np.float32) if wide else obs, action, taught
 
 
 def clone(args: argparse.Namespace, data: Any) -> None:
-    """Learns the actions of a data set, and saves what plays best."""
+    """Learns the actions of a data set, and saves the network that plays best."""
     about = data.about
     obs, action, taught = read(data)
     print(f"{data.num_episodes} episodes, {len(obs):,} steps, mean return {taught:.1f}")

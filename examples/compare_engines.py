@@ -4,7 +4,7 @@
     python examples/compare_engines.py                  half an hour of one core
     python examples/compare_engines.py --programs ppo --env-id HalfCheetah-v5 --seeds 1
 
-Runs lie in --run-dir, beside returns.png. A run that is there already is drawn, and not made again.
+Runs lie in --run-dir, next to returns.png. A run that exists is drawn, and not made again.
 Other options, such as --total-steps 1000000, are the programs'.
 """
 
@@ -44,7 +44,7 @@ def train(
 
 
 def returns_of(run_dir: Path) -> Points:
-    """Env-steps and returns of a run: of its evaluations where it has some, else as it learnt."""
+    """Env-steps and returns of a run: its evaluations' if there are any, else its training's."""
     if (run_dir / FILE_NAME).is_file():
         return [(row.env_steps, row.mean_return) for row in read_evaluations(run_dir)]
     history = load_checkpoint(run_dir).training["progress"]["history"]
@@ -58,7 +58,7 @@ def last_return(points: Points) -> float:
 
 
 def main() -> int:
-    """Trains what is not there yet, prints a table of the last returns, and draws all runs."""
+    """Trains missing runs, prints a table of the last returns, and draws all runs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     add = parser.add_argument
     add("--programs", nargs="+", default=[*OPTIONS], choices=[*OPTIONS])

@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 
 class DictArms(VecEnv):
-    """The arms as Stable-Baselines3 needs goals: dicts of observation and goals."""
+    """The arms in Stable-Baselines3's form for goals: dicts of observation and goals."""
 
     def __init__(self, num_envs: int, seed: int) -> None:
         self.arms = make_arms(num_envs, seed)
@@ -41,7 +41,7 @@ class DictArms(VecEnv):
         self.actions = actions
 
     def step_wait(self) -> Any:
-        """Steps all arms; infos have what Stable-Baselines3 reads at a time limit."""
+        """Steps all arms; infos have the entries that Stable-Baselines3 reads at a time limit."""
         obs, reward, terminated, truncated, info = self.arms.step(self.actions)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for i in np.flatnonzero(truncated):
@@ -50,7 +50,7 @@ class DictArms(VecEnv):
         return dicts(obs), reward.astype(np.float32), terminated | truncated, infos
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **_: Any) -> list[Any]:
-        """Answers compute_reward."""
+        """Computes compute_reward."""
         assert method_name == "compute_reward"
         return [REWARD(*args)]
 
@@ -59,7 +59,7 @@ class DictArms(VecEnv):
         self.arms.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """None of them has attributes."""
+        """Returns None for each arm: the arms have no attributes."""
         return [None] * self.num_envs
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -67,7 +67,7 @@ class DictArms(VecEnv):
         raise AttributeError(attr_name)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """None of them is."""
+        """Returns False for each arm."""
         return [False] * self.num_envs
 
 
@@ -77,7 +77,7 @@ def dicts(obs: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 class Evaluating(BaseCallback):
-    """Evaluates now and then, and stops at the target."""
+    """Evaluates at intervals, and stops at the target."""
 
     def __init__(self, args: argparse.Namespace, log: SuccessLog) -> None:
         super().__init__()

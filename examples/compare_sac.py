@@ -6,7 +6,7 @@
     python examples/compare_sac.py --draw comparison.png runs/ours runs/sb3
 
 Options and defaults are those of `sac.py`. Stable-Baselines3 learns in its stock way, from one
-environment of Gymnasium and with --updates-per-step gradient steps after each of its steps, and is
+environment of Gymnasium, with --updates-per-step gradient steps after each env-step. It is
 evaluated like our policy: in the same environments, from the same first states.
 """
 
@@ -37,7 +37,7 @@ LIBRARY = "Stable-Baselines3"
 
 
 class Evaluating(BaseCallback):
-    """Evaluates now and then, as SacTraining does, and stops at Ctrl-C."""
+    """Evaluates at intervals, as SacTraining does, and stops at Ctrl-C."""
 
     def __init__(self, args: argparse.Namespace, log: EvaluationLog, stop: Any) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class Evaluating(BaseCallback):
         self.began = time.perf_counter()
 
     def _on_step(self) -> bool:
-        # the step before this one has been learnt from; this one has not
+        # SB3 has learned from the step before this one, but not from this one
         if self.log.is_due(self.num_timesteps - 1, self.args.eval_interval):
             self.evaluate(self.num_timesteps - 1)
         return not self.stop.is_set()
 
     def evaluate(self, env_steps: int) -> None:
-        """Measures and keeps how good the policy is."""
+        """Measures the policy's returns, and stores them."""
         args = self.args
         options = {"num_episodes": args.eval_episodes, "seed": args.seed}
         seconds = time.perf_counter() - self.began
@@ -68,7 +68,7 @@ class Evaluating(BaseCallback):
         )
 
     def act_greedily(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """Maps obs (B, ...) to the actions (B, A) that the Gaussian's mean becomes."""
+        """Maps obs (B, ...) to actions (B, A): the squashed means of the Gaussians."""
         action: NDArray[Any] = self.model.predict(obs, deterministic=True)[0]
         return action
 

@@ -50,12 +50,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def train(args: argparse.Namespace, *, uniform: bool) -> list[tuple[int, float]]:
     """Trains; returns env-steps and the share of mazes whose last episode reached the goal."""
     rng = np.random.default_rng(args.seed)
-    # the most that there is to get: what was not tried is tried
+    # values begin at the largest return, so that untried actions are tried
     values: dict[bytes, Any] = defaultdict(lambda: np.ones(ACTIONS))
     options: dict[str, Any] = {"autoreset_mode": "disabled", "max_episode_steps": 100}
     with rollouts.make_vec(args.env_id, args.num_envs, seed=args.seed, **options) as env:
         mazes = first_states(env, range(args.num_levels))
-        # with a staleness of 1 those that were not played for longest are next
+        # with a staleness of 1, the levels played longest ago are next
         replay = LevelReplay(args.num_levels, staleness=1.0 if uniform else 0.1, seed=args.seed)
         levels = Curriculum(env, mazes, replay)
         solved = np.zeros(args.num_levels, np.bool_)

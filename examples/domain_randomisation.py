@@ -16,7 +16,7 @@ import numpy as np
 import rollouts
 from rollouts.mujoco import Scaled, Uniform
 
-# drawn by every episode for itself, also when autoreset begins it
+# drawn anew in every episode, also in those that autoreset begins
 EVERY_EPISODE = {
     "geom_friction": Scaled(0.5, 1.5),  # each geom and direction on its own, times the file's
     "actuator_gear": Scaled(0.8, 1.2),

@@ -6,9 +6,10 @@
     python examples/dqn.py --num-workers 0 --num-shards 0   all in this process, without Ray
     python examples/dqn.py --resume runs/<run>          goes on, with what the replay held
 
-Double Q-learning on n-step returns, with dueling values; items are sampled by their error and
-weighted against that. Rollouts go from the workers into the shards without passing the learner,
-whose rate limiter keeps how often an item is learnt from near --samples-per-insert.
+Double Q-learning on n-step returns, with dueling values. Items with larger errors are sampled more
+often, and their losses weighted against that. Rollouts go from the workers into the shards without
+passing the learner; the shards' rate limiter keeps the number of times that an item is learned from
+near --samples-per-insert.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from rollouts.workers import PolicySpec
 
 CHECKPOINT_KIND = "rollouts examples/dqn.py, version 1"
 
-# what differs from one kind of environment to the next; every value is also an option
+# options that differ between kinds of environments; the command line overrides each
 PRESETS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {"target_return": 475.0},
     "ALE/": {
@@ -60,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line; what it leaves open comes from the environment's preset."""
+    """Reads the command line; other values come from the environment's preset."""
     parser = run_parser(__doc__)
     add_replay_arguments(parser)
     add_greedy_arguments(parser)
@@ -115,7 +116,7 @@ class Learner(Checkpointed):
         self.online, self.target = QNetwork(*spaces), QNetwork(*spaces).to(args.device)
         self.policy = rollouts.TorchPolicy(self.online, spaces[1], device=args.device)
         self.target.load_state_dict(self.online.state_dict())
-        # fused: for networks this small the optimiser would otherwise be a fifth of an update
+        # fused, because otherwise the optimiser takes a fifth of an update of such small networks
         parameters = self.online.parameters()
         self.optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, fused=True)
         space: Any = spec.single_action_space
@@ -124,7 +125,7 @@ class Learner(Checkpointed):
         self.native = read_or_none(lambda: self._read(spaces[0].shape or ()), args.learner_engine)
 
     def _read(self, obs_shape: tuple[int, ...]) -> LossLearner:
-        """Makes what learns in native code. Raises SpecError where that cannot be: for a CNN."""
+        """Makes the native learner. Raises SpecError where that is impossible, as with a CNN."""
         loss = DqnLoss(
             Values(self.online),
             Values(self.target),
@@ -136,7 +137,7 @@ class Learner(Checkpointed):
         return LossLearner(loss, self.optimizer, self.args.torch_threads)
 
     def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
-        """Takes one gradient step; returns the errors as priorities (B,) and what to log."""
+        """Takes one gradient step; returns the errors as priorities (B,), and logs."""
         assert isinstance(batch, TransitionBatch)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -145,12 +146,12 @@ class Learner(Checkpointed):
         self.updates += 1
         if self.updates % self.args.target_interval == 0:
             self.target.load_state_dict(self.online.state_dict())
-        # an item without error is still sampled now and then
+        # added so that an item without error is still sampled sometimes
         return error + 1e-6, {"loss": loss, "value": value.mean(), "error": error.mean()}
 
     def descend(self, batch: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Takes the step by torch; returns the loss, the values (B,) and sizes of errors (B,)."""
-        # the action that the online network prefers, valued by the other one; batch.discount is 0
+        # the online network chooses the action, the target network values it; batch.discount is 0
         # where the episode terminated, and next_obs the true final one where it was truncated
         with torch.no_grad():
             best = self.online.values(batch.next_obs).argmax(-1, keepdim=True)
@@ -169,7 +170,7 @@ class Learner(Checkpointed):
         return loss.detach(), value.detach(), (value - goal).detach().abs()
 
     def descend_natively(self, batch: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """The same step of the same loss in native code."""
+        """Takes the same step of the same loss in native code."""
         assert self.native is not None
         names = "obs", "reward", "discount", "next_obs", "weight"
         parts = {name: getattr(batch, name).numpy() for name in names}
@@ -181,7 +182,7 @@ class Learner(Checkpointed):
 
 
 class Values(nn.Module):
-    """A network's values alone."""
+    """A module of a network's values without the maximum."""
 
     def __init__(self, network: QNetwork) -> None:
         super().__init__()

@@ -6,8 +6,8 @@
     python examples/her.py --draw her.png runs/*.csv  success rates of several trainings
 
 As Andrychowicz et al. 2017, with SAC: of the transitions that are sampled, four in five get a goal
-that the arm came to later in the same episode. Gradient steps are native code's where the networks
-can be read. `compare_her.py` trains the same with Stable-Baselines3.
+that the arm came to later in the same episode. Native code makes the gradient steps where it can
+read the networks. `compare_her.py` trains the same with Stable-Baselines3.
 """
 
 from __future__ import annotations

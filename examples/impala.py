@@ -6,9 +6,9 @@
     python examples/impala.py --num-workers 0              in this process, lag 0
     python examples/impala.py --resume runs/<run>          goes on where a run stopped
 
-Every rollout is one update. While it waits for its turn the policy is updated by others, so it is
-some versions old when it is learnt from; V-trace (`rollouts.returns`) weighs its steps by how
-likely the learner's policy would have taken them. The last lines say how old the data was.
+Every rollout is one update. While it waits for its turn, other rollouts update the policy, so it is
+some versions old when it is learned from. V-trace (`rollouts.returns`) weighs its steps by how
+likely the learner's policy would have taken them. The last lines show how old the data was.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Learner(Checkpointed):
         self.native = read_learner(self.model, self.optimizer, args)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
-        """Takes the one gradient step that a rollout is good for; returns what to log."""
+        """Takes the single gradient step of a rollout; returns the values to log."""
         args = self.args
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -93,7 +93,7 @@ class Learner(Checkpointed):
         def on_device(array: NDArray[Any]) -> Tensor:
             return as_tensor(array).to(args.device)
 
-        # what the policy of today says of these steps; last_obs is only valued
+        # outputs of the present policy for these steps; of last_obs only the value counts
         obs = torch.cat([on_device(batch.obs), on_device(batch.last_obs)[None]])
         action, behaviour_log_prob = on_device(batch.action), on_device(batch.log_prob)
         steps, envs = batch.reward.shape
@@ -138,7 +138,7 @@ class Learner(Checkpointed):
         def flat(array: NDArray[Any]) -> NDArray[Any]:
             return array.reshape(-1, *array.shape[2:])
 
-        # last_obs is only valued, whatever its action
+        # of last_obs only the value counts, with any action
         obs = np.concatenate([batch.obs, batch.last_obs[None]])
         action = np.concatenate([batch.action, batch.action[-1:]])
         now = learner.evaluate({"obs": flat(obs), "action": flat(action)})

@@ -59,7 +59,7 @@ CHECKPOINT_KIND = "rollouts examples/mappo.py, version 1"
 
 
 class Actor(nn.Module):
-    """Logits of an agent's actions. The value is the critic's affair, and 0 here."""
+    """Logits of an agent's actions. Its value is 0, since the critic computes values."""
 
     def __init__(self, obs_size: int, num_logits: int, hidden: int) -> None:
         super().__init__()
@@ -71,20 +71,20 @@ class Actor(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Actor and critic as one module, as native code reads them: of rows (obs, seen)."""
+    """Actor and critic as one module for native code, on rows (obs, critic's input)."""
 
     def __init__(self, actor: Actor, critic: nn.Module, obs_size: int) -> None:
         super().__init__()
         self.actor, self.critic, self.obs_size = actor, critic, obs_size
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps rows (B, obs_size + seen_size) to logits (B, n) and the critic's answer (B,)."""
+        """Maps rows (B, obs_size + seen_size) to logits (B, n) and values (B,)."""
         logits, _ = self.actor(rows[:, : self.obs_size])
         return logits, self.critic(rows[:, self.obs_size :])[:, 0]
 
 
 def mlp(inputs: int, outputs: int, hidden: int, *, gain: float) -> nn.Sequential:
-    """Two hidden layers, orthogonal to begin with."""
+    """Two hidden layers, with orthogonal weights at first."""
     layers: list[nn.Module] = []
     for size_in, size_out in ((inputs, hidden), (hidden, hidden)):
         layers += [_orthogonal(nn.Linear(size_in, size_out), 2**0.5), nn.Tanh()]
@@ -98,7 +98,7 @@ def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
 
 
 def minibatches(count: int, most: int) -> tuple[Tensor, ...]:
-    """Shuffled rows in at most `most` parts of two or more, whose advantages have a deviation."""
+    """Shuffled rows in at most `most` parts of two or more, so that advantages have a deviation."""
     return torch.randperm(count).tensor_split(max(1, min(most, count // 2)))
 
 
@@ -146,11 +146,11 @@ class Group(Checkpointed):
             engine=args.learner_engine,
             num_threads=torch.get_num_threads(),
         )
-        # what the critic says is a number of standard deviations from the mean of returns
+        # the critic predicts returns in standard deviations from their mean
         self.mean, self.std = 0.0, 1.0
 
     def critic_input(self, obs: Tensor, joint: Tensor) -> Tensor:
-        """(steps, rows, size) of what the critic sees, from (steps, B, ...) of all agents."""
+        """The critic's input (steps, rows, size), from (steps, B, ...) of all agents."""
         if not self.is_central:
             return obs
         steps, envs = joint.shape[:2]
@@ -165,8 +165,8 @@ class Group(Checkpointed):
         seen = self.critic_input(obs, joint)
         with torch.no_grad():
             value = (self.critic(seen)[..., 0] * self.std + self.mean).numpy()
-        # episodes end at their time limit, of which agents know nothing: no value stands in for
-        # what would follow, as in the authors' program
+        # a time limit counts as an end without a value of the next state, as in the authors'
+        # program, since agents do not observe the time
         ended = batch.terminated | batch.truncated
         advantage, target = gae(
             batch.reward,
@@ -180,7 +180,7 @@ class Group(Checkpointed):
         )
         there = torch.from_numpy(batch.extras["active"]).flatten()
         if there.sum() < 2:
-            # rows of an agent that is hardly there have no deviation
+            # the advantages of so few rows have no deviation
             return math.nan
         self.mean += 0.1 * (float(target[batch.extras["active"]].mean()) - self.mean)
         self.std += 0.1 * (float(target[batch.extras["active"]].std()) + 1e-4 - self.std)
@@ -208,7 +208,7 @@ class Group(Checkpointed):
         return float(np.mean(entropies))
 
     def _update_natively(self, learner: NativeLearner, steps: list[Tensor]) -> float:
-        """The same gradient steps, of `loss` below, in native code."""
+        """Takes the gradient steps of `loss` below in native code."""
         args = self.args
         obs, seen, action, log_prob, advantage, target = steps
         rows = {

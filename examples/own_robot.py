@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A robot of one's own: an XML file, two NumPy functions, and the pool steps 64 of it.
+"""A robot of your own: an XML file and two NumPy functions, of which a pool steps 64.
 
-A cart swings a hanging pole up. The model, its sensors and its time step are MuJoCo's business;
-observation and info are names in the model; reward and termination see the whole batch at once.
+A cart swings a hanging pole up. MuJoCo simulates the model, its sensors and its time step.
+Observation and info are names in the model; reward and termination are computed for the whole
+batch. A search over six numbers (the cross-entropy method) finds a controller in seconds.
 A search over six numbers (the cross-entropy method) finds a controller in seconds.
 
     python examples/own_robot.py
@@ -41,7 +42,7 @@ ROBOT = """
 
 
 def reward(step: ModelStep) -> Any:
-    """Tip up (-0.6 to 0.6 m), cart in the middle, little effort."""
+    """Rewards a high tip (-0.6 to 0.6 m), a cart in the middle, and little effort."""
     height = step["tip"][:, 2]
     return height / 0.6 - 0.1 * np.square(step["qpos"][:, 0]) - 0.01 * np.square(step.actions[:, 0])
 

@@ -9,8 +9,8 @@ The loop around it, its checkpoints and pictures are in common/, as for the othe
     python examples/ppo.py --num-workers 0              in this process, without Ray
     python examples/ppo.py --resume runs/<run>          goes on where a run stopped
 
-The workers sample while the learner learns, so a batch is usually one update old. That is what the
-probability ratio of PPO corrects for: `log_prob` in the batch is that of the policy that acted.
+The workers sample while the learner learns, so a batch is usually one update old. PPO's probability
+ratio corrects for that: `log_prob` in the batch is that of the policy that acted.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from rollouts.workers import PolicySpec, QueueLimits
 
 CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
 
-# what differs from one kind of environment to the next; every value is also an option
+# options that differ between kinds of environments; the command line overrides each
 PRESETS: dict[str, dict[str, Any]] = {
-    # steps cost next to nothing here: many of them, and few gradient steps
+    # steps are cheap here: many of them, and few gradient steps
     "CartPole-v1": {
         "target_return": 475.0,
         "num_envs": 32,
@@ -79,7 +79,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.999,
         "option": [("normalize_reward", True)],
     },
-    # narrower than 1 from the start: what Ant's actions cost is else more than what steps give
+    # narrower than 1 at first: otherwise Ant's actions cost more than its steps reward
     "HalfCheetah-v5": {
         "num_envs": 32,
         "rollout_length": 64,
@@ -88,7 +88,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "log_std": -1.0,
         "option": [("normalize_observation", True), ("normalize_reward", True)],
     },
-    # the rollouts, epochs, discount and steady divergence of rl_games' Ant on EnvPool
+    # rollouts, epochs, discount and constant divergence of rl_games' Ant on EnvPool
     "Ant-v5": {
         "num_envs": 64,
         "rollout_length": 64,
@@ -101,7 +101,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "value_coef": 1.0,
         "max_grad_norm": 1.0,
         "log_std": -1.0,
-        # forces of contacts are rare and large; actions beyond their bounds would cost more
+        # contact forces are rare and large; actions beyond their bounds would cost more
         "option": [
             ("clip_action", True),
             ("normalize_observation", {"clip": 10.0}),
@@ -120,7 +120,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line; what it leaves open comes from the environment's preset."""
+    """Reads the command line; other values come from the environment's preset."""
     parser = run_parser(__doc__)
     add = parser.add_argument
     add("--num-envs", type=int, default=8, help="environments per worker")
@@ -150,7 +150,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 class Agent(nn.Module):
-    """Actor and critic: apart for small observations, with a common Nature CNN for pixels."""
+    """Actor and critic: separate for small observations, with a common Nature CNN for pixels."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Agent(nn.Module):
 
 
 def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Module:
-    """A linear layer with orthogonal weights and no bias to begin with."""
+    """A linear layer with orthogonal weights and zero bias."""
     return orthogonal(nn.Linear(inputs, outputs), gain)
 
 
@@ -231,7 +231,7 @@ class Learner(Checkpointed):
         if not self.model.is_discrete:
             nn.init.constant_(self.model.log_std, args.log_std)
         self.policy = TorchPolicy(self.model, spec.single_action_space, device=args.device)
-        # fused: one call for all parameters, a third of a gradient step of a small network
+        # fused: one call for all parameters saves a third of a gradient step of a small network
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), lr=args.learning_rate, eps=1e-5, fused=True
         )
@@ -243,7 +243,7 @@ class Learner(Checkpointed):
             )
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
-        """Takes the gradient steps of one PPO update; returns means of what to log."""
+        """Takes the gradient steps of one PPO update; returns means of the values to log."""
         if self.args.steady_kl is None:
             self.set_rate(learning_rate)
             return self.take_steps(batch)
@@ -252,7 +252,7 @@ class Learner(Checkpointed):
         return logs
 
     def set_rate(self, learning_rate: float) -> None:
-        """Sets the learning rate of the steps from here on; the optimiser's state keeps it."""
+        """Sets the learning rate of the next steps; the optimiser's state contains it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
@@ -268,7 +268,7 @@ class Learner(Checkpointed):
     def take_steps(self, batch: rollouts.RolloutBatch) -> dict[str, float]:
         """Takes the gradient steps of `update`."""
         args = self.args
-        # (T, B, ...) becomes (T * B, ...): from here on a step no longer knows its neighbours
+        # (T, B, ...) becomes (T * B, ...): the order of steps is not needed any more
         advantage, target = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
         time_major = (batch.obs, batch.action, batch.log_prob, advantage, target)
         steps = [as_tensor(x).flatten(0, 1).to(args.device) for x in time_major]
@@ -316,7 +316,7 @@ class Learner(Checkpointed):
     def ppo_loss(
         self, obs: Tensor, action: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The clipped objective of Schulman et al. 2017 on one minibatch, and what to log."""
+        """The clipped objective of Schulman et al. 2017 on one minibatch, and values to log."""
         args = self.args
         *params, value = self.model(obs)
         log_prob, entropy = self.policy.head.evaluate(params, action)
@@ -336,10 +336,10 @@ class Learner(Checkpointed):
 
 
 class PpoTraining(Training):
-    """A training run that also keeps the last observations, to draw them."""
+    """A training run that also keeps the last observations, for a picture."""
 
     def draw(self, title: str) -> None:
-        """Writes the PNG of the training and, if asked for, that of the last observations."""
+        """Writes the PNG of the training and, if it is asked for, that of the last observations."""
         super().draw(title)
         if self.args.save_frames and self.last_batch is not None:
             stacks = self.last_batch.obs[-self.args.save_frames :, 0]
@@ -358,7 +358,7 @@ def main() -> int:
         kind=CHECKPOINT_KIND,
         title=f"PPO on {args.env_id}, {max(1, args.num_workers)} x {args.num_envs} environments",
         fragments_per_update=max(1, args.num_workers),
-        # one fragment ahead of the learner is enough, more would only be older
+        # one fragment ahead of the learner is enough: further ones would only be older
         queue=QueueLimits(credits_per_worker=1),
         training_type=PpoTraining,
     )

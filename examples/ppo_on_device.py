@@ -12,13 +12,13 @@
     python examples/ppo_on_device.py --warpdrive-yaml tag.yaml            settings of WarpDrive
 
 Kernels step the environments, compute the policies and estimate advantages; torch learns. Nothing
-is copied to the host and nothing waits for the device but after each update, when the returns of
-episodes are read; with --prefetch the next rollout goes on meanwhile. Each group of agents has a
-policy that they share, or with --shared all groups one; its network is that of ppo.py, whose
-environments the CPU's threads step, or with --recurrent that of recurrent_ppo.py, which learns
-whole sequences. With one epoch of one minibatch the probability ratio is 1 when its gradient is
-taken, which makes the gradient that of A2C. Of several processes each steps --num-envs environments
-of its own and takes the mean of all gradients (DistributedDataParallel).
+is copied to the host, and nothing waits for the device until the end of each update, when the
+returns of episodes are read; with --prefetch the next rollout runs meanwhile. The agents of a group
+share a policy, and with --shared all groups have one. Its network is that of ppo.py, which uses the
+CPU's environments, or with --recurrent that of recurrent_ppo.py, which learns whole sequences. With
+one epoch of one minibatch the probability ratio is 1 when its gradient is taken, so that the
+gradient is A2C's. With several processes, each steps --num-envs environments of its own and takes
+the mean of all gradients (DistributedDataParallel).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.returns import Gae
 
 TARGETS = {"CartPole-v1": 475.0}
-CART = [0, 2], [2.0, 20.0]  # positions, and what they are multiplied by
+CART = [0, 2], [2.0, 20.0]  # positions, and their factors
 CHECK_EVERY = 16  # updates
 ALONE = ""  # the group of environments with one agent
 
@@ -101,14 +101,14 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--gif", action="store_true", help="film an episode of several agents; needs --run-dir")
     args = parser.parse_args(argv)
     if args.warpdrive_yaml is not None:
-        # what the command line says goes before what the file says
+        # the command line overrides the file
         try:
             parser.set_defaults(**read_warpdrive(args.warpdrive_yaml))
         except (OSError, rollouts.SpecError) as error:
             parser.error(str(error))
         args = parser.parse_args(argv)
     if args.visible is None:
-        # from one step to the next a position changes by hundredths, and that is all there is
+        # positions change by hundredths from step to step, so that they are scaled up
         args.visible, args.scale = CART if args.env_id == "CartPole-v1" else (None, None)
     if args.target_return is None:
         args.target_return = TARGETS.get(args.env_id)
@@ -135,7 +135,7 @@ class Trainer:
             args.num_envs,
             device=processes.device,
             seed=args.seed,
-            # streams of random numbers are those of one pool of all processes' environments
+            # random streams are those of one pool with the environments of all processes
             env_id_offset=processes.rank * args.num_envs,
             autoreset_mode="same_step",
             **self.options,
@@ -161,7 +161,7 @@ class Trainer:
             cuda_graph=args.cuda_graph,
         )
         self.num_updates = 0
-        # rollouts of a whole episode, where agents may leave before the others
+        # a rollout of a whole episode, where agents may leave before the others
         longest = env.env_spec.max_episode_steps or 1
         self.num_rollouts = 1 if ALONE in self.learners else -(-longest // args.rollout_length)
 
@@ -190,7 +190,7 @@ class Trainer:
         return learners
 
     def update(self, learning_rate: float) -> dict[str, float]:
-        """Collects a rollout and learns from it; the groups' mean returns of episodes."""
+        """Collects a rollout and learns from it; returns the groups' mean returns of episodes."""
         found = self.collector.collect()
         rollouts_of = {ALONE: found} if ALONE in self.learners else found
         for learner in {id(one): one for one in self.learners.values()}.values():
@@ -202,7 +202,7 @@ class Trainer:
             self.episodes[name].count(rollout)
         self.num_updates += 1
         if self.num_updates % CHECK_EVERY == 0:
-            # what went wrong on the device is raised here, and everything is waited for
+            # waits for the device, and raises its errors
             self.env.synchronize()
         return {name: one.mean_return(self.num_rollouts) for name, one in self.episodes.items()}
 
@@ -211,7 +211,7 @@ class Trainer:
         return name in self.trained and self.learners[name] is learner
 
     def save(self, env_steps: int) -> None:
-        """Writes the checkpoint; ppo.py or recurrent_ppo.py have what makes the networks."""
+        """Writes the checkpoint; the networks are made by ppo.py or recurrent_ppo.py."""
         args = self.args
         network: dict[str, Any] = {"program": "examples/ppo.py"}
         if args.recurrent:
@@ -238,7 +238,7 @@ class Trainer:
         save_checkpoint(args.run_dir, checkpoint)
 
     def film(self) -> int:
-        """Films an episode as the policies act in training, in a C++ pool; returns its frames."""
+        """Films an episode in a C++ pool, with the exploration of training; returns its frames."""
         policies = {
             name: rollouts.TorchPolicy(one.model.cpu(), one.action_space, seed=self.args.seed)
             for name, one in self.learners.items()
@@ -267,7 +267,7 @@ def main() -> int:
 
 
 def train(trainer: Trainer, args: argparse.Namespace, processes: Processes) -> int:
-    """Trains until the end or the target; the first process writes what there is to be written."""
+    """Trains until the end or the target; the first process writes all outputs."""
     writes = args.run_dir is not None and processes.is_first
     writer = SummaryWriter(args.run_dir) if writes else None
     history: dict[str, list[tuple[int, float]]] = {name: [] for name in trainer.learners}
@@ -313,7 +313,7 @@ def train(trainer: Trainer, args: argparse.Namespace, processes: Processes) -> i
 
 
 def told(means: dict[str, float]) -> str:
-    """The groups' mean returns in words."""
+    """The groups' mean returns as text."""
     return ", ".join(f"return {name} {mean:.1f}".replace("  ", " ") for name, mean in means.items())
 
 

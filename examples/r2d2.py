@@ -7,10 +7,10 @@
     python examples/r2d2.py --num-workers 0 --num-shards 0  in this process, without Ray
     python examples/r2d2.py --resume runs/<run>         goes on, with what the replay held
 
-The workers store with each step the state that the GRU had before it. A sampled sequence is run
-again from there: its first --burn-in rows only bring the state, left there by weights of then, up
-to date with those of today; the rows after them are learnt from, n-step and double, and the largest
-and the mean error of them say how often the sequence is sampled again (Kapturowski et al. 2019).
+The workers store the GRU's state before each step. A sampled sequence is run again from its first
+state, which older weights computed. The first --burn-in rows only bring that state up to date with
+the present weights. The rows after them are learned from, n-step and double, and their largest and
+mean errors decide how often the sequence is sampled again (Kapturowski et al. 2019).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add_greedy_arguments(parser)
     add = parser.add_argument
     add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
-    # from one step to the next a position changes by hundredths, and that is all there is to see
+    # positions change by hundredths from step to step, so that they are scaled up
     add("--scale", type=float, nargs="+", default=[2.0, 20.0], help="factor of each of them")
     add("--no-memory", action="store_true", help="forget everything after each step")
     add("--burn-in", type=int, default=10, help="steps of a sequence before those learnt from")
@@ -141,7 +141,7 @@ class Learner(Checkpointed):
         self.online, self.target = QNetwork(space, **options), QNetwork(space, **options)
         self.policy = RecurrentTorchPolicy(self.online, space, device=args.device)
         self.target.to(args.device).load_state_dict(self.online.state_dict())
-        # fused: for networks this small the optimiser would otherwise be a fifth of an update
+        # fused, because otherwise the optimiser takes a fifth of an update of such small networks
         parameters = self.online.parameters()
         self.optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, fused=True)
         self.start = int(space.start)
@@ -149,11 +149,11 @@ class Learner(Checkpointed):
 
     @property
     def policy_state(self) -> tuple[NDArray[Any], ...]:
-        """One environment's state, as examples."""
+        """Examples of one environment's state."""
         return tuple(state.cpu().numpy() for state in self.online.initial_state())
 
     def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
-        """Takes one gradient step; returns the sequences' priorities (B,) and what to log."""
+        """Takes one gradient step; returns the sequences' priorities (B,), and logs."""
         assert isinstance(batch, SequenceBatch)
         args = self.args
         for group in self.optimizer.param_groups:
@@ -167,7 +167,7 @@ class Learner(Checkpointed):
         index = batch.action.long()[..., None] - self.start
         value = values[:-1].gather(-1, index)[..., 0]
 
-        # the state at the begin of an episode is never old: nothing needs to be burnt in
+        # the state at the beginning of an episode is never outdated, and needs no burn-in
         row = torch.arange(len(value), device=value.device)[:, None]
         learnt = batch.valid & ((row >= batch.burn_in) | batch.first[0])
         losses = nn.functional.smooth_l1_loss(value, goal, reduction="none")
@@ -187,17 +187,17 @@ class Learner(Checkpointed):
         return priority, logs
 
     def unroll(self, network: QNetwork, batch: SequenceBatch) -> Tensor:
-        """Values (T + 1, B, A) from the stored states on; no gradient leaves the burn-in."""
+        """Values (T + 1, B, A) from the stored states on; the burn-in gets no gradient."""
         warm, state = network.sequence(batch.obs[: batch.burn_in], batch.policy_state)
         state = tuple(s.detach() for s in state)
         return torch.cat([warm, network.sequence(batch.obs[batch.burn_in :], state)[0]])
 
     def goal(self, batch: SequenceBatch, following: Tensor) -> Tensor:
-        """n-step targets (T, B), of fewer steps at the end of a sequence.
+        """n-step targets (T, B), with fewer steps at the end of a sequence.
 
         Args:
           batch: (T, B); all rewards after a column's last step are 0.
-          following: (T + 1, B) what the target network thinks of each observation.
+          following: (T + 1, B), the target network's value of each observation.
         """
         args, steps = self.args, len(batch.reward)
         row = torch.arange(steps, device=following.device)[:, None]
@@ -213,11 +213,11 @@ class Learner(Checkpointed):
         return root(total) if args.rescale else total
 
 
-EPSILON = 1e-3  # that of Pohlen et al. 2018: keeps `root` invertible
+EPSILON = 1e-3  # of Pohlen et al. 2018; makes `root` invertible
 
 
 def root(value: Tensor) -> Tensor:
-    """The scale on which values are learnt: large ones grow like their root."""
+    """Converts values to the scale on which they are learned, where large ones grow like roots."""
     return value.sign() * ((value.abs() + 1).sqrt() - 1) + EPSILON * value
 
 

@@ -6,11 +6,11 @@
     python examples/recurrent_ppo.py --visible 0 1 2 3 --scale 1 1 1 1  nothing hidden
     python examples/recurrent_ppo.py --num-workers 0    in this process, without Ray
 
-Each worker keeps one state per environment and starts it anew with each episode; a rollout brings
-the states before its first row. The learner runs whole columns of it through the network again,
-from these states on and with new ones where episodes begin (`rollouts.recurrent.unroll`), so that
-gradients flow through time. Native code does the same, several times faster; `--learner-engine
-torch` is the loop below. Everything else is the PPO of ppo.py.
+Each worker keeps one state per environment and starts it anew with each episode; a rollout contains
+the states before its first row. The learner runs whole columns of a rollout through the network
+again, from these states on and with new ones where episodes begin (`rollouts.recurrent.unroll`), so
+that gradients flow through time. Native code does the same, several times faster; `--learner-engine
+torch` runs the loop below. Everything else is the PPO of ppo.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = run_parser(__doc__)
     add = parser.add_argument
     add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
-    # from one step to the next a position changes by hundredths, and that is all there is to see
+    # positions change by hundredths from step to step, so that they are scaled up
     add("--scale", type=float, nargs="+", default=[2.0, 20.0], help="factor of each of them")
     add("--no-memory", action="store_true", help="forget everything after each step")
     add("--num-envs", type=int, default=8, help="environments per worker")
@@ -100,14 +100,14 @@ class Agent(nn.Module):
         return *self.heads(hidden), state
 
     def sequence(self, obs: Tensor, state: State, ended: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps obs (T, B, ...) to logits (T, B, A) and value (T, B); only the cell goes by row."""
+        """Maps obs (T, B, ...) to logits (T, B, A) and value (T, B); only the cell runs by row."""
         features = self.encode(obs)
         initial = self.initial_state()
         hidden, _ = unroll(self.step, features, state, ended=ended, initial_state=initial)
         return self.heads(hidden)
 
     def encode(self, obs: Tensor) -> Tensor:
-        """Maps (..., D) to (..., size); what is not visible ends here."""
+        """Maps (..., D) to (..., size); uses the visible numbers only."""
         features: Tensor = self.encoder(obs[..., self.visible] * self.scale)
         return features
 
@@ -149,12 +149,12 @@ class Learner(Checkpointed):
         self.native = read_learner(self.model, self.optimizer, args)
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
-        """Takes the gradient steps of one PPO update; returns means of what to log."""
+        """Takes the gradient steps of one PPO update; returns means of the values to log."""
         args = self.args
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
-        # a minibatch has some of the environments, but all of their steps in order
+        # a minibatch has some of the environments, and all of their steps in order
         advantage, target = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
         ended = batch.terminated | batch.truncated
         if self.native is not None:
@@ -186,7 +186,7 @@ class Learner(Checkpointed):
         advantage: NDArray[Any],
         target: NDArray[Any],
     ) -> dict[str, float]:
-        """The same gradient steps, of `ppo_loss` below, in native code."""
+        """Takes the gradient steps of `ppo_loss` below in native code."""
         args, envs = self.args, batch.reward.shape[1]
         rows = {
             "obs": batch.obs,
@@ -226,7 +226,7 @@ class Learner(Checkpointed):
         advantage: Tensor,
         target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The clipped objective on the columns of one minibatch (T, B), and what to log."""
+        """The clipped objective on the columns of one minibatch (T, B), and values to log."""
         args = self.args
         logits, value = self.model.sequence(obs, state, ended)
         log_prob, entropy = self.policy.head.evaluate([logits.flatten(0, 1)], action.flatten())

@@ -6,9 +6,9 @@
     python examples/sac.py --num-workers 0              in this process, without Ray
     python examples/sac.py --resume runs/<run>          goes on, its replay too with --save-replay
 
-As Haarnoja et al. 2018 (b): a squashed Gaussian, two critics whose smaller value counts, and an
-entropy that is tuned. The rate limiter of the replay keeps --updates-per-step gradient steps for
-each env-step, so nothing depends on how fast the workers are. `compare_sac.py` trains the same with
+As Haarnoja et al. 2018 (b): a squashed Gaussian, the smaller value of two critics, and an entropy
+that is tuned. The rate limiter of the replay keeps --updates-per-step gradient steps for each
+env-step, so that results do not depend on the workers' speed. `compare_sac.py` trains the same with
 Stable-Baselines3.
 """
 
@@ -46,7 +46,7 @@ CHECKPOINT_KIND = "rollouts examples/sac.py, version 2"
 # the tanh of a normal number of mean 0 and this deviation is almost uniformly distributed
 EVEN_LOG_STD = log(0.85)
 
-# what differs from one environment to the next; every value is also an option
+# options that differ between environments; the command line overrides each
 PRESETS: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {
         "total_steps": 20_000,
@@ -60,7 +60,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def parse_args(
     argv: list[str] | None = None, *, doc: str | None = __doc__, **defaults: Any
 ) -> argparse.Namespace:
-    """Reads the command line; what it leaves open comes from the environment's preset."""
+    """Reads the command line; other values come from the environment's preset."""
     parser = run_parser(doc)
     add_replay_arguments(parser)
     add = parser.add_argument
@@ -69,7 +69,7 @@ def parse_args(
     add("--eval-interval", type=int, default=5_000, help="env-steps between evaluations; 0: none")
     add("--eval-episodes", type=int, default=10, help="of an evaluation, without exploration")
     add_learner_engine(parser)
-    # small fragments and no fragment ahead: the learner is the slow side
+    # small fragments and none ahead, since the learner is the slower side
     parser.set_defaults(env_id="HalfCheetah-v5", total_steps=1_000_000, num_shards=0, num_envs=4)
     parser.set_defaults(rollout_length=8, learning_rate=3e-4, anneal=False, n_step=1)
     parser.set_defaults(replay_size=1_000_000, min_size=10_000, priority_exponent=0.0)
@@ -85,8 +85,9 @@ def parse_args(
 class Actor(nn.Module):
     """A Gaussian over actions before they are squashed.
 
-    It begins as one whose actions are spread evenly, whatever it observes: the share of them below
-    any number is within 0.01 of that of uniform ones. So they explore until something was learnt.
+    It begins with actions that are spread evenly, whatever it observes: the share of actions below
+    any number is within 0.01 of the uniform distribution's. So they explore until something was
+    learned.
     """
 
     def __init__(self, obs_size: int, action_size: int, hidden: int = 256) -> None:
@@ -102,20 +103,20 @@ class Actor(nn.Module):
             )
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps obs (B, ...) to mean and log_std (B, A), and to no value at all (B,)."""
+        """Maps obs (B, ...) to mean and log_std (B, A), and to a value (B,) that is not used."""
         mean, log_std = self.layers(obs.float()).chunk(2, -1)
         return mean, log_std.clamp(-20, 2), mean.new_zeros(len(mean))
 
 
 class Critics(nn.Module):
-    """Networks that value an action, two as one of twice the matrices."""
+    """Networks that value an action; two are computed as one with twice the matrices."""
 
     def __init__(
         self, obs_size: int, action_size: int, hidden: int = 256, *, count: int = 2
     ) -> None:
         super().__init__()
         sizes = (obs_size + action_size, hidden), (hidden, hidden), (hidden, 1)
-        # as nn.Linear begins, and in its order, in which native code reads fastest
+        # initialised as nn.Linear is; native code reads this order of axes fastest
         self.weights = nn.ParameterList(uniform(count, o, i, bound=i**-0.5) for i, o in sizes)
         self.biases = nn.ParameterList(uniform(count, 1, o, bound=i**-0.5) for i, o in sizes)
 
@@ -142,7 +143,7 @@ def make_policy(spec: PolicySpec) -> rollouts.TorchPolicy:
 
 
 def head_of(space: gymnasium.Space[Any], device: str = "cpu") -> SquashedGaussianHead:
-    """Returns what draws the actions.
+    """Returns the head that draws the actions.
 
     Raises:
       ValueError: the space is no Box of finite bounds with one row of numbers.
@@ -180,7 +181,7 @@ class Learner(Checkpointed):
         self.log_alpha = torch.zeros((), device=args.device, requires_grad=True)
         self.target_entropy = -float(len(self.head.low))
 
-        # one optimiser for actor and alpha, as both have their gradients at the same time
+        # one optimiser for actor and alpha, whose gradients are computed at the same time
         self.of_actor = [*self.actor.parameters(), self.log_alpha]
         self.of_critics = list(self.critics.parameters())
         self.actor_optimizer = adam(self.of_actor, args.learning_rate)
@@ -193,7 +194,7 @@ class Learner(Checkpointed):
     def learn(
         self, batch: ReplayBatch | DeviceTransitions, *, learning_rate: float
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Takes one gradient step of each network; returns the errors (B,) and what to log."""
+        """Takes one gradient step of each network; returns the errors (B,), and logs."""
         assert not isinstance(batch, SequenceBatch)
         for optimizer in (self.actor_optimizer, self.critic_optimizer):
             for group in optimizer.param_groups:
@@ -201,12 +202,12 @@ class Learner(Checkpointed):
         self.updates += 1
         if self.native is not None:
             return self.native.learn(batch)
-        # MuJoCo observes in double
+        # MuJoCo's observations are doubles
         obs, next_obs = batch.obs.float(), batch.next_obs.float()
         alpha = self.log_alpha.detach().exp()
 
-        # batch.discount is 0 where the episode terminated, and next_obs the true final one where
-        # it was truncated, from which the value goes on
+        # batch.discount is 0 where the episode terminated; where it was truncated, next_obs is the
+        # true final one, whose value counts
         with torch.no_grad():
             next_action, next_log_prob = self.sample_action(next_obs)
             following = self.target(next_obs, next_action).amin(0) - alpha * next_log_prob
@@ -216,7 +217,7 @@ class Learner(Checkpointed):
         critic_loss = 0.5 * (batch.weight * (value - goal).square()).mean(1).sum()
         descend(critic_loss, self.critic_optimizer, self.of_critics)
 
-        # the gradient passes through the critics and leaves them as they are
+        # the gradient passes through the critics, but does not change them
         action, log_prob = self.sample_action(obs)
         actor_loss = (alpha * log_prob - self.critics(obs, action).amin(0)).mean()
         entropy = -log_prob.detach().mean()
@@ -236,19 +237,19 @@ class Learner(Checkpointed):
 
     @torch.no_grad()
     def act_greedily(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """Maps obs (B, ...) to the actions (B, A) that the Gaussian's mean becomes."""
+        """Maps obs (B, ...) to actions (B, A): the squashed means of the Gaussians."""
         mean, *_ = self.actor(torch.from_numpy(obs).to(self.args.device))
         action: NDArray[Any] = self.head.scaled(mean.tanh()).cpu().numpy()
         return action.astype(self.head.dtype, copy=False)
 
 
 def adam(parameters: list[Any], learning_rate: float) -> torch.optim.Adam:
-    """The optimiser; fused, as for networks this small it would be a tenth of an update."""
+    """The optimiser; fused, because otherwise it takes a tenth of an update of such networks."""
     return torch.optim.Adam(parameters, lr=learning_rate, fused=True)
 
 
 def descend(loss: Tensor, optimizer: torch.optim.Adam, parameters: list[Any]) -> None:
-    """Takes a step of `parameters` down the gradient; that of others is not even computed."""
+    """Takes a gradient step of `parameters`; gradients of others are not even computed."""
     optimizer.zero_grad()
     torch.autograd.backward(loss, inputs=parameters)
     optimizer.step()
@@ -258,12 +259,12 @@ class NativeSteps:
     """The gradient steps of `Learner.learn` in native code, from the same random numbers."""
 
     def __init__(self, learner: Learner) -> None:
-        """Reads the networks. Raises SpecError where native code does not know a layer."""
+        """Reads the networks. Raises SpecError where native code lacks a layer."""
         self.learner, self.threads = learner, learner.args.torch_threads
         shape = (learner.actor.layers[1].in_features,)
         size = len(learner.head.low)
         actor, critics = Normal(learner.actor), Apart(learner.critics)
-        # far out the slope of tanh rounds to 0, and its logarithm would be no number
+        # far from 0 the slope of tanh rounds to 0, and its logarithm would not be finite
         options: Any = {"epsilon": 1e-30}
         critic_loss = SacCriticLoss(
             actor, critics, Apart(learner.target), shape, size, weighted=True, **options
@@ -271,7 +272,7 @@ class NativeSteps:
         actor_loss = SacActorLoss(actor, critics, shape, size, **options)
         self.critic = LossLearner(critic_loss, learner.critic_optimizer, self.threads)
         self.actor = LossLearner(actor_loss, learner.actor_optimizer, self.threads)
-        # a loss of its own, although the optimiser is the actor's
+        # a loss of its own, with the actor's optimiser
         self.alpha = LossLearner(TemperatureLoss(learner.log_alpha), learner.actor_optimizer)
         self.target = TargetNetwork(learner.critics, learner.target)
 
@@ -285,7 +286,7 @@ class NativeSteps:
         noise = [torch.empty_like(unit).normal_(generator=learner.rng) for _ in range(2)]
         heat = np.full((len(unit), 1), alpha, np.float32)
 
-        # `step`: nobody touches the networks between two of them
+        # `step` is safe: nothing changes the networks between two steps
         parts |= {"action": unit.numpy(), "noise": noise[0].numpy(), "temperature": heat}
         critic = self.critic.step(parts)
         parts = {"obs": parts["obs"], "noise": noise[1].numpy(), "temperature": heat}
@@ -299,7 +300,7 @@ class NativeSteps:
 
 
 class Normal(nn.Module):
-    """An actor's mean and log_std alone."""
+    """An actor's mean and log_std without the value."""
 
     def __init__(self, actor: Actor) -> None:
         super().__init__()
@@ -312,7 +313,7 @@ class Normal(nn.Module):
 
 
 class Apart(nn.Module):
-    """Critics one after the other, by the same weights."""
+    """Critics one after the other, with the same weights."""
 
     def __init__(self, critics: Critics) -> None:
         super().__init__()
@@ -339,7 +340,7 @@ class SacTraining(EvaluatedRun, ReplayTraining):
     def loop(
         self, coordinator: rollouts.RolloutCoordinator, replay: ReplayService, stop: Event
     ) -> None:
-        """Learns until the last env-step or `stop`, and evaluates what it came to."""
+        """Learns until the last env-step or `stop`, and evaluates the result."""
         super().loop(coordinator, replay, stop)
         if self.args.eval_interval:
             self.evaluate()
@@ -347,7 +348,7 @@ class SacTraining(EvaluatedRun, ReplayTraining):
     def learn(
         self, sample: Callable[[], ReplayBatch], replay: ReplayService
     ) -> tuple[float, dict[str, float]]:
-        """Takes the gradient steps between two sets of weights; returns lag and logs of them."""
+        """Takes the gradient steps between two sets of weights; returns policy lag and logs."""
         self.evaluate_if_due()
         return super().learn(sample, replay)
 

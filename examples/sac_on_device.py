@@ -7,12 +7,12 @@
     python examples/sac_on_device.py --resume runs/<run>          goes on, with a new replay
     rollouts eval runs/<run> --trust --deterministic              plays it on the CPU's threads
 
-Kernels step the environments and draw the actions, rollouts go into a DeviceReplay, torch learns
-from its samples; the host waits once for each rollout, when returns of episodes are read. SAC is
-that of sac.py. DDPG (Lillicrap et al. 2015) is in this program, too, as all but its learner is the
-same: one critic, a deterministic actor, and noise that goes on from step to step
-(`rollouts.policy.OrnsteinUhlenbeckHead`), which makes a run on a device repeatable as that of a C++
-pool. --n-step sums rewards as WarpDrive's DDPG does.
+Kernels step the environments and draw the actions, rollouts go into a DeviceReplay, and torch
+learns from its samples. The host waits once for each rollout, when returns of episodes are read.
+SAC is that of sac.py. DDPG (Lillicrap et al. 2015) differs only in its learner: one critic, a
+deterministic actor, and noise that is correlated over steps
+(`rollouts.policy.OrnsteinUhlenbeckHead`), with which a run on a device is as repeatable as one of a
+C++ pool. --n-step sums rewards as WarpDrive's DDPG does.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from rollouts.workers import PolicySpec
 
 CHECKPOINT_KIND = "rollouts examples/sac_on_device.py, version 2"
 
-# what differs from one environment to the next; every value is also an option
+# options that differ between environments; the command line overrides each
 PRESETS: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {"target_return": -200.0, "total_steps": 200_000, "batch_size": 64},
 }
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line; what it leaves open comes from the environment's preset."""
+    """Reads the command line; other values come from the environment's preset."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -93,7 +93,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 class DdpgActor(nn.Module):
-    """Maps observations to actions within their bounds, and says how far noise goes from them."""
+    """Maps observations to actions within their bounds, and gives the noise's deviation."""
 
     middle: Tensor
     width: Tensor
@@ -108,20 +108,20 @@ class DdpgActor(nn.Module):
             *(nn.Flatten(), nn.Linear(obs_size, hidden), nn.ReLU()),
             *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, len(head.low)), nn.Tanh()),
         )
-        # it begins in the middle, where tanh has a gradient
+        # outputs begin in the middle, where tanh has a gradient
         nn.init.uniform_(self.layers[-2].weight, -3e-3, 3e-3)
         self.register_buffer("middle", (head.high + head.low) / 2, persistent=False)
         self.register_buffer("width", (head.high - head.low) / 2, persistent=False)
         self.register_buffer("log_std", self.width.log() + log(noise_std), persistent=False)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps obs (B, ...) to mean and log_std (B, A), and to no value at all (B,)."""
+        """Maps obs (B, ...) to mean and log_std (B, A), and to a value (B,) that is not used."""
         mean = self.layers(obs.float()) * self.width + self.middle
         return mean, self.log_std.expand_as(mean), mean.new_zeros(len(mean))
 
 
 class DdpgLearner(Checkpointed):
-    """Actor and critic, and the slower copies of them that targets come from."""
+    """Actor and critic, and slower copies of them for the targets."""
 
     saved = (
         *("actor", "critic", "target_actor", "target_critic"),
@@ -156,14 +156,14 @@ class DdpgLearner(Checkpointed):
         self.updates = 0
 
     def learn(self, batch: DeviceTransitions, *, learning_rate: float) -> tuple[Tensor, Any]:
-        """Takes one gradient step of each network; returns the errors (B,) and what to log."""
+        """Takes one gradient step of each network; returns the errors (B,), and logs."""
         for optimizer in (self.actor_optimizer, self.critic_optimizer):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
         with torch.no_grad():
             following = self.target_critic(batch.next_obs, self.best(batch.next_obs, target=True))
             goal = batch.reward + batch.discount * following[0]
-        # what was beyond the bounds was clipped on its way to the environment
+        # actions beyond the bounds were clipped on their way to the environment
         value = self.critic(batch.obs, self.head.unit(batch.action).clamp(-1, 1))[0]
         critic_loss = (batch.weight * (value - goal).square()).mean()
         descend(critic_loss, self.critic_optimizer, self.of_critic)
@@ -201,7 +201,7 @@ def make_policy(
 
 
 class DeviceTraining(EvaluatedRun):
-    """A run on one device: collects, keeps, samples and learns there."""
+    """A run on one device, which collects, stores, samples and learns there."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.env: Any = rollouts.make_vec(
@@ -221,7 +221,7 @@ class DeviceTraining(EvaluatedRun):
         make = partial(make_policy, **{name: getattr(args, name) for name in options})
         super().__init__(args, self.learner, make, kind=f"{CHECKPOINT_KIND}, {args.algorithm}")
         if self.progress.updates:
-            # a resumed run plays other episodes than the ones it was already trained with
+            # a resumed run plays other episodes than those it was trained with
             of_env, of_noise = np.random.SeedSequence(
                 (args.seed, self.progress.updates)
             ).generate_state(2)
@@ -240,7 +240,7 @@ class DeviceTraining(EvaluatedRun):
             device=self.env.device,
             seed=args.seed,
         )
-        self.owed = 0.0  # gradient steps
+        self.owed = 0.0  # gradient steps still to be made
 
     def loop(self, stop: Event) -> None:
         """Learns until the target, the last env-step or `stop`, saving now and then."""
@@ -255,7 +255,7 @@ class DeviceTraining(EvaluatedRun):
                 self.replay.add(rollout)
                 logs = self.learn(rollout.num_steps)
                 returns = rollout.episodes().returns.cpu().numpy()
-                # what went wrong on the device is raised here
+                # raises errors of the device
                 self.env.synchronize()
                 progress.add(
                     rollout.num_steps,
@@ -275,7 +275,7 @@ class DeviceTraining(EvaluatedRun):
             self.evaluate()
 
     def learn(self, num_steps: int) -> dict[str, float]:
-        """Takes the gradient steps that so many env-steps are worth; returns what to log."""
+        """Takes the gradient steps for a number of env-steps; returns the values to log."""
         args = self.args
         if len(self.replay) < min(args.min_size, args.replay_size // 2):
             return {}

@@ -5,7 +5,7 @@
     python examples/time_to_return.py --env-id LunarLander-v3 --seeds 1 2
 
 Options are those of `ppo.py` for the environment (PRESETS), without Ray. Seconds are of training:
-rollouts, gradient steps and checkpoints; starting Python and torch takes some seconds besides.
+rollouts, gradient steps and checkpoints; starting Python and torch takes some more seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The end of a run."""
+    """The result of a run."""
 
     reached: bool
     seconds: float
@@ -42,12 +42,12 @@ class Found:
 
 
 def train(env_id: str, target: float, seed: int, run_dir: Path, options: list[str]) -> Found:
-    """Makes a run by the program's own command line."""
+    """Makes a run through the program's own command line."""
     script = Path(__file__).with_name("ppo.py")
     where = ["--run-dir", str(run_dir), "--num-workers", "0"]
     what = ["--env-id", env_id, "--target-return", str(target), "--seed", str(seed)]
     run = subprocess.run([sys.executable, str(script), *what, *where, *options])
-    # 1: the target was missed
+    # exit status 1: the target was missed
     if run.returncode not in (0, 1):
         sys.exit(f"error: ppo.py {' '.join([*what, *where, *options])} has failed")
     history = load_checkpoint(run_dir).training["progress"]["history"]

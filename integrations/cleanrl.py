@@ -11,14 +11,14 @@ What to change in ppo.py, dqn.py, c51.py, ppo_atari.py, sac.py and their like:
 or, to keep environments of your own and their wrappers, `gym.vector.SyncVectorEnv` becomes
 `cleanrl.SyncVectorEnv`, which runs them in processes. The scripts read `infos["final_info"]`, a
 list with a dict where an episode ended and None elsewhere, and `infos["final_observation"]`. Since
-Gymnasium 1.0 the former is a dict of arrays and the latter has another name and, by default, comes
-with no step at all: loops over final_info find strings, and `real_next_obs` keeps an observation
-of the next episode. Here both are as they were.
+Gymnasium 1.0 the former is a dict of arrays, and the latter has another name and is not reported
+by default: loops over final_info find strings, and `real_next_obs` keeps an observation of the
+next episode. Here both are as in Gymnasium 0.29.
 
 `make_vec` counts returns itself, so no RecordEpisodeStatistics is needed; where Atari's lives end
-episodes they are those of whole games. Wrappers of single environments have options in their
-place: for ppo_atari.py `make_vec("ALE/Breakout-v5", n, episodic_life=True)` is its whole stack of
-wrappers, repeat_action_probability=0.0 the environment of its "NoFrameskip-v4".
+episodes, the returns are those of whole games. Options replace wrappers of single environments:
+for ppo_atari.py `make_vec("ALE/Breakout-v5", n, episodic_life=True)` is its whole stack of
+wrappers, and repeat_action_probability=0.0 gives the environment of its "NoFrameskip-v4".
 
 Costs: dicts are made only for rows where an episode ended. The scripts run the policy themselves:
 with a small one `torch.set_num_threads(1)` leaves the cores to the pool's threads (see
@@ -76,14 +76,14 @@ class Gym029(PoolStatistics, VectorWrapper):
 
       final_observation  (N,) object   the last observation where an episode ended, else None
       final_info         (N,) object   the last step's info as a dict, else None
-      _final_observation, _final_info  (N,) bool   where that is
+      _final_observation, _final_info  (N,) bool   where there is one
 
-    and besides what the environments report, (N,) arrays with masks. Of a native pool
+    and (N,) arrays, with masks, of what the environments report. Of a native pool
     `final_info[i]["episode"]` is {"r": (1,) float32 return, "l": (1,) int32 length, "t": (1,)
     float32 seconds}, as from that version's RecordEpisodeStatistics.
 
-    Running statistics of a pool are read, set and frozen here as on the pool, for evaluation:
-    Gymnasium's wrappers would keep what is set on them.
+    Running statistics of a pool are read, set and frozen through this object, as on the pool
+    itself, for evaluation: Gymnasium's wrappers would keep values that are set on them.
     """
 
     is_vector_env = True
@@ -96,7 +96,7 @@ class Gym029(PoolStatistics, VectorWrapper):
             final_obs and final_info as Gymnasium since 1.1 does.
 
         Raises:
-          SpecError: It autoresets otherwise, or is asynchronous.
+          SpecError: The environment autoresets otherwise, or is asynchronous.
         """
         check_on_host(env)
         mode = env.metadata.get("autoreset_mode")
@@ -159,7 +159,7 @@ class Gym029(PoolStatistics, VectorWrapper):
 
 
 class SyncVectorEnv(Gym029):
-    """Replaces Gymnasium 0.29's class of that name: environments of your own, in processes."""
+    """Takes the place of Gymnasium 0.29's class: environments of your own, in processes."""
 
     def __init__(
         self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], **options: Any

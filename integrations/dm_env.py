@@ -67,7 +67,7 @@ def spec_of_space(space: spaces.Space[Any], name: str) -> Any:
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
         if name == "action":
-            # what has no limit has dm_control's: finite, for agents that draw between them
+            # limits as in dm_control, which are finite, for agents that draw between them
             low, high = np.clip(low, -_NO_LIMIT, _NO_LIMIT), np.clip(high, -_NO_LIMIT, _NO_LIMIT)
         if low.size and np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
             low, high = low.flat[0], high.flat[0]
@@ -92,7 +92,7 @@ class BatchedEnvironment:
           num_envs, kwargs: Arguments of `rollouts.make_vec`, where `env` is an id.
 
         Raises:
-          SpecError: Not next-step autoreset, or arguments for an environment that is made.
+          SpecError: Autoreset is not next-step, or arguments are given for an existing environment.
         """
         if isinstance(env, str):
             kwargs.setdefault("flatten_observation", env not in dm_control.task_ids())
@@ -186,7 +186,7 @@ class Environment(dm_env.Environment):
     """
 
     def __init__(self, id: str, **kwargs: Any) -> None:
-        """Makes it; arguments as of `rollouts.make_vec`, without num_envs."""
+        """Makes the environment; arguments as of `rollouts.make_vec`, without num_envs."""
         self._batch = BatchedEnvironment(id, 1, **kwargs)
         self.env = self._batch.env
         self._started = False

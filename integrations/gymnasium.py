@@ -11,13 +11,13 @@ of the environment. "rollouts:rollouts/CartPole-v1" imports the package by itsel
 that make environments in processes of their own need that form. Atari games are
 "rollouts/ALE-Pong-v5", as Gymnasium allows one namespace only.
 
-Traps handled: Gymnasium refuses vector_kwargs here, so autoreset_mode is a plain argument; it
-passes the spec's time limit on, which is that of the id; a single environment leaves the limit to
+Traps handled. Gymnasium refuses vector_kwargs here, so autoreset_mode is a plain argument. It
+passes the spec's time limit on, which is that of the id. A single environment leaves the limit to
 Gymnasium's TimeLimit wrapper, so that `gymnasium.make(..., max_episode_steps=...)` may lengthen it.
 
-Costs: none for batches. `gymnasium.make` steps a pool of one: a call takes about as long as in a
-Python environment, of which its wrappers are the larger part. render_mode="rgb_array" is for
-MuJoCo, Atari and classic control, as `rollouts.make_vec` has it, and costs nothing by itself.
+Costs: none for batches. `gymnasium.make` steps a pool of one environment: a call takes about as
+long as with a Python environment, mostly in Gymnasium's wrappers. render_mode="rgb_array" is for
+MuJoCo, Atari and classic control, as in `rollouts.make_vec`, and costs nothing by itself.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
         Args:
           env_id: One of `rollouts.env_ids()`.
-          seed: Seed of its random stream, until a reset has one.
-          max_episode_steps: Time limit; 0: none, as Gymnasium's TimeLimit wrapper has it.
+          seed: Seed of its random stream, until a reset gives one.
+          max_episode_steps: Time limit; 0 for none, where Gymnasium's TimeLimit wrapper has it.
           render_mode: "rgb_array" or None.
           flatten_observation: As for `rollouts.make_vec`.
           env_options: Options of the environment and of its frames, as for
@@ -129,7 +129,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         self.pool.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeEnv:
-        """Another environment, which goes on from where this one is.
+        """Makes another environment, which goes on from the present state of this one.
 
         Raises:
           SpecError: This one is under way and its state cannot be saved.
@@ -139,7 +139,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         made.__dict__.update({name: deepcopy(one, memo) for name, one in self.__dict__.items()})
         if self._was_reset and not self.pool.closed:
             now, then = self.pool.env_options, made.pool.env_options
-            # those that resets have changed
+            # options that resets have changed
             changed = {name: value for name, value in now.items() if value != then[name]}
             if changed:
                 made.pool.reset(options=changed)
@@ -149,7 +149,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
 
 
 def _row(obs: Any) -> Any:
-    # a part that is one number stays an array, as its space has it
+    # a part that is one number stays an array, as in its space
     return {name: one[0, ...] for name, one in obs.items()} if isinstance(obs, dict) else obs[0]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX: environments inside compiled functions, and batches as JAX arrays.
 
-What to change, for those who compile their loop (EnvPool's signature):
+What to change where the loop is compiled (EnvPool's signature):
 
     handle, recv, send, step = rollouts.integrations.jax.xla(env)     # or env.xla()
 
@@ -13,13 +13,13 @@ What to change, for those who compile their loop (EnvPool's signature):
             return (handle, batch.obs), batch.reward
         return jax.lax.scan(one, (handle, obs), length=128)
 
-and for those who do not: `to_jax(env.recv_batch())`, which copies nothing that JAX can share.
+and where it is not: `to_jax(env.recv_batch())`, which copies nothing that JAX can share.
 
-How it works. On the CPU, XLA calls the native pool without Python. An observation that keeps its
-dtype is written by the environments into XLA's own memory where `step` is used on all of a
-synchronous pool; all else is copied once. On other devices (route="callback", also chosen when
-JAX's default device is no CPU) the same functions go through `jax.experimental.io_callback`:
-correct, but each step waits for a copy to the host and back.
+How it works. On the CPU, XLA calls the native pool without Python. Where `step` is used on all of a
+synchronous pool, the environments write an observation that keeps its dtype into XLA's own memory.
+All else is copied once. On other devices (route="callback", also chosen when JAX's default device
+is no CPU) the same functions go through `jax.experimental.io_callback`: correct, but each step
+waits for a copy to the host and back.
 
 Traps.
   * The order of calls is that of the handles: use each handle once, pass on the one returned. A
@@ -67,8 +67,8 @@ def xla(
         before the first `recv`.
       route: "ffi": XLA on the CPU calls native code. "callback": through Python, on any device.
         None: "ffi" if JAX's default device is a CPU.
-      shape_result: Makes what `recv` and `step` return of a StepBatch of JAX arrays; None:
-        the StepBatch itself.
+      shape_result: Converts a StepBatch of JAX arrays to the result of `recv` and `step`; None
+        returns the StepBatch itself.
 
     Returns:
       handle: uint32 scalar.
@@ -125,7 +125,7 @@ _HANDLE = _shape((), np.uint32)
 
 
 class _Layout:
-    """Shapes and dtypes of what goes into and comes out of an environment's calls."""
+    """Shapes and dtypes of the arguments and results of an environment's calls."""
 
     def __init__(self, env: VectorEnv) -> None:
         self.is_async = env.batch_size < env.num_envs
@@ -227,4 +227,4 @@ def _shared(array: Any) -> Any:
     try:
         return jax.dlpack.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError):
-        return jnp.asarray(array)  # its dtype or alignment is one that JAX does not share
+        return jnp.asarray(array)  # JAX cannot share an array of this dtype or alignment

@@ -4,8 +4,8 @@
     from rollouts.integrations.pettingzoo import parallel_env
     env = parallel_env("TagContinuous-v0", num_runners=20)
 
-It is for whatever expects PettingZoo's interface; many environments at once are many times as fast
-through `rollouts.make_vec`.
+It is for code that expects PettingZoo's interface; `rollouts.make_vec` steps many environments at
+once and is many times as fast.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ class RolloutsParallelEnv(ParallelEnv):
         """Begins an episode with all agents.
 
         Args:
-          seed: Seed of the random stream, whose first episode begins then; None: the next one does.
-          options: Options of the environment by name, as `MultiAgentVectorEnv.reset`; names that it
-            does not have are other wrappers' and ignored, as everywhere in PettingZoo.
+          seed: Seed of a random stream, whose first episode begins; None: the next episode of the
+            present stream begins.
+          options: Options of the environment by name, as `MultiAgentVectorEnv.reset`; other names
+            are for other wrappers and ignored, as everywhere in PettingZoo.
 
         Returns:
           Observations and empty infos, by agent.
@@ -122,7 +123,7 @@ class RolloutsParallelEnv(ParallelEnv):
           actions: agent -> action, for each of `agents`; those of agents that left are ignored.
 
         Returns:
-          obs, rewards, terminations, truncations, infos by agent, of those who were in `agents`.
+          obs, rewards, terminations, truncations, infos by agent, for those that were in `agents`.
 
         Raises:
           SpecError: An agent without an action, or an action out of its space.
@@ -184,7 +185,7 @@ class RolloutsParallelEnv(ParallelEnv):
         return self.vector_env.groups[name]
 
     def _by_agent(self, arrays: Any) -> ByAgent:
-        """The only environment's rows, copied: a user may keep them."""
+        """Copies the rows of the only environment, so that a user may keep them."""
         groups = (
             arrays if isinstance(arrays, Mapping) else dict.fromkeys(self.vector_env.groups, arrays)
         )
@@ -193,7 +194,7 @@ class RolloutsParallelEnv(ParallelEnv):
         }
 
     def _batch(self, actions: Mapping[str, Any]) -> dict[str, Array]:
-        """(1, A, ...) of each group; zeros for those who left."""
+        """(1, A, ...) of each group; zeros for agents that left."""
         batch = {}
         for name, group in self.vector_env.groups.items():
             space = group.single_action_space
@@ -203,7 +204,7 @@ class RolloutsParallelEnv(ParallelEnv):
                 if agent not in self.agents:
                     continue
                 action = np.asarray(actions[agent])
-                # a float for a Discrete space would be cut to an int in silence
+                # a float for a Discrete space would be cut to an int silently
                 if action.shape != shape or (
                     rows.dtype.kind == "i" and action.dtype.kind not in "iu"
                 ):

@@ -6,22 +6,24 @@ What to change: call `register()` before the Runner is made, and in the configur
     config:
       env_name: rollouts          # was: CartPole-v1
       env_config:
-        env_name: CartPole-v1     # any of rollouts.env_ids(), with options of make_vec beside it
+        env_name: CartPole-v1     # any of rollouts.env_ids(); options of make_vec may follow
 
 Batches stay arrays of N rows from the pool to rl_games' tensors: no lists of per-environment
 infos, no Ray workers with one environment each.
 
 Traps handled.
   * rl_games expects the same step's autoreset: the observation of a row that is done is the next
-    episode's. Another mode is refused, because a next-step pool's reset rows would be trained on.
-  * With `value_bootstrap` it adds gamma * V(observation before the step) where `time_outs` says
-    so: true where the episode was truncated and did not terminate in the same step.
-  * Its observer averages `scores` where `dones`, or, if infos have `lives`, where those are 0:
-    with episodic_life or life_loss_info in a game with lives, scores go on over lives and `lives`
-    is given; elsewhere it is left out, since games without lives would count as over in each step.
+    episode's. Another mode is refused, because rl_games would train on a next-step pool's reset
+    rows.
+  * With `value_bootstrap` rl_games adds gamma * V(observation before the step) where `time_outs` is
+    true: where the episode was truncated and did not terminate in the same step.
+  * Its observer averages `scores` where `dones`, or, if infos have `lives`, where those are 0. With
+    episodic_life or life_loss_info in a game with lives, scores go on over lives and `lives` is
+    given. Elsewhere it is left out, since games without lives would count as over in each step.
   * Scores are unclipped.
-  * Players restore running statistics of normalize_observation and count no more. One with
-    `use_vecenv` says so: `player: {use_vecenv: True, env_config: {..., update_statistics: False}}`.
+  * Players restore running statistics of normalize_observation and do not change them. A player
+    with `use_vecenv` needs
+    `player: {use_vecenv: True, env_config: {..., update_statistics: False}}`.
 
 Cost: a conversion of the reward to float32, and two vectors for the scores.
 """
@@ -55,7 +57,7 @@ def register(name: str = "rollouts") -> None:
     """Makes `env_name: <name>` of a configuration stand for our environments.
 
     Args:
-      name: To be used as env_name; env_config then has the id. May be called again.
+      name: Value of env_name; env_config then has the id. May be called again.
     """
     vecenv.register(
         VECENV_TYPE,
@@ -65,7 +67,7 @@ def register(name: str = "rollouts") -> None:
         name,
         {
             "vecenv_type": VECENV_TYPE,
-            # rl_games' players make their one environment by this
+            # makes the one environment of rl_games' players
             "env_creator": lambda **kwargs: RolloutsVecEnv(
                 name, 1, **{"update_statistics": False, **kwargs}
             ),
@@ -98,8 +100,8 @@ class RolloutsVecEnv(IVecEnv):
           config_name: The name in rl_games' table; not used.
           num_actors: Number of environments N.
           env_name: One of `rollouts.env_ids()`.
-          update_statistics: False for players: running statistics are those of a checkpoint, and
-            count no more. What `env_creator` makes is such a one.
+          update_statistics: False for players: running statistics are those of a checkpoint, and do
+            not change. `env_creator` makes such environments.
           kwargs: As of `rollouts.make_vec`: seed, num_threads, options of the environment.
 
         Raises:
@@ -126,7 +128,7 @@ class RolloutsVecEnv(IVecEnv):
             self.env.update_statistics = False
         self._scores = np.zeros(num_actors)
         options = self.env.env_spec.options
-        # whether a lost life says `terminated` and the game goes on
+        # whether a lost life sets `terminated` while the game goes on
         self._marks_lives = options.get("episodic_life", False) != "restart" and (
             bool(options.get("episodic_life")) or bool(options.get("life_loss_info"))
         )
@@ -143,11 +145,11 @@ class RolloutsVecEnv(IVecEnv):
         """Steps all environments.
 
         Args:
-          actions: (N, *action_shape), on the host; without N where it is 1, as players give them.
+          actions: (N, *action_shape), on the host; players with N = 1 leave the axis N out.
 
         Returns:
           obs (N, *obs_shape); rewards (N,) float32; dones (N,) bool; infos with time_outs (N,)
-          bool, scores (N,) float64 and, see above, lives (N,) int32.
+          bool, scores (N,) float64 and, in games with lives, lives (N,) int32.
         """
         if self.env.num_envs == 1:
             actions = np.reshape(actions, (1, *(self.action_space.shape or ())))
@@ -202,9 +204,10 @@ class RolloutsVecEnv(IVecEnv):
         return state
 
     def set_env_state(self, env_state: dict[str, Any] | None) -> None:
-        """Puts states of `get_env_state` back; running statistics alone where this is a player.
+        """Puts states of `get_env_state` back.
 
-        So it is where they are of another number of environments: episodes begin anew.
+        A player, or a state of another number of environments, takes the running statistics alone;
+        episodes begin anew.
         """
         if env_state is not None:
             if not self._is_player and len(env_state["states"]) == self.env.num_envs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench adapter`: a library through our adapter and as it is by itself."""
+"""`rollouts bench adapter`: a library with our adapter and by itself."""
 
 from __future__ import annotations
 

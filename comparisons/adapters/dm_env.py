@@ -25,7 +25,7 @@ def _envpool(case: Case) -> Contestant:
         case.id, num_envs=case.num_envs, num_threads=case.num_threads, seed=case.seed
     )
     envs.reset()
-    # its actions of DeepMind's tasks are doubles
+    # dm_env's actions of DeepMind's tasks are doubles
     dtype = envs.action_spec().dtype
     return RandomSteps(case, lambda actions: envs.step(actions.astype(dtype)), envs.close)
 

@@ -24,7 +24,7 @@ _NUM_ACTIONS = 64
 
 
 class _Steps(Protocol):
-    """The methods that all of them have, PufferLib too."""
+    """The methods that all vector environments have, even PufferLib's."""
 
     def reset(self, *, seed: int) -> Any: ...
 
@@ -79,7 +79,7 @@ def _gymnasium_sync(case: Case) -> Contestant:
 
 
 class _Puffer:
-    """PufferLib's multiprocessing backend; it wants a number of environments that divides."""
+    """PufferLib's multiprocessing backend, with the same number of environments per process."""
 
     def __init__(self, case: Case) -> None:
         import pufferlib.emulation

@@ -15,7 +15,7 @@ _EPISODE_STEPS = 200
 
 
 class Waiting(gymnasium.Env[Any, Any]):
-    """Sleeps 5 ms in every step, as one does that talks to a simulator or a robot."""
+    """Sleeps 5 ms in every step, like an environment that talks to a simulator or a robot."""
 
     observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = spaces.Discrete(2)
@@ -28,7 +28,7 @@ class Waiting(gymnasium.Env[Any, Any]):
         return self._obs, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Works as the environment is meant to."""
+        """Does the work of the environment; the reward is 1."""
         self._work()
         self._steps += 1
         return self._obs, 1.0, False, self._steps == _EPISODE_STEPS, {}
@@ -52,7 +52,7 @@ class HeavyObservation(Waiting):
         self._obs[self._steps % 512] = self._steps % 256
 
 
-# by what `--env-id` takes besides ids of Gymnasium
+# values of `--env-id` besides ids of Gymnasium
 HOST_ENVS: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "waiting": Waiting,
     "heavy-observation": HeavyObservation,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures an adapter beside what its library has itself: sampling alone, nobody learns.
+"""Measures an adapter next to its library's own ways: sampling alone, without learning.
 
-The contestants of a library are in `comparisons.adapters.<library>`; here is the
-loop that lets them take turns, and the table.
+The contestants of a library are in `comparisons.adapters.<library>`; here are the loop in which
+they take turns, and the table.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LIBRARIES = (
     "env_fns", "rllib", "rllib_multi_agent", "tianshou", "sb3", "torchrl", "cleanrl", "dm_env",
     "rl_games", "jax",
 )  # fmt: skip
-# extras of pyproject.toml where they do not have a library's name
+# extras of pyproject.toml whose names differ from the library's
 _EXTRAS = {"cleanrl": "torch", "rllib_multi_agent": "rllib"}
-# ids that are measured where none is given
+# ids that are measured by default
 _ENV_IDS = {"rllib_multi_agent": "simple_spread_v3"}
 
 
@@ -36,9 +36,9 @@ class Case:
     """Case: the work of every contestant of a comparison.
 
     Attributes:
-      id: As `rollouts.make_vec` and, without a peer of that name, `gymnasium.make`.
+      id: Id of `rollouts.make_vec`, and of `gymnasium.make` if peers use that name.
       num_envs: Environments N of each contestant.
-      num_threads: Threads of our pool, or processes of a peer that has those.
+      num_threads: Threads of our pool, or processes of a peer that uses processes.
       rollout_length: Steps T of each environment that one `collect` takes.
       seed: Seed of environments, networks and actions.
     """
@@ -51,10 +51,10 @@ class Case:
 
 
 class Contestant(Protocol):
-    """One way to collect, open and ready.
+    """One way to collect, ready to measure.
 
     Attributes:
-      note: What differs from the others, in a sentence; "" where nothing does.
+      note: Differences from the other contestants, in a sentence; "" where there are none.
     """
 
     note: str
@@ -63,10 +63,10 @@ class Contestant(Protocol):
         """Collects about T steps of N environments; returns the env-steps collected."""
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees all resources."""
 
 
-# by the name that the table shows; ours is the first
+# by the names in the table; ours is the first
 Contestants = Mapping[str, Callable[[Case], Contestant]]
 
 
@@ -77,9 +77,9 @@ class AdapterMeasurement:
     Attributes:
       library: The library whose adapter was measured.
       name: The contestant.
-      case: What it did.
+      case: The case that was measured.
       env_steps_per_s: Speed in each repeat.
-      note: Its own.
+      note: The contestant's note.
     """
 
     library: str
@@ -95,7 +95,7 @@ class AdapterMeasurement:
 
 
 def default_id(library: str) -> str:
-    """The id that a library's adapter is measured with where none is given."""
+    """The id with which a library's adapter is measured by default."""
     return _ENV_IDS.get(library, "CartPole-v1")
 
 
@@ -112,17 +112,17 @@ def compare(
 
     Args:
       library: One of `LIBRARIES`.
-      case: What each does.
+      case: The work of each contestant.
       peers: Names of contestants to measure next to ours; empty: all.
-      duration_s: About how long one repeat of one contestant takes, a collect at least.
-      repeats: Turns of each.
+      duration_s: Approximate time of one repeat of one contestant, which is a collect at least.
+      repeats: Repeats of each contestant.
       on_progress: Called with a short line before each turn.
 
     Returns:
       One measurement per contestant, ours first.
 
     Raises:
-      EngineError: The library is not installed, or has no contestant of a name given.
+      EngineError: The library is not installed, or a peer's name is unknown.
     """
     report = on_progress or (lambda line: None)
     found = _contestants(library)
@@ -152,7 +152,7 @@ def compare(
 
 
 def _contestants(library: str) -> Contestants:
-    """Imports by name, because nothing in this package depends on an adapter."""
+    """Imports by name, so that nothing in this package depends on an adapter."""
     try:
         module = importlib.import_module(f"comparisons.adapters.{library}")
     except ImportError as error:
@@ -165,7 +165,7 @@ def _contestants(library: str) -> Contestants:
 
 
 def _run(contestant: Contestant, duration_s: float) -> float:
-    """Collects for about that long, once at least; returns env-steps per second."""
+    """Collects for about `duration_s`, once at least; returns env-steps per second."""
     steps, start = 0, time.perf_counter()
     while True:
         steps += contestant.collect()

@@ -29,10 +29,10 @@ class RandomSteps:
         """Takes environments that were reset.
 
         Args:
-          case: What is measured.
+          case: The case that is measured.
           step: Takes actions (N, ...).
           close: Frees the environments.
-          note: What differs from the others.
+          note: Differences from the other contestants.
         """
         self.note = note
         self._step, self._close, self._case = step, close, case

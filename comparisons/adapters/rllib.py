@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """RLlib: RolloutsEnvRunner next to RLlib's own runner, over its own and over our environments.
 
-What is measured: `sample(num_timesteps=T * N)` of one runner in this process, making the episodes
-included, the learner not. Vectors go through two tanh layers of 64, images through the four
-convolutions of RLlib's own Atari examples: all contestants have the same network. (RLlib's default
-for 84 x 84 images has 120 million multiplications in its last layer alone, so that nothing else
-counts.) Atari ids are preprocessed by RLlib's own wrappers for RLlib's contestant (84 x 84 x 4
-float32, frame skip 4) and natively for the others (4 x 84 x 84 uint8, frame skip 4). A contestant
-named "...-random" acts at random and has no use for its network: what is left are environments
-and episodes. "rollouts-torch" has torch compute the network, step by step.
+The call that is measured is `sample(num_timesteps=T * N)` of one runner in this process, with the
+making of episodes and without the learner. Vectors go through two tanh layers of 64, images through
+the four convolutions of RLlib's own Atari examples: all contestants have the same network. (RLlib's
+default for 84 x 84 images has 120 million multiplications in its last layer alone, which would hide
+all differences.) Atari ids are preprocessed by RLlib's own wrappers for RLlib's contestant (84 x 84
+x 4 float32, frame skip 4) and natively for the others (4 x 84 x 84 uint8, frame skip 4). A
+contestant named "...-random" acts at random without its network, so that only environments and
+episodes take time. "rollouts-torch" computes the network with torch, step by step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONV_FILTERS = [[16, 4, 2], [32, 4, 2], [64, 4, 2], [128, 4, 2]]
 
 
 class SamplingRunner:
-    """A runner that samples; `note` says what it differs in."""
+    """A runner that samples; `note` describes its differences."""
 
     def __init__(self, case: Case, runner: Any, *, random_actions: bool, note: str) -> None:
         """Takes a runner that is ready."""
@@ -111,9 +111,9 @@ def _config(case: Case, env: str, *, byte_images: bool = True) -> PPOConfig:
 
 
 def _register_atari(id: str) -> str:
-    """RLlib's own preprocessing, as its examples have it, with frames stacked in the wrapper."""
+    """Registers RLlib's own preprocessing, as in its examples; the wrapper stacks frames."""
     try:
-        importlib.import_module("cv2")  # RLlib's wrappers find out when they make an environment
+        importlib.import_module("cv2")  # fails here rather than in RLlib's wrappers
     except ImportError as error:
         raise needs("bench", error) from error
 
@@ -123,7 +123,7 @@ def _register_atari(id: str) -> str:
         from ray.rllib.env.wrappers.atari_wrappers import wrap_atari_for_new_api_stack
 
         gymnasium.register_envs(ale_py)
-        # frames are skipped by the wrapper
+        # the wrapper skips frames
         env = gymnasium.make(id, frameskip=1)
         return wrap_atari_for_new_api_stack(env, dim=84, frameskip=4, framestack=4)
 

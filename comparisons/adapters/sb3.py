@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contestants for Stable-Baselines3: PPO's `collect_rollouts`, with its default 2x64 networks.
 
-All fill the same RolloutBuffer, advantages included, with infos and callbacks as `learn` has them.
+All fill the same RolloutBuffer, with advantages, and with infos and callbacks as in `learn`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PpoCollects:
             device="cpu",
             **settings,
         )
-        # what `learn` does first: resets the environments, makes callback and logger
+        # does what `learn` does first: resets the environments, makes callback and logger
         _, self._callback = self._model._setup_learn(2**40)
 
     def collect(self) -> int:
@@ -84,7 +84,7 @@ def _subproc(case: Case) -> Contestant:
         count,
         seed=case.seed,
         vec_env_cls=SubprocVecEnv,
-        # else every process imports torch anew
+        # otherwise every process imports torch anew
         vec_env_kwargs={"start_method": "fork"},
     )
     return PpoCollects(PPO, env, case, note)

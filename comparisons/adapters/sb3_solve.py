@@ -27,11 +27,11 @@ except ImportError as error:
 
 _NUM_ENVS = 16
 _MAX_STEPS = 300_000
-_EPISODES = 100  # Stable-Baselines3 keeps the returns of as many
+_EPISODES = 100  # number of the returns that Stable-Baselines3 keeps
 
 
 class _Solved(BaseCallback):
-    """Ends the training where the last episodes are good enough, at the end of a rollout."""
+    """Ends the training after a rollout whose last episodes reach the target."""
 
     def __init__(self, target: float) -> None:
         super().__init__()

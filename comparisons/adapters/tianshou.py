@@ -24,7 +24,7 @@ _MAX_PROCESSES = 256
 
 
 class _Collect:
-    """A collector that collects again and again, as an on-policy trainer lets it."""
+    """A collector that collects again and again, as an on-policy trainer uses it."""
 
     def __init__(
         self, case: Case, kind: Any, envs: Any, note: str = "", *, engine: Engine | None = None

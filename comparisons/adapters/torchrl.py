@@ -20,12 +20,12 @@ from comparisons.adapters.measuring import Case
 from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 
-# environments of ParallelEnv, a process each that takes about 300 MB
+# environments of ParallelEnv, each in a process that takes about 300 MB
 _PROCESSES = 8
 
 
 class _Collect:
-    """One environment behind a Collector without end."""
+    """One environment behind an endless Collector."""
 
     def __init__(
         self, case: Case, env: Any, note: str = "", *, engine: Engine | None = None

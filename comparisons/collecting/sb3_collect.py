@@ -48,7 +48,7 @@ class Sb3Collects:
             "MlpPolicy",
             self._env,
             n_steps=task.rollout_length,
-            # for learning, which does not happen; SB3 warns of others
+            # a valid batch size for learning, which does not happen; SB3 warns of others
             batch_size=task.rollout_length * num_envs,
             normalize_advantage=False,
             policy_kwargs={
@@ -59,7 +59,7 @@ class Sb3Collects:
             seed=seed,
             device="cpu",
         )
-        # what `learn` does first: resets the environments, makes callback and logger
+        # does what `learn` does first: resets the environments, makes callback and logger
         _, self._callback = self._model._setup_learn(2**40)
 
     def version(self) -> str:

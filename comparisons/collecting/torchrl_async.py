@@ -30,7 +30,7 @@ with needs("torchrl", "peer 'torchrl-async'"):
 
 
 class TorchrlAsync:
-    """AsyncBatchedCollector over GymWrapper: whatever is ready goes to a server of the policy."""
+    """AsyncBatchedCollector over GymWrapper: observations that are ready go to a policy server."""
 
     name = "TorchRL AsyncBatchedCollector"
     api = "next"
@@ -80,7 +80,7 @@ class TorchrlAsync:
 
     def resume(self) -> None:
         self._paused.close()
-        # what was buffered when it paused took no time to come
+        # drops what was buffered before the pause, which would seem to take no time
         self.collect()
 
     def collect(self) -> int:
@@ -99,7 +99,7 @@ def _wrap(make: Any) -> Any:
 
 
 def _actor(module: nn.Module, is_box: bool) -> Any:
-    """Our network as TorchRL's actor, which keeps log_prob and value, too."""
+    """Our network as TorchRL's actor, which also returns log_prob and value."""
     names = ["loc", "scale"] if is_box else ["logits"]
     return ProbabilisticActor(
         TensorDictModule(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child: a library in another interpreter, which works in its own turns alone."""
+"""Child: a library in another interpreter, which only runs in its own turns."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import Any
 from rollouts.bench.measurement import NotMeasured
 from rollouts.errors import EngineError
 
-FOLDER = Path(".venv-peers")  # where `make peers` makes them, in the working directory
+FOLDER = Path(".venv-peers")  # where `make peers` puts interpreters, in the working directory
 
 _HERE = Path(__file__).parent
 _MAKE_TIMEOUT_S = 180.0
 _CLOSE_TIMEOUT_S = 20.0
-_TOLD_LINES = 3  # an interpreter that failed shows as many of its last lines
+_TOLD_LINES = 3  # number of a failed interpreter's last lines that an error shows
 
 
 def version_there(python: Path, distribution: str) -> str:
-    """The version that an interpreter has of a distribution, or "not installed".
+    """The version of a distribution in an interpreter, or "not installed".
 
     Raises:
-      EngineError: It is no Python.
+      EngineError: The file is no Python.
     """
     code = (
         "import importlib.metadata as m, sys\n"
@@ -52,26 +52,26 @@ def version_there(python: Path, distribution: str) -> str:
 class Child:
     """One script of this folder in another interpreter. Not thread-safe.
 
-    All its processes are stopped by SIGSTOP whenever nobody waits for an answer: what spins while
-    it waits takes nothing from those whose turn it is. Should this process die, the system itself
-    wakes and ends them, since their group is left without anybody.
+    All its processes are stopped by SIGSTOP except while an answer is awaited, so that busy waiting
+    takes no time from the other contestants. If this process dies, the system wakes and ends them,
+    because their process group is orphaned.
     """
 
     def __init__(self, peer: str, python: Path, script: str, request: Mapping[str, Any]) -> None:
         """Starts it, and waits until it can be measured.
 
         Args:
-          peer: Its name, for errors.
+          peer: Name of the peer, for errors.
           python: The interpreter.
           script: File of this folder that defines `make`.
           request: Arguments of `make`, as JSON has them.
 
         Raises:
-          NotMeasured: It cannot be measured; it says why.
+          NotMeasured: It cannot be measured; the message has the reason.
         """
         self._peer = peer
         self._buffer = b""
-        # some libraries write to the directory they are imported in
+        # some libraries write to the working directory when they are imported
         self._folder = tempfile.TemporaryDirectory(
             prefix="rollouts_peer_", ignore_cleanup_errors=True
         )
@@ -109,7 +109,7 @@ class Child:
         return answer
 
     def close(self) -> None:
-        """Ends all its processes; whatever they are doing."""
+        """Ends all processes of the child at any time."""
         self._signal(signal.SIGCONT)
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
@@ -125,12 +125,12 @@ class Child:
     def _answer(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
-        with contextlib.suppress(OSError):  # it ended: said below
+        with contextlib.suppress(OSError):  # the child ended, which is reported below
             stdin.write(json.dumps(request).encode() + b"\n")
             stdin.flush()
         deadline_s = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
-            # awake now and then, since workers that outlive it keep its pipe open
+            # checked at intervals, since workers that outlive the child keep its pipe open
             ready, _, _ = select.select([stdout], [], [], 0.5)
             got = os.read(stdout.fileno(), 2**16) if ready else b""
             self._buffer += got
@@ -151,11 +151,11 @@ class Child:
 
     def _stop(self) -> None:
         self._signal(signal.SIGSTOP)
-        # The system wakes and ends what is stopped when this process dies: not what stops after it.
+        # if this process dies, the system ends processes stopped before that, but not those after
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: int) -> None:
-        # an ended group raises one or the other, as the system has it
+        # for an ended group, systems raise either of these errors
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)

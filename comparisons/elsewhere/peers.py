@@ -18,17 +18,17 @@ from rollouts.specs import EnvSpec
 if TYPE_CHECKING:
     from rollouts.bench.collect_task import Task
 
-# beside the time that the calls should take: a machine may be busy, and workers wake slowly
+# added to the time that the calls should take: a machine may be busy, and workers wake slowly
 _PATIENCE_S = 120.0
 
 
 class PufferLib:
-    """pufferlib.vector over Gymnasium's environments, as many processes as ours has threads."""
+    """pufferlib.vector over Gymnasium's environments, with one process for each of our threads."""
 
     name = "pufferlib"
 
     def __init__(self, python: Path) -> None:
-        """`python`: the interpreter that has it. Raises EngineError where that is no Python."""
+        """`python`: the interpreter with PufferLib. Raises EngineError where that is no Python."""
         self._python = python
         self._version = version_there(self._python, "pufferlib")
 
@@ -37,11 +37,11 @@ class PufferLib:
         return self._version
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes the environments there.
+        """Makes the environments in that interpreter.
 
         Raises:
           SpecError: Options, or spaces that PufferLib would emulate.
-          NotMeasured: It cannot be measured there.
+          NotMeasured: It cannot be measured in that interpreter.
         """
         _check_options(self.name, settings)
         if spec.groups or not isinstance(spec.single_action_space, spaces.Discrete | spaces.Box):
@@ -61,7 +61,7 @@ class PufferLib:
                 "batch_size": settings.batch_size,
                 "num_workers": num_workers,
                 "seed": settings.seed % 2**31,
-                "max_episode_steps": spec.max_episode_steps or -1,  # none, in Gymnasium's words
+                "max_episode_steps": spec.max_episode_steps or -1,  # Gymnasium's -1 is no limit
                 "actions": [batch.tolist() for batch in batches],
             },
         )
@@ -80,7 +80,7 @@ class PufferLib:
 
 
 class SampleFactory:
-    """SyncSamplingAPI: trajectories of its rollout workers and its policy worker, nobody learns."""
+    """SyncSamplingAPI: trajectories of its rollout workers and policy worker, without a learner."""
 
     name = "Sample Factory sampler"
     api = "get_trajectories_sync"
@@ -90,7 +90,7 @@ class SampleFactory:
 
         Raises:
           SpecError: Options.
-          NotMeasured: It cannot be measured there.
+          NotMeasured: It cannot be measured in that interpreter.
         """
         peer, settings = "sample-factory", task.settings
         _check_options(peer, settings)
@@ -128,7 +128,7 @@ class SampleFactory:
         return int(answer["env_steps"])
 
     def pause(self) -> None:
-        """Does nothing: it is stopped whenever nobody waits for its answer."""
+        """Does nothing: its processes are stopped except while an answer is awaited."""
 
     def close(self) -> None:
         self._child.close()
@@ -139,7 +139,7 @@ def _seconds(child: Child, calls: int) -> float:
 
 
 def _divisor(num_envs: int, most: int) -> int:
-    """The largest number of processes up to `most` that share the environments evenly."""
+    """The largest number of processes up to `most` that divides the number of environments."""
     return max(count for count in range(1, most + 1) if num_envs % count == 0)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample Factory's sampler over Gymnasium's environments; `serve` runs this where it is.
+"""Sample Factory's sampler over Gymnasium's environments; run by `serve` in its interpreter.
 
-`SyncSamplingAPI` is what Sample Factory has for those that want samples without its learner.
+`SyncSamplingAPI` is Sample Factory's interface for samples without its learner.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Samples:
     def run(self, calls: int) -> tuple[float, int]:
         """Takes `calls` env-steps at least.
 
-        All environments end their trajectories at about the same time: of whole rounds, those that
-        were begun before are as many as those that are not yet done.
+        All environments end their trajectories at about the same time: if whole rounds are taken,
+        as many steps were begun before the call as are unfinished after it.
         """
         taken = 0
         started = time.perf_counter()

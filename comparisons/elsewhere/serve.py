@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other interpreter's program: answers the lines that `child.Child` writes.
 
-serve.py SCRIPT: SCRIPT defines `make(**arguments)`, which returns what has `told`, a dictionary,
+serve.py SCRIPT: SCRIPT defines `make(**arguments)`. Its result has `told`, a dictionary,
 `run(calls)`, which returns seconds and env-steps, and `close()`. Requests and answers are JSON, a
 line each: {"make": arguments} is answered by `told`, {"run": calls} by {"seconds", "env_steps"},
-and what fails by {"error"}.
+and a failure is answered by {"error"}.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # text that libraries print is no answer
+    os.dup2(2, 1)  # text that libraries print must not mix with answers
     made: Any = None
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PufferLib's vectoriser over Gymnasium's environments; `serve` runs this where PufferLib is."""
+"""PufferLib's vectoriser over Gymnasium's environments; run by `serve` in its interpreter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pufferlib.vector
 
 
 class _Steps:
-    """Environments that are stepped by batches of actions drawn before, in turn."""
+    """Environments that are stepped with batches of actions that were drawn before, in turn."""
 
     def __init__(self, envs: Any, actions: list[Any], *, is_async: bool, seed: int) -> None:
         self._envs, self._is_async = envs, is_async
@@ -29,7 +29,7 @@ class _Steps:
             envs.reset(seed)
 
     def run(self, calls: int) -> tuple[float, int]:
-        """Steps; in asynchronous mode all is in flight, before and after."""
+        """Steps; in asynchronous mode all environments are in flight, before and after."""
         envs, actions = self._envs, self._actions
         count = len(actions)
         started = time.perf_counter()
@@ -69,7 +69,7 @@ def make(
             "backend": pufferlib.vector.Multiprocessing,
             "num_workers": num_workers,
             "batch_size": batch_size,
-            "overwork": True,  # it counts cores, and not what this process may use of them
+            "overwork": True,  # PufferLib counts cores, not those that this process may use
         }
     is_async = batch_size < num_envs
     if is_async and num_workers == 1:

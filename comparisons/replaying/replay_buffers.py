@@ -19,8 +19,8 @@ from rollouts.bench.replay_workloads import Workload
 class TorchRL:
     """torchrl.data.TensorDictPrioritizedReplayBuffer, which locks itself.
 
-    Its trees are in the C++ extension of its wheel, which loads with the torch that it was built
-    with and no other. Without it TorchRL has uniform samples alone: those are measured, and `note`
+    Its trees are in the C++ extension of its wheel, which loads only with the torch that it was
+    built with. Without it TorchRL has only uniform samples: these are measured then, and `note`
     says so.
     """
 
@@ -89,7 +89,7 @@ class TorchRL:
 
 
 class Tianshou:
-    """tianshou.data.PrioritizedVectorReplayBuffer, of which the GIL is the lock."""
+    """tianshou.data.PrioritizedVectorReplayBuffer, which the GIL locks."""
 
     note = ""
 
@@ -195,7 +195,7 @@ class Reverb:
 
     def add(self, rollout: dict[str, Array], env_id: Array) -> None:
         """See Candidate."""
-        # the newest of the stacked frames: an item has those of both its observations
+        # the newest of the stacked frames: an item contains the frames of both its observations
         obs = rollout["obs"][:, :, -1] if self._stack > 1 else rollout["obs"]
         for b, env in enumerate(env_id.tolist()):
             writer = self._writer(env)
@@ -248,7 +248,7 @@ class Reverb:
         self._client.mutate_priorities(self._TABLE, updates)
 
     def nbytes(self) -> int:
-        """See Candidate; Reverb tells only what its tables' chunks weigh compressed, if at all."""
+        """See Candidate; Reverb reports at most the compressed size of its tables' chunks."""
         return 0
 
     def _writer(self, env: int) -> Any:

@@ -12,7 +12,7 @@ from rollouts.replay.steps import GymnasiumStep
 
 
 class Sb3Goals:
-    """HerReplayBuffer on the CPU, as OffPolicyAlgorithm uses it; of dicts, which it needs."""
+    """HerReplayBuffer on the CPU, as OffPolicyAlgorithm uses it; it needs observations as dicts."""
 
     def __init__(self, num_envs: int) -> None:
         """Makes an empty buffer."""
@@ -46,7 +46,7 @@ class Sb3Goals:
 
 
 class _Rewards:
-    """The one method of environments that the buffer calls, as a VecEnv answers it."""
+    """The only method of environments that the buffer calls, in the form of a VecEnv's."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a pool and the time to make it, each library in a process of its own.
 
-`python -m comparisons.report.footprint` is that process: it reads a request, and prints what it
-found.
+`python -m comparisons.report.footprint` is that process: it reads a request, and prints its
+measurement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError
 from rollouts.machine.memory import resident_memory
 
-_CALLS = 20  # behind the first observations, so that what is made late is there
+_CALLS = 20  # steps after the first observations, so that memory allocated late is counted
 
 
 def measure_footprint(settings: Settings, peers: Sequence[str], *, timeout_s: float) -> list[Row]:
@@ -31,14 +31,14 @@ def measure_footprint(settings: Settings, peers: Sequence[str], *, timeout_s: fl
 
     Args:
       settings: The environments.
-      peers: Names of `rollouts.bench.names("step")`, next to ours.
+      peers: Names of `rollouts.bench.names("step")`, measured next to ours.
       timeout_s: Limit for one process.
 
     Returns:
       Rows of seconds until the first observations, and of MB that the process grew by.
 
     Raises:
-      EngineError: A library cannot be measured; it says why.
+      EngineError: A library cannot be measured; the message has the reason.
     """
     begin: dict[str, list[float]] = {}
     memory: dict[str, list[float]] = {}
@@ -83,7 +83,7 @@ def _in_a_process(settings: Settings, name: str, timeout_s: float) -> dict[str, 
 
 def _make(settings: Settings, name: str) -> dict[str, Any]:
     library = Rollouts() if name == Rollouts.name else stepper(name)
-    version = library.version()  # imports what the library needs
+    version = library.version()  # imports the library's modules
     limit, options = settings.max_episode_steps, dict(settings.env_options)
     spec = env_spec(settings.id, max_episode_steps=limit, **options)
     before, started = resident_memory(), time.perf_counter()

@@ -22,11 +22,11 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
 def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int) -> list[Row]:
-    """Times every call of `step` for itself, the libraries taking turns.
+    """Times every call of `step` separately, while the libraries take turns.
 
     Args:
       settings: The environments; `repeats` turns of each library.
-      peers: Beside ours.
+      peers: Libraries measured next to ours.
       calls: Calls of one turn.
 
     Returns:
@@ -51,7 +51,7 @@ def measure_latency(settings: Settings, peers: Sequence[Stepper], *, calls: int)
         stack.enter_context(busy_loops(settings.busy_loops))
         turns: list[list[npt.NDArray[np.float64]]] = [[] for _ in envs]
         for env, actions in envs:
-            _times(env, actions, calls // 4 + 1)  # warm
+            _times(env, actions, calls // 4 + 1)  # warms up
         for _ in range(settings.repeats):
             for found, (env, actions) in zip(turns, envs, strict=True):
                 found.append(np.percentile(_times(env, actions, calls), PERCENTILES))
@@ -77,7 +77,7 @@ def _times(env: OpenEnv, actions: Sequence[Any], calls: int) -> npt.NDArray[np.f
     schedule = itertools.islice(itertools.cycle(actions), calls)
     ends[0] = clock()
     for i, batch in enumerate(schedule, start=1):
-        # held during the next call, as in a user's loop
+        # kept during the next call, as in a user's loop
         _result = step(batch)
         ends[i] = clock()
     return np.diff(ends) / 1e3

@@ -38,9 +38,9 @@ def make_report(
 
     Args:
       folder: Gets report.md, report.html, report.json and the plots; made where it is missing.
-      quick: The short measures alone, fewer and shorter turns.
+      quick: Only the short measures, with fewer and shorter turns.
       only: Names of sections; empty: all.
-      soak: File that `rollouts soak --out` wrote, to show its curves.
+      soak: File of `rollouts soak --out`, whose curves are shown.
       on_progress: Called with a line before each command.
 
     Returns:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of MuJoCo that are measured, here as in the Makefile.
+"""Tasks of MuJoCo that the report and the Makefile measure.
 
-They are all tasks of Gymnasium's, and of the DeepMind suite one of each domain whose bodies are
+They are all tasks of Gymnasium, and one of each domain of the DeepMind suite whose bodies are
 planes, spheres and capsules.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as a page, in Markdown and in HTML, of the same parts."""
+"""The report's page in Markdown and in HTML, made from the same parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUMBERS = frozenset({"median", "min", "max", "rollouts is"})
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSection:
-    """A section as it was measured.
+    """A section with its results.
 
     Attributes:
       section: A section of the plan.
@@ -94,7 +94,7 @@ def to_markdown(page: Sequence[Block]) -> str:
 
 
 def to_html(page: Sequence[Block]) -> str:
-    """Returns the page as one HTML file, which lies next to its pictures."""
+    """Returns the page as one HTML file, whose pictures lie next to it."""
     title = next(str(content) for kind, content in page if kind == "h1")
     body, in_list = [], False
     for kind, content in page:

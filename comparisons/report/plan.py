@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of the report: what is measured, next to whom, and what is fair about it.
+"""Sections of the report: measures, peers, and what is fair and unfair about them.
 
-Each measure is a command of ours that anybody can type; `quick` ones are those of `--quick`.
+Each measure is a command that anybody can type; `--quick` runs those with `quick`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Measure:
     """One command.
 
     Attributes:
-      arguments: Behind `rollouts`, without --peer and --json.
+      arguments: Arguments of `rollouts`, without --peer and --json.
       peers: Names of `rollouts.bench.all_peers`; those that are not installed are left out.
-      needs: Modules without which nothing of it can be measured.
-      timeout_s: After which it is ended.
+      needs: Modules that the whole measure needs.
+      timeout_s: Seconds after which the command is ended.
       quick: Whether `--quick` runs it.
       full: Whether the full report does.
     """
@@ -37,12 +37,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One question, what answers it, and how far the answer can be trusted.
+    """One question, the measures that answer it, and how fair they are.
 
     Attributes:
       name: Name of its files and of --only.
       title: Its heading.
-      question: What the figures say.
+      question: The meaning of the figures.
       fair, unfair: What is the same for all, and what is not.
       measures: Commands, in this order.
       plot: Lines over num_envs, or bars.
@@ -62,11 +62,11 @@ def _measure(line: str, *peers: str, needs: str = "", **fields: Any) -> Measure:
 
 
 def _short(line: str, *peers: str, needs: str = "") -> Measure:
-    """One of the quick report alone."""
+    """A measure of the quick report alone."""
     return _measure(line, *peers, needs=needs, quick=True, full=False)
 
 
-# one repeat of one library; five of them are enough for a median on a shared machine
+# turns of one library: five are enough for a median on a shared machine
 _TURNS = "--repeats 5 --duration-s 0.5"
 _SHORT = "--repeats 3 --duration-s 0.3"
 

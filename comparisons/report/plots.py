@@ -17,12 +17,12 @@ _BAR_INCHES = 0.24
 
 
 def draw_ratios(rows: Sequence[Row], path: Path, *, title: str) -> bool:
-    """Draws a bar per peer and case: how many times as good ours was, on a logarithmic axis.
+    """Draws a bar for our ratio to each peer in each case, on a logarithmic axis.
 
     Args:
       rows: Rows of one section.
       path: Path of the picture.
-      title: Above it.
+      title: Text above the picture.
 
     Returns:
       Whether there was anything to draw.
@@ -57,7 +57,7 @@ def draw_ratios(rows: Sequence[Row], path: Path, *, title: str) -> bool:
 
 
 def draw_soak(samples: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draws what a soak sampled: a panel for each quantity, over minutes.
+    """Draws the samples of a soak: a panel for each quantity, over minutes.
 
     Args:
       samples: Samples of `soak`: "seconds" and the quantities.

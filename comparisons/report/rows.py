@@ -11,7 +11,7 @@ from typing import Any
 
 from rollouts.bench.report import digits, si
 
-# the distributions whose versions contestants of `bench adapter` are told with, by the begin of
+# distributions whose versions are reported with contestants of `bench adapter`, by the beginning of
 # their names
 _DISTRIBUTIONS = {
     "rollouts": "rollouts",
@@ -31,13 +31,13 @@ class Row:
     """Row: the figures of one library in one case.
 
     Attributes:
-      case: What was measured, the same words for all that can be compared.
-      library, version: Those that were measured.
+      case: The case that was measured, named alike in all rows that can be compared.
+      library, version: The library that was measured, and its version.
       median, low, high: Values of the repeats; all equal where there was one.
       unit: Such as "env-steps/s".
       higher_is_better: Whether more is better.
-      x: Where it lies on the axis of a line, such as num_envs; None: nothing is swept.
-      note: What differs from the others.
+      x: Position on a line's axis, such as num_envs; None without such an axis.
+      note: Differences from the others.
     """
 
     case: str
@@ -53,7 +53,7 @@ class Row:
 
 
 def row_of(case: str, library: str, values: Sequence[float], unit: str, **more: Any) -> Row:
-    """The row of some repeats; its version is that of the library that is installed."""
+    """The row of some repeats; its version is that of the installed library."""
     version = more.pop("version", None)
     return Row(
         case=case,
@@ -79,7 +79,7 @@ def version_of(library: str) -> str:
 
 
 def times(row: Row, rows: Sequence[Row]) -> float | None:
-    """The first row of the same case as a multiple of each; None for that row itself.
+    """The first row of the same case as a multiple of this one; None for the first row itself.
 
     Numbers that are not above 0, such as returns, are no multiples.
     """
@@ -91,12 +91,12 @@ def times(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def read_rows(subject: str, data: Any) -> list[Row]:
-    """Rows of what `bench SUBJECT --json` printed."""
+    """Rows of the output of `bench SUBJECT --json`."""
     return _READERS[subject](data)
 
 
 def to_json(rows: Sequence[Row]) -> dict[str, Any]:
-    """Plain data, which `_read_plain` reads again."""
+    """Plain data that `_read_plain` can read."""
     return {"rows": [asdict(one) for one in rows]}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of the report, each in a process of its own: a peer that crashes costs its own rows."""
+"""Commands of the report, each in a process of its own: a peer's crash costs its own rows only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from comparisons.report.rows import Row, read_rows
 from rollouts.bench import all_peers
 from rollouts.cli.subjects import subject_of
 
-_TOLD_LINES = 4  # a command that failed shows as many of its last lines
+_TOLD_LINES = 4  # number of a failed command's last lines that an error shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Outcome:
     """Outcome: the result of one measure.
 
     Attributes:
-      command: What to type to measure it again.
+      command: The command line that measures it again.
       elapsed_s: Seconds it took.
-      rows: What was measured; empty where it failed.
-      problems: A sentence for each peer that was left out, and why the command failed.
+      rows: The rows measured; empty where it failed.
+      problems: A sentence for each peer that was left out, and the reason where the command failed.
     """
 
     command: str
@@ -45,7 +45,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
 
     Args:
       measure: A measure of `plan`.
-      plot: File for the plot that the command draws itself; None: it draws none.
+      plot: File for the plot that the command draws itself; None for none.
     """
     peers, problems = _installed(measure.peers)
     flags = [word for name in peers for word in ("--peer", name)]
@@ -75,7 +75,7 @@ def run_measure(measure: Measure, plot: str | None = None) -> Outcome:
 
 
 def _run(arguments: Sequence[str], timeout_s: float) -> tuple[Any, str]:
-    """The command's output, and the error or ""."""
+    """The command's output, and its error; "" for none."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rollouts", *arguments],
         stdout=subprocess.PIPE,
@@ -87,7 +87,7 @@ def _run(arguments: Sequence[str], timeout_s: float) -> tuple[Any, str]:
     try:
         out, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        # with the processes that it started
+        # ends the command and the processes that it started
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return None, f"ended by the report after {timeout_s:.0f} s."
@@ -99,7 +99,7 @@ def _run(arguments: Sequence[str], timeout_s: float) -> tuple[Any, str]:
         last = " / ".join(errors.strip().splitlines()[-_TOLD_LINES:]) or "it said nothing"
         return None, f"exit status {process.returncode}: {last}"
     try:
-        # libraries print banners before it
+        # skips the banners that libraries print
         return json.loads(out[_begin(out) :]), ""
     except ValueError as error:
         return None, f"printed no JSON ({error})."
@@ -129,5 +129,5 @@ def _installed(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # its package is missing
+    except ModuleNotFoundError:  # the package that contains it is missing
         return False

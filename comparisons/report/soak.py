@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An hour of everything at once: memory, files, threads and shared memory must stay flat.
 
-One round after the other: a pool that stays and pools that come and go, environments of Python in
-processes, Ray workers that are killed, and a replay that their rollouts fill. After each round what
-this process and those that it started hold is written down.
+Each round uses all parts one after the other: a pool that stays and pools that come and go, Python
+environments in processes, Ray workers that are killed, and a replay that their rollouts fill. After
+each round a sample of the resources that this process and its descendants hold is taken.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _ROUND_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """Soak: the file that `rollouts soak` wrote.
+    """Soak: the contents of a file of `rollouts soak`.
 
     Attributes:
       values: A dict for each round: "seconds" and the quantities of `Held`.
-      outcome: Outcome of the command.
+      outcome: Result of the command.
     """
 
     values: list[dict[str, Any]]
@@ -54,10 +54,10 @@ class Soak:
 
 
 def read_soak(path: Path) -> Soak:
-    """Reads what `rollouts soak --out` wrote.
+    """Reads a file of `rollouts soak --out`.
 
     Raises:
-      SpecError: There is no such file, or it is another one.
+      SpecError: There is no such file, or it is not one of a soak.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -73,18 +73,18 @@ def read_soak(path: Path) -> Soak:
 def run_soak(
     seconds: float, *, seed: int = 0, on_round: Callable[[dict[str, Any]], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Goes on until the time is over.
+    """Runs rounds until the time is over.
 
     Args:
-      seconds: How long; at least one round is made.
-      seed: Seed of environments and of who is killed.
+      seconds: Duration; at least one round is made.
+      seed: Seed of environments and of the choice of killed processes.
       on_round: Called with each sample.
 
     Returns:
       A sample for each round.
 
     Raises:
-      RolloutsError: Something failed that must not.
+      RolloutsError: A part failed.
       EngineError: torch or Ray are missing.
     """
     samples: list[dict[str, Any]] = []
@@ -128,11 +128,11 @@ class _Everything(contextlib.ExitStack):
                 rollout_length=64,
                 seed=seed,
                 collect=CollectOptions(keep_final_obs=True),
-                # workers are killed for as long as it takes
+                # killed workers are restarted without a limit
                 faults=FaultPolicy(restart_window_s=0.0),
             )
         )
-        # always full after some rounds: what is inserted pushes something out
+        # full after some rounds, so that inserts evict items
         table = TableConfig("replay", NStep(3), sampler="prioritized", max_size=20_000)
         self._replay = self.enter_context(
             contextlib.closing(
@@ -144,12 +144,12 @@ class _Everything(contextlib.ExitStack):
             env.reset(seed=seed)
 
     def round(self) -> None:
-        """Runs all of it for some seconds."""
+        """Runs all parts for some seconds."""
         self._rounds += 1
         for env in (self._pool, self._hosted):
             for _ in range(_ROUND_STEPS):
                 env.step(env.action_space.sample())
-        # pools that come and go, in the middle of their work
+        # makes and closes pools in the middle of their work
         with self._make_vec(_ENV_ID, 32, batch_size=8, seed=self._rounds) as env:
             env.async_reset()
             for _ in range(20):
@@ -161,7 +161,7 @@ class _Everything(contextlib.ExitStack):
         for _ in range(8):
             for fragment in self._coordinator.get_fragments(2, timeout_s=600.0):
                 self._replay.add_batch(fragment)
-        with contextlib.suppress(TimeoutError):  # before there is enough
+        with contextlib.suppress(TimeoutError):  # before there are enough items
             batch = self._replay.sample(256, timeout_s=0.0)
             self._replay.update_priorities(batch.key, abs(batch.reward))
 
@@ -169,7 +169,7 @@ class _Everything(contextlib.ExitStack):
         workers = self._coordinator.stats()["workers"]
         pids = [one["pid"] for one in workers if one["state"] == "running"]
         if pids:
-            with contextlib.suppress(ProcessLookupError):  # it ends already
+            with contextlib.suppress(ProcessLookupError):  # the process has ended
                 os.kill(self._random.choice(pids), signal.SIGKILL)
                 self.kills += 1
 
@@ -200,7 +200,7 @@ def held(proc: Path = Path("/proc")) -> dict[str, float]:
     """Memory, files and threads that this process and its descendants hold now; Linux only.
 
     Returns:
-      own_memory_mb, memory_mb: Memory of this process, of all: resident and not shared.
+      own_memory_mb, memory_mb: Memory of this process, and of all, that is resident and not shared.
       open_files, threads, processes: Counts of all.
       shared_memory_mb: Size of files in /dev/shm that any of them has open or mapped.
     """
@@ -208,7 +208,7 @@ def held(proc: Path = Path("/proc")) -> dict[str, float]:
     own, shared = 0.0, dict[str, int]()
     for pid in _family(proc):
         folder = proc / str(pid)
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             pages = (folder / "statm").read_text().split()
             memory = (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE") / 1e6
             own = memory if pid == os.getpid() else own

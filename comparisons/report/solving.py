@@ -62,7 +62,7 @@ def measure_solving(
 
 
 def _learners() -> dict[str, Learner]:
-    """Imports by name, because nothing in this package depends on an adapter."""
+    """Imports by name, so that nothing in this package depends on an adapter."""
     try:
         module: Any = importlib.import_module("comparisons.adapters.sb3_solve")
     except ImportError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time to save the state of one environment, and to go back to it."""
+"""Time to save and to restore the state of one environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS = 200  # calls of one turn
 
 
 def measure_states(id: str, *, repeats: int, seed: int) -> list[Row]:
-    """Saves and restores one environment of a pool; ale-py's or MuJoCo's own calls beside it.
+    """Saves and restores one environment of a pool, and also by ale-py's or MuJoCo's own calls.
 
     Args:
       id: Id of an environment that can be saved.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines as peers: what they make of the same actions without our environments."""
+"""Engines as peers: the same actions, without our environments around the engine."""

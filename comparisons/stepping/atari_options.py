@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our Atari options in the words of other libraries."""
+"""Our Atari options, translated for other libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rollouts.errors import SpecError
 from rollouts.specs import OptionValue
 
-# what Gymnasium's emulator takes, the rest is its wrappers'
+# options of Gymnasium's emulator; the others are those of its wrappers
 _EMULATOR = (
     "repeat_action_probability",
     "full_action_space",
@@ -21,7 +21,7 @@ _EMULATOR = (
 
 
 def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Our Atari options in EnvPool's words.
+    """Our Atari options as EnvPool's.
 
     Raises:
       SpecError: A value that EnvPool does not have.
@@ -47,7 +47,7 @@ def envpool_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Optio
 
 
 def ale_atari_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Our Atari options in the words of ale-py's vector environment.
+    """Our Atari options as those of ale-py's vector environment.
 
     Raises:
       SpecError: A value that ale-py does not have.
@@ -74,11 +74,11 @@ def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any
     refuse("gymnasium", options, "obs_type", unless="screen")
     refuse("gymnasium", options, "use_inter_area_resize", unless=True)
     if options["continuous"]:
-        # its wrapper's no-op is a number
+        # the wrapper's no-op is given as a number
         refuse("gymnasium", options, "noop_max", unless=0)
     emulator: dict[str, OptionValue] = {"frameskip": 1}
     for name in _EMULATOR:
-        # Gymnasium says "the game's own mode" by not naming one
+        # Gymnasium uses the game's own mode where none is named
         if options[name] != -1:
             emulator[name] = options[name]
     preprocessing = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our options of MiniGrid and BabyAI in minigrid's words: a wrapper's, or the environment's own."""
+"""Our options of MiniGrid and BabyAI as minigrid's: a wrapper's, or the environment's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WRAPPERS = {
     "rgb": "RGBImgObsWrapper",
     "rgb_partial": "RGBImgPartialObsWrapper",
 }
-# options of minigrid's environments, by the same names
+# options of minigrid's environments, under the same names
 _ENVIRONMENT = ("agent_view_size", "highlight", "max_steps")
 
 
@@ -30,7 +30,7 @@ def gymnasium_grid_options(given: Mapping[str, OptionValue]) -> dict[str, Any]:
     """Arguments of `gymnasium.make`, and the wrapper with its own, if there is one.
 
     Raises:
-      SpecError: An option that minigrid does not have by that name for every id.
+      SpecError: An option that minigrid lacks under that name for some ids.
     """
     known = {*_ENVIRONMENT, "observation", "tile_size"}
     if unknown := sorted(given.keys() - known):

@@ -11,12 +11,12 @@ from rollouts.specs import EnvSpec
 
 
 class Hosted(Rollouts):
-    """`from_env_fns` over Gymnasium's Python environments, as another vectoriser steps them."""
+    """`from_env_fns` over Gymnasium's Python environments, as another way to vectorise them."""
 
     name = "rollouts-hosted"
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes them in num_threads processes at most; for one thread in this process.
+        """Makes them in at most num_threads processes; for one thread in this process.
 
         Raises:
           SpecError: Gymnasium does not have the environment, or not with these options.

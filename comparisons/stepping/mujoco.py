@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo's own rollouts: what the engine alone makes of the same controls."""
+"""MuJoCo's own rollouts: the engine alone with the same controls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
-# calls whose controls are rolled out together: the warm start lives within a rollout alone
+# calls whose controls are rolled out together: the warm start only lasts within a rollout
 _WINDOW = 16
 
 
@@ -62,7 +62,7 @@ def check_id(peer: str, spec: EnvSpec) -> None:
 
 
 def model_of(spec: EnvSpec) -> Any:
-    """The mujoco.MjModel of an id's environments, without what their episodes change in it."""
+    """The mujoco.MjModel of an id's environments, without their episodes' changes."""
     import mujoco as engine
 
     family = family_of(spec.header)
@@ -75,7 +75,7 @@ def model_of(spec: EnvSpec) -> Any:
 
 def substeps(spec: EnvSpec, model: Any) -> int:
     """The number of calls of mj_step in a step of an id's environments."""
-    # 0: as many as the DeepMind suite's task has
+    # 0: the number of the DeepMind suite's task
     interval = dm_control.control_timestep(spec.header) if not spec.options["frame_skip"] else None
     if interval is None:
         return max(1, int(spec.options["frame_skip"]))
@@ -100,7 +100,7 @@ def starts(settings: Settings, *, at_least: int = 0) -> Array:
 
 
 class _Driver:
-    """Collects controls of `_WINDOW` calls and rolls them out in the last of these."""
+    """Collects the controls of `_WINDOW` calls, and rolls them out in the last one."""
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         import mujoco as engine
@@ -111,14 +111,14 @@ class _Driver:
         self.substeps = substeps(spec, self._model)
         threads = settings.num_threads
         self._data = [engine.MjData(self._model) for _ in range(max(1, threads))]
-        # its pool's threads come beside the caller, who waits
+        # the pool's threads are added to the caller, who waits
         self._rollout = rollout.Rollout(nthread=threads if threads > 1 else 0)
         self._controls: list[Array] = []
         self._states = np.empty(0)
         self._warm_start: Array | None = None
 
     def start(self) -> None:
-        """Begins where our environments begin."""
+        """Begins in the states in which our environments begin."""
         kind = self._engine.mjtState.mjSTATE_FULLPHYSICS
         data = self._data[0]
         size = self._engine.mj_stateSize(self._model, kind)
@@ -134,7 +134,7 @@ class _Driver:
         self._controls.clear()
 
     def step(self, actions: Array) -> None:
-        """Takes a call's actions (N, nu); rolls out when there are enough."""
+        """Takes a call's actions (N, nu); rolls out after `_WINDOW` calls."""
         self._controls.append(actions)
         if len(self._controls) < _WINDOW:
             return
@@ -147,7 +147,7 @@ class _Driver:
             np.repeat(controls, self.substeps, axis=1),
             initial_warmstart=self._warm_start,
         )
-        # rollouts do not say theirs: later ones begin with a cold solver
+        # rollouts do not return their warm start: later ones begin without one
         self._warm_start = None
         self._states = np.ascontiguousarray(states[:, -1])
 

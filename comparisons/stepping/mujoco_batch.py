@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo's batched stepper, with the rest of a pool's work done as its documentation does it."""
+"""MuJoCo's batched stepper, with the rest of a pool's work done as its documentation suggests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rollouts.specs import EnvSpec, OptionValue
 
 Array = npt.NDArray[Any]
 
-# states that episodes begin with, over and over
+# number of states with which episodes begin, used in turn
 _BANK = 64
 _NOTES = (
     "Observations are joined from arrays that it binds (qpos, qvel and what the options name; no "
@@ -28,7 +28,7 @@ _NOTES = (
     "drawn before. No rewards, infos, final observations or seeds.",
     "Its threads include the caller's.",
 )
-# observed by our environments, and not computed by its step
+# observed by our environments, but not computed by its step
 _NOT_COMPUTED = "cfrc_ext"
 
 
@@ -89,7 +89,7 @@ class _Driver:
         self.ended = np.zeros(settings.num_envs, bool)
 
     def start(self) -> None:
-        """Begins where our environments begin."""
+        """Begins in the states in which our environments begin."""
         self._begin(np.arange(len(self.ended)))
 
     def step(self, actions: Array) -> Array:
@@ -114,7 +114,7 @@ class _Driver:
         del self._controls, self._bound, self._ranges, self._batch
 
     def _begin(self, rows: Array) -> None:
-        """Puts the bank's next states in rows."""
+        """Puts the bank's next states into rows."""
         picked = (self._next + np.arange(len(rows))) % len(self._bank)
         self._next = (self._next + len(rows)) % len(self._bank)
         self._batch.state[rows] = self._bank[picked]
@@ -123,7 +123,7 @@ class _Driver:
 
 
 def _observed(options: Mapping[str, OptionValue], *, has_sensors: bool) -> list[str]:
-    """Fields of mjData: what the options name, or a task of the DeepMind suite measures."""
+    """Fields of mjData that the options name, or that a task of the DeepMind suite observes."""
     named = [
         name.removeprefix("include_").removesuffix("_in_observation")
         for name, value in options.items()
@@ -134,7 +134,7 @@ def _observed(options: Mapping[str, OptionValue], *, has_sensors: bool) -> list[
 
 
 def _healthy_ranges(batch: Any, spec: EnvSpec) -> list[tuple[Array, float, float]]:
-    """Numbers (N, ...) of the simulations and the open interval outside which an episode ends."""
+    """Numbers (N, ...) of the simulations, and for each the open interval that keeps an episode."""
     qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
     if spec.id.startswith("InvertedPendulum"):
         return [(qpos[:, 1:2], -0.2, 0.2)]
@@ -143,7 +143,7 @@ def _healthy_ranges(batch: Any, spec: EnvSpec) -> list[tuple[Array, float, float
     options = spec.options
     if not options.get("terminate_when_unhealthy"):
         return []
-    # the height is the third number of a free joint, and the second of a walker in the plane
+    # the height is the third number of a free joint, and the second of a planar walker
     height = 2 if batch.model.nq > batch.model.nv else 1
     watched = {
         "healthy_z": [qpos[:, height : height + 1]],

@@ -34,15 +34,15 @@ class WarpDrive:
     name = "warpdrive"
 
     def version(self) -> str:
-        """The installed version; its environments are a package beside it."""
-        # it imports Gym, of which it uses the spaces alone: Gymnasium's have the same names
+        """The installed version; its environments are in a package of their own."""
+        # it imports Gym for the spaces alone, which have the same names in Gymnasium
         for name in ("gym", "gym.spaces"):
             sys.modules.setdefault(name, importlib.import_module(name.replace("gym", "gymnasium")))
         load("example_envs.tag_continuous.tag_continuous", "rl-warp-drive", peer=self.name)
         return importlib.metadata.version("rl-warp-drive")
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes one environment, which is stepped again and again."""
+        """Makes one environment, which is stepped num_envs times."""
         version = self.version()
         options = {name: value for name, value in spec.options.items() if name not in _OURS}
         arguments: dict[str, Any] = {**options, "episode_length": spec.max_episode_steps}
@@ -70,7 +70,7 @@ class WarpDrive:
 
 
 class _WarpDriveDriver:
-    """Steps, and resets where the episode is over."""
+    """Steps, and resets where an episode is over."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -109,7 +109,7 @@ class SuperSuit:
             )
         supersuit = importlib.import_module("supersuit")
         module, arguments = _find_mpe2(self.name, settings, spec)
-        # it prints where it converts a space
+        # SuperSuit prints where it converts a space
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             one = supersuit.pettingzoo_env_to_vec_env_v1(module.parallel_env(**arguments))
@@ -133,12 +133,12 @@ class SuperSuit:
 
 
 def _find_mpe2(peer: str, settings: Settings, spec: EnvSpec) -> tuple[Any, dict[str, Any]]:
-    """The module of mpe2 that has an id's environment, and what its functions take."""
+    """The module of mpe2 for an id's environment, and the arguments of its functions."""
     try:
         module = importlib.import_module(f"mpe2.{spec.id}")
     except ImportError as error:
         raise SpecError(f"peer {peer!r} has no environment {spec.id!r}: {error}") from error
-    # the defaults are the same, and ours has names for what mpe2 has no argument for
+    # mpe2 has the same defaults, and the same names of options
     return module, {**settings.env_options, "max_cycles": spec.max_episode_steps}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool, Gymnasium and ale-py: how each makes the environment that we make, option for option."""
+"""EnvPool, Gymnasium and ale-py: makers of the same environment as ours, option for option."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import PREFIX, rom_path
 from rollouts.specs import EnvSpec, OptionValue
 
-# options that choose who computes a step, and not what it computes
+# options that choose the engine of a step, and not its result
 _OURS_ALONE = frozenset({"engine"})
 
 
@@ -49,7 +49,7 @@ class EnvPool:
         if spec.max_episode_steps is not None:
             options["max_episode_steps"] = spec.max_episode_steps
         elif settings.max_episode_steps is not None:
-            options["max_episode_steps"] = 2**31 - 1  # it has no way to say none
+            options["max_episode_steps"] = 2**31 - 1  # EnvPool cannot express no limit
         task_id = _task_id(spec.id, envpool.list_all_envs())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,7 +61,7 @@ class EnvPool:
                 seed=settings.seed % 2**31,
                 **options,
             )
-            # made on first use, with warnings
+            # made at the first use, with warnings
             _ = env.observation_space, env.action_space
         return OpenEnv(
             self.name,
@@ -148,7 +148,7 @@ class Ale:
 
 
 class _AleDriver:
-    """AtariVectorEnv with `async_reset`, and with `send` taking the env_id it knows."""
+    """AtariVectorEnv with `async_reset`, and with a `send` that takes env_id."""
 
     def __init__(self, env: Any, *, seed: int) -> None:
         self._env = env
@@ -160,7 +160,7 @@ class _AleDriver:
         self._env.reset(seed=self._seed)
 
     def async_reset(self) -> None:
-        # its reset also receives the first batch: send that back at once
+        # AtariVectorEnv's reset also receives the first batch: that is sent back at once
         self._env.reset(seed=self._seed)
         self._env.send(np.zeros_like(self._env.action_space.sample()))
 
@@ -181,9 +181,9 @@ def gymnasium_maker(
         options = gymnasium_atari_options(spec.options)
         differs = ["AtariPreprocessing presses no FIRE after a reset."]
         return _gymnasium_atari_maker(spec, options), options, differs
-    limit = spec.max_episode_steps or -1  # none, in its words
+    limit = spec.max_episode_steps or -1  # Gymnasium's -1 is no limit
     if spec.id.startswith(PREFIXES):
-        # registers its environments when it is imported
+        # minigrid registers its environments when it is imported
         load("minigrid", "minigrid", peer="gymnasium")
         options = gymnasium_grid_options(settings.env_options)
         return functools.partial(_grid_env, spec.id, limit, options), options, []
@@ -223,7 +223,7 @@ def _gymnasium_env(id: str, limit: int, **options: Any) -> gymnasium.Env[Any, An
 
 
 def load(module: str, requirement: str, *, peer: str) -> Any:
-    """Imports a peer's module. Raises EngineError, saying what to install, if it is missing."""
+    """Imports a peer's module. Raises EngineError, which names the package to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -243,7 +243,7 @@ def _task_id(id: str, task_ids: list[str]) -> str:
 
 
 def _no_options(settings: Settings, *, peer: str) -> dict[str, OptionValue]:
-    """Nothing; an error where the user asked for options that the peer cannot be given."""
+    """Returns no options; raises an error where the user gave options that the peer lacks."""
     given = sorted(settings.env_options.keys() - _OURS_ALONE)
     if given:
         raise SpecError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ViZDoom's engine alone: games that as many threads step, through vizdoom's own binding."""
+"""ViZDoom's engine alone: games in vizdoom's own binding, on as many threads as our pool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
-# what the engine does not do: arrays are made of its screens afterwards
+# options of work that the engine does not do: arrays are made from its screens afterwards
 _OURS = {"img_height": 0, "img_width": 0, "stack_num": 1}
 
 
@@ -83,7 +83,7 @@ class _Games:
         scenario = scenarios()[spec.id]
         self._skip = int(options["frame_skip"])
         self._games = []
-        # a game writes its settings where it is told to, and makes a folder where it runs
+        # a game writes its settings into this folder, and makes a folder in the working directory
         self._folder = tempfile.TemporaryDirectory(prefix="rollouts-vizdoom-")
         for number in range(settings.num_envs):
             game = vizdoom.DoomGame()
@@ -96,7 +96,7 @@ class _Games:
                 game.set_screen_format(vizdoom.ScreenFormat.RGB24)
             if resolution := options["screen_resolution"]:
                 game.set_screen_resolution(getattr(vizdoom.ScreenResolution, str(resolution)))
-            # a flat observation of ours is the screen alone
+            # our flat observations contain the screen alone
             game.set_depth_buffer_enabled(False)
             game.set_labels_buffer_enabled(False)
             game.set_automap_buffer_enabled(False)
@@ -107,7 +107,7 @@ class _Games:
         num_buttons = self._games[0].get_available_buttons_size()
         given = int(options["max_buttons_pressed"])
         most = given if given >= 0 else scenario.max_buttons_pressed
-        # in the order that vizdoom's own environments have
+        # in the order of vizdoom's own environments
         self._presses = [
             [bool(button) for button in buttons]
             for buttons in itertools.product((0, 1), repeat=num_buttons)

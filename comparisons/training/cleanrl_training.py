@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PPO in one loop with CleanRL's agent and settings: `ppo.py`, and `ppo_continuous_action.py`.
 
-"rollouts" collects by `Collector` and learns by `NativeLearner`, as the example does that
-examples/integrations/cleanrl_ppo.py is; "cleanrl" steps SyncVectorEnv and computes all by torch, as
-the scripts do.
+"rollouts" collects by `Collector` and learns by `NativeLearner`, as
+examples/integrations/cleanrl_ppo.py does; "cleanrl" steps SyncVectorEnv and computes all by torch,
+as the scripts do.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _step(
     log_ratio = log_prob - rows["log_prob"]
     ratio = log_ratio.exp()
     with torch.no_grad():
-        # the scripts log these
+        # computed because the scripts log these
         _ = ((ratio - 1) - log_ratio).mean(), ((ratio - 1).abs() > _CLIP).float().mean().item()
     advantage = rows["advantage"]
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers of RLlib: `train` until enough env-steps are made, with the default network.
+"""Trainers of RLlib: `train` until the env-steps are reached, with the default network.
 
 "rollouts" has our runner and our learner, "rollouts-torch" our runner and RLlib's learner, "rllib"
-RLlib's own of both. All sample and learn in the algorithm's process, as its default configuration
-has it.
+RLlib's own runner and learner. All sample and learn in the algorithm's process, as in RLlib's
+default configuration.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Tra
 
 
 def _mean_return(result: Mapping[str, Any], before: float) -> float:
-    """The mean return of an iteration's episodes; that of those before where none ended."""
+    """The mean return of an iteration's episodes; `before` where none ended."""
     mean = float(result["env_runners"].get("episode_return_mean", math.nan))
     return before if math.isnan(mean) else mean
 

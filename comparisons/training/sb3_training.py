@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of Stable-Baselines3: `learn` with the algorithms' default arguments.
 
-"rollouts" is ours as a user gets it, "rollouts-torch" the same with gradient steps by torch, the
-others are stock over their own VecEnvs, with torch's threads as torch sets them.
+"rollouts" is ours with its defaults, "rollouts-torch" the same with gradient steps by torch. The
+others are SB3's own classes over its own VecEnvs, with torch's own number of threads.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _subproc(task: TrainingTask) -> Any:
         task.num_envs,
         seed=task.seed,
         vec_env_cls=SubprocVecEnv,
-        # else every process imports torch anew
+        # otherwise every process imports torch anew
         vec_env_kwargs={"start_method": "fork"},
     )
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers of Tianshou: an off-policy training with networks of 2x256, a step per env-step of SAC.
+"""Trainers of Tianshou: an off-policy training with networks of 2x256; SAC learns each env-step.
 
 "rollouts" has our environments, collector and gradient steps, "rollouts-torch" our environments and
-collector, "tianshou" Tianshou's own of all. DQN makes a gradient step for each 4 env-steps.
+collector, "tianshou" Tianshou's own of all three. DQN makes a gradient step for each 4 env-steps.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _trainer(make: Callable[..., Any], cls: Any, *, is_ours: bool) -> Trainer:
             training_collector=collector,
             max_epochs=1,
             epoch_num_steps=task.total_steps,
-            # enough for one of DQN's gradient steps
+            # env-steps of one gradient step of DQN
             collection_step_num_env_steps=-(-4 // task.num_envs) * task.num_envs,
             batch_size=_BATCH_SIZES[task.algorithm],
             update_step_num_gradient_steps_per_sample=_STEPS_PER_SAMPLE[task.algorithm],
@@ -98,7 +98,7 @@ def _trainer(make: Callable[..., Any], cls: Any, *, is_ours: bool) -> Trainer:
 
 
 def _mean_return(buffer: Any) -> float:
-    """The mean return of the last 100 episodes that a replay holds; NaN where none ended."""
+    """The mean return of a replay's last 100 episodes; NaN where none ended."""
     found: list[float] = []
     for each in buffer.buffers:
         ends = np.flatnonzero(each.done[: len(each)])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole trainings: a library's algorithm over our pool and as the library has it.
+"""Whole trainings: a library's algorithm over our pool, and with the library's own parts.
 
-What is measured is what a user waits for: environments, collecting and gradient steps, from the
-first step to the last. The mean return at the end says that all learned alike. Trainers of a
-library lie in the module of its name beside this one.
+The time measured is that of environments, collecting and gradient steps together, from the first
+step to the last. The mean returns at the end show whether all learned alike. Trainers of a library
+are in the module of its name in this folder.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _OFF_POLICY = {"dqn", "sac", "td3", "ddpg"}
 
 
 def default_steps(algorithm: str) -> int:
-    """Returns the env-steps that a training takes less than a minute or two for, with torch."""
+    """Returns env-steps that a training with torch makes in less than a minute or two."""
     return 10_000 if algorithm in _OFF_POLICY else 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTask:
-    """TrainingTask: what every trainer of a comparison does.
+    """TrainingTask: the task of every trainer of a comparison.
 
     Attributes:
       algorithm: A name of the library's module, such as "ppo".
-      id: An id that `rollouts.make_vec` and `gymnasium.make` have.
+      id: An id of both `rollouts.make_vec` and `gymnasium.make`.
       num_envs: Environments that one process or pool steps.
       total_steps: Env-steps of a training; the last rollout is made whole.
       seed: Seed of environments, networks and actions.
@@ -49,7 +49,7 @@ class TrainingTask:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """TrainingResult: what one training took.
+    """TrainingResult: the time and the result of one training.
 
     Attributes:
       seconds: From the first env-step to the end of the last gradient step.
@@ -82,8 +82,8 @@ def measure_training(
 
     Args:
       library: One of `LIBRARIES`.
-      task: What is trained; repeats have its seed and those after it.
-      peers: Names of trainers beside "rollouts"; empty: all there are.
+      task: The training; repeats have its seed and those after it.
+      peers: Names of trainers next to "rollouts"; empty: all.
       repeats: Trainings of each.
       on_progress: Called with a short line before each training.
 
@@ -99,7 +99,7 @@ def measure_training(
     for repeat in range(repeats):
         one = replace(task, seed=task.seed + repeat)
         names = list(trainers)
-        # each is first once: what a process does the first time is nobody's alone
+        # each trainer is first once, since the first in a process also pays for starting
         for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
             if on_progress:
                 on_progress(f"{name}: seed {one.seed}")

@@ -19,7 +19,7 @@ from rollouts.families.atari import ale_game_ids, rom_path
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[str], int]) -> None:
-    """Adds the arguments of the command; `positive_int` reads its texts."""
+    """Adds the arguments of the command; `positive_int` parses numbers."""
     add = parser.add_argument
     add("--games", nargs="+", metavar="ID", help="such as ALE/Pong-v5; default: all")
     add("--frames", type=positive_int, default=2000, metavar="N", help="of each; default: 2000")
@@ -48,7 +48,7 @@ def verify(args: argparse.Namespace) -> bool:
       Whether all are equal.
 
     Raises:
-      SpecError: An unknown game, a file that has no hashes, or what cannot be compared at once.
+      SpecError: An unknown game, a file without hashes, or options that exclude each other.
     """
     if args.snapshots and (args.sticky or args.fuzz):
         raise SpecError("--snapshots compares environments: leave out --sticky and --fuzz")
@@ -81,7 +81,7 @@ def run(trial: LockstepTrial) -> str | None:
     try:
         return compare_snapshots(trial) if trial.snapshots else compare(trial)
     except EnvError as error:
-        # one game failed; the others are compared all the same
+        # a game failed; the others are still compared
         return f"its error: {error}"
 
 
@@ -115,7 +115,7 @@ def _results(trials: Sequence[LockstepTrial], workers: int) -> Iterator[str | No
     if workers == 1:
         yield from map(run, trials)
         return
-    # not forked: threads of pools may hold locks
+    # processes are not forked, since threads of pools may hold locks
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as processes:
         yield from processes.map(run, trials)
@@ -134,7 +134,7 @@ def _verify_golden(path: Path, games: Sequence[str]) -> bool:
 
 
 def _report(name: str, frames: int, found: str | None) -> None:
-    # flushed at once, for a reader at the other end of a pipe
+    # flushed at once for a reader of a pipe
     print(
         f"{name:32} " + (f"differs in {found}" if found else f"{frames} frames equal"), flush=True
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hashes of ale-py's frames, to compare with where its emulator is not to be run."""
+"""Hashes of ale-py's frames, for comparisons without its emulator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rollouts.errors import SpecError
 
 
 def digest(player: Player, frames: int, actions: Iterator[int]) -> str:
-    """A hash of all that is compared; of a game's last frame without its screen."""
+    """A hash of all compared values; a game's last frame counts without its screen."""
     state = hashlib.sha256()
     for frame in play(player, frames, (Move(action) for action in actions)):
         state.update(frame.ram.tobytes())
@@ -28,7 +28,7 @@ def digest(player: Player, frames: int, actions: Iterator[int]) -> str:
 
 
 def compare_with_golden(id: str, golden: Mapping[str, Any]) -> str | None:
-    """Plays ours alone, as an environment; returns what differs from the hashes of `record`."""
+    """Plays our environment alone; returns the first difference from the hashes of `record`."""
     size = tuple(golden["games"][id]["size"])
     ours = EnvPlayer(id, (size[0], size[1]), Setting())
     count = golden["games"][id]["actions"]
@@ -39,7 +39,7 @@ def compare_with_golden(id: str, golden: Mapping[str, Any]) -> str | None:
 
 
 def record(path: Path, games: Sequence[str], frames: int, kind: str, seed: int) -> None:
-    """Writes hashes of ale-py's frames, with actions of a kind and a seed, to a file."""
+    """Writes hashes of ale-py's frames to a file; `kind` and `seed` choose the actions."""
     rows = {}
     for env_id in games:
         player = AlePlayer(env_id, Setting(), colours=True)
@@ -56,7 +56,7 @@ def read(path: Path) -> Mapping[str, Any]:
     """Reads a file of `record`.
 
     Raises:
-      SpecError: It is none.
+      SpecError: It is not such a file.
     """
     try:
         golden = json.loads(path.read_text(encoding="utf-8"))

@@ -13,10 +13,10 @@ from comparisons.verify_atari.players import AlePlayer, ConsolePlayer, Frame, Pl
 
 ACTIONS = ("random", "human-like")
 _RANDOM_FRAMES = 4  # frames that each random action is held for
-_HUMAN_FRAMES = 12  # in the mean
+_HUMAN_FRAMES = 12  # mean number of frames
 _IDLE = 0.2  # part of a human-like player's actions that press nothing
-_RESTART_FRAMES = 3000  # in the mean, between restarts of a game that goes on
-_FUZZED_FRAMES = 200  # in the mean: a game whose memory was changed may stand still
+_RESTART_FRAMES = 3000  # mean number of frames between restarts of a game that goes on
+_FUZZED_FRAMES = 200  # mean number of frames: a game whose memory was changed may stand still
 # games whose score ale-py's saved states restore as another number
 _NOT_RESTORED = frozenset({"ALE/MiniatureGolf-v5"})
 _POKED = 0.1  # part of the frames before which memory is changed
@@ -38,7 +38,7 @@ class LockstepTrial(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A frame's action, and whether the game begins again before it."""
+    """A frame's action, and whether the game restarts before it."""
 
     action: int
     restart: bool = False
@@ -46,7 +46,7 @@ class Move(NamedTuple):
 
 
 def draw_actions(kind: str, num_actions: int, seed: int) -> Iterator[int]:
-    """Actions, one for each frame, without an end: `kind` is one of ACTIONS."""
+    """Endless actions, one for each frame: `kind` is one of ACTIONS."""
     rng = np.random.default_rng(seed)
     while True:
         action = int(rng.integers(num_actions))
@@ -58,7 +58,7 @@ def draw_actions(kind: str, num_actions: int, seed: int) -> Iterator[int]:
 
 
 def draw_moves(trial: LockstepTrial, num_actions: int) -> Iterator[Move]:
-    """Moves of a trial, one for each frame, without an end."""
+    """Endless moves of a trial, one for each frame."""
     seed = trial.setting.seed
     rng = np.random.default_rng([seed, 1])
     mean = _FUZZED_FRAMES if trial.fuzz else _RESTART_FRAMES
@@ -88,7 +88,7 @@ def play(player: Player, frames: int, moves: Iterator[Move]) -> Iterator[Frame]:
 
 
 def first_difference(ours: Frame, theirs: Frame) -> str | None:
-    """The first thing in which two frames differ."""
+    """Describes the first value in which two frames differ."""
     if not _are_equal(ours.ram, theirs.ram):
         wrong = np.flatnonzero(ours.ram != theirs.ram)
         at = int(wrong[0])
@@ -111,12 +111,12 @@ def first_difference(ours: Frame, theirs: Frame) -> str | None:
 
 
 def compare(trial: LockstepTrial) -> str | None:
-    """Plays both.
+    """Plays both emulators.
 
     Returns:
       The first difference with its frame; None: there is none.
     """
-    # what a game left that its memory was changed of shows after a start that was saved
+    # changed memory would show in the next game where that does not start from a saved state
     resets = trial.fuzz or trial.setting.sticky > 0 or trial.id in _NOT_RESTORED
     theirs = AlePlayer(trial.id, trial.setting, resets=resets)
     ours = ConsolePlayer(trial.id, trial.setting, resets=resets)
@@ -132,5 +132,5 @@ def compare(trial: LockstepTrial) -> str | None:
 
 
 def _are_equal(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> bool:
-    # a comparison of memory: of a screen, a third of what array_equal takes
+    # comparing bytes takes a third of array_equal's time for a screen
     return one.shape == other.shape and one.tobytes() == other.tobytes()

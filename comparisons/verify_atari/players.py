@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulators with a game: ours, ours as an environment, and ale-py's."""
+"""Emulators with a game: ours, ours behind our environment, and ale-py's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.families.atari import rom_path
 
 
 class Setting(NamedTuple):
-    """Settings that a game is played with.
+    """Settings of a game.
 
     mode, difficulty: -1 is the game's own. sticky: probability that a frame repeats the action
     before, which `seed` draws.
@@ -30,8 +30,8 @@ class Setting(NamedTuple):
 class Frame(NamedTuple):
     """The parts of a frame that are compared.
 
-    ram (128,) uint8; screen (height, 160) palette indices or (height, 160, 3) colours, uint8; an
-    environment shows no screen of a game's last frame.
+    ram (128,) uint8; screen (height, 160) palette indices or (height, 160, 3) colours, uint8;
+    environments return no screen of a game's last frame.
     """
 
     ram: npt.NDArray[np.uint8]
@@ -48,17 +48,17 @@ class Player(Protocol):
         """Begins the game anew."""
 
     def act(self, action: int) -> Frame:
-        """A frame with one of ALE's actions, by its place among the game's legal ones."""
+        """Plays a frame with an action, given by its place among the game's legal ones in ALE."""
 
     def poke(self, address: int, value: int) -> None:
         """Changes a byte of memory; address is 0..127."""
 
 
 class ConsolePlayer:
-    """Our own, as the environment has it, without observations: screens are palette indices."""
+    """Our emulator as in the environment, without observations: screens are palette indices."""
 
     def __init__(self, id: str, setting: Setting, *, resets: bool = False) -> None:
-        """`resets`: as ale-py does, and memory stays; else games begin as an environment's."""
+        """`resets`: keeps memory, as ale-py's resets do; else games begin as an environment's."""
         self._console = _native.AtariConsole(
             str(rom_path(id)),
             setting.mode,
@@ -70,7 +70,7 @@ class ConsolePlayer:
         self._resets = resets
 
     def restart(self) -> None:
-        # a reset draws numbers of sticky actions, as ale-py's does; an environment has its own
+        # like ale-py's, a reset draws numbers of sticky actions; an environment has its own numbers
         if self._resets:
             self._console.reset()
         else:
@@ -86,12 +86,12 @@ class ConsolePlayer:
 
 
 class EnvPlayer:
-    """Our own, through the environment: a frame a step, in colour, and no preprocessing."""
+    """Our emulator in the environment: one frame per step, in colour, without preprocessing."""
 
     def __init__(self, id: str, size: tuple[int, int], setting: Setting) -> None:
         """`size`: (height, width) of the screen."""
         with warnings.catch_warnings():
-            # known differences are warned of, and this command looks for them
+            # warnings of known differences are dropped, because this command reports differences
             warnings.simplefilter("ignore", UserWarning)
             self._env = rollouts.make_vec(
                 id, 1, engine="native", autoreset_mode="disabled", max_episode_steps=0,
@@ -116,7 +116,7 @@ class EnvPlayer:
         raise NotImplementedError("an environment's memory is not to be changed")
 
     def save(self) -> list[bytes]:
-        """A state to go on from, by `load`."""
+        """Saves a state, from which `load` goes on."""
         return self._env.get_state()
 
     def load(self, saved: list[bytes]) -> None:
@@ -135,7 +135,7 @@ def modes_and_difficulties(id: str) -> tuple[list[int], list[int]]:
 
 
 class AlePlayer:
-    """ale-py's, which begins every game from the state of its second reset, as ours does."""
+    """ale-py's emulator; like ours, it begins every game from the state of its second reset."""
 
     def __init__(
         self, id: str, setting: Setting, *, colours: bool = False, resets: bool = False
@@ -145,7 +145,7 @@ class AlePlayer:
 
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         ale: Any = ale_py.ALEInterface()
-        # as ours; else the clock's, and Adventure chooses its modes with random numbers
+        # the same as ours; otherwise the clock seeds it, and Adventure draws its modes
         ale.setInt("random_seed", setting.seed if setting.sticky else 0)
         ale.setFloat("repeat_action_probability", setting.sticky)
         ale.setInt("max_num_frames_per_episode", 0)
@@ -163,7 +163,7 @@ class AlePlayer:
         self.size: tuple[int, int] = ale.getScreenDims()
 
     def restart(self) -> None:
-        # a reset keeps memory of the game before, and a state has no frame buffers: both are needed
+        # a reset keeps the last game's memory, and a state has no frame buffers: both are needed
         self._ale.reset_game()
         if not self._resets:
             self._ale.restoreState(self._start)
@@ -177,7 +177,7 @@ class AlePlayer:
         self._ale.setRAM(address, value)
 
     def save(self) -> Any:
-        """A state to go on from, by `load`: without frame buffers, as ale-py has them."""
+        """Saves a state, from which `load` goes on; as always in ale-py, without frame buffers."""
         return self._ale.cloneState()
 
     def load(self, saved: Any) -> None:

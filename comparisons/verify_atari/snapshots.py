@@ -10,16 +10,17 @@ from comparisons.verify_atari.players import AlePlayer, EnvPlayer, Frame
 
 _BETWEEN = 60  # most frames from one snapshot to the next
 _REPLAYED = 40  # most frames after a snapshot, which are played twice
-# ale-py's states have no frame buffers: what frames leave undrawn is that of later ones, until both
-# buffers have been as ours
+# ale-py's states have no frame buffers: where a frame leaves pixels undrawn, later frames show,
+# until both buffers are as ours again
 _STALE = 2
 
 
 def compare_snapshots(trial: LockstepTrial) -> str | None:
-    """Plays both; every frame counts, replayed ones too.
+    """Plays both emulators, and compares every frame, also replayed ones.
 
-    Ours goes on from a state as it did before, to the pixel. So does ale-py's but for the screen,
-    or both games begin anew: its states do not tell that a frame was unfinished.
+    Ours must go on from a state as it did before, to the pixel. ale-py's must do so except for the
+    screen; where it does not, both games begin anew, since its states do not record that a frame
+    was unfinished.
 
     Returns:
       The first difference with its frame; None: there is none.
@@ -39,19 +40,19 @@ def compare_snapshots(trial: LockstepTrial) -> str | None:
 
 
 class _Pair:
-    """Both, at the same frame."""
+    """Both emulators at the same frame."""
 
     def __init__(self, trial: LockstepTrial) -> None:
         self.theirs = AlePlayer(trial.id, trial.setting, colours=True)
         self.ours = EnvPlayer(trial.id, self.theirs.size, trial.setting)
         self.played = 0
         self.snapshots = 0
-        self.lost = 0  # ale-py's states from which ale-py itself went on otherwise
-        self._frames: list[Frame] = []  # ours of the last `play`
+        self.lost = 0  # number of ale-py's states from which ale-py itself went on differently
+        self._frames: list[Frame] = []  # our frames of the last `play`
         self._stale = 0  # equal frames to come until ale-py's frame buffers are known again
 
     def play(self, actions: list[int]) -> str | None:
-        """Plays until a game ends, which begins anew then; returns what differs."""
+        """Plays until a game ends, which then begins anew; returns the first difference."""
         self._frames = []
         for action in actions:
             one, other = self.ours.act(action), self.theirs.act(action)
@@ -65,7 +66,7 @@ class _Pair:
         return None
 
     def play_twice(self, actions: list[int]) -> str | None:
-        """Plays, goes back to where it began, and plays the same again."""
+        """Plays, goes back to the beginning, and plays the same again."""
         saved, their_saved = self.ours.save(), self.theirs.save()
         if found := self.play(actions):
             return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: its arguments, the comparisons that they ask for, and what it prints of each."""
+"""The command: its arguments, the comparisons that they ask for, and the printed results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLICY = "policy"
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[str], int]) -> None:
-    """Adds the arguments of the command; `positive_int` reads its texts."""
+    """Adds the arguments of the command; `positive_int` parses numbers."""
     add = parser.add_argument
     add("--env-id", nargs="+", metavar="ID",
         help="such as HalfCheetah-v5 or CheetahRun-v1; default: Gymnasium's tasks, and one of each "
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[st
 
 
 def verify(args: argparse.Namespace) -> bool:
-    """Compares environments, and prints what came out.
+    """Compares environments, and prints the results.
 
     Returns:
       Whether all are equal.
@@ -83,12 +83,12 @@ def verify(args: argparse.Namespace) -> bool:
         chosen = [(trained.id, trained) for trained in _policies(args)]
     else:
         chosen = [(env_id, None) for env_id in args.env_id or models.verified_ids()]
-    # a list: each is compared, also after one that differs
+    # a list, so that comparisons go on after one that fails
     return all([_verify_one(subject_of(env_id), args, trained) for env_id, trained in chosen])
 
 
 def _policies(args: argparse.Namespace) -> list[Trained]:
-    """The checkpoints' policies."""
+    """The policies of the checkpoints."""
     policies = [Trained(run, args) for run in args.checkpoint]
     for run, trained in zip(args.checkpoint, policies, strict=True):
         if args.env_id not in (None, [trained.id]):
@@ -138,7 +138,7 @@ def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | N
 def _compare(
     subject: Subject, starts: ModelStates, args: argparse.Namespace, trained: Trained | None
 ) -> StepComparison:
-    # another seed than that of starts
+    # a seed other than that of the starts
     driver = Driver(
         subject.model, starts, args.kinds, min(_NUM_ENVS, args.steps), subject.frame_skip,
         args.seed + 1,
@@ -232,5 +232,5 @@ def _kinds(text: str) -> list[str]:
 
 
 def _print(line: str) -> None:
-    # flushed at once, for a reader at the other end of a pipe
+    # flushed at once for a reader of a pipe
     print(line, flush=True)

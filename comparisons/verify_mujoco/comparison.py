@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of evaluations and steps, from states that both engines are given anew each substep."""
+"""Errors of evaluations and steps, with both engines given the same state before each substep."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ STAGES = (
     "qM", "qfrc_bias", "qfrc_passive", "qfrc_actuator", "qacc_smooth", "qfrc_constraint", "qacc",
 )  # fmt: skip
 NEXT = ("qpos", "qvel", "act")
-# bound of everything else that a step leaves; accelerations at rest are differences of large ones
+# bound of a step's other outputs; accelerations at rest are differences of large numbers
 OUTPUT_BOUND = 1e-8
 _OUTPUT_FLOOR = 1e-3  # part of an output's scale
 MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
 # part of steps whose next state may be beyond its bound by rounding; HumanoidStandup: 38 in 1e6
 MOST_BEYOND = 4e-5
-LEFT = ("left ", "up-to-date ")  # beginnings of names of errors of what steps leave
-_MOST_TRIED = 1000  # rows that differ of which it is tried whether rounding does it
-_OUTPUTS_EVERY = 16  # batches, of which one compares all that a step leaves
+LEFT = ("left ", "up-to-date ")  # beginnings of the names of errors of outputs after a step
+_MOST_TRIED = 1000  # number of differing rows for which rounding is tried as the cause
+_OUTPUTS_EVERY = 16  # one of this many batches compares all outputs of a step
 
 
 @dataclass(slots=True)
@@ -37,23 +37,23 @@ class StepComparison:
     """The result of a comparison.
 
     Attributes:
-      steps: Substeps compared, handed back ones among them.
+      steps: Substeps compared, including those handed back.
       constrained: Evaluations with constraints, in which iterations were counted.
-      other_iterations: Those in which the two differ.
+      other_iterations: Evaluations in which the numbers of iterations differ.
       other_rows: Evaluations whose rows of constraints differ in number.
       handed_back: Substeps that lanes left to MuJoCo.
       outputs_beyond: Rows of outputs that differ by more than their bound.
-      overwritten: Rows of outputs in which lanes wrote what they had handed back, or the numbers
-        of sensors that they do not cover.
+      overwritten: Rows of outputs in which lanes wrote where they had handed back the substep, or
+        wrote numbers of sensors that they do not cover.
       unseen_warnings: Substeps in which MuJoCo warned and lanes stepped.
       beyond: Substeps whose next state differs by more than the bound.
       of_rounding: Substeps of the kinds above in which MuJoCo differs from itself as much when the
-        state moves by its last digits.
-      unexplained: The others.
-      errors: Errors by name of a stage, "next qpos" and so on, and of outputs.
+        state's last digits change.
+      unexplained: The other substeps of these kinds.
+      errors: Errors by name: of stages, of next states ("next qpos" and so on), and of outputs.
       first, first_of_rounding: The first such substep.
-      itself: MuJoCo in place of lanes, from states whose last digits are moved: its counts and
-        errors alone. None where that was not asked for.
+      itself: Counts and errors of MuJoCo in place of lanes, from states whose last digits are
+        changed. None where that was not asked for.
     """
 
     steps: int = 0
@@ -75,23 +75,23 @@ class StepComparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all is as promised."""
+        """Whether all counts and errors are within their bounds."""
         return self.is_explained and self.beyond <= _most(MOST_BEYOND, self.steps)
 
     @property
     def is_explained(self) -> bool:
-        """True where everything but next states is as promised; rounding may move any of those."""
+        """Whether all but next states is within bounds; rounding may change any of the others."""
         wrong = self.unexplained + self.unseen_warnings + self.outputs_beyond + self.overwritten
         most = _most(MOST_ITERATION_DIFFERENCES, self.constrained)
         return not wrong and self.other_iterations <= most
 
     def add(self, name: str, errors: Array) -> None:
-        """Takes errors of some name."""
+        """Adds errors under a name."""
         self.errors.setdefault(name, Errors()).add(errors)
 
 
 def _most(part: float, of: int) -> float:
-    """One, and what such a part of a number comes to, with three of its standard deviations."""
+    """The largest plausible count: `part` of `of` and three standard deviations, one at least."""
     mean = part * of
     return 1 + mean + 3 * math.sqrt(mean)
 
@@ -112,14 +112,14 @@ def compare(
 
     Args:
       comparer: Comparer of the model.
-      model: As the mujoco package has it.
-      driver: Makes the states, and is moved on.
+      model: The mujoco package's model.
+      driver: Makes the states; the comparison advances it.
       steps: Substeps of all rows together.
-      width: Lanes; 0: what suits.
-      outputs: Whether to compare now and then all that a step leaves.
-      against_itself: Whether to compare MuJoCo with itself, too, from moved states.
-      before: Is called before each batch.
-      progress: Is told now and then how many substeps there were.
+      width: Number of lanes; 0 chooses it.
+      outputs: Whether to compare all outputs of a step in some batches.
+      against_itself: Whether to compare MuJoCo also with itself, from changed states.
+      before: Called before each batch.
+      progress: Called at times with the number of substeps so far.
     """
     found = StepComparison(itself=StepComparison() if against_itself else None)
     rng = np.random.default_rng(0)
@@ -158,7 +158,7 @@ def compare(
 
 
 def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timestep: float) -> Any:
-    """Errors (N,) of the next state, by name; of velocities to what one step may add to them."""
+    """Errors (N,) of the next state, by name; those of velocities relative to a step's change."""
     smooth = evaluation["qacc_smooth"][1]
     added = timestep * np.abs(smooth).max(1, initial=0)
     floors = {"qvel": added}
@@ -173,21 +173,21 @@ def _count(
     driver: Driver,
     timestep: float,
 ) -> tuple[npt.NDArray[np.intp], Array]:
-    """Adds a batch; returns the rows that differ, and all rows' largest errors."""
+    """Adds a batch; returns the rows that differ, and the largest errors of all rows."""
     back = evaluation["handed_back"] | after["handed_back"]
     ours = ~back & ~after["warned"]
     for kind in driver.kinds[: len(set(driver.kinds))]:
         counts = found.by_kind.setdefault(kind, [0, 0])
         counts[0] += int((kinds == kind).sum())
         counts[1] += int((back & (kinds == kind)).sum())
-    # what MuJoCo warns of is to be left to it
+    # lanes have to leave states to MuJoCo of which it warns
     found.unseen_warnings += int((after["warned"] & ~after["handed_back"]).sum())
     constrained = ours & (evaluation["nefc"][1][:, 0] > 0)
     smooth = np.abs(evaluation["qacc_smooth"][1]).max(1, initial=0)
     for name in STAGES:
         rows = constrained if name in ("qfrc_constraint", "qacc") else ours
         one, other = (array[rows] for array in evaluation[name])
-        # at rest, forces that keep up with gravity leave rounding
+        # at rest, forces that balance gravity leave rounding errors
         floor = smooth[rows] if name == "qacc" else None
         found.add(name, relative(one, other, floor))
     errors = next_errors(evaluation, after, timestep)
@@ -212,7 +212,7 @@ def _explain(
     errors: Array,
     difference_of: Callable[[int, str], Difference],
 ) -> None:
-    """Sorts rows that differ into those of rounding and others."""
+    """Divides differing rows into those that rounding explains and others."""
     for row in rows:
         what = "the next state differs" if errors[row] > BOUND else "the counts differ"
         difference = difference_of(int(row), what)
@@ -261,13 +261,13 @@ def _compare_outputs(
     for name in names:
         one, other = (array[ours] for array in after[name])
         if name == "sensordata":
-            # numbers that nothing has written are still NaN
+            # numbers that were not written are still NaN
             found.overwritten += int((~np.isnan(one[:, ~sensed])).any(1).sum())
             one, other = one[:, sensed], other[:, sensed]
         floor = smooth[ours] if name == "qacc" else np.full(len(one), _OUTPUT_FLOOR)
         errors = relative(one, other, floor)
         found.add(f"{prefix}{name}", errors)
         found.outputs_beyond += int((~(errors <= OUTPUT_BOUND)).sum())
-    # rows that are handed back are as they were
+    # rows that were handed back are unchanged
     back = after["handed_back"]
     found.overwritten += sum(int((~np.isnan(after[name][0][back])).any(1).sum()) for name in names)

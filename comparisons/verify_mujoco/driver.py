@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of many simulations of a model, which MuJoCo's steps move on."""
+"""States of many simulations of a model, advanced by MuJoCo's steps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Array = npt.NDArray[np.float64]
 
 KINDS = ("random", "resting", "contact", "extreme")
 STATE = ("qpos", "qvel", "act", "qacc_warmstart")
-_STARTS_TURNED = 0.3  # part of the starts whose joints are anywhere
+_STARTS_TURNED = 0.3  # part of the starts with joints anywhere in their range
 # probability that an episode ends at an env-step
 _ENDS = {"random": 1 / 300, "resting": 1 / 2000, "contact": 1 / 200, "extreme": 1 / 3}
 _BANG_STEPS = 8  # env-steps that a bang-bang action is held for
-_HUGE = 1e5  # a state beyond it goes nowhere that is of interest
+_HUGE = 1e5  # velocities beyond it are of no interest
 _SLIDE, _HINGE = 2, 3  # mjtJoint
 _FREE, _BALL = 0, 1
 
@@ -38,17 +38,17 @@ class ModelStates:
         return self.qpos, self.qvel, self.act, self.qacc_warmstart, self.ctrl
 
     def rows(self, chosen: Any) -> ModelStates:
-        """Copies of some."""
+        """Copies some rows."""
         return ModelStates(*(array[chosen].copy() for array in self.arrays()))
 
     def put(self, chosen: Any, others: ModelStates) -> None:
-        """Takes the place of some."""
+        """Replaces some rows by others."""
         for array, other in zip(self.arrays(), others.arrays(), strict=True):
             array[chosen] = other
 
 
 def starts_of_model(model: Any, count: int, rng: np.random.Generator) -> ModelStates:
-    """Starts near the model's own, for models that are of no environment."""
+    """Starts near the model's own, for a model without an environment."""
     qpos = np.tile(model.qpos0, (count, 1)) + 0.1 * rng.normal(size=(count, model.nq))
     return ModelStates(
         qpos,
@@ -62,7 +62,7 @@ def starts_of_model(model: Any, count: int, rng: np.random.Generator) -> ModelSt
 class Driver:
     """States that are stepped side by side, of all kinds in turn.
 
-    A lane's neighbours are in other situations than it is: rows 0, K, 2K... of N are of the first
+    Neighbouring lanes are in different situations: rows 0, K, 2K... of N are of the first
     kind, rows 1, K+1... of the second, and so on.
     """
 
@@ -96,10 +96,10 @@ class Driver:
         return self._substep % self._frame_skip == 0
 
     def advance(self, found: Mapping[str, Any]) -> None:
-        """Goes on from MuJoCo's next states, which `LanesComparer.step` has found."""
+        """Advances to MuJoCo's next states, which `LanesComparer.step` found."""
         for name in STATE:
             getattr(self.states, name)[:] = found[name][1]
-        # rows that MuJoCo has reset, or soon would
+        # rows that MuJoCo has reset, or soon would reset
         huge = found["warned"] | ~(np.abs(self.states.qvel).max(1, initial=0) < _HUGE)
         huge |= ~(np.abs(self.states.qpos).max(1, initial=0) < _HUGE)
         self._substep += 1
@@ -121,7 +121,7 @@ class Driver:
                 if self._env_step % _BANG_STEPS == 0:
                     ctrl[rows] = np.where(rng.random(shape) < 0.5, self._low, self._high)
             elif kind != "policy":
-                # out of range, which MuJoCo clamps
+                # some controls are out of range, which MuJoCo clamps
                 wide = 3 if kind == "extreme" else 1
                 middle, half = (self._low + self._high) / 2, (self._high - self._low) / 2
                 ctrl[rows] = middle + wide * half * rng.uniform(-1, 1, shape)
@@ -139,7 +139,7 @@ class Driver:
         return states
 
     def _turn(self, qpos: Array, rows: npt.NDArray[np.intp]) -> None:
-        """Joints anywhere in their range."""
+        """Puts joints anywhere in their range."""
         model, rng = self.model, self._rng
         for joint in range(model.njnt):
             at, kind = model.jnt_qposadr[joint], model.jnt_type[joint]
@@ -154,7 +154,7 @@ class Driver:
                 qpos[rows, at] = rng.uniform(-np.pi, np.pi, size=len(rows))
 
     def _lower(self, qpos: Array, rows: npt.NDArray[np.intp]) -> None:
-        """Bodies that stand in the ground."""
+        """Lowers bodies into the ground."""
         model = self.model
         down = self._rng.uniform(0, 0.3, size=len(rows))
         for joint in range(model.njnt):
@@ -166,7 +166,7 @@ class Driver:
                 qpos[rows, at] -= down
 
     def _exaggerate(self, states: ModelStates, rows: npt.NDArray[np.intp]) -> None:
-        """Positions out of range, and velocities far above what is usual."""
+        """Makes positions out of range, and velocities far above the usual ones."""
         model, rng = self.model, self._rng
         scale = 10 ** rng.uniform(-1, 0.7, size=(len(rows), 1))
         states.qpos[rows] += scale * rng.normal(size=(len(rows), model.nq))

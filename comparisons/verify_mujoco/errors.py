@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of arrays, and a step in which they are too large."""
+"""Errors of arrays, and steps in which they are too large."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Errors:
         self.max = 0.0
 
     def add(self, errors: Array) -> None:
-        """Takes numbers; one that is not finite is the largest."""
+        """Adds numbers; one that is not finite counts as the largest."""
         if not errors.size:
             return
         finite = np.nan_to_num(errors, nan=np.inf)
@@ -35,19 +35,19 @@ class Errors:
         self._counts += np.bincount(bins, minlength=_BINS)
 
     def quantile(self, part: float) -> float:
-        """The upper edge of the bin in which it lies, or the maximum."""
+        """The upper edge of the quantile's bin, or the maximum."""
         if self.max == 0:
             return 0.0
         sums = np.cumsum(self._counts)
         at = int(np.searchsorted(sums, part * sums[-1]))
         edge = 10 ** (_LEAST + (at + 1) * (_MOST - _LEAST) / (_BINS - 1))
-        # the lowest bin has the zeros
+        # the lowest bin contains the zeros
         return 0.0 if at == 0 else min(float(edge), self.max)
 
 
 @dataclass(slots=True)
 class Difference:
-    """A step that differs: its state and what both made of it."""
+    """A step that differs: its state and the results of both engines."""
 
     kind: str
     step: int
@@ -61,7 +61,7 @@ class Difference:
 def relative(ours: Array, theirs: Array, floor: Array | None = None) -> Array:
     """Errors (N,) of rows, relative to the largest entry of theirs, at least `floor`.
 
-    Rows without an entry that is not zero have the absolute error.
+    Rows whose entries are all zero have the absolute error.
     """
     if ours.shape[1] == 0:
         return np.zeros(len(ours))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States and what MuJoCo's step makes of them, kept to see when a release steps otherwise."""
+"""States and their next states by MuJoCo, kept to notice a release that steps differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.errors import SpecError
 
-# largest error of the next state: other machines' rounding, multiplied by the step
+# largest error of the next state: other machines' rounding errors, which a step magnifies
 BOUND = 1e-9
 _NUM_STATES = 9
 _SUBSTEPS = 120  # substeps before states are kept
@@ -27,7 +27,7 @@ _NEXT = ("qpos", "qvel")
 class Golden:
     """A file of `record`.
 
-    release: MuJoCo's, such as "4.0". states, following: of each id, states and the next
+    release: Release of MuJoCo, such as "4.0". states, following: for each id, states and the next
     (qpos, qvel).
     """
 
@@ -37,12 +37,12 @@ class Golden:
 
 
 def release() -> str:
-    """The installed MuJoCo's, without its patch."""
+    """The installed MuJoCo's release, without its patch number."""
     return ".".join(importlib.metadata.version("mujoco").split(".")[:2])
 
 
 def record(path: Path, ids: Sequence[str], seed: int) -> None:
-    """Writes states of environments' models and MuJoCo's next ones to a .npz file."""
+    """Writes states of environments' models and MuJoCo's next states to a .npz file."""
     arrays = {"release": np.array(release())}
     for env_id in ids:
         subject = subject_of(env_id)
@@ -63,7 +63,7 @@ def read(path: Path) -> Golden:
     """Reads a file of `record`.
 
     Raises:
-      SpecError: It is none.
+      SpecError: It is not such a file.
     """
     try:
         with np.load(path) as file:
@@ -82,7 +82,7 @@ def read(path: Path) -> Golden:
 
 
 def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
-    """Says whether MuJoCo's step or that of lanes differs from the file; None: neither does."""
+    """Returns whether MuJoCo's or the lanes' step differs from the file; None if neither does."""
     found = subject.comparer.step(*golden.states[subject.id].arrays())
     for number, who in ((1, f"MuJoCo {release()}"), (0, "lanes")):
         after = (found[name][number] for name in _NEXT)
@@ -98,7 +98,7 @@ def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
 
 
 def next_errors_of(subject: Subject, golden: Golden, qpos: Array, qvel: Array) -> dict[str, Array]:
-    """Errors (N,) of next positions and velocities, of which a step may add to those at rest."""
+    """Errors (N,) of next positions and velocities, at rest relative to a step's change."""
     arrays = golden.states[subject.id].arrays()
     smooth = np.abs(subject.comparer.forward(*arrays)["qacc_smooth"][1]).max(1)
     wanted_qpos, wanted_qvel = golden.following[subject.id]

@@ -18,7 +18,7 @@ from rollouts.families.table import family_of
 from rollouts.mujoco import integration_state
 
 _NUM_STARTS = 256
-_SUITE_FRAME_SKIP = 5  # where frame_skip is 0; the tasks' own numbers do not matter here
+_SUITE_FRAME_SKIP = 5  # used for frame_skip=0: the tasks' own numbers do not matter here
 # the domains of DeepMind Control that lanes are to step
 _SUITE = (
     "cheetah", "walker", "hopper", "humanoid", "cartpole", "pendulum", "acrobot", "reacher",
@@ -41,8 +41,8 @@ def subject_of(id: str) -> Subject:
     """Loads the model of an environment.
 
     Raises:
-      SpecError: It has none of MuJoCo's.
-      EngineError: MuJoCo, or what writes the model, is not installed.
+      SpecError: Its model is not MuJoCo's.
+      EngineError: MuJoCo, or the package that writes the model, is not installed.
     """
     spec = rollouts.env_spec(id)
     family = family_of(spec.header)
@@ -58,7 +58,7 @@ def subject_of(id: str) -> Subject:
 
 
 def mujoco_model(path: str) -> Any:
-    """The model as the mujoco package has it."""
+    """The mujoco package's model of a file."""
     engine = importlib.import_module("mujoco").MjModel
     return engine.from_binary_path(path) if path.endswith(".mjb") else engine.from_xml_path(path)
 
@@ -75,7 +75,7 @@ def verified_ids() -> list[str]:
 
 
 def starts_of(subject: Subject, seed: int) -> ModelStates:
-    """States in which the environment's episodes begin, drawn by its pool."""
+    """States with which the environment's episodes begin, drawn by its pool."""
     options: Mapping[str, Any] = {"seed": seed, "num_threads": 1}
     with rollouts.make_vec(subject.id, _NUM_STARTS, **options) as env:
         env.reset()

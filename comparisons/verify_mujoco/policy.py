@@ -24,10 +24,10 @@ class Trained:
     """A checkpoint's policy in pools of its environment."""
 
     def __init__(self, run: Path, args: argparse.Namespace) -> None:
-        """Reads the checkpoint and its program. `id` is what it was trained in.
+        """Reads the checkpoint and its program. `id` is the environment of its training.
 
         Raises:
-          SpecError: As `rollouts.checkpoint.load_checkpoint`, or its program is not there.
+          SpecError: As `rollouts.checkpoint.load_checkpoint`, or its program is missing.
         """
         self._run, self._seed = run, args.seed
         self._checkpoint = load_checkpoint(run)
@@ -36,14 +36,14 @@ class Trained:
         self.id = self._checkpoint.id
 
     def episodes(self, engine: str, episodes: int) -> Means:
-        """Episodes of the policy, with actions drawn as in training."""
+        """Plays episodes of the policy, with actions drawn as in training."""
         env, policy = self._make(engine, min(16, episodes))
         with env:
             found = evaluate(env, policy, episodes)
         return Means(found.returns, found.lengths.astype(np.float64))
 
     def player(self, driver: Driver) -> PoolPlayer:
-        """A player whose environments give the driver's rows of the kind "policy" their states."""
+        """A player that gives environments' states to the driver's rows of the kind "policy"."""
         rows = [row for row, kind in enumerate(driver.kinds) if kind == "policy"]
         env, policy = self._make("mujoco", len(rows))
         return PoolPlayer(env, policy, rows)
@@ -67,7 +67,7 @@ class Trained:
 
 
 class PoolPlayer:
-    """A pool that MuJoCo steps, whose environments' states a driver goes on from."""
+    """A pool stepped by MuJoCo, whose environments' states are given to a driver."""
 
     def __init__(self, env: Any, policy: Any, rows: list[int]) -> None:
         """Begins episodes; `close` ends the pool."""
@@ -75,7 +75,7 @@ class PoolPlayer:
         self._obs, _ = env.reset()
 
     def __call__(self, driver: Driver) -> None:
-        """Gives rows the states of the pool's next step, at an env-step's first substep."""
+        """Gives rows the states of the pool's next step, before an env-step's first substep."""
         if not driver.at_env_step:
             return
         action = self._policy.act(self._obs).action

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo beside itself: what it makes of a state whose last digits are others.
+"""MuJoCo compared with itself, from states that differ in their last digits.
 
-A difference is one that rounding makes where MuJoCo then differs from itself as well.
+A difference is due to rounding where MuJoCo then differs from itself as much.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from comparisons.verify_mujoco.errors import BOUND, Difference
 from rollouts import _native
 
 _COPIES = 64
-_DIGITS = 1e-15  # about what a step's own operations round a state by
-_TIMES = 3.0  # the error, at most, of what MuJoCo itself moves by
+_DIGITS = 1e-15  # about the relative rounding error of a step's own operations
+_TIMES = 3.0  # largest error, as a multiple of MuJoCo's own change
 _NEXT = ("qpos", "qvel", "act")
 
 
@@ -29,7 +29,7 @@ def moved_states(states: ModelStates, rng: np.random.Generator) -> ModelStates:
 
 
 def beside_itself(of_moved: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Pairs of arrays as LanesComparer's, with MuJoCo's from moved states in place of lanes'."""
+    """Pairs of arrays as LanesComparer's, with MuJoCo's from changed states in place of lanes'."""
     pairs: dict[str, Any] = {}
     for name, other in of_moved.items():
         each = found[name]
@@ -38,11 +38,11 @@ def beside_itself(of_moved: dict[str, Any], found: dict[str, Any]) -> dict[str, 
 
 
 def is_of_rounding(comparer: _native.LanesComparer, difference: Difference) -> bool:
-    """Moves the state by its last digits, and looks at what MuJoCo makes of it.
+    """Changes the last digits of the state, and compares the results of MuJoCo.
 
     Returns:
-      Whether MuJoCo counts iterations and rows of constraints as lanes do from one of the moved
-      states, and its next states differ among themselves by as much as lanes' differs from it.
+      Whether MuJoCo counts iterations and rows of constraints as lanes do from one of the changed
+      states, and its next states differ among themselves as much as lanes' differs from it.
     """
     rng = np.random.default_rng(0)
     moved = moved_states(difference.state.rows(np.zeros(_COPIES, np.intp)), rng)
@@ -57,7 +57,7 @@ def is_of_rounding(comparer: _native.LanesComparer, difference: Difference) -> b
         error = np.abs(ours - theirs).max(initial=0)
         moves = np.ptp(after[name][1], axis=0).max(initial=0)
         small = BOUND * np.abs(theirs).max(initial=0)
-        # not a number is never small
+        # NaN is never small
         if not error <= max(small, _TIMES * moves):
             return False
     return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that nothing brings together again: how fast they part, and what episodes come to."""
+"""Runs of both engines without correction: how fast they diverge, and their episodes' returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject
 
 LOOKS = (1, 10, 50, 100, 200)  # env-steps at which distances are taken
-# standard errors between two means; one in 22 pairs of equal ones is beyond: more episodes decide
+# standard errors between two means; of equal means, one pair in 22 exceeds it: more episodes decide
 MOST_ERRORS = 2.0
 _NUM_RUNS = 64
 _NUM_ENVS = 64
@@ -32,8 +32,8 @@ class Means:
 def divergence(subject: Subject, starts: ModelStates, *, width: int, seed: int) -> dict[int, float]:
     """Median distance of positions, relative to their largest, after some env-steps.
 
-    Both begin alike, with the same random controls; neither is given the other's state. Substeps
-    that lanes hand back are MuJoCo's, from the lanes' own state.
+    Both begin with the same states and random controls; neither is given the other's states later.
+    Substeps that lanes hand back are MuJoCo's, from the lanes' own state.
     """
     kinds = ["random"]
     ours = Driver(subject.model, starts, kinds, _NUM_RUNS, subject.frame_skip, seed).states
@@ -58,7 +58,7 @@ def divergence(subject: Subject, starts: ModelStates, *, width: int, seed: int) 
 
 
 def random_episodes(id: str, engine: str, episodes: int, seed: int) -> Means:
-    """Episodes of random actions; as many in each environment, so that short ones count no more."""
+    """Plays random episodes; as many in each environment, so that short ones count no more."""
     num_envs = min(_NUM_ENVS, episodes)
     each = -(-episodes // num_envs)
     make: Any = rollouts.make_vec
@@ -79,7 +79,7 @@ def random_episodes(id: str, engine: str, episodes: int, seed: int) -> Means:
 
 
 def errors_apart(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    """Distance of two means, in standard errors of their difference."""
+    """The distance between two means in standard errors of their difference."""
     gap = abs(one.mean() - other.mean())
     error = float(np.sqrt(one.var() / len(one) + other.var() / len(other)))
     return gap / error if error > 0 else 0.0 if gap == 0 else float("inf")

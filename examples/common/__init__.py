@@ -3,7 +3,7 @@
 
 from importlib.util import find_spec
 
-# said before a program begins, in one sentence
+# missing libraries are named in one sentence, before a program begins
 _missing = [
     name for name in ("matplotlib", "tensorboard", "torch", "tqdm") if find_spec(name) is None
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop around what several agents learn: rollouts, checkpoints, resuming, pictures."""
+"""The training loop for several agents: rollouts, checkpoints, resuming, pictures."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class Group(Protocol):
 
 
 def flat(batch: rollouts.RolloutBatch) -> Tensor:
-    """(T + 1, rows, size) float32: what agents see, at each step and behind the last."""
+    """(T + 1, rows, size) float32: what agents observe at each step and after the last."""
     obs = torch.from_numpy(np.concatenate([batch.obs, batch.last_obs[None]]))
     return obs.flatten(2).float()
 
 
 def joint_observation(batches: Batches, num_envs: int) -> Tensor:
-    """(T + 1, B, size): what all agents of an environment see, one after the other."""
+    """(T + 1, B, size): the observations of all agents of an environment, one after the other."""
     seen = [flat(batch) for batch in batches.values()]
     return torch.cat([each.reshape(len(each), num_envs, -1) for each in seen], dim=-1)
 
 
 class AgentTraining:
-    """A run with several agents: how far it is, what it writes, and its loop."""
+    """A run with several agents: its progress, its outputs, and its loop."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class AgentTraining:
         *,
         kind: str,
     ) -> None:
-        """Takes up the run that args.resume names, or begins.
+        """Goes on with the run that args.resume names, or begins a new one.
 
         Args:
           args: arguments of examples/mappo.py.
-          envs: what is stepped.
-          groups: what is learned, by the agents' group.
+          envs: environments that are stepped.
+          groups: learners, by the agents' group.
           make_policy: a functools.partial of the program's function, called in each worker.
           kind: kind of the checkpoint: the program and its version.
 
@@ -87,7 +87,7 @@ class AgentTraining:
         self.make_policy, self.made_by = make_policy, program_of(make_policy)
         self.per_update = max(1, args.num_workers) * args.num_envs * args.rollout_length
         self.num_updates = math.ceil(args.total_steps / self.per_update)
-        # updates hold whole episodes at least: agents that leave early come in others than the rest
+        # an update holds whole episodes: agents that leave early end theirs in other rollouts
         self.whole = math.ceil((envs.max_episode_steps or 1) / args.rollout_length)
         self.recent: dict[str, deque[list[float]]] = {
             name: deque(maxlen=max(20, self.whole)) for name in groups
@@ -100,7 +100,7 @@ class AgentTraining:
             self.load(args.resume)
 
     def load(self, path: Path) -> None:
-        """Goes on where the run of a checkpoint stopped. Raises ValueError where it cannot."""
+        """Goes on from a checkpoint. Raises ValueError where that is not possible."""
         expected = {"id": self.envs.name, "env_options": dict(self.envs.options)}
         state = read_training(path, self.kind, **expected)
         if state["critic"] != self.args.critic or state["hidden"] != self.args.hidden:
@@ -116,12 +116,12 @@ class AgentTraining:
         torch.set_rng_state(state["rng"])
         for group in self.groups.values():
             group.policy.policy_version = self.updates
-            # others than those that the actions before were drawn with
+            # other random numbers than those that the actions so far were drawn with
             group.policy.seed(self.seed)
 
     @property
     def seed(self) -> int:
-        """The environments' seed: a resumed run plays other episodes than it learned from."""
+        """The environments' seed: a resumed run plays other episodes than those it learned from."""
         if not self.updates:
             return int(self.args.seed)
         return int(np.random.SeedSequence((self.args.seed, self.updates)).generate_state(1)[0])
@@ -156,7 +156,7 @@ class AgentTraining:
         save_checkpoint(self.args.run_dir, checkpoint)
 
     def learn(self, batches: Batches) -> str:
-        """Makes one update of each group; returns what to show of it."""
+        """Makes one update of each group; returns a line that shows it."""
         joint = joint_observation(batches, max(1, self.args.num_workers) * self.args.num_envs)
         left = max(0.0, 1 - self.env_steps / (self.num_updates * self.per_update))
         self.updates += 1
@@ -177,15 +177,15 @@ class AgentTraining:
         return "; ".join(told)
 
     def run(self, title: str) -> bool:
-        """Trains; returns whether Ctrl-C or SIGTERM ended it. The title is that of the picture."""
+        """Trains; returns whether Ctrl-C or SIGTERM ended it. The title is the picture's."""
         before = self.updates
-        # a checkpoint's path that is no folder yet would become a file
+        # a checkpoint's path would become a file if there were no such folder yet
         self.args.run_dir.mkdir(parents=True, exist_ok=True)
         with stop_on_interrupt() as stop:
             try:
                 self.loop(stop)
             finally:
-                # whatever ended the training, what was learnt is kept
+                # whatever ended the training, the learned weights are saved
                 if self.updates > before:
                     self.finish(title)
         return stop.is_set()
@@ -221,7 +221,7 @@ class AgentTraining:
                     saved_at = time.perf_counter()
 
     def finish(self, title: str) -> None:
-        """Saves and draws what was learnt; says where."""
+        """Saves and draws the results; prints where they are."""
         args = self.args
         save_group_curves(args.run_dir / "training.png", self.history, title=title)
         self.save()

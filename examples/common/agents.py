@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments with several agents, an id's or the user's own, stepped here or by Ray workers."""
+"""Environments with several agents, ours or the user's own, stepped here or by Ray workers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from common.stopping import next_batch
 from rollouts.workers import CollectOptions, PolicySpec, QueueLimits
 from rollouts.workers.worker_config import WorkerConfig
 
-# what an update learns from: group -> the batch of its agents
+# input of an update: group -> the batch of its agents
 Batches = Mapping[str, rollouts.RolloutBatch]
 
 
 @dataclass(frozen=True)
 class AgentEnvs:
-    """The environments that are stepped; travels to workers.
+    """The environments that are stepped; pickled for workers.
 
     Attributes:
-      name: an id of ours, or what the user called the function.
+      name: an id of ours, or a name for the user's function.
       options: options of the id, or keyword arguments of the function.
       function: makes one PettingZoo ParallelEnv; None: `name` is an id.
     """
@@ -40,7 +40,7 @@ class AgentEnvs:
     function: Callable[..., Any] | None = None
 
     def make(self, num_envs: int, *, num_threads: int | None, seed: int, first: int = 0) -> Any:
-        """Makes a batch of them, whose first has env_id `first`; close it."""
+        """Makes a batch of them, whose first one has env_id `first`; the caller closes it."""
         common = {"seed": seed, "autoreset_mode": "same_step", "env_id_offset": first}
         if self.function is None:
             return rollouts.make_multi_agent_vec(
@@ -52,7 +52,7 @@ class AgentEnvs:
         return rollouts.from_parallel_env_fns([one] * num_envs, num_processes=processes, **common)
 
     def make_for_worker(self, config: WorkerConfig) -> Any:
-        """Makes those of a Ray worker."""
+        """Makes the environments of a Ray worker."""
         return self.make(
             config.num_envs,
             num_threads=config.num_threads,
@@ -64,7 +64,7 @@ class AgentEnvs:
         """The agents of an environment, by group.
 
         Raises:
-          ValueError: agents see more than one array.
+          ValueError: an agent's observation is not one array.
         """
         if self.function is None:
             found = {one.name: one for one in self._spec().groups}
@@ -82,7 +82,7 @@ class AgentEnvs:
 
     @property
     def max_episode_steps(self) -> int | None:
-        """Time limit of an id; None where nobody knows."""
+        """Time limit of an id; None where it is unknown."""
         return self._spec().max_episode_steps if self.function is None else None
 
     def _spec(self) -> rollouts.EnvSpec:
@@ -96,7 +96,7 @@ def own_env(text: str) -> tuple[str, Callable[..., Any]]:
         raise argparse.ArgumentTypeError(
             f"expected MODULE:FUNCTION such as mpe2.simple_spread_v3:parallel_env, got {text!r}"
         )
-    # a module beside where the program is called, as `python -m` finds it
+    # a module in the current folder is found, as with `python -m`
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -121,13 +121,13 @@ def collecting(
     seed: int,
     stop: Event,
 ) -> Iterator[Callable[[], Batches | None]]:
-    """Yields what returns the next rollouts, of all workers together; None where `stop` is set.
+    """Yields a function that returns the next rollouts of all workers; None once `stop` is set.
 
     Args:
-      envs: numbers of the environments.
+      envs: the environments.
       args: num_workers, num_envs of each worker, rollout_length, num_threads, ray_address.
-      policies: group -> the policy that is trained. Without workers it acts itself; workers are
-        given its weights as they are when they begin a rollout.
+      policies: group -> the policy that is trained. Without workers it acts itself; workers get
+        its weights when they begin a rollout.
       make_policy: called in each worker.
       seed: seed of the environments.
       stop: ends the wait for workers.
@@ -147,7 +147,7 @@ def collecting(
         num_threads_per_worker=args.num_threads or 1,
         seed=seed,
         ray_address=args.ray_address,
-        # one rollout ahead of the learner is enough, more would only be older
+        # one rollout ahead of the learner is enough: further ones would only be older
         queue=QueueLimits(credits_per_worker=1),
         collect=CollectOptions(make_env=envs.make_for_worker if own else None),
     ) as coordinator:

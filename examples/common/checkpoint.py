@@ -16,11 +16,11 @@ from rollouts.checkpoint import FILE_NAME, load_checkpoint
 
 
 class Checkpointed:
-    """A learner that names what of it a checkpoint holds.
+    """A learner that names the attributes that a checkpoint saves.
 
     Attributes:
-      saved: attributes: modules, optimisers, tensors, a torch.Generator, RunningStatistics,
-        numbers.
+      saved: names of attributes: modules, optimisers, tensors, a torch.Generator,
+        RunningStatistics, numbers.
     """
 
     saved: tuple[str, ...]
@@ -77,14 +77,14 @@ def resumed_run(args: argparse.Namespace) -> Path | None:
 
 
 def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:
-    """Returns what a program kept in a checkpoint to go on with.
+    """Returns what a program saved in a checkpoint for resuming.
 
     Args:
       path: the checkpoint, or the directory of its run.
       kind: the program and its version.
       expected: attributes that the checkpoint must have, such as id.
     Raises:
-      SpecError, a ValueError: there is none, it is damaged, of another program or environment.
+      SpecError, a ValueError: there is no checkpoint, or it is damaged, or another program's.
     """
     checkpoint = load_checkpoint(path)
     found = checkpoint.training.get("kind")

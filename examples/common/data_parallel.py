@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes that learn one policy, each with environments and a device of its own.
 
-`torchrun` starts them and says to each which it is; without it there is one.
+`torchrun` starts them and gives each its number; without it there is one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Processes:
     """
 
     def __init__(self, device: str) -> None:
-        """Meets the others: by NCCL where they have cards, else by Gloo."""
+        """Connects to the others: by NCCL where they have cards, else by Gloo."""
         self.rank, self.count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.device = device
         if self.count > 1:
@@ -38,22 +38,22 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this one prints and writes files."""
+        """Whether this process prints and writes files."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> Any:
-        """The module to take gradients by, which are the mean over all processes'."""
+        """A module around this one, whose gradients are the mean over all processes."""
         return nn.parallel.DistributedDataParallel(module) if self.count > 1 else module
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Adds a tensor up over all processes, in place; returns it."""
         if self.count > 1:
             dist.all_reduce(tensor, group=self._sums)
         return tensor
 
     def close(self) -> None:
-        """Parts from the others; may be called twice."""
+        """Disconnects from the others; may be called twice."""
         if self.count > 1 and dist.is_initialized():
             dist.destroy_process_group(self._sums)
-            del self._sums  # ends its threads
+            del self._sums  # ends the group's threads
             dist.destroy_process_group()

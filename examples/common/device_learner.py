@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PPO from rollouts that stay on a device: of plain policies, and of policies with memory."""
+"""PPO from rollouts that stay on a device, for policies with and without memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Learner:
         self.args, self.obs_space, self.action_space = args, obs_space, action_space
         self.policy = self.make_policy(device)
         self.model = self.policy.module
-        # its gradients are the mean of all processes'
+        # gradients are the mean over all processes
         self.wrapped = processes.wrap(self.model)
         self.compute_loss = torch.compile(self.loss) if args.compile else self.loss
         self.generator = torch.Generator(device).manual_seed(args.seed)
@@ -64,9 +64,9 @@ class Learner:
                 self.optimizer.step()
 
     def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
-        """The steps that an update learns from, one after the other."""
+        """The steps that an update learns from, in one row."""
         there = torch.cat([active(one).flatten() for one in found])
-        # those in which the agent was still there; all of one agent's
+        # the steps in which the agent was still there; with one agent all steps
         index = torch.arange(len(there), device=there.device)[there]
         if self.args.max_rows is not None:
             index = index[self.permutation(len(index))[: self.args.max_rows]]
@@ -75,7 +75,7 @@ class Learner:
 
     def losses(self, data: Any) -> Iterator[Tensor]:
         """The losses of the minibatches of one pass."""
-        # as many in each process
+        # as many minibatches in each process
         for index in self.permutation(len(data[0])).tensor_split(self.args.num_minibatches):
             obs, *rest = (one[index] for one in data)
             with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.args.bf16):
@@ -83,7 +83,7 @@ class Learner:
             yield self.compute_loss(params, value, *rest)
 
     def permutation(self, count: int) -> Tensor:
-        """Numbers below `count` in any order."""
+        """The numbers below `count` in random order."""
         return torch.randperm(count, generator=self.generator, device=self.generator.device)
 
     def loss(
@@ -120,7 +120,7 @@ class RecurrentLearner(Learner):
         )
 
     def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
-        """The states before the first step, their agents, and the steps (T, B, ...)."""
+        """The states before the first step, their agents' rows, and the steps (T, B, ...)."""
         state = [torch.cat(parts) for parts in zip(*(x.policy_state for x in found), strict=True)]
         of_each = [(x.terminated | x.truncated, active(x), *arrays(x)) for x in found]
         return state, [torch.cat(column, 1) for column in zip(*of_each, strict=True)]
@@ -136,12 +136,12 @@ class RecurrentLearner(Learner):
 
 
 def arrays(rollout: RolloutBatch[Tensor]) -> list[Tensor]:
-    """(T, B, ...): what the loss reads of each step."""
+    """(T, B, ...): the arrays of a rollout that the loss reads."""
     return [getattr(rollout, name) for name in ARRAYS] + [rollout.extras[n] for n in RETURNS]
 
 
 def active(rollout: RolloutBatch[Tensor]) -> Tensor:
-    """(T, B) bool: who took part in the step."""
+    """(T, B) bool: the agents that took part in each step."""
     found = rollout.extras.get("active")
     return torch.ones_like(rollout.terminated) if found is None else found
 
@@ -151,27 +151,26 @@ class Episodes:
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
-        # for each rollout: how many episodes of agents ended there, and the sum of their returns
+        # for each rollout: number of the episodes of agents that ended in it, sum of their returns
         self._ended: deque[Tensor] = deque()
 
     def count(self, rollout: RolloutBatch[Tensor]) -> None:
-        """Notes the episodes that ended in a rollout; does not wait for the device."""
+        """Counts the episodes that ended in a rollout; does not wait for the device."""
         ended = (rollout.terminated | rollout.truncated) & active(rollout)
         returns = torch.where(ended, rollout.episode_return, 0.0)
         sums = torch.stack([ended.sum().double(), returns.sum()])
         self._ended.append(self.processes.add_up(sums))
 
     def mean_return(self, num_rollouts: int, num_episodes: int = 100) -> float:
-        """Mean return of the last episodes; NaN before there are so many. Waits for the device.
+        """Mean return of the last episodes; NaN before there are enough. Waits for the device.
 
         Args:
-          num_rollouts: Rollouts that count together at least: agents who leave early end theirs
-            in other rollouts than those of agents who stay.
-          num_episodes: Episodes that there must be.
+          num_rollouts: Least number of rollouts that count together: agents that leave early end
+            their episodes in other rollouts than agents that stay.
         """
         sums = torch.stack([*self._ended]).cpu()
         counted, total = sums.sum(0).tolist()
-        # the oldest go as soon as the others are enough
+        # the oldest rollouts are dropped as soon as the others are enough
         for count, returns in sums.tolist():
             if counted - count < num_episodes or len(self._ended) <= num_rollouts:
                 break

@@ -12,19 +12,19 @@ from common.training import Run
 
 class EvaluatedRun(Run):
     """A run whose learner has `act_greedily` and `updates`; `args.eval_interval` and
-    `args.eval_episodes` say how often and how long."""
+    `args.eval_episodes` give the interval and the number of episodes."""
 
     def __init__(self, args: Any, trained: Any, make_policy: Any, **options: Any) -> None:
         super().__init__(args, trained, make_policy, **options)
         self.evaluations = EvaluationLog(self.dir, until=self.progress.env_steps)
 
     def evaluate_if_due(self) -> None:
-        """Evaluates where a multiple of the interval was passed since the last time."""
+        """Evaluates where a multiple of the interval was passed since the last evaluation."""
         if self.evaluations.is_due(self.progress.env_steps, self.args.eval_interval):
             self.evaluate()
 
     def evaluate(self) -> None:
-        """Measures and keeps how good the policy is."""
+        """Measures the policy's returns, and stores them."""
         args, learner = self.args, self.trained
         assert hasattr(learner, "act_greedily") and hasattr(learner, "updates")
         returns = evaluate(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations of a policy without exploration, made now and then while it is trained."""
+"""Evaluations of a policy without exploration, at intervals during its training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE_NAME = "evaluations.csv"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Returns of some episodes of one policy, and how far its training was."""
+    """Returns of some episodes of one policy, and the progress of its training."""
 
     library: str  # the library that trained it
     env_steps: int
@@ -46,7 +46,7 @@ def evaluate(
       num_episodes: B.
       seed: seed of the first states; the same seed always gives the same ones.
       env_options: options of the environments.
-      statistics: statistics by which wrappers scale, see `RolloutCoordinator.statistics`.
+      statistics: statistics with which wrappers scale, see `RolloutCoordinator.statistics`.
     Returns:
       (B,) the returns.
     """
@@ -60,7 +60,7 @@ def evaluate(
         obs, _ = env.reset()
         while playing.any():
             obs, _, terminated, truncated, info = env.step(act(obs))
-            # not `reward`, which a wrapper may have scaled
+            # instead of `reward`, which a wrapper may have scaled
             ended = terminated | truncated
             total += info["episode_return"] * (playing & ended)
             playing &= ~ended
@@ -68,10 +68,10 @@ def evaluate(
 
 
 class EvaluationLog:
-    """The evaluations of a run, in a CSV file that has each as soon as it was made."""
+    """The evaluations of a run, in a CSV file to which each is written at once."""
 
     def __init__(self, directory: Path, *, until: int = 0) -> None:
-        """Goes on with the evaluations before env-step `until` that the directory has."""
+        """Goes on with the evaluations in the directory that were before env-step `until`."""
         self.path = directory / FILE_NAME
         # a process that was killed may have logged more than its last checkpoint knows
         known = read_evaluations(directory) if until and self.path.is_file() else []
@@ -89,14 +89,14 @@ class EvaluationLog:
             csv.writer(file).writerow(asdict(row).values())
 
     def is_due(self, env_steps: int, interval: int) -> bool:
-        """Tells whether a multiple of `interval` was passed since the last one; 0: never."""
+        """Tells whether a multiple of `interval` was passed since the last evaluation; 0: never."""
         if not interval:
             return False
         return not self.rows or env_steps // interval > self.rows[-1].env_steps // interval
 
 
 def read_evaluations(directory: Path) -> list[Evaluation]:
-    """Reads what an EvaluationLog wrote into `directory`."""
+    """Reads the evaluations that an EvaluationLog wrote into `directory`."""
     with (directory / FILE_NAME).open(newline="") as file:
         return [
             Evaluation(

@@ -20,7 +20,7 @@ def film(
     options: Mapping[str, Any],
     seed: int,
 ) -> int:
-    """Plays one episode as the policies of the groups act in training, and writes each frame.
+    """Plays one episode with the policies' exploration in training, and writes each frame.
 
     Args:
       path: Ends in .gif or .mp4.
@@ -29,7 +29,7 @@ def film(
       seed: Seed of the environment.
 
     Returns:
-      Frames written: a step each, and the first.
+      Frames written: the first one and one for each step.
 
     Raises:
       EngineError: pygame or imageio is missing (extra `render`).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient steps in native code, where it can read the network: who makes them, and their logs."""
+"""Gradient steps in native code, where it can read the network, and their logs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def read_module(
     engine: str,
     num_threads: int,
 ) -> NativeLearner | None:
-    """Makes what learns in native code; None where torch does, as with a CNN.
+    """Makes a learner in native code; None where torch learns, as with a CNN.
 
     Args:
-      module: As `NativePolicy.from_torch` takes it, with its spaces.
-      optimizer: As of `NativeLearner`.
+      module: Module that `NativePolicy.from_torch` can take, with its spaces.
+      optimizer: Optimiser that `NativeLearner` can take.
       engine: Choice of --learner-engine.
       num_threads: Threads of a large minibatch.
 
@@ -62,7 +62,7 @@ def read_module(
 def read_learner(
     module: nn.Module, optimizer: torch.optim.Optimizer, args: argparse.Namespace
 ) -> NativeLearner | None:
-    """Makes what learns a module for the environment of --env-id, as `read_module`."""
+    """Makes the learner of a module for the environment of --env-id; see `read_module`."""
     spec = spec_of(args)
     return read_module(
         module,
@@ -75,7 +75,7 @@ def read_learner(
 
 
 def read_or_none(read: Callable[[], Steps], engine: str) -> Steps | None:
-    """Returns what makes the steps in native code; None where torch makes them.
+    """Returns the maker of steps in native code; None where torch makes the steps.
 
     Args:
       read: Reads the networks; raises SpecError where it cannot, as on a GPU.
@@ -95,7 +95,7 @@ def read_or_none(read: Callable[[], Steps], engine: str) -> Steps | None:
 
 
 def logs_of(found: Sequence[Losses]) -> dict[str, float]:
-    """Means over all minibatches, by the names of LOGGED; a value's loss is half its error."""
+    """Means over all minibatches under the names of LOGGED; the value loss is half the error."""
     parts = [
         np.stack(
             [

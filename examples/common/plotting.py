@@ -26,9 +26,9 @@ def save_training_curves(
     """Writes a PNG with the learning curve above and the throughput below.
 
     Args:
-      path: where to.
+      path: file of the picture.
       history: one dict per update with env_steps, seconds, mean_return and env_steps_per_s.
-      title: what was trained, and how it ended.
+      title: the program and environment, and the result.
       target: the return to reach, drawn as a line; None for none.
       evaluations: env-steps and mean return without exploration.
     """
@@ -65,9 +65,9 @@ def save_group_curves(
     """Writes a PNG of the mean returns of several groups of agents.
 
     Args:
-      path: where to.
+      path: file of the picture.
       history: group -> (env-steps, mean return of an agent), one after the other.
-      title: what was trained.
+      title: title of the picture.
     """
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -85,7 +85,7 @@ def save_group_curves(
 
 
 def _say(axes: Axes, text: str) -> None:
-    """Writes why there is no curve where it would be."""
+    """Writes the reason for a missing curve in its place."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
 
 
@@ -101,7 +101,7 @@ def save_frames(path: Path, stacks: NDArray[Any], labels: Sequence[str]) -> None
     """Writes a PNG with one row per observation, its stacked frames from old to new.
 
     Args:
-      path: where to.
+      path: file of the picture.
       stacks: (N, S, height, width) uint8.
       labels: N texts, one for each row.
     Raises:

@@ -43,13 +43,13 @@ class Progress:
     def add(
         self, num_steps: int, returns: NDArray[np.float64], *, seconds: float, policy_lag: float
     ) -> None:
-        """Counts the steps of one update, and the returns (E,) of the episodes that ended there,
-        after `seconds` of training."""
+        """Counts the steps of one update and the returns (E,) of episodes that ended in it, at
+        `seconds` of training."""
         self.env_steps += num_steps
         self.updates += 1
         self.seconds = seconds
         self.returns = [*self.returns, *returns.tolist()][-EPISODES_IN_MEAN:]
-        # throughput over ten updates: single ones scatter, because fragments arrive in bursts
+        # throughput over ten updates: that of one scatters, because fragments arrive in bursts
         before = self.history[-10:][0] if self.history else {"env_steps": 0, "seconds": 0}
         rate = (self.env_steps - before["env_steps"]) / (seconds - before["seconds"])
         row = {"env_steps": self.env_steps, "seconds": seconds, "mean_return": self.mean_return}

@@ -40,11 +40,11 @@ ARM = """
 </mujoco>
 """
 
-# qpos and qvel of two joints, then where the tip is and where it shall be [m]
+# columns of qpos and qvel of two joints, then of the tip's and the goal's position [m]
 GOAL = GoalColumns(achieved_goal=(4, 6), desired_goal=(6, 8))
 REWARD = SparseReward(0.02)  # m
 EPISODE = 50  # steps of 50 ms
-# a square in reach; the tip's site stays where it is
+# a square in reach of the tip; the tip's site stays in its place
 GOALS = Uniform([[-0.13, -0.13, 0], [0.1, 0, 0]], [[0.13, 0.13, 0], [0.1, 0, 0]])
 TIP, TARGET = "site_xpos:tip[0:2]", "site_xpos:goal[0:2]"
 
@@ -71,7 +71,7 @@ def options(folder: Path) -> dict[str, Any]:
 
 
 def make_arms(num_envs: int, seed: int) -> rollouts.VectorEnv:
-    """Makes arms, which begin their next episode in the step that ends one."""
+    """Makes arms with same-step autoreset."""
     with tempfile.TemporaryDirectory() as folder:
         return rollouts.make_vec(
             "MuJoCo-v0", num_envs, seed=seed, autoreset_mode="same_step", **options(Path(folder))
@@ -79,7 +79,7 @@ def make_arms(num_envs: int, seed: int) -> rollouts.VectorEnv:
 
 
 def success_rate(act: Callable[[NDArray[Any]], NDArray[Any]], num_episodes: int = 100) -> float:
-    """Plays an episode in each of so many arms; returns the share that ends at its goal."""
+    """Plays an episode in each of `num_episodes` arms; returns the share that ends at its goal."""
     with make_arms(num_episodes, seed=10_000) as env:
         obs, _ = env.reset()
         for _ in range(EPISODE):
@@ -96,7 +96,7 @@ class SuccessLog:
         path.write_text("library,env_steps,success_rate\n")
 
     def add(self, env_steps: int, rate: float) -> None:
-        """Appends one, and prints it."""
+        """Appends a success rate, and prints it."""
         with self.path.open("a") as file:
             file.write(f"{self.library},{env_steps},{rate}\n")
         print(f"{env_steps:7,} env-steps: {rate:.0%} of 100 episodes end at their goal", flush=True)

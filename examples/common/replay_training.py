@@ -38,7 +38,7 @@ class ReplayLearner(Trained, Protocol):
 
     @property
     def policy_state(self) -> tuple[NDArray[Any], ...]:
-        """One environment's recurrent state, as examples; () without memory."""
+        """Examples of one environment's recurrent state; () without memory."""
         ...
 
     def learn(self, batch: ReplayBatch, *, learning_rate: float) -> tuple[Tensor, dict[str, Any]]:
@@ -48,10 +48,10 @@ class ReplayLearner(Trained, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpsilonGreedy:
-    """The action of the highest value or, as often as the environment's epsilon says, any."""
+    """The action of the highest value or, with the environment's epsilon as probability, any."""
 
     epsilon: Tensor  # (num_envs,) of one worker
-    start: int  # the action space's
+    start: int  # the action space's first action
     dtype: Any
 
     def sample(self, params: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -68,20 +68,20 @@ class EpsilonGreedy:
 
 
 def epsilons(num_envs: int, *, base: float = 0.4, alpha: float = 7.0) -> NDArray[np.float32]:
-    """Returns how often each of all environments explores, as in Horgan et al. 2018 (Ape-X)."""
+    """Returns the exploration rates of all environments, as in Horgan et al. 2018 (Ape-X)."""
     rank = np.arange(num_envs) / max(1, num_envs - 1)
     return (base ** (1 + alpha * rank)).astype(np.float32)
 
 
 def explore(policy: rollouts.TorchPolicy, spec: PolicySpec, total_envs: int) -> None:
-    """Makes a worker's policy explore, in each environment as often as `epsilons` says."""
+    """Makes a worker's policy explore in each environment with its rate of `epsilons`."""
     own = epsilons(total_envs)[spec.env_id_offset :][: spec.num_envs]
     space: Any = spec.single_action_space
     policy.head = EpsilonGreedy(torch.from_numpy(own), int(space.start), space.dtype)
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `run` reads, beside those of `run_parser`, samples_per_insert."""
+    """Adds the options that `run` reads, except those of `run_parser` and samples_per_insert."""
     add = parser.add_argument
     add("--num-shards", type=int, default=2, help="Ray actors of the replay; 0: in this process")
     add("--num-envs", type=int, default=8, help="environments per worker")
@@ -111,7 +111,7 @@ def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def explores_little(args: argparse.Namespace) -> NDArray[np.bool_]:
-    """Tells of all environments, by env_id, which explore so little that their episodes count."""
+    """Marks the environments, by env_id, that explore so little that their episodes count."""
     epsilon = epsilons(max(1, args.num_workers) * args.num_envs)
     return epsilon <= max(args.greedy_epsilon, epsilon.min())
 
@@ -121,13 +121,13 @@ def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 
 
     Args:
       args: as `run`.
-      items: what is sampled.
-      tolerance: how far inserts or samples may run ahead, as a share of those at min_size; never
-        less than what is under way.
+      items: kind of the table's items.
+      tolerance: how far inserts or samples may run ahead, as a share of the items at min_size; at
+        least the items under way.
     """
     per_insert = args.samples_per_insert
     period = items.step if isinstance(items, Sequences) else 1
-    # a short run learns, too, and ends where it was told to
+    # a short run learns, too, and ends at its last step
     min_size = min(args.min_size, max(1, args.total_steps // (2 * period)))
     if min_size < args.min_size:
         print(
@@ -135,7 +135,7 @@ def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 
             f"{args.total_steps:,} gives: learning begins after {min_size:,}",
             file=sys.stderr,
         )
-    # two fragments on their way to each shard, and a batch that is learnt from beside those ahead
+    # two fragments on their way to each shard, and the batch in use besides those drawn ahead
     coming = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length / period
     slack = max(tolerance * per_insert * min_size, 4 * args.batch_size + per_insert * coming)
     return TableConfig(
@@ -159,7 +159,7 @@ def run(
     queue: QueueLimits = QueueLimits(),
     training_type: type[ReplayTraining] | None = None,
 ) -> int:
-    """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
+    """Trains until the target, the last env-step or Ctrl-C, and saves the results.
 
     Args:
       args: arguments with the options of `run_parser` and `add_replay_arguments`.
@@ -168,9 +168,9 @@ def run(
       table: table of the replay.
       kind: kind of the checkpoint: the program and its version.
       title: title of the picture.
-      counts: (N,) of all environments, by env_id: whose episodes count; None: all.
+      counts: (N,) of all environments, by env_id: whether their episodes count; None: all.
       queue: see `rollouts.RolloutCoordinator`; credits_per_worker=1 collects with newer weights.
-      training_type: makes the ReplayTraining, where a program needs more than that.
+      training_type: maker of the ReplayTraining, for a program with a subclass.
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C.
     """
@@ -180,7 +180,7 @@ def run(
         lambda: make_training(args, make_learner(args), make_policy, kind=kind, counts=counts),
     )
     spec = spec_of(args)
-    # a resumed run plays other episodes than the ones it was already trained with
+    # a resumed run plays other episodes than those it was trained with
     seeds = np.random.SeedSequence((args.seed, training.progress.updates)).generate_state(2)
 
     def train(stop: Event) -> None:
@@ -217,7 +217,7 @@ def run(
 
 
 class ReplayTraining(Run):
-    """A run that learns from what a replay has of many rollouts."""
+    """A run that learns from a replay, which holds parts of many rollouts."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class ReplayTraining(Run):
         self.learner = learner
         self.num_updates = 0  # in this process
         self.began_at = replace(self.progress)
-        self.first_stats: dict[str, Any] = {}  # those of the replay, when this process began
+        self.first_stats: dict[str, Any] = {}  # the replay's counts when this process began
         self.replay_dir: Path = self.dir / "replay"
         # the return of an environment that mostly explores says little about the policy
         self._counts = counts
@@ -245,7 +245,7 @@ class ReplayTraining(Run):
         writer, bar = self.make_writer(), self.make_bar()
         if args.resume and self.replay_dir.is_dir():
             replay.load(self.replay_dir)
-        # a loaded replay counts on from what it was
+        # counts of a loaded replay include those of earlier processes
         self.first_stats = replay.stats()
         before = self.first_stats["steps"]["inserted"] - progress.env_steps
         start = time.perf_counter() - progress.seconds
@@ -259,7 +259,7 @@ class ReplayTraining(Run):
         sampling = self.sampling(replay)
         with bar, writer, self.make_reporter(stats, writer), sampling as sample:
             while not (self.is_finished() or stop.is_set()):
-                # workers and shards go on while these lines learn
+                # workers and shards work while the learner does
                 policy_lag, logs = self.learn(sample, replay)
                 coordinator.publish_weights(self.learner.policy.weights())
 
@@ -281,20 +281,20 @@ class ReplayTraining(Run):
 
     @contextmanager
     def sampling(self, replay: ReplayService) -> Iterator[Callable[[], ReplayBatch]]:
-        """Yields what returns the next batch, which is drawn ahead where there are workers."""
+        """Yields a function that returns the next batch; with workers, batches are drawn ahead."""
         args = self.args
         options = {"beta": args.beta, "device": args.device}
         if args.num_workers:
             with replay.prefetch(args.batch_size, **options) as batches:
                 yield batches.get
         else:
-            # to sample is to collect then, which is for the thread that publishes weights
+            # without workers sampling also collects, which the publishing thread has to do
             yield lambda: replay.sample(args.batch_size, **options)
 
     def learn(
         self, sample: Callable[[], ReplayBatch], replay: ReplayService
     ) -> tuple[float, dict[str, float]]:
-        """Takes the gradient steps between two sets of weights; returns lag and logs of them."""
+        """Takes the gradient steps between two sets of weights; returns policy lag and logs."""
         args = self.args
         remaining = max(0.0, 1 - self.progress.env_steps / args.total_steps) if args.anneal else 1.0
         lags, logs = [], {}

@@ -4,12 +4,12 @@
 Their scenario (github.com/marlbenchmark/on-policy, onpolicy/envs/mpe/scenarios/simple_spread.py)
 differs from PettingZoo's in three things:
 
-- a reward is all agents' sum, and counts what covers landmarks once an agent, where PettingZoo
-  takes half of it and half of the agent's own collisions;
-- an agent collides with itself, which costs each 1 a step;
+- a reward is the sum over all agents, in which the covered landmarks count once for each agent;
+  PettingZoo adds half of the landmarks' part and half of the agent's own collisions;
+- an agent also collides with itself, which costs it 1 in each step;
 - landmarks lie within 0.8 of the middle, in place of 1.
 
-So a return of x an agent is `2 * 3 * x - 3 * 25` there, over episodes whose landmarks lie within
+So an agent's return of x is `2 * 3 * x - 3 * 25` there, over episodes whose landmarks lie within
 0.8.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training's end by a signal: Ctrl-C, or what Slurm and Kubernetes send before they kill."""
+"""A training's end by a signal: Ctrl-C, or that of Slurm and Kubernetes before they kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import rollouts
 
 B = TypeVar("B", rollouts.RolloutBatch, rollouts.MultiAgentRollout)
 
-# what a signal may wait for a batch that does not come
+# longest time that a signal waits while no batch arrives
 STOP_S = 1.0
 
 
@@ -37,7 +37,7 @@ def stop_on_interrupt() -> Iterator[Event]:
 def next_batch(
     coordinator: rollouts.RolloutCoordinator[B], stop: Event, num_fragments: int
 ) -> B | None:
-    """Waits for the next batch; None where `stop` is set first, perhaps as the workers end too."""
+    """Waits for the next batch; None where `stop` is set first, even if the workers end, too."""
     while not stop.is_set():
         try:
             return coordinator.get(num_fragments, timeout_s=STOP_S)

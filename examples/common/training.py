@@ -33,7 +33,7 @@ R = TypeVar("R", bound="Run")
 
 
 class Trained(Protocol):
-    """A thing that is trained, from any kind of data."""
+    """A learner from any kind of data."""
 
     @property
     def policy(self) -> rollouts.TorchPolicy:
@@ -53,15 +53,15 @@ class Learner(Trained, Protocol):
     """A learner from rollouts."""
 
     def update(self, batch: rollouts.RolloutBatch, *, learning_rate: float) -> dict[str, float]:
-        """Learns from one batch; returns what to log."""
+        """Learns from one batch; returns the values to log."""
         ...
 
 
 def run_parser(doc: str | None) -> argparse.ArgumentParser:
-    """Makes a parser of what `run` reads, beside num_envs, rollout_length and learning_rate.
+    """Makes a parser of `run`'s options except num_envs, rollout_length and learning_rate.
 
     Args:
-      doc: docstring of the program; its first paragraph says what it is.
+      doc: docstring of the program; its first paragraph describes the program.
     """
     parser = argparse.ArgumentParser(
         description=(doc or "").partition("\n\n")[0],
@@ -85,7 +85,7 @@ def run_parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def env_option(text: str) -> tuple[str, Any]:
-    """Reads KEY=VALUE, the value as in JSON, else as text."""
+    """Reads KEY=VALUE; the value is JSON or else text."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
@@ -101,7 +101,7 @@ def spec_of(args: argparse.Namespace) -> rollouts.EnvSpec:
 
 
 def chosen_env_id(argv: list[str] | None, default: str) -> str:
-    """Returns --env-id alone, on which the other defaults depend, those in --help too."""
+    """Returns --env-id alone: other defaults depend on it, even those in --help."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--env-id", default=default)
     return str(parser.parse_known_args(argv)[0].env_id)
@@ -118,7 +118,7 @@ def run(
     queue: QueueLimits,
     training_type: type[Training] | None = None,
 ) -> int:
-    """Trains until the target, the last env-step or Ctrl-C, and saves what was learnt.
+    """Trains until the target, the last env-step or Ctrl-C, and saves the results.
 
     Args:
       args: arguments with the options of `run_parser`.
@@ -126,10 +126,10 @@ def run(
       make_policy: called in each worker.
       kind: kind of the checkpoint: the program and its version.
       title: title of the picture.
-      fragments_per_update: how many workers' rollouts make one batch.
-      queue: how many rollouts a worker may have under way or waiting for the learner, and how old
-        they may be.
-      training_type: makes the Training, where a program needs more than that.
+      fragments_per_update: number of workers' rollouts in one batch.
+      queue: most rollouts of a worker that are under way or wait for the learner, and their largest
+        age.
+      training_type: maker of the Training, for a program with a subclass.
     Returns:
       the exit status: 0, 1 where the target was missed, or 130 after Ctrl-C or SIGTERM.
     """
@@ -137,7 +137,7 @@ def run(
         args,
         lambda: (training_type or Training)(args, make_learner(args), make_policy, kind=kind),
     )
-    # a resumed run plays other episodes than the ones it was already trained with
+    # a resumed run plays other episodes than those it was trained with
     seeds = np.random.SeedSequence((args.seed, training.progress.updates))
 
     def train(stop: Event) -> None:
@@ -161,7 +161,7 @@ def run(
 
 
 def make_run(args: argparse.Namespace, make: Callable[[], R]) -> R:
-    """Returns what `make` makes, or ends the program with a sentence that says what is wrong."""
+    """Returns the run that `make` makes; on an error, prints one sentence and ends the program."""
     torch.set_num_threads(args.torch_threads)
     try:
         return make()
@@ -200,7 +200,7 @@ class Run:
             try:
                 train(stop)
             finally:
-                # whatever ended the training, what was learnt is kept
+                # whatever ended the training, the results are saved
                 self.save()
                 self.draw(title)
         print(self.summary())
@@ -222,14 +222,14 @@ class Run:
             initial=self.progress.env_steps,
             unit="step",
             unit_scale=True,
-            # a log file gets a line now and then, a terminal a moving bar
+            # a log file gets a line at times, a terminal a moving bar
             mininterval=0.1 if sys.stderr.isatty() else 1.0,
         )
 
     def make_reporter(
         self, stats: Callable[[], dict[str, Any]], writer: SummaryWriter
     ) -> MetricsReporter:
-        """Returns what reports `stats` while the training goes on."""
+        """Returns a reporter of `stats` for the time of the training."""
         sinks = make_sinks(self.args, self.dir, writer, first_step=self.progress.env_steps)
         return MetricsReporter(stats, sinks)
 

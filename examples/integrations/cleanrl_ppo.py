@@ -7,14 +7,14 @@
         --ent-coef 0 --total-timesteps 1000000
 
 Agent, loss, optimiser and hyper-parameters are as in CleanRL's ppo.py; with continuous actions the
-agent and what surrounds environments are as in its ppo_continuous_action.py. Three loops of them
-are calls of native code here, each of which may stay as it was:
+agent and the environments' wrappers are as in its ppo_continuous_action.py. Three of their loops
+are calls of native code here, each of which may stay a loop:
 
     loop over steps          `Collector`: the pool's threads compute the agent between steps
     loop back over rewards   `batch_gae`
     loop over minibatches    `NativeLearner.update`, on the agent's parameters and the optimiser
 
-A script that keeps its loop over steps changes one line, and gets the environments alone:
+A script that keeps its loop over steps changes one line, for the environments:
 
     -envs = gym.vector.SyncVectorEnv([make_env(args.env_id) for _ in range(args.num_envs)])
     +envs = rollouts.integrations.cleanrl.make_vec(args.env_id, args.num_envs, seed=args.seed)
@@ -158,10 +158,10 @@ def main(argv: list[str] | None = None) -> int:
         optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - update / num_updates)
         returns.extend(batch.episodes().returns)
 
-        # an episode that a time limit cut would have gone on from its last observation
+        # an episode that was truncated would have gone on from its last observation
         advantages, targets = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
 
-        # learn from it
+        # learns from the rollout
         names = ("obs", "action", "log_prob", "value", "advantage", "target")
         parts = (batch.obs, batch.action, batch.log_prob, batch.value, advantages, targets)
         size = args.num_steps * args.num_envs

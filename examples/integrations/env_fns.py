@@ -9,9 +9,9 @@ What changes where Gymnasium's AsyncVectorEnv was:
     -envs = gymnasium.vector.AsyncVectorEnv([Corridor] * 64)
     +envs = rollouts.from_env_fns([Corridor] * 64)
 
-and what the rest of rollouts adds: a Collector that makes (T, B) batches of it, and, by
-`RolloutCoordinator(collect=CollectOptions(make_env=...))`, Ray workers that each host such
-environments.
+and further parts of rollouts: a Collector that makes (T, B) batches from the environments, and Ray
+workers that each host such environments, by
+`RolloutCoordinator(collect=CollectOptions(make_env=...))`.
 """
 
 from __future__ import annotations

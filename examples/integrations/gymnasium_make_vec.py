@@ -11,7 +11,7 @@ The difference to the loop in Gymnasium's documentation:
     -envs = gymnasium.make_vec("CartPole-v1", num_envs=64, vectorization_mode="sync")
     +envs = gymnasium.make_vec("rollouts/CartPole-v1", num_envs=64)
 
-Everything else, Gymnasium's vector wrappers among it, stays as it is. Without the import, the id
+All else, with Gymnasium's vector wrappers, stays as it is. Without the import, the id
 "rollouts:rollouts/CartPole-v1" does the same.
 """
 
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> float:
     print(f"rollouts {rollouts.__version__}: {len(rollouts.env_ids())} ids under rollouts/")
     rates = {}
     for env_id in ("CartPole-v1", "rollouts/CartPole-v1"):
-        # Gymnasium has a vectorised CartPole of its own; what it has for every id is "sync"
+        # Gymnasium has a vectorised CartPole of its own; for all ids it has "sync"
         mode = None if env_id.startswith("rollouts/") else "sync"
         envs = gymnasium.make_vec(env_id, num_envs=args.num_envs, vectorization_mode=mode)
         envs = RecordEpisodeStatistics(envs)

@@ -8,9 +8,9 @@ EnvPool's documentation on XLA, and what changes:
      env.reset()
      handle, recv, send, step = env.xla()
 
-`step` returns the batch by name (`batch.obs`, `batch.reward`, ...), as `env.recv_batch()` does.
-The example improves a linear policy by evolution: each environment plays with parameters of its
-own, so that one rollout tries as many as there are environments. Run it:
+`step` returns the batch by name (`batch.obs`, `batch.reward`, ...), as `env.recv_batch()` does. The
+example improves a linear policy by evolution: each environment has its own parameters, so that one
+rollout tries as many as there are environments. Run it:
 
     python examples/integrations/jax_scan.py --generations 20
 """
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> float:
 
     @jax.jit
     def rollout(handle: Any, obs: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Steps that each environment stood, with weights (num_envs, 4)."""
+        """Returns the steps without a fall of each environment, with weights (num_envs, 4)."""
 
         def one(carry: Any, _: Any) -> tuple[Any, Any]:
             handle, obs = carry

@@ -5,7 +5,7 @@ What to change, either one line of the script
 
     import rollouts.integrations.envpool as envpool        # was: import envpool
 
-or none of it, where somebody else imports it (TorchRL, rl_games, Tianshou, Sample Factory):
+or none of it, where another library imports envpool (TorchRL, rl_games, Tianshou, Sample Factory):
 
     import rollouts.integrations.envpool
     rollouts.integrations.envpool.install()                # before they import envpool
@@ -14,7 +14,7 @@ Episodes follow EnvPool's rule: the step after an episode's end ignores its acti
 the next episode's first observation. Ids and options are EnvPool's ("Pong-v5", frame_skip);
 our own ids and, for light environments, our options work too.
 
-`env_type` chooses the face:
+`env_type` chooses the interface:
   "gymnasium"  (obs, reward, terminated, truncated, info); reset returns (obs, info).
   "gym"        the API of gym < 0.26, for which CleanRL's and Cleanba's scripts were written:
                (obs, reward, done, info), reset returns obs. With gym_reset_return_info=True, or
@@ -27,18 +27,19 @@ What differs from EnvPool, on purpose:
     errors; there they end the process, corrupt data or hang.
   * `terminated` and `truncated` are independent; there the last allowed step is never terminated.
   * `seed` gives other random numbers, and `reset(seed=...)` works.
-  * `info` always has reward (unclipped), terminated (the game is over, int32), lives (0 where
-    there are none) and TimeLimit.truncated, beside what the environment itself reports, under
-    Gymnasium's names, too, where EnvPool's are others. The dm face has no TimeLimit.truncated.
+  * `info` always has reward (unclipped), terminated (the game is over, int32), lives (0 where there
+    are none), TimeLimit.truncated and all that the environment itself reports. An info that EnvPool
+    names otherwise also has Gymnasium's name. "dm" has no TimeLimit.truncated.
   * MiniGrid and BabyAI report no agent_pos.
-  * Bounds of observations are Gymnasium's and dm_control's. What a task of a dm_control domain
-    has not, but others of it have, is zero, and so is the origin of QuadrupedFetch.
+  * Bounds of observations are Gymnasium's and dm_control's. Parts of observations that a task
+    lacks, while other tasks of its dm_control domain have them, are zero, and so is the origin of
+    QuadrupedFetch.
   * Actions of MuJoCo are float64 in spaces, as there; the simulation gets them as float32.
   * There are no qpos0 and qvel0, which only builds of EnvPool for its own tests have.
-  * elapsed_step and max_episode_steps count from the last reset; with episodic_life those are
-    the steps of a life, there of a game.
-  * `render` draws MuJoCo, Atari and classic control, the latter two in their own size; where no
-    camera is named, a MuJoCo model's own that tracks is taken. There is no from_pixels.
+  * elapsed_step and max_episode_steps count from the last reset: with episodic_life the steps of a
+    life, where EnvPool counts those of a game.
+  * `render` draws MuJoCo, Atari and classic control, the latter two in their own size. Where no
+    camera is named, a MuJoCo model's own tracking camera is taken. There is no from_pixels.
   * There is one player.
 """
 
@@ -61,7 +62,7 @@ from rollouts.errors import ProtocolError, SpecError
 
 __version__ = rollouts.__version__
 
-# the name of any of them in annotations
+# type of all environments of this module, for annotations
 EnvPool = EnvPoolMixin
 
 __all__ = [
@@ -95,8 +96,8 @@ def make(task_id: str, env_type: str, **kwargs: Any) -> Any:
         noop_max, episodic_life, reward_clip, use_fire_reset, img_height, img_width, gray_scale,
         mode, difficulty, full_action_space, repeat_action_probability, zero_discount_on_life_loss
         and use_inter_area_resize, with EnvPool's defaults. For MuJoCo: frame_stack (1). For
-        MiniGrid and BabyAI: mission_bytes (96, 512). flatten_observation=True, which EnvPool has
-        not, gives rows in place of dicts.
+        MiniGrid and BabyAI: mission_bytes (96, 512). flatten_observation=True, which EnvPool
+          lacks, gives rows in place of dicts.
 
     Raises:
       SpecError: Unknown id, type or option; the message lists those there are.
@@ -114,7 +115,7 @@ def make_dm(task_id: str, **kwargs: Any) -> DMEnvPool:
 
 
 def make_gym(task_id: str, **kwargs: Any) -> GymEnvPool | GymnasiumEnvPool:
-    """As `make` with env_type="gym": with the new API, that of "gymnasium"."""
+    """As `make` with env_type="gym", which is "gymnasium" where the new API is installed."""
     kwargs.setdefault("gym_reset_return_info", gym_default.returns_info)
     spec = make_spec(task_id, **kwargs)
     return GymnasiumEnvPool(spec) if spec.config.gym_reset_return_info else GymEnvPool(spec)
@@ -139,9 +140,9 @@ def install(*, gym_api: str = "old") -> None:
     """Puts this module into `sys.modules` as `envpool`, for code that imports that.
 
     Args:
-      gym_api: What env_type="gym" means where gym_reset_return_info is not given: "old", as gym
-        < 0.26 and EnvPool with it, or "new", as "gymnasium" and EnvPool >= 1.0. Sample Factory's
-        examples need "new".
+      gym_api: What env_type="gym" means where gym_reset_return_info is not given: "old", the API
+        of gym < 0.26 and of EnvPool of that time, or "new", that of "gymnasium" and EnvPool >= 1.0.
+        Sample Factory's examples need "new".
 
     Raises:
       SpecError: Another gym_api. ProtocolError: EnvPool itself was imported before.
@@ -154,7 +155,7 @@ def install(*, gym_api: str = "old") -> None:
             "EnvPool itself is imported already: call install() before anything imports envpool"
         )
     gym_default.returns_info = gym_api == "new"
-    # `import envpool.python.envpool` finds its parts there
+    # makes `import envpool.python.envpool` find the modules of `python`
     inner = f"{__name__}.python"
     names = {name for name in sys.modules if name == inner or name.startswith(inner + ".")}
     for name in {__name__} | names:

@@ -15,9 +15,9 @@ from rollouts.integrations.envpool.options import AskedTask
 from rollouts.batch import StepBatch
 from rollouts.envs.registry import resolve
 
-# entries of our info that EnvPool names otherwise, or lacks
+# entries of our info that EnvPool lacks or has under another name
 _LEFT_OUT = {"raw_reward", "lives", "frame_number", "episode_frame_number"}
-# id -> EnvPool's name -> ours, which stays beside it
+# id -> EnvPool's name -> ours, which is kept too
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "HalfCheetah-v5": {"reward_run": "reward_forward"},
     "Swimmer-v5": {"reward_fwd": "reward_forward"},
@@ -88,7 +88,7 @@ def _angles(task: AskedTask, batch: StepBatch) -> Any:
 
 _Compute = Callable[[AskedTask, StepBatch], Any]
 _ALIVE: Mapping[str, _Compute] = {"reward_alive": lambda _, batch: batch.reward * 0 + 1}
-# what our environments do not report, by their references
+# infos that our environments do not report, computed as their references do
 _COMPUTED: Mapping[str, Mapping[str, _Compute]] = {
     "Acrobot-v1": {"state": _angles},
     "Ant-v4": {"reward_contact": _contact},

@@ -18,13 +18,13 @@ from rollouts.families.minigrid import mission_words
 _MINIGRID, _BABYAI = "envs/minigrid/", "envs/babyai/"
 _COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
 _TYPES = ("key", "ball", "box")
-# how a mission of Fetch begins, before colour and type
+# the beginnings of Fetch's missions, before colour and type
 _FETCH = ("get a", "go get a", "fetch a", "go fetch a", "you must fetch a")
 
 
 def tells_missions(task: AskedTask) -> bool:
     """True for a task on a grid whose observations have the mission's words."""
-    # letters stand in the rows of minigrid's FlatObsWrapper
+    # observations of minigrid's FlatObsWrapper have letters in their rows
     is_grid = bool(task.header.startswith((_MINIGRID, _BABYAI)))
     return is_grid and task.env_options.get("observation") != "flat"
 
@@ -43,7 +43,7 @@ def mission_id(task: AskedTask, batch: StepBatch) -> Any:
     length = (words > 0).sum(1)
 
     def word(place: int) -> Any:
-        """Words (B,) at a place of each row; places below 0 count from the sentence's end."""
+        """Returns the words (B,) at a place of each row; places below 0 count from the end."""
         index = length + place if place < 0 else length * 0 + place
         return lib.take_along_axis(words, lib.clip(index, 0, count - 1)[:, None], 1)[:, 0]
 
@@ -60,7 +60,7 @@ def mission_id(task: AskedTask, batch: StepBatch) -> Any:
 
 
 def _template(words: Any) -> Any:
-    """Numbers of the beginnings of Fetch's missions that rows (B, W) have."""
+    """Returns for each row (B, W) the number of Fetch's beginning that it starts with."""
     found = 0
     for number, text in enumerate(_FETCH):
         begin = [mission_words().index(one) for one in text.split()]

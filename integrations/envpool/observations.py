@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's structure of observations and actions, where it is not that of our rows."""
+"""EnvPool's structure of observations and actions, where it differs from our rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Shape = tuple[int, ...]
 
 _SUITE = "envs/dm_control/"
 _NO_LIMIT = 1e10  # mjMAXVAL, what dm_control and EnvPool call an action without a limit
-# EnvPool has one structure for all tasks of a domain: these parts come last, and those that
-# a task has not are zeros
+# EnvPool has one structure for all tasks of a domain: these parts come last, and are zeros for a
+# task that lacks them
 _DOMAINS: Mapping[str, Mapping[str, Shape]] = {
     "dog": {"ball_state": (6,), "target_position": (3,)},
     "finger": {"target_position": (2,), "dist_to_target": ()},
@@ -49,10 +49,10 @@ _GRID = ("direction", "image", "mission")  # in EnvPool's order
 
 
 class Missions:
-    """The sentences of missions, of which our observations have the words as numbers."""
+    """The sentences of missions, from our observations, which have the words as numbers."""
 
     def __init__(self, num_bytes: int) -> None:
-        """Takes the bytes of each sentence: it is cut there, or zeros follow."""
+        """Takes the length of each sentence in bytes; longer ones are cut, shorter end in zeros."""
         words = [word.encode() for word in mission_words()]
         pieces = [word if word in (b"", b",") else b" " + word for word in words]
         longest = max(map(len, pieces))
@@ -63,7 +63,7 @@ class Missions:
         self._sentences = np.zeros((0, num_bytes), np.uint8)
 
     def of(self, words: Any) -> Any:
-        """(B, W) numbers of words as (B, num_bytes) uint8; also of JAX's arrays."""
+        """Turns numbers of words (B, W) into sentences (B, num_bytes) uint8; JAX's arrays, too."""
         lib = library(words)
         lengths = lib.asarray(self._lengths)[words]
         ends = lengths.cumsum(1)
@@ -78,7 +78,7 @@ class Missions:
         return lib.where(is_letter, letters, 0).astype(np.uint8)
 
     def of_envs(self, words: Array, env_id: Array) -> Array:
-        """As `of`; remembers each environment's sentence, which few steps change."""
+        """Does the same as `of`; remembers each environment's sentence, which few steps change."""
         if self._words.shape[1] != words.shape[1] or env_id.max(initial=0) >= len(self._words):
             rows = max(int(env_id.max(initial=0)) + 1, len(self._words))
             self._words = np.zeros((rows, words.shape[1]), words.dtype)
@@ -101,8 +101,8 @@ class DictObservations:
         """Takes the spec without wrappers.
 
         Args:
-          native: Its observations have parts.
-          stack: Observations in a row; 0: it is one, without an axis of them.
+          native: The spec, whose observations have named parts.
+          stack: Number of stacked observations; 0: one observation without an axis for them.
           mission_bytes: Bytes of missions of MiniGrid and BabyAI.
         """
         self._parts = ObservationParts.of_pool({native.id: native})
@@ -121,7 +121,7 @@ class DictObservations:
         self.space = spaces.Dict(OrderedDict((name, own[name]) for name in self._order))
 
     def split(self, obs: Any, env_id: Any) -> dict[str, Any]:
-        """(B, D) or (B, stack, D) as a dict, of NumPy's or JAX's arrays."""
+        """Splits (B, D) or (B, stack, D) into a dict of arrays, which are NumPy's or JAX's."""
         rows = len(obs)
         flat = self._parts.split(obs.reshape(-1, self._width))
         found: dict[str, Any] = {
@@ -140,7 +140,7 @@ class DictObservations:
 
 
 def dict_observations(task: AskedTask) -> DictObservations | None:
-    """Makes what turns the rows of a task into dicts; None: the task hands out arrays.
+    """Makes the converter from a task's rows to dicts; None where the task hands out arrays.
 
     Raises:
       SpecError: Dicts are asked for, and there are no parts.
@@ -161,7 +161,7 @@ def dict_observations(task: AskedTask) -> DictObservations | None:
 def envpool_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
     """EnvPool's space for observations of ours that are one array.
 
-    Colours are stacked along the frames there: (S, H, W, 3) becomes (3 S, H, W). A MultiDiscrete,
+    EnvPool stacks colours along the frames: (S, H, W, 3) becomes (3 S, H, W). A MultiDiscrete,
     such as Blackjack's, is a Box of int32 with the largest bound for all elements.
     """
     if isinstance(space, spaces.MultiDiscrete):
@@ -176,7 +176,7 @@ def envpool_action_space(space: spaces.Space[Any], header: str) -> spaces.Space[
     """EnvPool's space for actions of ours: MuJoCo's are float64 there, and finite."""
     if not is_mujoco(header) or not isinstance(space, spaces.Box):
         return space
-    # 0.4 stays 0.4, and not the float32 that is closest to it
+    # through the shortest decimal: 0.4 stays 0.4 and does not become the closest float32
     low, high = (
         bound.astype(str).astype(np.float64).clip(-_NO_LIMIT, _NO_LIMIT)
         for bound in (space.low, space.high)
@@ -187,7 +187,7 @@ def envpool_action_space(space: spaces.Space[Any], header: str) -> spaces.Space[
 def _order(
     native: rollouts.EnvSpec, own: Mapping[str, Any], stack: Shape
 ) -> tuple[tuple[str, ...], dict[str, Shape]]:
-    """EnvPool's order of parts, and shapes of those that ours have not."""
+    """EnvPool's order of parts, and the shapes of parts that ours lack."""
     if set(_GRID) <= own.keys():
         return _GRID, {}
     domain = native.header.removeprefix(_SUITE).removesuffix(".h")

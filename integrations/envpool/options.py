@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's ids and options in our words."""
+"""EnvPool's ids and options, translated to ours."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ATARI_NAMES = {
     "gray_scale": "grayscale",
     "reward_clip": "reward_clipping",
 }
-# EnvPool's defaults where they are not ours
+# EnvPool's defaults that differ from ours
 _ATARI_DEFAULTS = {"repeat_action_probability": 0.0, "reward_clip": False}
-# ours that EnvPool has not
+# our options that EnvPool lacks
 _NOT_IN_ENVPOOL = {"maxpool", "life_loss_info", "ram_info", "engine", "obs_type"}
 _NOT_IN_ENVPOOL |= {"continuous", "continuous_action_threshold"}
 
@@ -53,13 +53,13 @@ _RENDERING: dict[str, Any] = {
     "render_camera_id": -1,
     "from_pixels": False,
 }
-# the structure of observations, which is ours
+# our option for the structure of observations
 _FLATTEN = "flatten_observation"
 
 
 @dataclass(slots=True)
 class GymDefault:
-    """Meaning of env_type="gym": `install` sets it, for callers whose code nobody changes."""
+    """Meaning of env_type="gym", set by `install` for callers whose code stays unchanged."""
 
     returns_info: bool = False
 
@@ -69,14 +69,14 @@ gym_default = GymDefault()
 
 @dataclass(frozen=True, slots=True)
 class AskedTask:
-    """A task as `make` was asked for it, in EnvPool's words and in ours.
+    """A task that `make` was asked for, in EnvPool's terms and in ours.
 
     Attributes:
       task_id: As given.
-      id: Ours.
-      config: EnvPool's options, all of them, in its order.
-      env_options: Ours.
-      frames: EnvPool's options of rendering, all of them.
+      id: Our id.
+      config: All of EnvPool's options, in its order.
+      env_options: Our options.
+      frames: All of EnvPool's options of rendering.
       header: See `rollouts.EnvSpec.header`.
       flatten_observation: True: rows in place of dicts; False: dicts, or an error; None: dicts
         where observations have named parts, as in EnvPool.
@@ -142,8 +142,8 @@ def is_mujoco(header: str) -> bool:
 def pinned_cpus(config: Mapping[str, Any]) -> bool | list[int]:
     """The CPUs of the worker threads, for `make_vec(pin_threads=...)`.
 
-    EnvPool keeps worker i on CPU (offset + i) modulo the CPUs there are, whether this process
-    may use it or not; here the CPUs it may use are counted.
+    EnvPool keeps worker i on CPU (offset + i) modulo the number of all CPUs, even where this
+    process may not use that one; here only the CPUs that the process may use are counted.
     """
     offset = config["thread_affinity_offset"]
     if offset < 0 or not hasattr(os, "sched_getaffinity"):
@@ -184,7 +184,7 @@ def _our_id(task_id: str) -> str:
 
 
 def _structure(header: str) -> dict[str, Any]:
-    """EnvPool's options of the structure of observations, which ours have not."""
+    """EnvPool's options of the structure of observations, which we lack."""
     if is_mujoco(header):
         return {"frame_stack": 1}
     if header.startswith("envs/minigrid/"):

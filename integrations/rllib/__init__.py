@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RLlib's new API stack over native pools: as environments, or as a whole EnvRunner.
 
-What to change, the weakest and the strongest:
+What to change in an algorithm's config:
 
     from rollouts.integrations import rllib
 
@@ -18,8 +18,8 @@ What to change, the weakest and the strongest:
     config.multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **_: "shared")
     config.env_runners(env_runner_cls=rllib.RolloutsMultiAgentEnvRunner)
 
-    # the engine of RolloutsEnvRunner's module: the pool's threads where they can ("auto";
-    # native_reason says why not), nothing else ("native"), or torch
+    # what computes the module of RolloutsEnvRunner: the pool's threads where they can ("auto";
+    # native_reason gives the reason where they cannot), only these threads ("native"), or "torch"
     class ByTorch(rllib.RolloutsEnvRunner):
         rollout_engine = "torch"
 
@@ -27,7 +27,7 @@ What to change, the weakest and the strongest:
     # also RolloutsIMPALALearner, RolloutsAPPOLearner, RolloutsDQNLearner, RolloutsSACLearner
     config.learners(learner_class=rllib.RolloutsPPOLearner)
 
-    # what it samples is written, as RLlib's own runner does it
+    # a runner that also writes what it samples, as RLlib's own does
     config.env_runners(env_runner_cls=rllib.RolloutsOfflineEnvRunner)
     config.offline_data(output="/tmp/cartpole", output_write_episodes=False)
 
@@ -54,12 +54,13 @@ Traps handled:
     episode in which some agents terminate while the limit truncates the others. In the bulk
     loop of RolloutsMultiAgentEnvRunner agents have the flags that the environment gave them.
 
-Modules like those that PPO, APPO and IMPALA make of vectors are read as a program, which the
-pool's threads compute between steps: layers of `rollouts.NativePolicy`, one of several actions, or
-a Gaussian whose actions are normalised to symmetric bounds, clipped, or unbounded. Their outputs
-are torch's within 1e-5, and their `forward` is not called meanwhile. Of stateful ones (use_lstm)
-the pool's threads carry the states, and episodes have `state_out` of each step. A module that draws
-itself or has to know the time step (DQN, SAC), images and infos stay with torch.
+Modules like those that PPO, APPO and IMPALA build for vectors are read as a program, which the
+pool's threads compute between steps. Their layers are those of `rollouts.NativePolicy`, and their
+actions are discrete, or a Gaussian's that are normalised to symmetric bounds, clipped or
+unbounded. Outputs are torch's within 1e-5, and the module's `forward` is not called. The states of
+stateful modules (use_lstm) are carried by the pool's threads, and episodes have `state_out` of each
+step. Torch computes modules that draw actions themselves or need the time step (DQN, SAC), modules
+for images, and every module where episodes keep their infos.
 
 What differs from RLlib's runner: `episode.infos` are empty unless a learner connector is
 configured; actions are drawn from the same distributions by other random numbers; rewards of
@@ -67,7 +68,7 @@ natively computed steps have 32 bits, and their timer, ENV_STEP_TIMER, includes 
 ids are the preprocessed games of `rollouts.make_vec` (uint8 stacks of frames).
 
 Several agents: each module is called once per step, by torch, for all agents of all environments
-that `policy_mapping_fn` gives it; agents that left are not asked, and their episodes end when they
+that `policy_mapping_fn` gives it; agents that left do not act, and their episodes end when they
 leave. Agents have PettingZoo's names (`MultiAgentVectorEnv.agents`). Infos are empty. One
 environment for RLlib's own runner is
 `ParallelPettingZooEnv(rollouts.integrations.pettingzoo.parallel_env(id))`.
@@ -107,7 +108,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # brings ray.data, for which nobody else should wait
+    # it imports ray.data, which takes long and which nothing else here needs
     if name == "RolloutsOfflineEnvRunner":
         from .offline import RolloutsOfflineEnvRunner
 

@@ -31,7 +31,7 @@ def to_tensor(obs: Array, device: torch.device | str | None) -> Tensor:
 
 
 def to_numpy(tensor: Tensor) -> Array:
-    """A module's output as RLlib's episodes have it: floats and ints of 32 bits."""
+    """A module's output in the dtypes of RLlib's episodes: floats and ints of 32 bits."""
     if tensor.is_floating_point():
         tensor = tensor.float()
     elif tensor.dtype == torch.int64:
@@ -50,7 +50,7 @@ def choose(output: dict[str, Tensor], module: TorchRLModule, *, explore: bool) -
     else:
         dist_class = module.get_inference_action_dist_cls()
     if explore and dist_class is TorchCategorical:
-        # racing exponential clocks, in a fifth of the time of torch.distributions
+        # draws by racing exponential clocks, in a fifth of the time of torch.distributions
         log_probs = inputs.log_softmax(-1)
         clock = torch.empty_like(log_probs).exponential_()
         index = (log_probs.exp() / clock).argmax(-1, keepdim=True)
@@ -90,7 +90,7 @@ class ActionScaling:
         self._normalize, self._clip = normalize, clip
 
     def __call__(self, actions: Array) -> Array:
-        """Returns what the environment gets for the module's actions (N, ...)."""
+        """Returns the environment's actions for the module's actions (N, ...)."""
         box = self._box
         if box is None:
             return actions
@@ -106,10 +106,10 @@ class ActionScaling:
         return shifted
 
     def factor(self) -> Array | None:
-        """Returns what a pool's actions are multiplied by, before it clips them; None for 1.
+        """Returns the factor by which a pool multiplies actions before it clips them; None for 1.
 
         Raises:
-          SpecError: What the environment shall get is no multiple of the action, or not clipped.
+          SpecError: The environment's actions are no multiples of the module's, or are not clipped.
         """
         box = self._box
         if box is None:
@@ -134,7 +134,7 @@ def check_spaces(
     name: str = "the RLModule",
     whose: str = "the environment",
 ) -> None:
-    """Raises SpecError where a module is for other spaces than those of the environment."""
+    """Raises SpecError where a module's spaces differ from the environment's."""
     for what, ours, theirs in (
         ("observation", obs_space, module.observation_space),
         ("action", action_space, module.action_space),
@@ -153,7 +153,7 @@ def check_module(module: Any, obs_space: spaces.Space[Any], action_space: spaces
       Why its output has to go through RLlib's own connectors; "" where it need not.
 
     Raises:
-      SpecError: The module is for other spaces, or fails on such observations.
+      SpecError: The module's spaces differ from the environment's, or it fails on observations.
     """
     check_spaces(module, obs_space, action_space)
     if not isinstance(module, TorchRLModule):

@@ -29,7 +29,7 @@ class ModuleOutputs(NamedTuple):
     Attributes:
       actions: group -> (N * A, ...) as the modules chose them.
       for_env: group -> (N, A, ...) as the pool takes them.
-      extras: group -> name -> (N * A, ...), what else they said.
+      extras: group -> name -> (N * A, ...), the modules' other outputs.
     """
 
     actions: dict[str, Array]
@@ -50,7 +50,7 @@ class AgentActions:
     Agents that left get the action 0, which is ignored.
 
     Attributes:
-      said: module -> names of its outputs, beside actions, since the last `forget`.
+      said: module -> names of its outputs other than actions, since the last `forget`.
       num_acting: Agents that act in the next step.
       agent_steps, module_steps: Steps by agent and by module since the last `forget`.
     """
@@ -58,7 +58,7 @@ class AgentActions:
     def __init__(
         self, groups: Mapping[str, AgentGroup], num_envs: int, *, normalize: bool, clip: bool
     ) -> None:
-        """Acts for N environments with these groups; `normalize` and `clip` as RLlib's config."""
+        """Acts for N environments with these groups; `normalize`, `clip`: as in RLlib's config."""
         self._groups, self._num_envs = groups, num_envs
         self._scale = {
             name: ActionScaling(group.single_action_space, normalize=normalize, clip=clip)
@@ -81,11 +81,11 @@ class AgentActions:
         self.module_steps: Counter[str] = Counter()
 
     def assign(self, episodes: Sequence[MultiAgentEpisode], acting: Mapping[str, Array]) -> None:
-        """Shares the agents out to modules, as `module_for` of each environment's episode says.
+        """Assigns agents to modules, by `module_for` of each environment's episode.
 
         Args:
           episodes: One for each environment.
-          acting: group -> (N * A,) bool, who acts in the next step.
+          acting: group -> (N * A,) bool, the agents that act in the next step.
         """
         self._shares, self._agent_counts = {}, Counter()
         for name, group in self._groups.items():
@@ -106,7 +106,7 @@ class AgentActions:
         self.num_acting = self._agent_counts.total()
 
     def count(self) -> None:
-        """Counts a step of those who act."""
+        """Counts a step of all agents that act."""
         self.agent_steps.update(self._agent_counts)
         self.module_steps.update(self._module_counts)
 
@@ -129,7 +129,7 @@ class AgentActions:
           t: The time step that exploring modules get.
 
         Raises:
-          SpecError: Modules that act for one group say different things under one name.
+          SpecError: Modules of one group have outputs of one name that differ in shape or dtype.
         """
         acted = ModuleOutputs({}, {}, {name: {} for name in self._groups})
         for module_id, shares in self._shares.items():
@@ -150,7 +150,7 @@ class AgentActions:
             rows = self._num_envs * group.num_agents
             action = acted.actions.get(name)
             if action is None:
-                # all of them left
+                # all agents of the group left
                 action = acted.actions[name] = np.tile(
                     self._idle[name], (rows, *[1] * self._idle[name].ndim)
                 )
@@ -159,7 +159,7 @@ class AgentActions:
         return acted
 
     def random(self, actions: Mapping[str, Array]) -> ModuleOutputs:
-        """As `act`, of actions (N, A, ...) by group that nobody chose."""
+        """Returns what `act` does, for random actions (N, A, ...) by group."""
         flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in actions.items()}
         return ModuleOutputs(flat, dict(actions), {name: {} for name in self._groups})
 
@@ -173,7 +173,7 @@ class AgentActions:
     def _write(
         self, into: dict[str, Array], share: _Share, name: str, array: Array, module_id: str
     ) -> None:
-        """Writes what a module said into its rows of a group's array."""
+        """Writes a module's output into its rows of a group's array."""
         kind = array.shape[1:], array.dtype
         known, of = self._kinds.setdefault((share.group, name), (kind, module_id))
         if known != kind:
@@ -193,7 +193,7 @@ class AgentActions:
 
 
 class AgentCheck:
-    """Checks whom policy_mapping_fn has act for the agents; what was found right is remembered."""
+    """Checks the modules that policy_mapping_fn gives to agents; remembers pairs that passed."""
 
     def __init__(self, groups: Mapping[str, AgentGroup]) -> None:
         """Takes agents of these groups."""
@@ -210,7 +210,7 @@ class AgentCheck:
           module_of: agent -> module.
 
         Raises:
-          SpecError: A module does not exist, or is for other spaces than an agent's.
+          SpecError: A module does not exist, or its spaces differ from an agent's.
         """
         for agent, module_id in module_of.items():
             name, group = self._places[agent]

@@ -44,11 +44,11 @@ class AgentsEnded:
 
 
 class AgentsTaken(NamedTuple):
-    """Chunks of episodes as RLlib has them.
+    """Chunks of episodes, as objects of RLlib.
 
     Attributes:
       done: Chunks whose episode ended, in the order of time.
-      ended: These episodes.
+      ended: The whole episodes that end with these chunks.
       going: Chunks that go on, in the order of environments.
     """
 
@@ -61,11 +61,11 @@ class AgentSegments:
     """A segment for each group, whose rows are the agents of environment 0, of 1, and so on.
 
     A row ends when its agent leaves and, a second time, when the environment's episode ends; the
-    steps between are nobody's, and are left out.
+    steps between belong to no agent, and are left out.
 
     Attributes:
-      acting: group -> (N * A,) bool, who is in the episode and acts next.
-      episodes: The episode of each environment, which says who acts for its agents.
+      acting: group -> (N * A,) bool, the agents that are in the episode and act next.
+      episodes: The episode of each environment, which maps its agents to modules.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class AgentSegments:
 
     @property
     def obs(self) -> dict[str, Array]:
-        """group -> (N * A, ...) to act on."""
+        """Observations to act on: group -> (N * A, ...)."""
         return {name: segment.obs for name, segment in self._segments.items()}
 
     @property
@@ -107,7 +107,7 @@ class AgentSegments:
         return len(self._ended)
 
     def begin(self, obs: Mapping[str, Array]) -> None:
-        """Starts an episode everywhere with (N, A, ...) by group; what is here is forgotten."""
+        """Starts an episode everywhere with (N, A, ...) by group; drops all steps."""
         self.episodes = [self._new_episode() for _ in range(self._num_envs)]
         self.acting = {}
         for name, segment in self._segments.items():
@@ -115,7 +115,7 @@ class AgentSegments:
             segment.begin(first, {})
             self.acting[name] = np.ones(len(first), np.bool_)
         self._first = self._next = 0
-        # steps of the episodes that go on before this call, and agents that left them
+        # steps before this call, of the episodes that go on, and agents that left these episodes
         self._length = [0] * self._num_envs
         self._left: list[dict[str, EndedEpisode]] = [{} for _ in range(self._num_envs)]
         self._ended: list[tuple[int, int, MultiAgentEpisode]] = []
@@ -134,7 +134,7 @@ class AgentSegments:
           outcome: What a same-step pool answered: obs, reward, terminated, truncated and, where
             an episode ended, final_obs by group; ended (N,); _env_error (N,) or None.
         Returns:
-          Whether others act next than did in this step, or other modules for them.
+          Whether the agents that act next, or their modules, differ from those of this step.
         """
         ended: Array = outcome["ended"]
         changed = False
@@ -157,7 +157,7 @@ class AgentSegments:
         """Cuts the steps since the last call into chunks of episodes.
 
         Args:
-          said: module -> names of what it said, beside actions.
+          said: module -> names of its outputs other than actions.
 
         Returns:
           The chunks; their arrays are new, writable and shared with nobody.
@@ -171,7 +171,7 @@ class AgentSegments:
             for place, (_, _, episode) in zip(_places(done_at), self._ended, strict=True):
                 ends_of = self._fill(episode, place, parts, said)
                 flags = [each.is_truncated for each in episode.agent_episodes.values()]
-                # those who left before were terminated
+                # agents that left before the last step were terminated
                 episode.is_truncated = any(flags)
                 episode.is_terminated = not episode.is_truncated
                 done.append(episode)
@@ -190,7 +190,7 @@ class AgentSegments:
     # -- helpers -------------------------------------------------------------------
 
     def _step(self, name: str, outcome: Mapping[str, Any]) -> tuple[StepBatch, Array]:
-        """A group's rows as environments of one agent, and who acts next."""
+        """A group's rows as environments of one agent, and the rows that act next."""
         num_agents = self._groups[name].num_agents
         ended = np.repeat(outcome["ended"], num_agents)
         active = self.acting[name]
@@ -199,7 +199,7 @@ class AgentSegments:
         obs = _rows(outcome["obs"][name])
         final_obs, info = obs, {}
         if ended.any():
-            # an agent that leaves earlier sees its last observation in `obs`
+            # an agent that leaves earlier has its last observation in `obs`
             final_obs = obs.copy()
             final_obs[ended] = _rows(outcome["final_obs"][name])[ended]
             if outcome["_env_error"] is not None:
@@ -277,7 +277,7 @@ class AgentSegments:
         )
 
     def _forget_ended(self, ends: Ends, going: Chunks) -> None:
-        """Episodes that have no step yet have no length, and nobody left them."""
+        """Resets length and left agents of episodes that have no step yet."""
         for env in set(ends.row.tolist()) - set(going.row.tolist()):
             self._length[env], self._left[env] = 0, {}
 
@@ -295,7 +295,7 @@ def _ends(ended: Sequence[tuple[int, int, MultiAgentEpisode]]) -> Ends:
 
 
 def _places(chunks: Chunks) -> list[tuple[int, int, int, bool]]:
-    """Environment, first step, step after the last, and whether it may go on with an episode."""
+    """Each chunk's environment, first step, step after the last, and whether it may go on."""
     return list(zip(*(column.tolist() for column in chunks), strict=True))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native pools with several agents per environment as what RLlib calls a vector of them."""
+"""Native pools with several agents per environment as RLlib's VectorMultiAgentEnv."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AgentsEnv(VectorMultiAgentEnv):
 
     Attributes:
       pool: The `rollouts.MultiAgentVectorEnv`, which is closed with this.
-      envs: What RLlib asks for the spaces of one environment; they cannot be stepped.
+      envs: Objects that RLlib asks for the spaces of one environment; they cannot be stepped.
       single_observation_spaces, single_action_spaces: agent -> space.
       single_observation_space, single_action_space: The same as `spaces.Dict`.
     """
@@ -59,7 +59,7 @@ class AgentsEnv(VectorMultiAgentEnv):
         self.pool.close()
 
     def by_group(self, grouped: Any) -> dict[str, Array]:
-        """group -> array, of what the pool returns: the array alone where there is one group."""
+        """Returns group -> array for a result of the pool; of a single group this is the array."""
         if isinstance(grouped, Mapping):
             return dict(grouped)
         return {next(iter(self.pool.groups)): grouped}
@@ -113,7 +113,7 @@ class AgentDictsEnv(AgentsEnv):
     def _row(
         self, env: int, grouped: Sequence[Mapping[str, Array]], ended: bool
     ) -> tuple[ByAgent, ByAgent, ByAgent]:
-        """Rewards, terminateds and truncateds of those who took part in an environment's step."""
+        """Rewards, terminateds and truncateds of the agents that took part in a step."""
         if self._ended[env]:
             going = {**dict.fromkeys(self._places, False), "__all__": False}
             return dict.fromkeys(self._places, 0.0), going, dict(going)
@@ -147,7 +147,7 @@ class AgentDictsEnv(AgentsEnv):
 
 
 class _OneEnv(MultiAgentEnv):
-    """The face of a single environment that RLlib's runner asks."""
+    """A stand-in for one environment, which RLlib's runner asks for spaces."""
 
     def __init__(self, whole: AgentsEnv) -> None:
         super().__init__()

@@ -69,8 +69,9 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
 
         Raises:
           ValueError: The config is not multi-agent.
-          SpecError: An output is to be recorded, environments with one agent, an unknown module,
-            another autoreset mode than next-step, or spaces of an agent and its module that differ.
+          SpecError: The config records its output, has environments with one agent or an unknown
+            module, asks for another autoreset mode than next-step, or an agent's spaces differ from
+            its module's.
         """
         refuse_output(config)
         self.slow_reason = ""
@@ -83,7 +84,7 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
 
     def make_env(self) -> None:
         """Makes `self.env`: a native pool in the autoreset mode of the loop that will run."""
-        # once, because Ray is asked for what was registered
+        # once, because a registered name is looked up in Ray
         self._creator = creator = creator_of(self.config.env)
         self.slow_reason = self._find_slow_reason()
         if creator is None:
@@ -262,7 +263,7 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
         self._needs_initial_reset = False
 
     def _new_bulk_episode(self) -> MultiAgentEpisode:
-        """An episode without data that knows who acts for its agents."""
+        """Makes an episode without data that maps its agents to modules."""
         env = self.env
         episode = MultiAgentEpisode(
             observation_space=env.single_observation_spaces,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment's steps cut by environment: where episodes ended, arrays whose rows are neighbours."""
+"""A segment's steps by environment: the ends of episodes, and arrays that hold chunks in a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class Ends(NamedTuple):
-    """Ends of episodes: in arena rows t (E,) of the environments `row` (E,)."""
+    """Ends of episodes, (E,) each: the arena rows t and the environments `row`."""
 
     t: Array
     row: Array
@@ -23,7 +23,7 @@ class Ends(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Ends], obs: Array) -> Ends:
-        """All of several, in their order; of none, with no observations like `obs` (N, ...)."""
+        """Joins all parts in their order; of no parts, the observations are like `obs` (N, ...)."""
         if not parts:
             none, never = np.zeros(0, np.int64), np.zeros(0, np.bool_)
             return cls(none, none, never, never, obs[:0])
@@ -36,7 +36,7 @@ class Chunks(NamedTuple):
     """Steps begin..end of the environments `row`, all (C,).
 
     Attributes:
-      is_first: Whether it is an environment's first: the episode may have begun before `first`.
+      is_first: Whether it is the environment's first: its episode may have begun before `first`.
     """
 
     row: Array
@@ -67,7 +67,7 @@ def going_chunks(ends: Ends, first: int, last: int, num_envs: int) -> Chunks:
 
 
 class ByEnv:
-    """A segment's arrays once more, environment by environment: a chunk's rows are neighbours.
+    """Copies of a segment's arrays by environment: the rows of a chunk follow each other.
 
     In `obs` each final observation has its own row, between the observation before it and the
     first one of the next episode.
@@ -90,7 +90,7 @@ class ByEnv:
             for name, array in columns.items()
         }
         num_envs = obs.shape[1]
-        # ends of an environment before row t push its later observations down
+        # each end of an episode before row t moves the environment's later observations down by one
         shift = np.zeros((num_steps + 1, num_envs), np.int64)
         shift[ends.t + 1, ends.row] = 1
         shift = shift.cumsum(axis=0)

@@ -27,8 +27,8 @@ _OWN = (
 class ChunkFactory:
     """Makes chunks of episodes in one pair of spaces.
 
-    Each is a copy of an empty one that RLlib made, filled with arrays: RLlib's constructors walk
-    through the spaces again for each of an episode's arrays.
+    Each chunk is a copy of an empty one that RLlib made, filled with arrays: RLlib's constructors
+    walk through the spaces again for each of an episode's arrays.
     """
 
     def __init__(self, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
@@ -66,7 +66,7 @@ class ChunkFactory:
         Args:
           id_: Id of the episode; all its chunks have the same.
           obs: (lookback + T + 1, ...).
-          columns: name -> (lookback + T, ...): actions, rewards, and what the module said.
+          columns: name -> (lookback + T, ...): actions, rewards, and the module's outputs.
           infos: lookback + T + 1 dicts.
           t_started: Steps of the episode before the T of this chunk.
           lookback: Steps at the front that an earlier chunk had.
@@ -98,8 +98,8 @@ class ChunkFactory:
 def _filler(
     empty: InfiniteLookbackBuffer,
 ) -> Callable[[Any, int], InfiniteLookbackBuffer]:
-    """Returns what makes buffers like an empty one that RLlib made, with data in them: an array,
-    dicts of arrays, or a list of infos."""
+    """Returns a function that makes buffers like an empty one that RLlib made, with data in
+    them: an array, dicts of arrays, or a list of infos."""
     own = ("data", "lookback", "finalized")
     others = [(name, value) for name, value in vars(empty).items() if name not in own]
     new = InfiniteLookbackBuffer.__new__

@@ -48,7 +48,7 @@ COLUMNS = (Columns.OBS, Columns.NEXT_OBS, Columns.ACTIONS, *NUMBERS)
 
 
 class DqnUpdates:
-    """Gradient steps of a module of DQN's."""
+    """Gradient steps of a DQN module."""
 
     def __init__(self, learner: Any, module_id: str) -> None:
         """Reads the networks. Raises SpecError where that is not possible."""
@@ -69,7 +69,7 @@ class DqnUpdates:
         check_values(module)
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return are_as_read(self._learner)
 
     def train(self, learner: Any, module_id: str, batch: Any) -> float:
@@ -90,7 +90,7 @@ class DqnUpdates:
 
 
 def transitions_of(batch: Any, gamma: float) -> dict[str, Array]:
-    """The rows of a batch as losses take them, without what each loss has of its own."""
+    """The columns of a batch that all losses need, as losses take them."""
     goes_on = 1.0 - batch[Columns.TERMINATEDS].float()
     return {
         "obs": batch[Columns.OBS].numpy(),
@@ -103,7 +103,7 @@ def transitions_of(batch: Any, gamma: float) -> dict[str, Array]:
 
 
 def one_hot(actions: Array, num_actions: int) -> Array:
-    """Choices (B,) as losses take them, (B, num_actions)."""
+    """Discrete actions (B,) as losses take them: one-hot, (B, num_actions)."""
     return np.eye(num_actions, dtype=np.float32)[actions.astype(np.int64)]
 
 
@@ -126,7 +126,7 @@ def log_values(
 
 
 def why_not_transitions(module: Any, rows: Any) -> str:
-    """Says what native code does not have of observations and rows; "" for nothing."""
+    """Names what native code cannot train in observations and rows; "" for nothing."""
     space = module.observation_space
     if not isinstance(space, spaces.Box):
         return f"observations are of {space}, expected Box"
@@ -165,14 +165,14 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
 
 
 def why_not_discrete(space: Any) -> str:
-    """Says what native code does not have of a space of discrete actions; "" for nothing."""
+    """Names what native code cannot train in a space of discrete actions; "" for nothing."""
     if isinstance(space, spaces.Discrete) and not space.start:
         return ""
     return f"actions are of {space}, expected Discrete with numbers from 0 on"
 
 
 def why_not_choices(actions: Any, num_actions: int) -> str:
-    """Says what native code does not have of discrete actions; "" for nothing."""
+    """Names what native code cannot train in discrete actions; "" for nothing."""
     if actions.dim() != 1:
         return f"actions have shape {tuple(actions.shape)}, expected one number for each row"
     if not len(actions) or actions.min() < 0 or actions.max() >= num_actions:

@@ -17,14 +17,14 @@ from .native import NativeActor
 
 
 class ModuleEngine:
-    """Reads a module when it is first needed, and again where it is another one.
+    """Reads a module at its first use, and again when the runner has another one.
 
     Attributes:
       reason: Why torch computes the module; "" where the pool's threads do.
     """
 
     def __init__(self, wanted: Engine, worker_index: int) -> None:
-        """Raises SpecError where `wanted` is no engine; runners of other indices draw otherwise."""
+        """Raises SpecError where `wanted` is no engine. Each worker index draws other numbers."""
         one_of("rollout_engine", wanted, ("auto", "native", "torch"))
         self._wanted = wanted
         self._worker_index = worker_index
@@ -44,7 +44,7 @@ class ModuleEngine:
         """Returns what the pool's threads act with; None, and `reason`, where torch does.
 
         Raises:
-          SpecError: They have to, and cannot.
+          SpecError: `wanted` is "native", and native code cannot compute the module.
         """
         try:
             self._check(env, keep_infos=keep_infos)
@@ -63,11 +63,11 @@ class ModuleEngine:
         self.reason = str(error)
 
     def draw_anew(self) -> None:
-        """Draws other random numbers: the pool's seed counts from the start again."""
+        """Seeds the noise again at the next use, since the pool's seed has begun its noise anew."""
         self._to_seed = set(self._read)
 
     def forget(self) -> None:
-        """Makes the next use read the module again: the pool is another one."""
+        """Makes the next use read the module again, for another pool."""
         self._read.clear()
 
     def _check(self, env: RolloutsVectorEnv, *, keep_infos: bool) -> None:
@@ -91,7 +91,7 @@ class ModuleEngine:
             try:
                 actor = NativeActor(env, module, scaling, explore=explore, seed=self._draw_seed())
             except SpecError as error:
-                # its words alone: a traceback would keep the runner alive
+                # only the text is kept: a traceback would keep the runner alive
                 actor = str(error)
             self._read[explore] = module, actor
             self._to_seed.discard(explore)
@@ -103,5 +103,5 @@ class ModuleEngine:
         return actor
 
     def _draw_seed(self) -> tuple[int, int]:
-        # RLlib seeds torch, in each runner otherwise, where it seeds at all
+        # torch's seed decides; RLlib seeds torch, if at all, differently in each runner
         return int(torch.randint(2**62, ())), self._worker_index

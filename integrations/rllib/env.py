@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native pools as what RLlib calls a vectorised environment."""
+"""Native pools as RLlib's vectorised environments."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class BatchSteps(VectorWrapper):
     ) -> Any:
         """Steps all environments and returns what `recv_batch` does.
 
-        In place of actions, a function of the pool that steps it as often as it wants; what it
-        returns is returned.
+        `actions` may also be a function of the pool, which steps it any number of times; its result
+        is returned then.
         """
         return actions(self.env) if callable(actions) else self.env.step_batch(actions)
 
@@ -164,7 +164,7 @@ def register(id: str, name: str | None = None, **options: Any) -> str:
 
     Args:
       id: One of `rollouts.env_ids()`, or of `rollouts.multi_agent_ids()` for our own runner.
-      name: What RLlib shall know them by; None: "rollouts/" and the id.
+      name: The name in RLlib; None: "rollouts/" and the id.
       options: Keyword arguments of `rollouts.make_vec`, such as max_episode_steps or an
         environment's own options, and action_masks=True for observations that are dicts of
         "action_mask" and "observations"; the config's env_config overrides them.
@@ -179,7 +179,7 @@ def register(id: str, name: str | None = None, **options: Any) -> str:
         raise SpecError(f"unknown environment id {id!r}; `rollouts.env_ids()` lists all")
     refuse_statistics(options)
     known_as = name or PREFIX + id
-    # to workers it brings an environment of the user's own along
+    # `travelling` brings an environment of the user's own along to workers
     register_env(known_as, EnvCreator(travelling(id), options))
     return known_as
 
@@ -187,8 +187,8 @@ def register(id: str, name: str | None = None, **options: Any) -> str:
 def refuse_statistics(options: Mapping[str, Any]) -> None:
     """Raises SpecError for wrappers with running statistics: RLlib keeps those of connectors.
 
-    It merges, saves and hands to evaluation what a MeanStdFilter counts; each pool would count for
-    itself, and begin anew where an algorithm is restored.
+    RLlib merges and saves the statistics of a MeanStdFilter and hands them to evaluation. Each pool
+    would keep its own, and begin anew where an algorithm is restored.
     """
     asked = [name for name in NORMALIZERS if options.get(name) not in (None, False)]
     if asked:
@@ -202,7 +202,7 @@ def refuse_statistics(options: Mapping[str, Any]) -> None:
 def creator_of(env: object) -> EnvCreator | None:
     """The creator behind a config's env; None where it is not an environment of ours.
 
-    That is a name given to `register`, or an id of ours with or without "rollouts/".
+    Ours are a name given to `register`, and an id of ours with or without "rollouts/".
     """
     if not isinstance(env, str):
         return None
@@ -230,7 +230,7 @@ def require_next_step(env: Any) -> None:
     """Refuses a vector environment that RLlib's own loop would record wrongly.
 
     Raises:
-      SpecError: It says that it resets in another way than in the next step.
+      SpecError: Its autoreset mode is another than next-step.
     """
     mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     if mode is not AutoresetMode.NEXT_STEP:
@@ -241,7 +241,7 @@ def require_next_step(env: Any) -> None:
 
 
 def _assigned_cpus(num_envs: int) -> int | None:
-    """Threads for a Ray worker's share of CPUs; None outside of workers: all there are."""
+    """Threads for a Ray worker's share of CPUs; outside of workers None, which means all CPUs."""
     import ray
 
     if not ray.is_initialized():

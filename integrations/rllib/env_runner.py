@@ -37,7 +37,7 @@ Array = NDArray[Any]
 
 logger = logging.getLogger("ray.rllib")
 
-# native steps at a time, where it is not known when episodes will have ended
+# native steps of one call where a number of episodes, not of steps, is asked for
 _EPISODES_STEPS = 64
 
 
@@ -73,8 +73,9 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         """As SingleAgentEnvRunner.
 
         Raises:
-          SpecError: A multi-agent config, another autoreset mode than next-step, spaces of module
-            and environment that differ, or an output that RolloutsOfflineEnvRunner writes.
+          SpecError: The config is multi-agent, asks for another autoreset mode than next-step or
+            for an output that RolloutsOfflineEnvRunner writes, or the spaces of module and
+            environment differ.
         """
         if config.is_multi_agent:
             raise SpecError(
@@ -100,7 +101,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def make_env(self) -> None:
         """Makes `self.env`: a native pool in the autoreset mode of the loop that will run."""
-        # once, because Ray is asked for what was registered
+        # once, because a registered name is looked up in Ray
         self._creator = creator = creator_of(self.config.env)
         self.slow_reason = self._find_slow_reason()
         if creator is None:
@@ -235,7 +236,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
                 done += self._take()[0]
                 self._reset_in_bulk()
                 steps = 0
-                # one that gave up would do so again
+                # an actor that gave up once would give up again
                 actor = None if self.native_reason else actor and self._choose_engine(explore)
         # the last step may have ended more episodes than were asked for
         surplus = 0 if num_episodes is None else -missing
@@ -302,7 +303,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         )
 
     def _act(self, obs: Array, steps: int, explore: bool) -> dict[str, Array]:
-        """Runs the module on (N, ...) observations; returns all it says, with actions."""
+        """Runs the module on (N, ...) observations; returns its outputs, with actions."""
         batch = {Columns.OBS: to_tensor(obs, self._device)}
         with torch.no_grad():
             with self.metrics.log_time(RLMODULE_INFERENCE_TIMER):

@@ -51,22 +51,22 @@ class ByteCNNEncoder(TorchCNNEncoder):
         """Builds the parts of which RLlib's CNN is made."""
         super().__init__(config)
         self._channels_first = config.channels_first
-        # the same numbers in an order in memory that convolutions of CPUs take half the time with
+        # convolutions of CPUs take half the time with the channels last in memory
         self.net.to(memory_format=torch.channels_last)
 
     def _forward(self, inputs: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         images = inputs[Columns.OBS]
         if not self._channels_first:
             images = images.permute(0, 3, 1, 2)
-        # to [-1, 1), as RLlib's wrapper for Atari
+        # to [-1, 1), as RLlib's wrapper for Atari does
         floats = images.to(torch.float32, copy=True).mul_(1 / 128).sub_(1.0)
         floats = floats.contiguous(memory_format=torch.channels_last)
-        # RLlib's CNN begins by putting channels first: a view, as is this one
+        # RLlib's CNN puts channels first again; both permutations are views
         return {ENCODER_OUT: self.net(floats.permute(0, 2, 3, 1))}
 
 
 class ByteImages:
-    """Mixed into a catalog: images of bytes get a `ByteCNNEncoder`."""
+    """A mixin for catalogs: images of bytes get a `ByteCNNEncoder`."""
 
     @classmethod
     def _get_encoder_config(
@@ -114,7 +114,7 @@ def image_module(config: Any, *, model_config: Any = None) -> RLModuleSpec:
       model_config: As for `config.rl_module`; None: RLlib's defaults.
 
     Raises:
-      SpecError: The algorithm's default module is none that is known here.
+      SpecError: The algorithm's default module is not one that is known here.
 
     Example:
       config.rl_module(rl_module_spec=image_module(config))

@@ -39,7 +39,7 @@ _COLUMNS = (Columns.OBS, Columns.ACTIONS, *_NUMBERS)
 
 
 class _VtraceUpdates(ABC):
-    """Gradient steps of a module whose advantages V-trace finds in each minibatch."""
+    """Gradient steps of a module whose advantages V-trace computes for each minibatch."""
 
     def __init__(self, learner: Any, module_id: str) -> None:
         """Reads the networks. Raises SpecError where that is not possible."""
@@ -47,7 +47,7 @@ class _VtraceUpdates(ABC):
         ((self._name, _),) = learner.get_optimizers_for_module(module_id)
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return self._learner.is_as_read()
 
     def train(self, learner: Any, module_id: str, batch: Any) -> float:
@@ -140,7 +140,7 @@ class _OldPolicy(NamedTuple):
     Attributes:
       inputs: Inputs of the distributions, (N, size).
       log_prob: Log-densities of the actions, (N,).
-      ratio: Their density over that of the policy that acted, inverted and at most 2, (N,).
+      ratio: Density by the policy that acted over that by the target network, at most 2, (N,).
     """
 
     inputs: Tensor
@@ -149,7 +149,7 @@ class _OldPolicy(NamedTuple):
 
 
 class AppoUpdates(_VtraceUpdates):
-    """Gradient steps of APPO's loss, whose clipped ratios meet those of a target network."""
+    """Gradient steps of APPO's loss, which clips ratios and has a target network."""
 
     def _train(
         self,
@@ -174,7 +174,7 @@ class AppoUpdates(_VtraceUpdates):
         rows |= {
             "advantage": advantage,
             "target": target,
-            # the ratio times that of the old policy is one ratio
+            # log_prob contains the target's ratio, so that one ratio is the product of both
             "log_prob": (batch[Columns.ACTION_LOGP] - old.ratio.log()).numpy(),
         }
         if config.use_kl_loss:
@@ -224,8 +224,8 @@ def _entropy_weight(learner: Any, module_id: str) -> float:
 def _returns_of(config: Any, batch: Any, value: Array, log_prob: Array) -> Returns:
     """V-trace's advantages and targets of a batch, (N,) each, by RLlib's rules.
 
-    Rows are fragments, one after the other, and the last one may be shorter. A row that does not
-    count is the observation behind the rows before; nothing goes on from it.
+    Rows are fragments, one after the other, and the last one may be shorter. A row outside the loss
+    mask is the observation after the rows before it; no step begins there.
 
     Args:
       config: The module's config.
@@ -240,7 +240,7 @@ def _returns_of(config: Any, batch: Any, value: Array, log_prob: Array) -> Retur
         return np.ascontiguousarray(found)
 
     values = columns(value)
-    # what has no row is padded with 0
+    # places without a row are padded with 0
     ends = columns(batch[Columns.TERMINATEDS].bool()) | ~columns(batch[Columns.LOSS_MASK])
     rewards = columns(batch[Columns.REWARDS].float())
     behaviour, target = columns(batch[Columns.ACTION_LOGP]), columns(log_prob)
@@ -262,7 +262,7 @@ def _returns_of(config: Any, batch: Any, value: Array, log_prob: Array) -> Retur
     following = np.concatenate([targets[1:], last_value[None]])
     ratio = np.minimum(np.exp(target - behaviour), _limit(config.vtrace_clip_pg_rho_threshold))
     with np.errstate(invalid="ignore"):
-        # a number that is not finite is refused as the minibatch's
+        # numbers that are not finite are refused later, with the minibatch
         advantage = ratio * (rewards + config.gamma * ~ends * following - values)
 
     def rows(columns: Array) -> Array:

@@ -4,8 +4,8 @@
 PyTorch shares an operation among OpenMP's threads, which go on spinning for milliseconds after it.
 That is meant for the next operation; where the next thing is a step of the environments, they hold
 the cores that the pool's threads need: 16 Pong environments on 2 cores took 4.0 ms for a step after
-an inference, 1.6 ms without one. The threads here compute alone, each its share of the rows,
-and so does their caller while it samples.
+an inference, 1.6 ms without one. The threads here compute without OpenMP's, each its share of the
+rows, and so does their caller while it samples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def can_split(module: Any) -> bool:
     """Whether threads may share a module's rows, and whether it takes long enough.
 
     That is so for the modules of PPO, APPO and IMPALA with our CNN, on the CPU: they draw no
-    random numbers and keep nothing between two calls. A user's own module may.
+    random numbers and keep nothing between two calls. A user's own module may do either.
     """
     if type(module).__module__.partition(".")[0] != "ray" or torch.get_num_threads() < 2:
         return False
@@ -54,12 +54,12 @@ class InferenceThreads:
         self._num_threads = before = torch.get_num_threads()
 
         def compute_alone() -> None:
-            # PyTorch gives a thread the common number when it is first used there
+            # at its first use of PyTorch, a thread gets the number that all threads have
             torch.get_num_threads()
             torch.set_num_threads(1)
 
         self._executor = started_executor(before, "inference", compute_alone)
-        # what a thread sets for itself is also what later threads begin with
+        # `set_num_threads` of a thread also sets the number with which later threads begin
         torch.set_num_threads(before)
 
     def __call__(self, forward: Callable[[Batch], Batch], batch: Batch) -> Batch:

@@ -38,12 +38,12 @@ _CLIP_BY: dict[str, ClipBy] = {"global_norm": "all", "norm": "each", "value": "e
 
 @dataclass(frozen=True, slots=True)
 class LearnerKind(Generic[Made]):
-    """Learner of an algorithm, as native code has it.
+    """An algorithm's learner in native code.
 
     Attributes:
-      methods: Methods of the learner that it stands for.
-      find_reason: Says of a learner, the id of its module and its rows what native code does not
-        train; "" for nothing.
+      methods: Methods of the learner that native code replaces.
+      find_reason: Takes a learner, the id of its module and its rows, and names what native code
+        cannot train; "" for nothing.
       make: Reads a learner's module of this id.
       others: Objects beside the module's layers and its optimisers that `make` reads.
     """
@@ -64,7 +64,7 @@ class NativeUpdates(ReadsTrainer[Made]):
     A subclass decides `train_engine`.
     """
 
-    # given by the class whose methods native code stands for
+    # given by the subclass: the learner whose methods native code replaces
     _kind: ClassVar[LearnerKind[Any]]
 
     # attributes of the learner that this is mixed into
@@ -72,10 +72,10 @@ class NativeUpdates(ReadsTrainer[Made]):
     get_optimizers_for_module: Any
 
     def _choose(self, rows: Mapping[str, Any] | None) -> Made | None:
-        """Returns what trains on rows by module; None for the learner's own way.
+        """Returns the trainer of rows by module; None where torch makes the steps.
 
         Raises:
-          SpecError: train_engine is "native", and not possible.
+          SpecError: train_engine is "native", and native code cannot train the learner.
         """
         return self._reader.choose(
             self.train_engine,
@@ -94,16 +94,16 @@ class NativeUpdates(ReadsTrainer[Made]):
 
 
 def num_threads(config: Any) -> int:
-    """All CPUs in the algorithm's process; in one of its own, those that Ray gives it.
+    """Returns all CPUs in the algorithm's process, and Ray's share in a learner's own process.
 
-    No more than torch's threads, which a user may have limited.
+    These are no more than torch's threads, which a user may have limited.
     """
     cpus = usable_cpus() if config.num_learners == 0 else config.num_cpus_per_learner
     return max(1, min(cpus, torch.get_num_threads())) if isinstance(cpus, int) else 1
 
 
 def clip_of(config: Any) -> tuple[float | None, ClipBy]:
-    """The limit of gradients and what has it, as NativeLearner and LossLearner take them."""
+    """The limit of gradients and what it bounds, as NativeLearner and LossLearner take them."""
     if not config.grad_clip:
         return None, "all"
     return config.grad_clip, _CLIP_BY[config.grad_clip_by]
@@ -119,12 +119,12 @@ def log_norms(learner: Any, module_id: str, norms: Mapping[str, float]) -> None:
 
 
 def why_not_rows(rows: Any, columns: tuple[str, ...], numbers: tuple[str, ...]) -> str:
-    """The column that native code does not have; "" for none.
+    """The column that native code cannot train with; "" for none.
 
     Args:
       rows: A train batch of one module.
       columns: Columns that must be there.
-      numbers: Columns of one number for each row, of those that are there.
+      numbers: Columns that, where they are there, have one number for each row.
     """
     missing = [name for name in columns if not isinstance(rows.get(name), torch.Tensor)]
     if missing:
@@ -139,7 +139,7 @@ def why_not_rows(rows: Any, columns: tuple[str, ...], numbers: tuple[str, ...]) 
 
 
 def _why_not(learner: Any, kind: LearnerKind[Any], rows: Mapping[str, Any] | None) -> str:
-    """Says what native code does not train of a learner; "" for nothing."""
+    """Names what native code cannot train of a learner; "" for nothing."""
     base = next(each for each in type(learner).__mro__ if "_kind" in vars(each))
     if own := own_method(learner, base, kind.methods):
         return f"{type(learner).__name__} has its own {own}"

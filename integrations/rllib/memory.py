@@ -14,7 +14,7 @@ from torch import Tensor
 
 Array = NDArray[Any]
 
-# between the names of a column that lies in dicts, such as "state_out/actor/h"
+# joins the keys of nested dicts into the name of a column, such as "state_out/actor/h"
 _BETWEEN = "/"
 
 
@@ -22,19 +22,19 @@ class Memory:
     """One state per environment, carried from one `collect` to the next."""
 
     def __init__(self, num_envs: int) -> None:
-        """Every environment's next observation is the first of an episode."""
+        """Starts with the first observation of an episode in every environment."""
         self._num_envs = num_envs
         self.reset()
 
     def reset(self) -> None:
-        """Every environment's next observation is the first of an episode."""
+        """Makes every environment's next observation the first of an episode."""
         self._now: Array = np.zeros((self._num_envs, 0), np.float32)
         self._begins = np.ones(self._num_envs, np.bool_)
 
     def arrays(self, steps: int, size: int) -> dict[str, Array]:
-        """Returns what `VectorEnv.collect` reads and writes: states of `size` numbers."""
+        """Returns the states that `VectorEnv.collect` reads and writes, of `size` numbers."""
         if self._now.shape[1] != size:
-            # the first time, or of another module
+            # at the first use, and for another module
             self.reset()
             self._now = np.zeros((self._num_envs, size), np.float32)
         kept = np.empty((steps, self._num_envs, size), np.float32)
@@ -44,12 +44,12 @@ class Memory:
 def states_after(
     arrays: Mapping[str, Array], compute: Callable[[Array], tuple[Array, ...]]
 ) -> Array:
-    """Returns the states (T, N, size) that each of T steps left, those that ended an episode too.
+    """Returns the states (T, N, size) after each of T steps, those that ended an episode too.
 
     Args:
-      arrays: Arrays of `VectorEnv.collect`: what each step met, and how the rollout goes on.
-      compute: Maps observations with the states behind them (B, ...) to the module's outputs,
-        whose last ones are the new states: for steps whose state nobody went on with.
+      arrays: Arrays of `VectorEnv.collect`, with the state before each step and after the last.
+      compute: Maps observations joined with states (B, ...) to the module's outputs, of which the
+        last are the new states; called for the steps that ended an episode.
     """
     before = arrays["policy_state"]
     after = np.concatenate([before[1:], arrays["state"][None]])
@@ -79,7 +79,7 @@ def columns_of(states: Array, like: Any) -> dict[str, Array]:
 
 
 def nested(columns: Mapping[str, Array]) -> dict[str, Any]:
-    """Returns the columns of one chunk, those of states in the dicts that RLlib has them in."""
+    """Returns the columns of one chunk, with states in nested dicts as RLlib has them."""
     found: dict[str, Any] = {}
     for name, array in columns.items():
         if not name.startswith(Columns.STATE_OUT + _BETWEEN):

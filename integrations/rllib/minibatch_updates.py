@@ -14,7 +14,7 @@ from .learner_reader import NativeUpdates
 
 
 class MinibatchUpdates(NativeUpdates[Made]):
-    """Native updates of a learner each of whose minibatches is one call of a trainer."""
+    """Native updates of a learner that calls a trainer once for each minibatch."""
 
     def _update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
         trainer: Any = self._choose(batch)

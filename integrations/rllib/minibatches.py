@@ -42,7 +42,7 @@ def plan_of(minibatches: Any, num_rows: int) -> MinibatchPlan:
 def minibatch_order(num_rows: int, plan: MinibatchPlan) -> NDArray[np.int64]:
     """The rows of each minibatch, (count, size), by MiniBatchCyclicIterator's own draws.
 
-    Passes follow each other, and a minibatch may have the end of one and the begin of the next;
+    Passes follow each other, and a minibatch may have the end of one and the beginning of the next;
     the last one is filled up with rows of a further pass.
     """
     wanted = plan.size * plan.count

@@ -39,7 +39,7 @@ _SAID = {Columns.ACTIONS, Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS}
 class NativeActor:
     """Chooses actions inside a pool as an RLModule does, exploring or not.
 
-    The module stays the master: weights that are loaded into it hold from the next rollout on.
+    The module stays the master: weights loaded into it are used from the next rollout on.
 
     Attributes:
       module: The module whose actor it is.
@@ -72,7 +72,7 @@ class NativeActor:
             raise SpecError(f"actions are of a {dist_class.__name__}, expected {known}")
         exploring, exploiting = forwards(module)
         forward = functools.partial(exploring, t=_Untold()) if explore else exploiting
-        # None where nothing is remembered
+        # None for a module without states
         self._state_like = module.get_initial_state() if module.is_stateful() else None
         self._like = _answer(env, module, forward, self._state_like, explore=explore)
         self._num_inputs = self._like[Columns.ACTION_DIST_INPUTS].shape[1]
@@ -88,14 +88,14 @@ class NativeActor:
         )
 
     def seed(self, seed: tuple[int, int]) -> None:
-        """Starts the noise anew from `seed`, which a reset by the pool's seed would repeat."""
+        """Starts the noise anew from `seed`; a reset with the pool's seed would repeat noise."""
         self._policy.seed(seed)
 
     def refresh(self) -> None:
         """Takes over the module's weights.
 
         Raises:
-          SpecError: One is NaN or infinite.
+          SpecError: A weight is NaN or infinite.
         """
         self._policy.refresh()
 
@@ -106,8 +106,8 @@ class NativeActor:
           obs: (T + 1, N, ...); the first row is read, the others are written.
           memory: States of these environments; left alone by a module that has none.
         Returns:
-          The steps; or an error of the module's, which is no failure of the environments: these
-          are somewhere in the rollout then.
+          The steps; or an error of the module, after which the environments are somewhere in the
+          rollout, although none of them failed.
         Raises:
           EnvError, ClosedError: As `VectorEnv.collect`.
         """
@@ -135,17 +135,17 @@ class NativeActor:
     # -- helpers -------------------------------------------------------------------
 
     def _columns(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """The columns of an episode's steps, in the dtypes that torch's answer has."""
+        """The columns of an episode's steps, in the dtypes of torch's outputs."""
         action, log_prob, inputs = arrays["action"], arrays["log_prob"], arrays["inputs"]
         if self._factor is not None:
-            # back to what the module says, whose actions are normalised
+            # episodes have the module's own actions, which are normalised
             action = action / self._factor
             inputs = inputs / np.append(self._factor, np.ones_like(self._factor))
             logs = np.log(self._factor)
             inputs[..., len(logs) :] -= logs
             log_prob = log_prob + logs.sum()
         if not self._explore:
-            # RLlib's density of an action that is not drawn
+            # RLlib's log-density of an action that is not drawn is 0
             log_prob = np.zeros((*log_prob.shape, *self._like[Columns.ACTION_LOGP].shape[1:]))
         said = {
             Columns.ACTIONS: action,
@@ -164,7 +164,7 @@ class NativeActor:
 
 
 class _Actor(Wrapped):
-    """Returns (logits,), or (mean, log_std) of what the environment gets."""
+    """Returns (logits,), or (mean, log_std) of the environment's actions."""
 
     def __init__(
         self, module: TorchRLModule, forward: Forward, factor: Array | None, *, is_gaussian: bool
@@ -201,7 +201,7 @@ class _RememberingActor(_Actor):
 
 
 class _Untold:
-    """A time step that nothing can be computed with."""
+    """A stand-in for the time step; every computation with it fails."""
 
     def __bool__(self) -> bool:
         raise TypeError("what native code computes cannot depend on the time step t")
@@ -226,7 +226,7 @@ def _answer(
                 batch = with_time(batch, state_like, state)
             output = forward(batch)
             if state_like is not None:
-                # what it remembers comes with the steps; the rest without the axis of time
+                # states come with the steps; the other outputs lose their axis of time
                 del output[Columns.STATE_OUT]
                 output = {name: tensor[:, 0] for name, tensor in output.items()}
             choose(output, module, explore=explore)

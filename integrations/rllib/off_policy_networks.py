@@ -126,18 +126,18 @@ class MeanAndScale(nn.Module):
 
 
 def check_values(module: Any) -> None:
-    """Raises SpecError where a DQN module's values are others than `QValues`."""
+    """Raises SpecError where a DQN module's values differ from those of `QValues`."""
     _check(module, lambda batch: module.compute_q_values(batch)[QF_PREDS], QValues(module))
 
 
 def check_choices(module: Any) -> None:
-    """Raises SpecError where a discrete SAC module's values are others than `ChoiceValues`."""
+    """Raises SpecError where a discrete SAC module's values differ from those of `ChoiceValues`."""
     networks = [ChoiceValues(module, name) for name in ("qf", "qf_twin")]
     _check(module, module.compute_q_values, lambda obs: torch.minimum(*(n(obs) for n in networks)))
 
 
 def check_critic(module: Any) -> None:
-    """Raises SpecError where a SAC module's values are others than those of `Critics`."""
+    """Raises SpecError where a SAC module's values differ from those of `Critics`."""
     names = ["qf", "qf_twin"] if module.twin_q else ["qf"]
     critics = Critics(*(Critic(module, name) for name in names))
     action = torch.rand(_NUM_CHECKED, *module.action_space.shape, generator=_generator())

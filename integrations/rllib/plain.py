@@ -29,7 +29,7 @@ from rollouts.errors import SpecError
 
 _PER_STEP = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
-# what the bulk loop does in whole batches; any other piece has to be called
+# connectors that the bulk loop does in whole batches; any other has to be called
 _ENV_TO_MODULE = [
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
@@ -47,7 +47,7 @@ _MODULE_TO_ENV = [
     NormalizeAndClipActions,
     ListifyDataForVectorEnv,
 ]
-# pieces that RLlib adds where the config is multi-agent
+# connectors that RLlib adds where the config is multi-agent
 _OF_SEVERAL_AGENTS = (AgentToModuleMapping, ModuleToAgentUnmapping)
 
 

@@ -66,10 +66,10 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
         self._order = np.empty((0, 0), np.int64)
 
     def _create_iterator_if_necessary(self, **kwargs: Any) -> Iterable[MultiAgentBatch]:
-        """RLlib's minibatches for torch; for native code the last one, which metrics are of.
+        """RLlib's minibatches for torch; for native code the last one, which the metrics describe.
 
         Raises:
-          SpecError: train_engine is "native", and not possible.
+          SpecError: train_engine is "native", and native code cannot train the learner.
         """
         minibatches: Any = super()._create_iterator_if_necessary(**kwargs)
         batch = getattr(minibatches, "_batch", None)
@@ -85,7 +85,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
     def _update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
         if self._native is None:
             if not self.learner_engine:
-                # a subclass makes the minibatches itself, and did not ask
+                # a subclass makes the minibatches itself, so that no engine is chosen yet
                 self._choose(None)
             return super()._update(batch)  # type: ignore[no-any-return]
         assert self._all is not None
@@ -104,7 +104,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
         return {}, {module_id: total}, {}
 
     def _train(self, native: NativeLearner, module_id: str, batch: Any) -> float:
-        """Makes all steps, logs what the last one is made of, and returns its loss."""
+        """Makes all steps, logs the metrics of the last one, and returns its loss."""
         config = self.config.get_config_for_module(module_id)
         loss = PpoLoss(
             clip_range=config.clip_param,
@@ -136,7 +136,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
             train(self._order[:-1])
         last = self._order[-1]
         with torch.no_grad():
-            # metrics are of the values before the step
+            # metrics are computed from the values before the step
             value = self.module[module_id].compute_values({Columns.OBS: batch[Columns.OBS][last]})
         target = batch[Postprocessing.VALUE_TARGETS][last]
         found = train(last[None])
@@ -168,7 +168,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
         others = len(self._order) - 1
         if self._native is None or others < 1:
             return
-        # RLlib counts each minibatch as it comes; native code's come together
+        # RLlib counts minibatches one by one; those of native code are counted together
         ((module_id, rows),) = batch.policy_batches.items()
         for name, reduce in _COUNTED:
             for of in (module_id, ALL_MODULES):

@@ -24,7 +24,7 @@ from ..shared.native_training import own_method
 from .learner_reader import STEP, LearnerKind, num_threads, why_not_rows
 from .native import HEADS
 
-# what each minibatch goes through beside its step
+# methods of a learner that minibatches go through, other than those of a step
 _MINIBATCHES = (
     "_compute_off_policyness",
     "_create_iterator_if_necessary",
@@ -90,7 +90,7 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
 
 
 def why_not_module(module: Any) -> str:
-    """Says what native code does not have of an actor-critic module; "" for nothing."""
+    """Names what native code cannot train of an actor-critic module; "" for nothing."""
     if own := own_method(module, DefaultPPOTorchRLModule, _MODULE):
         return f"{type(module).__name__} has its own {own}"
     if not isinstance(module.action_space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete):
@@ -105,7 +105,7 @@ def why_not_module(module: Any) -> str:
 
 
 def _head_of(dist: Any, space: Any) -> str | None:
-    """The name of a distribution of RLlib's in native code; None: it has none."""
+    """Native code's name of one of RLlib's distributions; None where it has none."""
     # RLlib makes a class for each space
     is_made = dist.__module__ == Distribution.__module__
     if is_made and dist.__bases__ == (TorchMultiCategorical,):

@@ -69,7 +69,7 @@ _OPTIMIZERS = ("qf", "qf_twin", "policy", "alpha")
 
 
 class SacUpdates:
-    """Gradient steps of a module of SAC's: all gradients are of the weights before."""
+    """Gradient steps of a SAC module; all gradients are taken at the weights before the step."""
 
     def __init__(self, learner: Any, module_id: str) -> None:
         """Reads the networks. Raises SpecError where that is not possible."""
@@ -86,7 +86,7 @@ class SacUpdates:
         self._actions.check()
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return are_as_read(*self._learners.values())
 
     def train(self, learner: Any, module_id: str, batch: Any) -> Tensor:
@@ -118,7 +118,7 @@ class SacUpdates:
             found["qf_twin"] = self._learners["qf_twin"].compute(twin)
         rows = {"obs": parts["obs"], "temperature": heat, **now}
         found["policy"] = self._learners["policy"].compute(rows)
-        # a mean log-probability or log-density, by actions of now
+        # the mean log-probability or log-density of actions by the current policy
         excess = found["policy"].outputs[:, 1].mean() + target_entropy.item()
         found["alpha"] = self._learners["alpha"].compute({"excess": np.full((1, 1), excess)})
         return found
@@ -145,7 +145,7 @@ class SacUpdates:
 
 
 class _Numbers:
-    """Losses of actions in a Box, and what they read of rows."""
+    """Losses for actions in a Box, and the columns that they read."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -169,12 +169,12 @@ class _Numbers:
         return losses
 
     def check(self) -> None:
-        """Raises SpecError where the module's values are others."""
+        """Raises SpecError where the module's values differ from those of the losses."""
         check_critic(self._module)
 
     def of_rows(self, action: Array) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-        """Actions, and the noise that actions of now and the next ones are drawn by."""
-        # RLlib draws for these observations first
+        """Actions, and the noise that draws actions for the current and the next observations."""
+        # RLlib draws for the current observations first
         now, following = _noise(action), _noise(action)
         return action, {"noise": now}, {"noise": following}
 
@@ -184,7 +184,7 @@ class _Numbers:
 
 
 class _Choices:
-    """The same of discrete actions."""
+    """Losses for discrete actions, and the columns that they read."""
 
     def __init__(self, module: Any) -> None:
         self._module, self._num_actions = module, int(module.action_space.n)
@@ -206,7 +206,7 @@ class _Choices:
         }
 
     def check(self) -> None:
-        """Raises SpecError where the module's values are others."""
+        """Raises SpecError where the module's values differ from those of the losses."""
         check_choices(self._module)
 
     def of_rows(self, action: Array) -> tuple[Array, dict[str, Array], dict[str, Array]]:
@@ -245,7 +245,7 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
     names = [name for name, _ in learner.get_optimizers_for_module(module_id)]
     if names != wanted:
         return f"the optimisers are {', '.join(names)}, expected {', '.join(wanted)}"
-    # RLlib's first forward makes all of them require one
+    # RLlib's first forward makes all parameters of the critics require a gradient
     critics = [network for network, _ in module.get_target_network_pairs()]
     if not all(each.requires_grad for network in critics for each in network.parameters()):
         return "a parameter of a critic requires no gradient"
@@ -255,7 +255,7 @@ def _why_not(learner: Any, module_id: str, rows: Any) -> str:
 def _why_not_space(module: Any) -> str:
     space = module.action_space
     if _is_discrete(module):
-        # RLlib's loss reads the second critic, and so fails without
+        # RLlib's loss reads the second critic, and fails where there is none
         return why_not_discrete(space) or ("" if module.twin_q else "discrete actions need twin_q")
     if not isinstance(space, spaces.Box):
         return f"actions are of {space}, expected Box or Discrete"
@@ -275,7 +275,7 @@ def _why_not_actions(module: Any, actions: Tensor) -> str:
 
 
 def _others(learner: Any, module_id: str) -> tuple[Any, ...]:
-    # comparing tensors would compare their numbers
+    # ids are compared: `==` of tensors would compare their numbers
     return learner.module[module_id].twin_q, id(learner.curr_log_alpha[module_id])
 
 

@@ -41,9 +41,9 @@ class Block:
     """T steps of all environments.
 
     Attributes:
-      columns: name -> (T, N, ...): actions, rewards, and what the module said.
+      columns: name -> (T, N, ...): actions, rewards, and the module's outputs.
       terminated, truncated: (T, N) bool.
-      final_obs: (E, ...): of each episode that ended, by step and environment.
+      final_obs: (E, ...): the last one of each episode that ended, by step and environment.
     """
 
     columns: dict[str, Array]
@@ -52,7 +52,7 @@ class Block:
     final_obs: Array
 
     def until(self, num_ended: int) -> Block:
-        """The steps up to the first after which as many episodes have ended; all, if fewer do."""
+        """The steps until `num_ended` episodes have ended; all steps, if fewer end."""
         counts = (self.terminated | self.truncated).sum(1).cumsum()
         last = int(np.searchsorted(counts, num_ended)) + 1
         if last >= len(counts):
@@ -72,7 +72,7 @@ class Taken(NamedTuple):
       done: Chunks whose episode ended, in the order of time.
       ended: These episodes.
       going: Chunks that go on, in the order of environments.
-      done_at, going_at: Where each of them was.
+      done_at, going_at: The steps and environments of each chunk.
     """
 
     done: list[SingleAgentEpisode]
@@ -85,7 +85,7 @@ class Taken(NamedTuple):
 class Segment:
     """Arrays (T, N, ...) of steps, each written to its own row; `obs` has one row more.
 
-    The rows open with up to L steps that were handed out before: the lookback of chunks that
+    The first up to L rows hold steps that were handed out before: the lookback of chunks that
     go on with an episode.
     """
 
@@ -108,7 +108,7 @@ class Segment:
         self._versions = np.zeros(0, np.int64)
         self._infos: dict[str, Array] = {}
         self._obs: Array = np.empty((1, num_envs, *(obs_space.shape or ())), obs_space.dtype)
-        # when each row's step was done; until then, when this call began
+        # the time at which each row's step was done
         self._clock = np.zeros(0, np.float64)
         self._first = self._next = 0
         self._ends: list[Ends] = []
@@ -120,14 +120,14 @@ class Segment:
         return row
 
     def begin(self, obs: Array, info: Mapping[str, Array]) -> None:
-        """Starts an episode everywhere; what was not taken is forgotten."""
+        """Starts an episode everywhere; drops steps that were not taken."""
         self._first = self._next = 0
         self._ends.clear()
         self.memory.reset()
         self._obs[0] = obs
         self._write_infos(0, info)
         self._ids = _new_ids(self._num_envs)
-        # counts before this call, for the episodes that go on
+        # steps and returns before this call, of the episodes that go on
         self._length = np.zeros(self._num_envs, np.int64)
         self._return = np.zeros(self._num_envs, np.float64)
         self._seconds = np.zeros(self._num_envs, np.float64)
@@ -149,9 +149,9 @@ class Segment:
 
         Args:
           action: (N, ...) as the module chose them.
-          extras: name -> (N, ...), what else the module said.
+          extras: name -> (N, ...), the module's other outputs.
           version: Sequence number of the weights it acted with.
-          outcome: What a same-step pool answered.
+          outcome: The result of a same-step pool's step.
         """
         t = self._next
         if t == self._capacity:
@@ -172,10 +172,10 @@ class Segment:
         return self._obs[self._next : self._next + num_steps + 1]
 
     def add_block(self, block: Block, version: int) -> None:
-        """Writes T steps of all environments, whose observations `room` has; without infos."""
+        """Writes T steps of all environments, without infos; their observations are in `room`."""
         t, end = self._next, self._next + len(block.terminated)
         self._write(t, end, block.columns, version)
-        # nobody looked at the clock meanwhile: as if each had taken equally long
+        # the clock was not read in between, so that each step counts as equally long
         before = self._clock[t - 1] if t > self._first else self._started
         self._clock[t:end] = np.linspace(before, time.perf_counter(), end - t + 1)[1:]
         self._next = end
@@ -204,7 +204,7 @@ class Segment:
         steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
         ended = [EndedEpisode(*each) for each in zip(*self._totals(done), strict=True)]
         with no_collection():
-            # first what ended: an environment's next episode has another name
+            # chunks that ended come first, because an environment's next episode has another id
             chunks = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
         if self._next > self._first:
             self._carry(going)
@@ -223,7 +223,7 @@ class Segment:
         self._seconds[going.row] = seconds
 
     def _totals(self, chunks: Chunks) -> tuple[list[int], list[float], list[float]]:
-        """Lengths, returns and seconds of the chunks' episodes, with earlier chunks'."""
+        """Lengths, returns and seconds of the chunks' episodes, earlier chunks included."""
         row, begin, end, is_first = chunks.row, chunks.begin, chunks.end, chunks.is_first
         if not len(row):
             return [], [], []
@@ -245,7 +245,7 @@ class Segment:
         return np.concatenate([[self._started], self._clock[self._first : self._next]])
 
     def _cut(self, steps: ByEnv, chunks: Chunks, ends: Ends | None) -> list[SingleAgentEpisode]:
-        """Makes chunks; they close with `ends`, one each, or go on."""
+        """Makes chunks; each ends with its row of `ends`, or goes on where that is None."""
         count = len(chunks.row)
         before = chunks.is_first * self._length[chunks.row]
         lookback = np.minimum(before, self._first) * chunks.is_first
@@ -285,7 +285,7 @@ class Segment:
         if not self._keep_infos:
             return [{}] * count
         infos = steps.infos_of(row, begin, count) if self._infos else [{} for _ in range(count)]
-        # the pool's infos of a step that ended an episode are about that one
+        # after a step that ended an episode, the pool's infos are those of the ended episode
         if follows_an_end:
             infos[0] = {}
         return infos
@@ -308,7 +308,7 @@ class Segment:
         for name, array in columns.items():
             column = self._columns.get(name)
             if column is None:
-                # rows before these, if any, are lookback that has no such column
+                # earlier rows, if any, are lookback that has no such column
                 column = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
                 self._columns[name] = column
             column[t:end] = array
@@ -348,7 +348,7 @@ class Segment:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Keeps Python from looking for garbage among thousands of objects that are made to stay."""
+    """Pauses Python's garbage collection while thousands of objects are made that stay."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -359,7 +359,7 @@ def no_collection() -> Iterator[None]:
 
 
 def _new_ids(count: int) -> list[str]:
-    """Names of episodes, as long and as rarely equal as those of RLlib."""
+    """Ids of episodes, as long and as unlikely to be equal as those of RLlib."""
     digits = os.urandom(16 * count).hex()
     return [digits[32 * i : 32 * (i + 1)] for i in range(count)]
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stable-Baselines3: a `VecEnv` on a native pool, and algorithms that collect in bulk.
 
-What to change, the environment first and then, for the whole gain, the algorithm's name:
+What to change: the environment first and then, to gain most, the algorithm's name:
 
     -env = make_vec_env("CartPole-v1", n_envs=64, vec_env_cls=SubprocVecEnv)
     -model = PPO("MlpPolicy", env)
     +env = RolloutsVecEnv("CartPole-v1", 64)
     +model = RolloutsPPO("MlpPolicy", env)                  # num_workers=2: from Ray actors
 
-Environments of your own, Python ones: `make_vec_env(..., vec_env_cls=RolloutsVecEnv)` in place of
+Python environments of your own: `make_vec_env(..., vec_env_cls=RolloutsVecEnv)` in place of
 SubprocVecEnv runs several in each process.
 
 `RolloutsVecEnv` picks the class: a `NativeVecEnv`, or an `EnvFnsVecEnv` where it is given
@@ -18,14 +18,14 @@ with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do t
 of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as ever, and a model
 saved by the one class is loaded by the other.
 
-PPO and A2C let the pool's threads compute policies that can be read, which `model.engine` says and
-`model.why_not_native` explains. Callbacks then hear of each step when the rollout is over: what
-they do to environments or weights holds from the next one on. `rollout_engine="torch"` makes the
-library's own rollouts, bit for bit.
+PPO and A2C let the pool's threads compute policies that native code can read (see `model.engine`,
+and `model.why_not_native` for the reason where it cannot). Callbacks are then called for each step
+after the whole rollout, so that their changes of environments or weights take effect in the next
+one. `rollout_engine="torch"` makes the library's own rollouts, bit for bit.
 
-Gradient steps of all six are made in native code, too, where policy and optimiser can be read:
-`model.learner_engine` and `model.why_not_native_learner` say so. `train_engine="torch"` leaves them
-to the library.
+Gradient steps of all six are made in native code, too, where it can read policy and optimiser (see
+`model.learner_engine` and `model.why_not_native_learner`). `train_engine="torch"` leaves them to
+the library.
 
 Traps that are handled here: rewards are arrays of their own, because PPO adds to them in place
 where a time limit cut an episode; `TimeLimit.truncated` is in the info of every step; a Discrete
@@ -33,8 +33,8 @@ space that does not count from 0 is shifted; a pool that autoresets in any other
 does, or is asynchronous, is refused.
 
 Running statistics: normalize_observation and normalize_reward of `RolloutsVecEnv` make a
-`NativeVecNormalize`, a VecNormalize, so `EvalCallback`, `sync_envs_normalization`, `save` and
-`load` find what was counted. PPO and A2C collect natively through it.
+`NativeVecNormalize`. It is a VecNormalize, so that `EvalCallback`, `sync_envs_normalization`,
+`save` and `load` find the statistics. PPO and A2C collect natively through it.
 
 Costs: `RolloutsVecEnv` builds N dicts per step, as a VecEnv must; the algorithms above do not,
 unless a callback may read them. The bulk collectors need the environment without another wrapper

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BaseVecEnv: what the `VecEnv`s of native pools and of Python environments have in common."""
+"""BaseVecEnv: the common part of the `VecEnv`s of native pools and of Python environments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BaseVecEnv(VecEnv):
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
     ) -> None:
-        """Takes a vector environment over; `get_attr` is called from here."""
+        """Takes over a vector environment. This object answers its `get_attr`."""
         self.pool = pool
         super().__init__(pool.num_envs, observation_space, action_space)
 
@@ -56,7 +56,7 @@ class BaseVecEnv(VecEnv):
         self.pool.close()
 
     def get_images(self) -> Sequence[NDArray[Any] | None]:
-        """N frames; N times None without render_mode="rgb_array", as `DummyVecEnv` has it."""
+        """N frames; N times None without render_mode="rgb_array", as in `DummyVecEnv`."""
         if self.render_mode != "rgb_array":
             return [None] * self.num_envs
         return self._draw()

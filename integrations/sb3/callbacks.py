@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks that look at the local variables of a rollout, and have to be given them."""
+"""Finds out whether callbacks may read the local variables of a rollout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise needs("sb3", error) from error
 
-# these count steps and ask the model; those they contain are looked at one by one
+# these read only steps and the model; the callbacks that they contain are checked one by one
 _BLIND = (
     callbacks.CallbackList,
     callbacks.CheckpointCallback,
@@ -29,8 +29,8 @@ def reads_locals(callback: Any) -> bool:
     """Whether a callback may read `locals`, such as the infos of a step.
 
     Args:
-      callback: As `collect_rollouts` gets it. Anything but Stable-Baselines3's own callbacks that
-        do not read them, or subclasses of these, may.
+      callback: The callback of `collect_rollouts`. Anything may, except Stable-Baselines3's own
+        callbacks that do not read them, and subclasses of these.
     """
     if type(callback) is callbacks.ConvertCallback:
         return callback.callback is not None

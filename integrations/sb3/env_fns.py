@@ -25,10 +25,10 @@ Array = NDArray[Any]
 
 
 class EnvFnsVecEnv(BaseVecEnv):
-    """Any Python environments: what `RolloutsVecEnv` makes when it is given functions.
+    """Any Python environments; `RolloutsVecEnv` makes one of these when it is given functions.
 
-    In place of `SubprocVecEnv`, whose processes have an environment each: here they have several,
-    write observations into memory that is shared, and answer a step with one message. Monitors
+    Takes the place of `SubprocVecEnv`, whose processes have an environment each. Here each has
+    several, writes observations into shared memory, and answers a step with one message. Monitors
     and other wrappers stay where the functions put them.
     """
 
@@ -49,8 +49,8 @@ class EnvFnsVecEnv(BaseVecEnv):
           start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default, where
             SubprocVecEnv prefers forkserver. After "fork" an environment must not use threads or
             devices that this process has opened.
-          num_processes: None: as `rollouts.from_env_fns` finds best. 0: in this process, as
-            DummyVecEnv does.
+          num_processes: None: the number that `rollouts.from_env_fns` chooses. 0: in this process,
+            as DummyVecEnv does.
           options: Further arguments of `rollouts.from_env_fns`.
 
         Raises:
@@ -64,7 +64,7 @@ class EnvFnsVecEnv(BaseVecEnv):
     def step_async(self, actions: Any) -> None:
         """Starts a step of every environment; actions: N of them, as an array or a list."""
         if not self._was_reset:
-            # as with the library's own classes, whose environments are stepped unseen
+            # the first step resets, as in the library's own classes
             self.reset()
         self.pool.send(_batched(self.action_space, actions))
 
@@ -78,7 +78,7 @@ class EnvFnsVecEnv(BaseVecEnv):
         infos = _infos(told, self.num_envs)
         ended = _infos(final_info, self.num_envs) if done.any() else []
         for row in np.flatnonzero(done).tolist():
-            # infos of the next episode's first observation
+            # the infos of the next episode's first observation
             self.reset_infos[row] = infos[row]
             infos[row] = ended[row] | {"terminal_observation": final_obs[row]}
         for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
@@ -89,7 +89,7 @@ class EnvFnsVecEnv(BaseVecEnv):
         """Reads an attribute of environments or of their wrappers.
 
         Raises:
-          AttributeError: One of them has none of that name.
+          AttributeError: An environment has no attribute of that name.
         """
         chosen = self._numbers(indices)
         return _present(self._call("get_of", chosen, attr_name), chosen)
@@ -104,7 +104,7 @@ class EnvFnsVecEnv(BaseVecEnv):
         """Calls a method of environments or of their wrappers; the others do nothing.
 
         Raises:
-          AttributeError: One of them has none of that name. Or whatever the method raises.
+          AttributeError: An environment has no method of that name. Or any error of the method.
         """
         chosen = self._numbers(indices)
         answers = self._call("call_of", chosen, method_name, method_args, method_kwargs)
@@ -141,7 +141,7 @@ def _open(
     num_processes: int | None,
     options: dict[str, Any],
 ) -> Any:
-    # a method that does not exist is named by the library that knows them
+    # the library that knows the methods names them where one does not exist
     multiprocessing.get_context(start_method)
     hosted = [MakeHosted(make, index) for index, make in enumerate(env_fns)]
     try:
@@ -159,8 +159,8 @@ def _open(
 def _infos(columns: dict[str, Any], num_envs: int) -> Infos:
     """One info per environment, with its own names for keys that a batch shows under others.
 
-    Where an environment reports a key of ours, such as `env_id`, its value takes the place of ours:
-    an info has what SubprocVecEnv's has.
+    Where an environment reports a key of ours, such as `env_id`, its value replaces ours, so that
+    an info equals SubprocVecEnv's.
     """
     return [
         {key.removeprefix(OWN_PREFIX) if isinstance(key, str) else key: row[key] for key in row}
@@ -176,7 +176,7 @@ def _batched(space: gymnasium.Space[Any], actions: Any) -> Any:
             return concatenate(space, list(actions), batch)
         return actions
     given, dtype = np.asarray(actions), np.dtype(space.dtype)
-    # floats are rounded, as policies give them; integers must be the same, or are refused
+    # floats are rounded to integers, as policies give them; integers have to fit, or are refused
     if dtype.kind == "f" or np.array_equal(given.astype(dtype), given):
         return given.astype(dtype)
     return given

@@ -29,11 +29,11 @@ class FinishedRollout:
 
     Attributes:
       last_obs    (N, *obs_shape)   observations after the last row
-      last_value  (N,) float32      of these
+      last_value  (N,) float32      values of last_obs
       ended       (T, N) bool       where an episode ended
       cut         (T, N) bool       where it was truncated
-      bootstrap   (T, N) float32    what is added to rewards once callbacks have seen them
-      episodes    of a Monitor, one for each of `ended` in C order; [] without
+      bootstrap   (T, N) float32    is added to rewards after callbacks have seen these
+      episodes    records of a Monitor, one for each of `ended` in C order; [] without Monitor
       final_obs   (E, *obs_shape)   last observations, one for each of `ended`; None: not kept
     """
 
@@ -46,10 +46,10 @@ class FinishedRollout:
     final_obs: Array | None = None
 
     def finish(self, model: Any, env: Any, callback: Any, buffer: Any) -> bool:
-        """Runs the rest of an algorithm's rollout, but no step; False where a callback says stop.
+        """Runs the rest of an algorithm's rollout without steps; False where a callback stops it.
 
-        The buffer has rewards without what is bootstrapped. After a stop the model goes on where
-        the environments are, behind the whole rollout.
+        The buffer's rewards do not contain `bootstrap` yet. After a stop the model goes on from the
+        environments' present state, at the end of the rollout.
         """
         buffer.pos, buffer.full = buffer.buffer_size, True
         try:
@@ -100,7 +100,7 @@ class _Locals:
         }
 
     def show(self, t: int, first_end: int) -> None:
-        """Gives the callback those of step t, before which `first_end` episodes had ended."""
+        """Sets the variables of step t, before which `first_end` episodes had ended."""
         rollout, buffer, model = self._rollout, self._buffer, self._model
         is_last = t + 1 == buffer.buffer_size
         model._last_obs = self._obs[t]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One environment of a native pool as an object: what get_attr, set_attr and env_method meet."""
+"""One environment of a native pool as an object, for get_attr, set_attr and env_method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollouts.specs import EnvSpec
 
 
 class NativeEnvRow:
-    """Row `index` of a pool: its spec, spaces, options and state, and what users set on it.
+    """Row `index` of a pool: its spec, spaces, options and state, and attributes that users set.
 
     It cannot be stepped or reset by itself, as environments of a pool step together. Its options
     are attributes that can be read.
@@ -31,7 +31,7 @@ class NativeEnvRow:
 
     @property
     def unwrapped(self) -> NativeEnvRow:
-        """The environment itself: nothing is wrapped around it."""
+        """The environment itself, since no wrapper is around it."""
         return self
 
     @property
@@ -55,11 +55,11 @@ class NativeEnvRow:
         return self._pool.env_id_offset + self._index
 
     def render(self) -> NDArray[np.uint8]:
-        """Draws it as it is now, (height, width, 3); see `rollouts.VectorEnv.render`."""
+        """Draws its present state, (height, width, 3); see `rollouts.VectorEnv.render`."""
         return self._pool.render(self.env_id)[0]
 
     def get_state(self) -> bytes:
-        """Saves it whole, see `rollouts.VectorEnv.get_state`."""
+        """Saves the whole state, see `rollouts.VectorEnv.get_state`."""
         return self._pool.get_state([self.env_id])[0]
 
     def set_state(self, state: bytes) -> None:
@@ -68,16 +68,13 @@ class NativeEnvRow:
 
     @property
     def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
-        """Called, which actions (A,) its last observation allows; MaskablePPO asks so.
-
-        Only of environments whose infos have action_mask.
-        """
+        """Returns the actions (A,) that the last observation allows; called so by MaskablePPO."""
         if "action_mask" not in self._pool.info_names:
             raise AttributeError("these environments report no action_mask")
         return lambda: self._pool.action_masks()[self._index]
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """The attribute `name`, under the name that `gymnasium.Env` gives this."""
+        """The attribute `name`; `gymnasium.Env` has a method of this name."""
         return getattr(self, name)
 
     def has_wrapper_attr(self, name: str) -> bool:
@@ -85,7 +82,7 @@ class NativeEnvRow:
         return hasattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        # only what is nowhere else comes here
+        # reached only for names that are found nowhere else
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in self._option_names:
@@ -105,5 +102,5 @@ class NativeEnvRow:
 
 
 def option_rows(value: Any, num_envs: int) -> list[Any]:
-    """One value per environment, of what `VectorEnv.env_options` has for all of them."""
+    """One value per environment, from a value of `VectorEnv.env_options` for all of them."""
     return list(np.broadcast_to(np.asarray(value, dtype=object), num_envs))

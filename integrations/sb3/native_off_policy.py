@@ -51,9 +51,9 @@ class TrainerKind:
     """The trainer of an algorithm.
 
     Attributes:
-      find_reason: Says why native code does not train a model; "" for nothing.
-      parts_of: Returns the optimisers and networks that a trainer is made of.
-      make: Makes one.
+      find_reason: Returns the reason why native code does not train a model; "" for none.
+      parts_of: Returns the optimisers and networks from which a trainer is made.
+      make: Makes a trainer.
     """
 
     find_reason: Callable[[Any], str]
@@ -140,7 +140,7 @@ class SacTrainer:
     def _step(self, model: Any, parts: dict[str, Array]) -> None:
         temperature = model.ent_coef_tensor if self._temperature is None else _exp(model)
         heat = np.full((len(parts["obs"]), 1), float(temperature), np.float32)
-        # the algorithm draws for these observations first
+        # the algorithm draws for the current observations first
         noise, next_noise = _noise(parts["action"]), _noise(parts["action"])
         self._note("ent_coef", float(temperature))
         critic = self._critic.step({**parts, "noise": next_noise, "temperature": heat})
@@ -201,7 +201,7 @@ class Td3Trainer:
 
 
 class _FirstCritic(nn.Module):
-    """The critic that the actor is trained by, as it computes it."""
+    """The critic whose values train the actor."""
 
     def __init__(self, critic: Any) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ def _noise(action: Array) -> Array:
 
 
 def _sample(model: Any, batch_size: int) -> dict[str, Array]:
-    """Rows of the replay, by its own draw."""
+    """Rows of the replay, drawn by its own `sample`."""
     data = model.replay_buffer.sample(batch_size, env=model._vec_normalize_env)
     discounts = model.gamma if data.discounts is None else data.discounts
     return {
@@ -254,7 +254,7 @@ def _dqn_parts(model: Any) -> tuple[Any, ...]:
 def _sac_parts(model: Any) -> tuple[Any, ...]:
     networks = model.actor, model.critic, model.critic_target
     optimizers = model.actor.optimizer, model.critic.optimizer, model.ent_coef_optimizer
-    # comparing tensors would compare their numbers
+    # ids are compared: `==` of tensors would compare their numbers
     others = id(model.log_ent_coef), getattr(model.actor.action_dist, "epsilon", None)
     return (*networks, *optimizers, *others)
 
@@ -281,20 +281,20 @@ def _why_not_dqn(model: Any) -> str:
     if model.max_grad_norm is None:
         return "max_grad_norm is None, which Stable-Baselines3's own train refuses"
     lacking = lacking_in(model.policy.optimizer, model.q_net)
-    # those of the target, too, where somebody left a gradient
+    # also the target's parameters, where their gradients are set
     return lacking or lacking_in(model.policy.optimizer, model.q_net_target, only_graded=True)
 
 
 def lacking_in(
     optimizer: torch.optim.Optimizer, network: nn.Module, *, only_graded: bool = False
 ) -> str:
-    """Says that a network has parameters which the optimiser lacks, but which count when all
-    gradients are clipped together; "" for none.
+    """Names parameters of a network that the optimiser lacks but that count when all gradients are
+    clipped together; "" for none.
 
     Args:
       optimizer: Optimiser of the policy.
       network: The policy, or a part of it.
-      only_graded: Whether only gradients that are there count, as backward makes no others.
+      only_graded: Whether only parameters that have gradients count, as backward makes no others.
     """
     held = {id(each) for group in optimizer.param_groups for each in group["params"]}
     lacking = [each for each in network.parameters() if id(each) not in held]

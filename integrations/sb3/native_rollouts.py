@@ -28,34 +28,34 @@ except ImportError as error:
 
 Array = NDArray[Any]
 
-# Multiply-adds of a thread in one step, about 0.4 ms: as long as torch's own loop takes for a step
-# of a small policy, which a GPU does not shorten.
+# Multiply-adds of a thread in one step that take about 0.4 ms: the time of torch's own loop for a
+# step of a small policy, which a GPU does not shorten.
 _WORK_BESIDE_A_GPU = 6_000_000
 
 _TORCH = "rollout_engine='torch' was asked for"
 
 
 class ModelPolicyReader:
-    """A model's policy for native code, read again when it is no longer the one that was read."""
+    """A model's policy for native code, read again when the model has another one."""
 
     def __init__(self) -> None:
-        # what the last rollout was collected with: (policy, "") or (None, why not)
+        # engine of the last rollout: (policy, "") or (None, reason)
         self.choice: tuple[NativePolicy | None, str] | None = None
         self._seen: tuple[Any, ...] = ()
         self._native: NativePolicy | None = None
         self._why_not = ""
 
     def __reduce__(self) -> Any:
-        """A new one: a copy of the model has a policy of its own, which is read for it."""
+        """Pickles as a new reader: a copied model has its own policy, which is read anew."""
         return ModelPolicyReader, ()
 
     def choose(
         self, model: Any, env: Any, callback: Any, buffer: Any, num_steps: int
     ) -> NativePolicy | None:
-        """Returns what computes the next rollout in this process; None for torch.
+        """Returns the policy for the next rollout in this process; None where torch computes it.
 
         Raises:
-          SpecError: model.rollout_engine is none of the three, or "native" and not possible.
+          SpecError: model.rollout_engine is no engine, or it is "native" and not possible.
         """
         engine = check_engine(model.rollout_engine)
         why_not = _TORCH if engine == "torch" else ""
@@ -94,19 +94,19 @@ class ModelPolicyReader:
                 if is_hooked:
                     raise SpecError("a layer has hooks, which native code would not call")
                 check_pool(pool, must=must)
-                # also what it does in training alone, such as dropout, would be read
+                # in training mode the policy's dropout, for example, would be read, too
                 policy.set_training_mode(False)
                 self._native = NativePolicy.from_torch(
                     policy, pool.single_action_space, pool.single_observation_space
                 )
-                # drawn from torch's random numbers, so that a model's seed decides it
+                # drawn from torch's random numbers, so that the model's seed decides it
                 self._native.seed(int(torch.randint(2**63 - 1, ()).item()))
             except SpecError as error:
                 self._why_not = str(error)
         elif self._native is not None:
             policy.set_training_mode(False)
             try:
-                # where something else than weights has changed, it is read again
+                # the policy is read again where more than weights has changed
                 if not self._native.agrees():
                     self._native.refresh()
             except SpecError as error:
@@ -115,7 +115,7 @@ class ModelPolicyReader:
 
 
 def check_engine(engine: str, name: str = "rollout_engine") -> str:
-    """Returns an engine; raises SpecError, which names the argument, for none of the three."""
+    """Returns an engine; raises SpecError, which names the argument, where there is no such one."""
     one_of(name, engine, ("auto", "native", "torch"))
     return engine
 
@@ -136,7 +136,7 @@ def collect(native: NativePolicy, model: Any, env: Any, callback: Any, buffer: A
             native, arrays, keep_final_obs=reads_locals(callback), normalize=scale
         )
     except BaseException:
-        # the environments are somewhere in the rollout: `learn` begins new episodes
+        # the environments are somewhere in the rollout, so that `learn` begins new episodes
         model._last_obs = None
         raise
     if normalizer and scale is not None:
@@ -161,7 +161,7 @@ def collect(native: NativePolicy, model: Any, env: Any, callback: Any, buffer: A
 
 
 def fits(buffer: Any, num_steps: int) -> bool:
-    """Whether a buffer is of the kind that is filled here, with as many rows as there are steps."""
+    """Whether the buffer has a type that is filled here, and as many rows as there are steps."""
     return type(buffer) is RolloutBuffer and buffer.buffer_size == num_steps
 
 
@@ -192,7 +192,7 @@ def _arrays(buffer: Any, obs: Array) -> dict[str, Array]:
 
 
 def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str:
-    """The part of model and environments that native code does not have; "" for none."""
+    """The part of model and environments that native code lacks; "" for none."""
     direct, normalizer = parted(env)
     if direct is None:
         return (
@@ -218,7 +218,7 @@ def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str
 
 
 def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
-    """A thing that a callback may ask and that nobody knows after a rollout; "" for none."""
+    """A thing that a callback may read and that is unknown after a rollout; "" for none."""
     if callback is None or not reads_locals(callback):
         return ""
     direct, _ = parted(env)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train` in native code, and when that can be; PPO's and A2C's."""
+"""`train` of PPO and A2C in native code, and when that is possible."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class NativeTraining:
 
     `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
     optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
-    leaves to torch what native code does not have: layers such as convolutions and dropout, another
+    leaves to torch what native code lacks: layers such as convolutions and dropout, another
     optimiser than Adam, AdamW, RMSprop or SGD, gSDE, other rollout buffers, a policy on a GPU; off
     policy also observations other than Box, batch normalisation, and an extractor with weights
-    that actor and critic share. `learner_engine` says who made the last steps, and
-    `why_not_native_learner` why not native code.
+    that actor and critic share. `learner_engine` is the engine of the last steps, and
+    `why_not_native_learner` the reason why torch made them.
 
     Native steps set no `.grad`. NaN rewards raise SpecError, where Stable-Baselines3 goes on.
     Densities of a saturated or very narrow SAC actor are exact where Stable-Baselines3's float32
@@ -55,14 +55,14 @@ class NativeTraining:
     """
 
     def __init__(self, *args: Any, train_engine: Engine = "auto", **kwargs: Any) -> None:
-        """Takes the arguments of the classes behind it and one more.
+        """Takes the arguments of its base classes and one more.
 
         Args:
           train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where
             that is possible.
 
         Raises:
-          SpecError: As those classes. `learn` raises it where "native" is not possible.
+          SpecError: As the base classes. `learn` raises it where "native" is not possible.
         """
         self.train_engine: str = check_engine(train_engine, "train_engine")
         self._trainer: TrainerReader[ModelTrainer] = TrainerReader()
@@ -96,20 +96,20 @@ class NativeTraining:
 def choose_trainer(
     reader: TrainerReader[ModelTrainer], model: Any, theirs: Any
 ) -> ModelTrainer | None:
-    """Returns what trains a model now; None for the algorithm's own method.
+    """Returns the trainer of a model's next steps; None for the algorithm's own method.
 
     Args:
       reader: The model's.
       model: The model.
-      theirs: Its `train` without native code.
+      theirs: The algorithm's `train` without native code.
 
     Raises:
-      SpecError: model.train_engine is none of the three, or "native" and not possible.
+      SpecError: model.train_engine is no engine, or it is "native" and not possible.
     """
     kind = _KINDS.get(getattr(theirs, "__func__", None)) or _unknown(theirs)
 
     def find_networks() -> Networks:
-        # what it does in training alone, such as dropout, is read
+        # in training mode, because layers such as dropout act there alone
         model.policy.set_training_mode(True)
         parts = kind.parts_of(model)
         optimizers = [each for each in parts if isinstance(each, torch.optim.Optimizer)]
@@ -178,7 +178,7 @@ def train_ppo(learner: NativeLearner, model: Any) -> None:
 
 
 def train_a2c(learner: NativeLearner, model: Any) -> None:
-    """As `A2C.train`: one step of the whole rollout."""
+    """Does as `A2C.train`: one step on the whole rollout."""
     model._update_learning_rate(model.policy.optimizer)
     loss = PolicyGradientLoss(
         value_weight=model.vf_coef,
@@ -202,7 +202,7 @@ def train_a2c(learner: NativeLearner, model: Any) -> None:
 
 
 def _rows(model: Any, buffer: Any) -> dict[str, Array]:
-    """The buffer's rows in the order in which its own `get` has them, and leaves them."""
+    """The buffer's rows in the order and layout that its own `get` gives them."""
     if not buffer.generator_ready:
         names = ("observations", "actions", "values", "log_probs", "advantages", "returns")
         for name in names:
@@ -237,7 +237,7 @@ def _log_ppo(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
     record("train/entropy_loss", -mean("entropy"))
     record("train/policy_gradient_loss", mean("policy_loss"))
     record("train/value_loss", mean("value_loss"))
-    # the algorithm's own is that of the last epoch, too
+    # the algorithm, too, logs the last epoch's
     record("train/approx_kl", np.mean(last.approx_kl))
     record("train/clip_fraction", mean("clip_fraction"))
     record("train/loss", float(total + loss.value_weight * last.value_loss[-1]))

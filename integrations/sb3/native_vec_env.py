@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# what the pool reports of every environment; info["episode"] has it where a game ended
+# names that the pool reports of every environment; info["episode"] has them where a game ended
 _COUNTS = ("env_id", "episode_return", "episode_length")
 
 
@@ -42,10 +42,10 @@ class NativeVecEnv(BaseVecEnv):
 
     Arrays returned are writable and belong to the caller: later steps do not change them, and
     changing them does not touch the environments. Where an environment failed and the pool goes on
-    (on_env_error="reset"), its episode ends as if terminated, on the observation that it failed
-    on, and `info["env_error"]` has the message.
+    (on_env_error="reset"), its episode ends as if terminated, with the observation before the
+    failure, and `info["env_error"]` has the message.
 
-    `reset_infos` has what the last explicit reset said; episodes that begin by themselves have
+    `reset_infos` has the infos of the last explicit reset; episodes that begin by themselves have
     no info of their own.
     """
 
@@ -65,9 +65,9 @@ class NativeVecEnv(BaseVecEnv):
           env: An id, N ids, or a synchronous pool made with autoreset_mode="same_step".
           num_envs: Environments N, as for `rollouts.make_vec`; not with a pool.
           monitor: Whether `info["episode"]` has the return, length and time of a game that ended,
-            as from Stable-Baselines3's `Monitor`; `env_is_wrapped(Monitor)` says so then.
-          options: Further arguments of `rollouts.make_vec` but batch_size and autoreset_mode; not
-            with a pool. render_mode="rgb_array" is what `render` and `VecVideoRecorder` need.
+            as with Stable-Baselines3's `Monitor`; `env_is_wrapped(Monitor)` is true then.
+          options: Further arguments of `rollouts.make_vec` except batch_size and autoreset_mode;
+            not with a pool. `render` and `VecVideoRecorder` need render_mode="rgb_array".
 
         Raises:
           SpecError: An option is wrong, or the pool is asynchronous or autoresets otherwise.
@@ -84,17 +84,17 @@ class NativeVecEnv(BaseVecEnv):
         observation_space, self._obs_start = _from_zero(pool.single_observation_space)
         action_space, self._action_start = _from_zero(pool.single_action_space)
         super().__init__(pool, observation_space, action_space)
-        if "render_fps" in pool.metadata:  # the pace of a VecVideoRecorder
+        if "render_fps" in pool.metadata:  # the frame rate of VecVideoRecorder
             self.metadata["render_fps"] = pool.metadata["render_fps"]
 
     @property
     def counts_from_zero(self) -> bool:
-        """Whether the pool's own arrays are what this returns: no Discrete space is shifted."""
+        """Whether this returns the pool's own arrays: no Discrete space is shifted."""
         return not (self._obs_start or self._action_start)
 
     @property
     def last_obs(self) -> Array:
-        """(N, *obs_shape): what the environments showed last."""
+        """(N, *obs_shape): the last observations of the environments."""
         assert self._last_obs is not None, "no reset yet"
         return self._last_obs
 
@@ -131,7 +131,7 @@ class NativeVecEnv(BaseVecEnv):
             step = step._replace(
                 obs=step.obs - self._obs_start, final_obs=step.final_obs - self._obs_start
             )
-        # an environment that fails has no final observation but the one before
+        # an environment that failed has no final observation except the one before
         self._last_obs = step.obs
         return step
 
@@ -143,13 +143,13 @@ class NativeVecEnv(BaseVecEnv):
         keep_final_obs: bool,
         normalize: dict[str, Any] | None = None,
     ) -> Array | None:
-        """Steps with a policy as `rollouts.VectorEnv.collect` does, to where `step` goes on."""
+        """Steps with a policy as `rollouts.VectorEnv.collect` does; `step` goes on from there."""
         final_obs = self.pool.collect(
             policy, arrays, keep_final_obs=keep_final_obs, normalize=normalize
         )
         last_obs = arrays["obs"][-1]
         if normalize is not None:
-            # as this environment shows it
+            # in the scale that this environment returns
             last_obs = normalize["last_obs"].view(last_obs.dtype).reshape(last_obs.shape)
         self._last_obs = last_obs.copy()
         return final_obs
@@ -181,7 +181,7 @@ class NativeVecEnv(BaseVecEnv):
         return infos
 
     def ended_episodes(self, step: StepBatch, rows: NDArray[np.intp]) -> dict[int, Episode]:
-        """A Monitor's words on the games that ended in these rows; {} without monitor."""
+        """A Monitor's records of the games that ended in these rows; {} without monitor."""
         if not self._monitor:
             return {}
         return self.episodes.ended(
@@ -197,13 +197,13 @@ class NativeVecEnv(BaseVecEnv):
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Reads an attribute of `NativeEnvRow`, an option, or what set_attr has set."""
         if attr_name in self._option_names:
-            # asked for all at once, which takes no longer than for one
+            # reads the option of all environments, which takes no longer than of one
             rows = option_rows(self.pool.env_options[attr_name], self.num_envs)
             return [rows[number] for number in self._numbers(indices)]
         return [getattr(member, attr_name) for member in self._chosen(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Sets an attribute; options of the environments change through set_options alone.
+        """Sets an attribute; options of the environments are changed by set_options alone.
 
         Raises:
           SpecError: attr_name is an option.
@@ -223,7 +223,7 @@ class NativeVecEnv(BaseVecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
     ) -> list[bool]:
-        """True for Monitor, whose work the pool does, unless monitor=False; else False."""
+        """True for Monitor, whose task the pool does, unless monitor=False; else False."""
         does = self._monitor and issubclass(Monitor, wrapper_class)
         return [does for _ in self._chosen(indices)]
 
@@ -247,7 +247,7 @@ class NativeVecEnv(BaseVecEnv):
         return [self._members[number] for number in self._numbers(indices)]
 
     def _reset_columns(self) -> dict[str, Any] | None:
-        """The options of each environment as columns; one that is not named keeps its value."""
+        """The options of each environment as columns; an unnamed option keeps its value."""
         names = {name for options in self._options for name in options}
         if not names:
             return None
@@ -309,14 +309,14 @@ def open_pool(
 
 
 def is_direct(env: Any) -> bool:
-    """Whether nothing stands between an algorithm and a native pool."""
+    """Whether there is no wrapper between an algorithm and a native pool."""
     return type(env) is NativeVecEnv and env.counts_from_zero
 
 
 def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:
     """Marks rows (N,) whose episode was cut short and may be valued as if it went on.
 
-    Not where the environment failed: nobody knows what would have followed.
+    Excludes environments that failed, whose further course is unknown.
     """
     cut = step.truncated & ~step.terminated
     if "_env_error" in step.info:
@@ -325,7 +325,7 @@ def truncated_rows(step: StepBatch) -> NDArray[np.bool_]:
 
 
 def final_obs_of(step: StepBatch, row: int, last_obs: Array | None) -> Array:
-    """A copy of the observation that an episode ended on."""
+    """A copy of an episode's last observation."""
     assert step.final_obs is not None
     failed = "_env_error" in step.info and step.info["_env_error"][row]
     if failed and last_obs is not None:
@@ -346,7 +346,7 @@ def _fill(infos: Infos, columns: dict[str, Array]) -> Infos:
 
 
 def _from_zero(space: gymnasium.Space[Any]) -> tuple[gymnasium.Space[Any], int]:
-    """A Discrete space that counts from 0, as all of Stable-Baselines3 assumes, and its start."""
+    """A Discrete space that counts from 0, as Stable-Baselines3 assumes, and its old start."""
     if isinstance(space, spaces.Discrete) and space.start:
         return spaces.Discrete(int(space.n)), int(space.start)
     return space, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NativeVecNormalize: what `normalize_observation` and `normalize_reward` are in SB3's words."""
+"""NativeVecNormalize: `normalize_observation` and `normalize_reward` as SB3's VecNormalize."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ except ImportError as error:
 
 
 class NativeVecNormalize(VecNormalize):
-    """Stable-Baselines3's VecNormalize around a NativeVecEnv, which it is for all of that library.
+    """A VecNormalize of Stable-Baselines3 around a NativeVecEnv.
 
     So `sync_envs_normalization`, `EvalCallback`, `CheckpointCallback(save_vecnormalize=True)`,
     `save`, `load` and the replay buffers treat its statistics as their own.
 
     An environment whose statistics are replaced (`obs_rms`, `ret_rms`), as
-    `sync_envs_normalization` does before each evaluation, scales by them and counts no more:
-    `training` is False from then on, until it is set.
+    `sync_envs_normalization` does before each evaluation, scales by them and no longer updates
+    them: `training` is False until it is set again.
     """
 
     @property
     def observation_statistics(self) -> RunningStatistics:
-        """Statistics of `obs_rms`, in the form of a pool's. Setting them does not freeze them.
+        """Statistics of `obs_rms`, in the form of a pool's. Setting them keeps `training` as it is.
 
         Raises:
-          SpecError: normalize_observation was not asked for, or what is set does not fit.
+          SpecError: normalize_observation was not asked for, or the statistics set do not fit.
         """
         return _statistics_of(self._rms("obs_rms", "normalize_observation"))
 
@@ -66,7 +66,7 @@ class NativeVecNormalize(VecNormalize):
 
     @property
     def update_statistics(self) -> bool:
-        """`training`, under the name that a pool has for it."""
+        """The attribute `training`, under the pool's name for it."""
         return bool(self.training)
 
     @update_statistics.setter
@@ -74,11 +74,11 @@ class NativeVecNormalize(VecNormalize):
         self.training = updates
 
     def set_venv(self, venv: VecEnv) -> None:
-        """Makes a VecNormalize; if `venv` normalises itself, it wraps what lies below."""
+        """Wraps `venv`; if that normalises itself, the environment within it."""
         super().set_venv(venv.venv if isinstance(venv, NativeVecNormalize) else venv)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # another environment's: who evaluates by them must not change them
+        # the statistics are another environment's: evaluation with them must not change them
         if name in ("obs_rms", "ret_rms") and name in self.__dict__:
             self.training = False
         super().__setattr__(name, value)
@@ -91,7 +91,7 @@ class NativeVecNormalize(VecNormalize):
 
 
 def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrappers | None]:
-    """Splits options into the pool's own and the wrappers that VecNormalize does, if any.
+    """Splits options into the pool's own and the wrappers that VecNormalize replaces, if any.
 
     Raises:
       SpecError: VecNormalize cannot do it.
@@ -100,10 +100,10 @@ def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrapp
     wrappers = read_wrappers(given)
     if not wrappers.normalizes:
         return dict(options), None
-    # VecNormalize does this in place of the pool
+    # options whose wrappers VecNormalize replaces
     own = set(NORMALIZERS)
     if wrappers.normalize_reward is not None:
-        # a reward is clipped after it was scaled
+        # a reward is clipped after it is scaled
         own.add("clip_reward")
         low, high = wrappers.clip_reward or (-math.inf, math.inf)
         if low != -high:
@@ -121,10 +121,10 @@ def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrapp
 
 
 def normalized(env: VecEnv, wrappers: Wrappers | None, *, training: bool) -> Any:
-    """The environment itself, or with a NativeVecNormalize around it.
+    """Returns the environment itself, or a NativeVecNormalize around it.
 
     Raises:
-      SpecError: Its observations cannot be scaled, or training is False and nothing is.
+      SpecError: Its observations cannot be scaled, or training is False without normalization.
     """
     if wrappers is None:
         if not training:
@@ -151,7 +151,7 @@ def normalized(env: VecEnv, wrappers: Wrappers | None, *, training: bool) -> Any
 
 
 def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
-    """The pool's VecEnv behind at most a VecNormalize, and that; None where more is between."""
+    """The pool's VecEnv and the VecNormalize around it, if any; None where other wrappers are."""
     if is_direct(env):
         return env, None
     if type(env) in (VecNormalize, NativeVecNormalize) and is_direct(env.venv):
@@ -160,7 +160,7 @@ def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
 
 
 def to_native(env: VecNormalize) -> dict[str, Any]:
-    """The arguments with which `rollouts.VectorEnv.collect` counts and scales as a VecNormalize."""
+    """The arguments that make `rollouts.VectorEnv.collect` count and scale as a VecNormalize."""
     given = {
         "epsilon": env.epsilon,
         "clip_obs": env.clip_obs,
@@ -177,7 +177,7 @@ def to_native(env: VecNormalize) -> dict[str, Any]:
 
 
 def from_native(env: VecNormalize, direct: NativeVecEnv, taken: dict[str, Any]) -> None:
-    """Takes over what was counted, as after the steps that the rollout consists of."""
+    """Takes over the statistics after a rollout's steps."""
     if env.norm_obs:
         _set_moments(env.obs_rms, taken["observation"])
     _set_moments(env.ret_rms, taken["reward"])
@@ -198,7 +198,7 @@ def worker_options(env: VecNormalize) -> dict[str, Any]:
 
 
 def statistics_of(env: VecNormalize) -> dict[str, RunningStatistics]:
-    """Returns the statistics that workers go on from."""
+    """Returns the statistics with which workers begin."""
     kinds = {"observation": env.obs_rms} if env.norm_obs else {}
     if env.norm_reward:
         kinds["reward"] = env.ret_rms
@@ -206,13 +206,13 @@ def statistics_of(env: VecNormalize) -> dict[str, RunningStatistics]:
 
 
 def take_statistics(env: VecNormalize, counted: Mapping[str, RunningStatistics]) -> None:
-    """Takes over what workers have counted together."""
+    """Takes over the joined statistics of the workers."""
     for kind, statistics in counted.items():
         write_rms(env.obs_rms if kind == "observation" else env.ret_rms, statistics)
 
 
 def write_rms(rms: RunningMeanStd, statistics: RunningStatistics) -> None:
-    """Replaces what was counted, in the same object."""
+    """Replaces the numbers of a RunningMeanStd in place."""
     rms.mean, rms.var, rms.count = statistics.mean, statistics.var, statistics.count
 
 

@@ -36,19 +36,18 @@ class OffPolicyRollouts:
 
     The replay's contents, the random numbers drawn, `ep_info_buffer`, the counters and the
     callbacks' calls are those of the algorithm's own `collect_rollouts` on the same environment,
-    bit for bit. Infos are built only for callbacks that may read them, and random actions are
-    drawn for all environments at once. What this does not know is collected by the algorithm's own
-    method: environments behind a VecEnvWrapper, gSDE, buffers other than ReplayBuffer such as
-    those of HER and of n-step returns. `num_torch_threads` is as in `OnPolicyRollouts`.
+    bit for bit. Infos are built only for callbacks that may read them, and random actions are drawn
+    for all environments at once. The algorithm's own method collects in the other cases:
+    environments behind a VecEnvWrapper, gSDE, and buffers other than ReplayBuffer such as those of
+    HER and of n-step returns. `num_torch_threads` is as in `OnPolicyRollouts`.
 
-    Torch computes the policy here, also where native code could read it: that was measured and does
-    not pay. For SAC, TD3 and DDPG, computing a step's actions takes some 2 % of the time of the
-    gradient step that follows. DQN's `learn` was faster in some runs and slower in others.
+    Torch computes the policy here, even where native code could read it, because measurements
+    showed no gain. For SAC, TD3 and DDPG, computing a step's actions takes some 2 % of the time of
+    the gradient step that follows. DQN's `learn` was faster in some runs and slower in others.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy; see `RemoteReplay`. A call to a worker costs about a millisecond, so train_freq should
-    be such that it has 10 ms of work. `close` stops the actors, and so does an error that
-    ends `learn`.
+    give it 10 ms of work. `close` stops the actors, and so does an error that ends `learn`.
     """
 
     num_torch_threads: int | None = None
@@ -71,7 +70,7 @@ class OffPolicyRollouts:
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`.
         """
-        # before the algorithm's own, whose load() overwrites them with those saved
+        # set before the algorithm's constructor, because load() overwrites these with saved values
         self.num_workers = num_workers
         self.worker_options = worker_options
         self._remote: RemoteReplay | None = None
@@ -92,7 +91,7 @@ class OffPolicyRollouts:
         learning_starts: int = 0,
         log_interval: int | None = None,
     ) -> Any:
-        """Steps the environments train_freq times and keeps what happened; a RolloutReturn."""
+        """Steps the environments train_freq times and stores the steps; returns a RolloutReturn."""
         known = is_direct(env) and not self.use_sde and type(replay_buffer) is ReplayBuffer
         if self.num_workers:
             if self._remote is None:
@@ -217,7 +216,7 @@ class _Steps:
         return True
 
     def _tell(self, collected: dict[str, Any], step: StepBatch, obs: Array) -> None:
-        """Gives callbacks the variables under the names that they have in the algorithm."""
+        """Sets the callbacks' variables under the names that they have in the algorithm."""
         self._callback.update_locals(
             {
                 "self": self._model,
@@ -259,7 +258,7 @@ class _Steps:
         pos, size = buffer.pos, buffer.buffer_size
         shape = buffer.observations.shape[1:]
         buffer.observations[pos] = obs.reshape(shape)
-        # the row where the next observation rests
+        # the row that stores the next observation
         if buffer.optimize_memory_usage:
             after = buffer.observations[(pos + 1) % size]
         else:

@@ -37,27 +37,26 @@ class OnPolicyRollouts:
     are drawn from other random streams (torch's generator gives their seed); values and log_probs
     are torch's within 1e-5; all else is as in the algorithm's own `collect_rollouts` with these
     actions. Callbacks are called for every step, with all its variables, but after the whole
-    rollout: what they do to the environments or the weights holds from the next rollout on, and
-    steps after one that stops the training are made and not counted. `rollout_engine="auto"`
-    leaves to torch: layers that native code does not have, such as convolutions, gSDE and layers
-    with hooks; large policies on a GPU; environments whose infos have is_success or lives;
-    callbacks that may read infos where the environments have some of their own, or where failures
-    do not end the training. `engine` and `why_not_native` say what the last rollout was collected
-    with; before the first, what one without callbacks would be.
+    rollout: their changes of environments or weights take effect in the next rollout, and steps
+    after a stop are made but not counted. `rollout_engine="auto"` leaves to torch: layers that
+    native code lacks, such as convolutions, gSDE and layers with hooks; large policies on a GPU;
+    environments whose infos have is_success or lives; callbacks that may read infos where the
+    environments have some of their own, or where failures do not end the training. `engine` and
+    `why_not_native` describe the last rollout; before the first one, a rollout without callbacks.
 
     Torch engine: the buffer's contents, the random numbers drawn, `ep_info_buffer`,
     `num_timesteps` and the callbacks' calls are those of the algorithm's own method on the same
-    environment, bit for bit. Infos are built only for callbacks that may read them. What this does
-    not know is collected by the algorithm's own method: environments behind a VecEnvWrapper, of
-    which the native engine knows VecNormalize, gSDE, other buffers than RolloutBuffer. Torch
-    computes with `num_torch_threads` meanwhile, for which
-    None stands for 1 unless the policy is large: see `rollouts.machine.torch_threads`. A large
-    policy's last bits depend on that number, in the algorithm's own method, too.
+    environment, bit for bit. Infos are built only for callbacks that may read them. The algorithm's
+    own method collects where there are: environments behind a VecEnvWrapper (the native engine
+    supports VecNormalize), gSDE, buffers other than RolloutBuffer. Torch computes with
+    `num_torch_threads`, where None stands for 1 unless the policy is large: see
+    `rollouts.machine.torch_threads`. A large policy's last bits depend on that number, in the
+    algorithm's own method, too.
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
-    policy. A worker collects its columns of the buffer, with the newest weights, while the others
-    do: on-policy, as many steps per update as without. Callbacks are called as with the native
-    engine, and infos have what a Monitor says alone; actions are drawn from other random streams.
+    policy. All workers collect at the same time with the newest weights, each its columns of the
+    buffer: on-policy, as many steps per update as without. Callbacks are called as with the native
+    engine, and infos only have a Monitor's entries; actions are drawn from other random streams.
     `close` stops the actors, and so does an error that ends `learn`.
     """
 
@@ -96,10 +95,9 @@ class OnPolicyRollouts:
           worker_options: Further arguments of `rollouts.RolloutCoordinator`, such as ray_address or
             num_threads_per_worker.
         Raises:
-          SpecError: rollout_engine is none of the three. `learn` raises it where "native" is not
-            possible.
+          SpecError: rollout_engine is no engine. `learn` raises it where "native" is not possible.
         """
-        # before the algorithm's own, whose load() overwrites them with those saved
+        # set before the algorithm's constructor, because load() overwrites these with saved values
         self.rollout_engine: str = check_engine(rollout_engine)
         self._reader = ModelPolicyReader()
         self.num_workers = num_workers
@@ -156,7 +154,7 @@ class OnPolicyRollouts:
         super().set_env(env, force_reset)  # type: ignore[misc]
 
     def note_episodes(self, env: NativeVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:
-        """Does the work of `_update_info_buffer` without infos."""
+        """Does what `_update_info_buffer` does, without infos."""
         if not done.any():
             return
         rows = np.flatnonzero(done)
@@ -210,7 +208,7 @@ class _Rollout:
             actions, values, log_probs = self._forward.act(obs_tensor)
             chosen = actions.cpu().numpy()
             clipped = env_actions(model, chosen)
-            # the environments write into the buffer; what follows the last row stays with the pool
+            # the environments write into the buffer, except the observation after the last row
             is_last = t + 1 == buffer.buffer_size
             self._env.send(clipped, None if is_last else {"obs": self._obs[t + 1]})
             self._write_choice(t, chosen, values, log_probs)
@@ -239,7 +237,7 @@ class _Rollout:
         buffer.episode_starts[t] = model._last_episode_starts
 
     def _tell(self, collected: dict[str, Any], step: StepBatch, obs: Array) -> None:
-        """Gives callbacks the variables under the names that they have in the algorithm."""
+        """Sets the callbacks' variables under the names that they have in the algorithm."""
         self._callback.update_locals(
             {
                 "self": self._model,
@@ -261,7 +259,7 @@ class _Rollout:
         )
 
     def _bootstrap(self, step: StepBatch, obs: Array, rewards: NDArray[np.float32]) -> None:
-        """Adds what a time limit cut off, one row at a time: products of many rows round else."""
+        """Adds the values of truncated episodes row by row: several would round otherwise."""
         cut = truncated_rows(step)
         if not cut.any():
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forward pass of Stable-Baselines3's actor-critic policies without what only checks."""
+"""The forward pass of Stable-Baselines3's actor-critic policies without checks of arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ except ImportError as error:
 Array = NDArray[Any]
 Layer = Callable[[Tensor], Tensor]
 
-# methods that decide what forward computes: a subclass that has its own is not second-guessed
+# methods that decide what forward computes: a subclass that overrides one is called as it is
 _OWN = ("forward", "extract_features", "_get_action_dist_from_latent", "predict_values")
 _LOG_SQRT_2PI = math.log(math.sqrt(2 * math.pi))
 
@@ -40,11 +40,11 @@ _LOG_SQRT_2PI = math.log(math.sqrt(2 * math.pi))
 class ActorCriticForward:
     """Calls `policy(obs)` and `policy.predict_values(obs)`, or computes the same bits faster.
 
-    Faster are policies whose features are the flattened observation and whose networks end in
-    Discrete or Box actions: linear layers are called without the module around them, and actions
-    are drawn without an object of torch.distributions, which validates what it is given. Same
-    operations in the same order, same random numbers; any other policy is called as it is. Of a
-    policy whose parameters are replaced by others, make a new one.
+    The faster way is for policies whose features are the flattened observation and whose networks
+    end in Discrete or Box actions: linear layers are called without the module around them, and
+    actions are drawn without objects of torch.distributions, which validate their arguments.
+    Operations, their order and the random numbers are the same; any other policy is called as it
+    is. When a policy's parameters are replaced by others, make a new object.
     """
 
     def __init__(self, policy: Any) -> None:
@@ -54,7 +54,7 @@ class ActorCriticForward:
             return
         self._shape: tuple[int, ...] = policy.action_space.shape
         self._space = policy.observation_space
-        # reading floats takes no more than flattening
+        # observations of floats only need to be flattened
         self._plain = isinstance(self._space, spaces.Box) and not (
             policy.normalize_images and is_image_space(self._space)
         )
@@ -64,7 +64,7 @@ class ActorCriticForward:
 
     @property
     def is_fast(self) -> bool:
-        """Whether the policy is of a kind that is computed here."""
+        """Whether the policy is computed in the faster way."""
         return self._sample is not None
 
     @torch.no_grad()
@@ -96,7 +96,7 @@ class ActorCriticForward:
 
 
 def env_actions(model: Any, actions: Array) -> Array:
-    """The actions that environments get for the policy's: inside the bounds of a Box."""
+    """The environments' actions for the policy's: inside the bounds of a Box."""
     space = model.action_space
     if not isinstance(space, spaces.Box):
         return actions
@@ -146,7 +146,7 @@ def _sample_gaussian(log_std: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _layers(module: nn.Module) -> list[Layer]:
-    """Functions that together compute what the module does."""
+    """Functions that together compute the module."""
     if type(module) is nn.Sequential and not has_hooks(module):
         return [layer for child in module for layer in _layers(child)]
     if has_hooks(module):

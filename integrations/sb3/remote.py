@@ -47,8 +47,8 @@ class MakeActor:
     Attributes:
       policy_class: One of Stable-Baselines3's actor-critic policies.
       spaces: Spaces of the model: observation, action.
-      policy_kwargs: As the model got them.
-      engine: Engine that computes it, as rollout_engine; "auto" where native code can.
+      policy_kwargs: The model's argument.
+      engine: Engine that computes the policy; "auto": native code where it can.
     """
 
     policy_class: Callable[..., Any]
@@ -57,7 +57,7 @@ class MakeActor:
     engine: str
 
     def __call__(self, spec: PolicySpec) -> Policy:
-        """Makes it with weights that are replaced before it acts."""
+        """Makes the policy with weights that are replaced before it acts."""
         policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
         is_slow = _native.policy_kernels_in_use() == "emulated"
         if self.engine == "torch" or (self.engine == "auto" and is_slow):
@@ -75,7 +75,7 @@ class RemoteActor:
         self._module = policy
         self._forward = ActorCriticForward(policy)
         self.policy_version = 0
-        # its distributions draw from torch's own generator, of which each worker has one
+        # its distributions draw from torch's own generator, one in each worker's process
         torch.manual_seed(seed & (2**63 - 1))
 
     def act(self, obs: Array) -> PolicyOutput:
@@ -93,7 +93,7 @@ class RemoteActor:
         return weights_of(self._module)
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Copies them into the module."""
+        """Copies the weights into the module."""
         self._module.load_state_dict(
             {name: as_tensor(np.asarray(array)) for name, array in weights.items()}
         )
@@ -106,7 +106,7 @@ def weights_of(policy: Any) -> dict[str, Array]:
 
 
 class RemoteRollouts:
-    """The coordinator of a model's workers, and what their fragments become."""
+    """The coordinator of a model's workers; turns their fragments into rollouts."""
 
     def __init__(self, coordinator: RolloutCoordinator, env: Any) -> None:
         direct, self._normalizer = parted(env)
@@ -144,7 +144,7 @@ class RemoteRollouts:
         """Fills the buffer with one fragment of each worker; see `collect_rollouts`."""
         buffer.reset()
         callback.on_rollout_start()
-        # before the weights, which they travel with
+        # before the weights, with which the statistics travel
         if self._normalizer:
             check_counts(self._normalizer)
             self._coordinator.statistics = statistics_of(self._normalizer)
@@ -182,7 +182,7 @@ class RemoteRollouts:
             buffer.log_probs[:, columns] = batch.log_prob
             ended = batch.terminated | batch.truncated
             buffer.episode_starts[1:, columns] = ended[:-1]
-            # a worker that was started again begins new episodes
+            # a worker that was started again began new episodes
             is_new = self._incarnations[fragment.worker_id] != fragment.incarnation
             before = True if is_new else model._last_episode_starts[columns]
             buffer.episode_starts[0, columns] = before
@@ -193,9 +193,9 @@ class RemoteRollouts:
 def closed_by_errors(model: Any) -> Iterator[None]:
     """Closes a model's workers where an error ends its training.
 
-    Left alone they would keep their CPUs for as long as anybody has the error's traceback, and what
-    starts next in the same Ray would wait for these. Nor could they go on: fragments may be on
-    their way that belong to a rollout that nobody takes any more.
+    Otherwise the actors would keep their CPUs as long as the error's traceback exists, and later
+    actors of the same Ray would wait for these CPUs. The workers could not go on either: fragments
+    of the interrupted rollout may still be on their way.
     """
     try:
         yield
@@ -210,7 +210,7 @@ def side_by_side(arrays: list[Array]) -> Array:
 
 
 def episodes_of(env: NativeVecEnv, batches: list[Any]) -> list[Episode]:
-    """A Monitor's words on the episodes that ended, by time and then by environment."""
+    """A Monitor's records of the episodes that ended, by time and then by environment."""
     ended = side_by_side([b.terminated | b.truncated for b in batches])
     returns = side_by_side([b.episode_return for b in batches])[ended]
     lengths = side_by_side([b.episode_length for b in batches])[ended]
@@ -229,12 +229,12 @@ def start_coordinator(
     """Starts the workers of a model, each with its share of the environments.
 
     Args:
-      model: Has the num_workers, worker_options and seed that count.
+      model: Its num_workers, worker_options and seed are used.
       env: The environments that the workers make again.
       num_steps: Steps T of a rollout.
-      make_policy: That of `rollouts.RolloutCoordinator`.
-      keep_final_obs: That of `rollouts.workers.CollectOptions`.
-      options: Wrappers that workers put around what they make.
+      make_policy: Argument of `rollouts.RolloutCoordinator`.
+      keep_final_obs: Field of `rollouts.workers.CollectOptions`.
+      options: Wrappers that workers put around their environments.
     """
     from rollouts import RolloutCoordinator
     from rollouts.workers import CollectOptions, QueueLimits
@@ -269,7 +269,7 @@ def start_coordinator(
 
 
 def check_counts(normalizer: VecNormalize) -> None:
-    """Raises SpecError where workers would count what is frozen here."""
+    """Raises SpecError where workers would update statistics that are frozen here."""
     if not normalizer.training:
         raise SpecError(
             "VecNormalize has training=False, and workers count what they scale by: collect with "
@@ -283,7 +283,7 @@ def check_remote(model: Any, env: Any, fits: bool) -> None:
     Args:
       model: The algorithm.
       env: Its environment.
-      fits: Whether its buffer is of a kind that is filled here.
+      fits: Whether its buffer has a type that is filled here.
     """
     if type(env) is not NativeVecEnv or not env.counts_from_zero:
         raise SpecError(
@@ -318,5 +318,5 @@ def check_remote(model: Any, env: Any, fits: bool) -> None:
 
 
 def no_learning_rate(progress_remaining: float) -> float:
-    """Workers do not learn, but a policy makes its optimiser."""
+    """Returns 0 as the learning rate of a worker's optimiser, which is made but never used."""
     return 0.0

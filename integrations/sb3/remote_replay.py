@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# parts of a policy's weights that act
+# beginnings of the names of weights that actions are computed with
 _ACTING = ("q_net.", "actor.")
-# travels with them: [1.0 where actions are all random, DQN's exploration rate]
+# name of an array among the weights: [1.0 if all actions are random, DQN's exploration rate]
 _EXPLORATION = "rollouts.exploration"
 
 
@@ -53,7 +53,7 @@ class MakeExplorer:
     policy_kwargs: Mapping[str, Any]
 
     def __call__(self, spec: PolicySpec) -> Explorer:
-        """Makes it with weights that are replaced before it acts."""
+        """Makes the policy with weights that are replaced before it acts."""
         policy = self.policy_class(*self.spaces, no_learning_rate, **self.policy_kwargs)
         return Explorer(policy, self.spaces[1], spec.seed)
 
@@ -72,7 +72,7 @@ class Explorer:
         self.policy_version = 0
 
     def act(self, obs: Array) -> PolicyOutput:
-        """Chooses actions; extras have "kept", what the replay keeps of them."""
+        """Chooses actions; "kept" of the extras has the actions in the replay's form."""
         if self._is_random or self._rng.random() < self._epsilon:
             action = sample_rows(self._space, len(obs))
         else:
@@ -85,15 +85,15 @@ class Explorer:
         return PolicyOutput(action, nothing, nothing, {"kept": kept})
 
     def value(self, obs: Array) -> NDArray[np.float32]:
-        """Nothing: a replay bootstraps when it is learnt from."""
+        """Returns nothing: off-policy algorithms compute values when they learn."""
         return np.zeros(len(obs), np.float32)
 
     def weights(self) -> dict[str, Array]:
-        """A copy of what acts, and how it explores."""
+        """A copy of the weights that act, and of the exploration."""
         return acting_weights(self._module, self._is_random, self._epsilon)
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Copies them into the module."""
+        """Copies the weights into the module."""
         given = dict(weights)
         is_random, epsilon = given.pop(_EXPLORATION)
         self._is_random, self._epsilon = bool(is_random), float(epsilon)
@@ -103,7 +103,7 @@ class Explorer:
 
 
 def acting_weights(policy: Any, is_random: bool, epsilon: float) -> dict[str, Array]:
-    """The arrays that `Explorer.load_weights` takes, of their own."""
+    """The arrays, copied, that `Explorer.load_weights` takes."""
     arrays = {
         name: np.array(value.cpu().numpy())
         for name, value in policy.state_dict().items()
@@ -113,7 +113,7 @@ def acting_weights(policy: Any, is_random: bool, epsilon: float) -> dict[str, Ar
 
 
 class RemoteReplay:
-    """The coordinator of a model's workers, and what their fragments become.
+    """The coordinator of a model's workers; writes their fragments into a replay buffer.
 
     Each call of `collect` takes one fragment of each worker, made with the weights and the
     exploration rate at its beginning. Callbacks are called for every step, after the fragments.
@@ -129,7 +129,7 @@ class RemoteReplay:
         """Starts the workers of a model; does not wait for them.
 
         Raises:
-          SpecError: The environment, the buffer or the exploration cannot be had remotely.
+          SpecError: The environment, the buffer or the exploration is not possible with workers.
         """
         check_remote(model, env, fits)
         if model.action_noise is not None:
@@ -207,7 +207,7 @@ class RemoteReplay:
 
 @dataclass(frozen=True, slots=True)
 class _Rollout:
-    """The fragments side by side: (T, N, ...), obs (T + 1, N, ...); what ended by (t, env)."""
+    """The fragments side by side: (T, N, ...), obs (T + 1, N, ...), and ends by (t, env)."""
 
     obs: Array
     action: Array
@@ -237,7 +237,7 @@ class _Rollout:
             ended,
             side_by_side([b.truncated & ~b.terminated for b in batches]),
             final_obs,
-            # none without monitor
+            # empty without monitor
             dict(zip(ends, episodes_of(env, batches), strict=False)),
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RolloutsVecEnv: picks the `VecEnv` for what it is given, as `make_vec_env` calls it."""
+"""RolloutsVecEnv: picks the class of a `VecEnv` by its arguments, which are `make_vec_env`'s."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def RolloutsVecEnv(
 def RolloutsVecEnv(
     env: Any, num_envs: int | None = None, *, training: bool = True, **options: Any
 ) -> Any:
-    """Makes a `VecEnv`; a function with the name of a class, so that it stands where one stood.
+    """Makes a `VecEnv`; a function with the name of a class, since it replaces one.
 
     Args:
       env: An id, N ids or a pool: a `NativeVecEnv`. N functions that make an environment each: an
         `EnvFnsVecEnv`.
       num_envs: Environments N; not with a pool.
-      training: Whether statistics of normalize_observation and normalize_reward count what is
-        seen; False for evaluation.
+      training: Whether statistics of normalize_observation and normalize_reward are updated;
+        False for evaluation.
       options: See the two classes. With normalize_observation or normalize_reward the result is a
-        `NativeVecNormalize` around the environment: the options of `rollouts.make_vec`, done by
-        Stable-Baselines3's VecNormalize, so that its callbacks find the statistics.
+        `NativeVecNormalize` around the environment. It does the same as these options of
+        `rollouts.make_vec`, so that Stable-Baselines3's callbacks find the statistics.
 
     Raises:
       SpecError: See the two classes.

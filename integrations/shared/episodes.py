@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole games' returns and lengths, as the Monitor of an adapter's library would report them."""
+"""Returns and lengths of whole games, as an adapter's library would report them in its Monitor."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Episode = dict[str, float]
 class EpisodeStatistics:
     """Turns the pool's own counts into one record per game.
 
-    Where a lost life ends an episode but not the game (Atari's episodic_life), or only says
-    `terminated` (life_loss_info), the records are of whole games, as those of a monitor that sits
-    inside such a wrapper; elsewhere an episode is a game.
+    Where a lost life ends an episode but not the game (Atari's episodic_life), or only sets
+    `terminated` (life_loss_info), the records are of whole games, as those of a Monitor inside such
+    a wrapper; elsewhere an episode is a game.
     """
 
     def __init__(self, env: VectorEnv) -> None:
         self._start_s = time.time()
-        # returns and lengths of the first begin anew with a life; those of the marked go on
+        # returns and lengths begin anew with a life here; with life_loss_info they go on
         self._by_life = _where(env, "episodic_life", (True, "continue"))
         self._marked = _where(env, "life_loss_info", (True,)) & ~_where(
             env, "episodic_life", (True, "continue", "restart")
         )
-        # whether a game may be several episodes, which the infos of each step tell
+        # whether a game may be several episodes, which the infos of each step show
         self.has_lives = bool((self._by_life | self._marked).any())
         self.reset()
 
@@ -90,7 +90,7 @@ class EpisodeStatistics:
 
 
 def _where(env: VectorEnv, option: str, values: tuple[object, ...]) -> NDArray[np.bool_]:
-    """(N,) whose option has one of the values; None stands for those that have no such option."""
+    """Marks (N,) environments whose option has one of the values; None for those without it."""
     given = env.env_options.get(option, False)
     column = given.tolist() if isinstance(given, np.ndarray) else [given] * env.num_envs
     return np.array([value in values for value in column], np.bool_)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wrapper around an environment of another process, by which an adapter reaches it alone.
+"""A wrapper for an environment in another process, so that an adapter can address it alone.
 
-Imports nothing but Gymnasium: processes that are not forked load it anew.
+Imports nothing but Gymnasium: processes that are not forked import this module anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class MakeHosted:
-    """Makes environment `index` and puts HostedEnv around it; called where it will run."""
+    """Makes environment `index` in a HostedEnv; called in the process that runs it."""
 
     make: EnvFn
     index: int
@@ -33,7 +33,7 @@ class MakeHosted:
         """Makes it.
 
         Raises:
-          ValueError: The function returned an environment that another one had returned.
+          ValueError: The function returned an environment that an earlier one had returned.
         """
         env = self.make()
         if getattr(env, "_rollouts_index", None) is not None:
@@ -46,7 +46,7 @@ class MakeHosted:
 
 
 class HostedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Obeys calls that are meant for it; each call goes to all environments of a process."""
+    """Answers calls that name its index; each call goes to all environments of a process."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
@@ -56,9 +56,9 @@ class HostedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Resets with the options set for this environment, once."""
+        """Resets with the options that were set for this environment, which count once."""
         options, self._options = self._options, None
-        # environments of which none were given need not take any
+        # an environment that is given no options need not accept any
         return self.env.reset(seed=seed, **({"options": options} if options else {}))
 
     def set_next_options(self, options: list[dict[str, Any]]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gymnasium's dict of arrays with masks, taken apart into one dict per environment."""
+"""Gymnasium's dict of arrays with masks, split into one dict per environment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def info_rows(columns: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]
     """Returns one info per environment, with the keys that it reported.
 
     Args:
-      columns: name -> (N, ...) array, or a dict of such; `_name` (N,) bool tells who reported it,
-        everyone if there is none.
+      columns: name -> (N, ...) array, or a dict of such; `_name` (N,) bool marks environments that
+        reported it. Without it, all of them did.
       num_rows: Environments N.
     """
     rows: list[dict[str, Any]] = [{} for _ in range(num_rows)]

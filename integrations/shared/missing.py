@@ -11,7 +11,7 @@ def needs(extra: str, error: ImportError) -> EngineError:
 
     Args:
       extra: The extra of this package that installs the library, such as "sb3".
-      error: What the import said.
+      error: The error of the import.
 
     Example:
       try:

@@ -21,10 +21,10 @@ from rollouts.learner.side_effects import put_back_if_refused
 
 
 class NativeTrainer(Protocol):
-    """Gradient steps of networks that were read."""
+    """Gradient steps of networks that native code has read."""
 
     def is_as_read(self) -> bool:
-        """Returns True while the networks are what was read."""
+        """Returns True while the networks are those that were read."""
 
 
 Made = TypeVar("Made", bound=NativeTrainer)
@@ -37,7 +37,7 @@ class Networks:
     Attributes:
       module: All networks, with their layers.
       optimizers: The optimisers of their parameters.
-      others: Further objects or numbers; a trainer is made anew where one is another.
+      others: Further objects or numbers; a trainer is made anew where one of them is replaced.
     """
 
     module: nn.Module
@@ -46,7 +46,7 @@ class Networks:
 
 
 class TrainerReader(Generic[Made]):
-    """An algorithm's networks for native code, read again when they are other ones.
+    """An algorithm's networks for native code, read again when they are replaced.
 
     Attributes:
       engine: The engine of the last steps: "native" or "torch"; "" before the first.
@@ -60,7 +60,7 @@ class TrainerReader(Generic[Made]):
         self._refusal = _Refusal()
 
     def __reduce__(self) -> Any:
-        """A new one: a copy of the algorithm has networks of its own, which are read for it."""
+        """Pickles as a new reader: a copied algorithm has its own networks, which are read anew."""
         return TrainerReader, ()
 
     def choose(
@@ -70,16 +70,16 @@ class TrainerReader(Generic[Made]):
         find_networks: Callable[[], Networks],
         make: Callable[[], Made],
     ) -> Made | None:
-        """Returns what trains now; None for the algorithm's own way.
+        """Returns the trainer of the next steps; None where the algorithm's own code makes them.
 
         Args:
           wanted: The algorithm's train_engine.
-          find_reason: Says what native code does not train; "" for nothing. Asked each time.
-          find_networks: Returns what is read; called where there is no such reason.
+          find_reason: Names what native code cannot train; "" for nothing. Called each time.
+          find_networks: Returns the networks to read; called where there is no such reason.
           make: Reads the networks.
 
         Raises:
-          SpecError: `wanted` is none of the three, or "native" and not possible.
+          SpecError: `wanted` is no engine, or it is "native" and native code cannot train.
         """
         one_of("train_engine", wanted, ("auto", "native", "torch"))
         made: Made | None = None
@@ -106,7 +106,7 @@ class TrainerReader(Generic[Made]):
         module, optimizers = networks.module, networks.optimizers
         seen = (module, *module.modules(), *optimizers, *networks.others)
         try:
-            # what takes microseconds comes first
+            # the checks that take microseconds come first
             for each in optimizers:
                 check_optimizer(each)
             if self._seen == seen and self._made and self._made.is_as_read():
@@ -120,7 +120,7 @@ class TrainerReader(Generic[Made]):
             return None, refusal.why_not
         self._seen, self._made = seen, None
         try:
-            # layers such as dropout draw while they are read
+            # layers such as dropout draw random numbers while they are read
             with put_back_if_refused(module), torch.random.fork_rng(devices=[]):
                 self._made = make()
         except SpecError as error:
@@ -141,7 +141,7 @@ class ReadsTrainer(Generic[Made]):
     train_engine: Engine = "auto"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Takes the arguments of what it is mixed into. Raises SpecError of the train_engine."""
+        """Takes its base's arguments. Raises SpecError for an unknown train_engine."""
         one_of("train_engine", self.train_engine, ("auto", "native", "torch"))
         super().__init__(*args, **kwargs)
         self._reader: TrainerReader[Made] = TrainerReader()
@@ -158,10 +158,10 @@ class ReadsTrainer(Generic[Made]):
 
 
 class _Refusal:
-    """The reason why networks were not read, which saves reading them in vain at each step.
+    """The reason why networks were not read, which saves vain reading at each step.
 
-    What was refused is asked about again when its settings are others, and else at the second
-    call, the fourth, the eighth and so on: a forward may depend on anything.
+    They are read again when their settings differ, and otherwise at the second call, the fourth,
+    the eighth and so on, because a forward may depend on anything.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class _Refusal:
 
 
 def _settings_of(module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[Any, ...]:
-    """Settings that often decide whether native code trains a module; asked in microseconds."""
+    """Settings that often decide whether native code trains a module; read in microseconds."""
     layers = [(each.training, has_hooks(each)) for each in module.modules()]
     tensors = [(id(each), each.requires_grad) for each in module.parameters()]
     groups = [
@@ -193,7 +193,7 @@ def _settings_of(module: nn.Module, optimizers: Sequence[torch.optim.Optimizer])
 
 
 def are_as_read(*learners: LossLearner) -> bool:
-    """Returns True while the learners' networks are what was read."""
+    """Returns True while the learners' networks are those that were read."""
     try:
         for each in learners:
             each.check()
@@ -215,7 +215,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def own_method(given: Any, base: type, names: Sequence[str]) -> str:
-    """The method that is another one than the base's; "" for none."""
+    """The first method that the object's class overrides; "" for none."""
     # Ray wraps all methods of a class that becomes an actor, and keeps the class
     cls = getattr(type(given), "__ray_actor_class__", type(given))
     for name in names:

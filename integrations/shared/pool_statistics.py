@@ -35,7 +35,7 @@ class PoolStatistics:
 
     @property
     def update_statistics(self) -> bool:
-        """Whether batches count; False for evaluation."""
+        """Whether batches change the statistics; False for evaluation."""
         return bool(getattr(self.pool, "update_statistics", False))
 
     @update_statistics.setter

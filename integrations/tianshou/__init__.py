@@ -10,32 +10,32 @@ What to change in a script:
 
 Policies, algorithms, trainers, buffers, hooks and wrappers stay as they are. Either line may be
 changed alone: Tianshou's collectors run on `RolloutsVectorEnv`, and `RolloutsCollector` on any
-environment. With wait_num or timeout, `RolloutsAsyncCollector` takes the place of AsyncCollector.
+environment. For wait_num or timeout, `RolloutsAsyncCollector` takes the place of AsyncCollector.
 
-Gradient steps of PPO, A2C, DQN and SAC in native code, by Tianshou's arguments
-(`algorithm.learner_engine`, `algorithm.why_not_native_learner`):
+Native code makes the gradient steps of PPO, A2C, DQN and SAC, with Tianshou's arguments (see
+`algorithm.learner_engine` and `algorithm.why_not_native_learner`):
 
     -algorithm = PPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=1e-3))
     +algorithm = NativePPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=1e-3))
 
 Traps handled:
   * Tianshou resets ended environments itself. The pool has done so in the same step, and `reset`
-    hands that observation out; obs_next of an ended episode is its true last observation. A pool in
+    hands out that observation; obs_next of an ended episode is its true last observation. A pool in
     next-step mode is refused.
   * Actions of Tianshou's random phase come from N action spaces with N streams, as with N
     environments of Gymnasium.
-  * Arrays that the pool hands out are never written again while somebody holds them.
+  * Arrays that the pool hands out are not written again while a reference to them exists.
 
-`RolloutsCollector` has the pool's threads compute the policy in collects of n_step, between the
+`RolloutsCollector` makes the pool's threads compute the policy in collects of n_step, between the
 steps of their environments and without torch, where native code can read it: PPO's, A2C's and
-Reinforce's policies of Tianshou's nets, categorical or Gaussian. `collector.engine` says whether,
-`collector.why_not_native` what kept it with torch: recurrent nets, convolutions, epsilon-greedy
-policies, a `forward` or an `action_bound_method` that native code does not have, and environments
-with infos, which the buffer keeps ("native" leaves them out).
+Reinforce's policies of Tianshou's nets, categorical or Gaussian. `collector.engine` is the engine
+used, and `collector.why_not_native` the reason for torch: recurrent nets, convolutions,
+epsilon-greedy policies, a `forward` or an `action_bound_method` that native code lacks, and
+environments with infos, which the buffer keeps ("native" leaves them out).
 
-What a block is: transitions of several steps, gathered and then put into each column of the
-buffer's storage at once; sub-buffers' counters, episode statistics and priorities are what
-`buffer.add` would have made of them. `add` itself is called where a column does not exist yet, and
+A block is several steps' transitions, which are gathered and then written to each column of the
+buffer's storage at once. Sub-buffers' counters, episode statistics and priorities are the same as
+after `buffer.add`. `add` itself is called where a column does not exist yet, and
 Tianshou's own loop runs where there is a step hook, rendering, a single `ReplayBuffer`, a buffer
 with another `add` (HER, cached), or statistics with other `update_at_...`.
 """

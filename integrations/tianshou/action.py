@@ -19,10 +19,10 @@ class Action(NamedTuple):
     """Actions of R environments.
 
     Attributes:
-      act       (R, *action_shape)   as the policy chose it: what the buffer keeps
-      env_act   (R, *action_shape)   as the environment takes it
-      policy    Batch                what else the buffer shall keep
-      dist      Distribution         what act was drawn from, or None
+      act       (R, *action_shape)   the policy's choice, which the buffer keeps
+      env_act   (R, *action_shape)   the action in the environment's form
+      policy    Batch                further entries of the policy for the buffer
+      dist      Distribution         the distribution that act was drawn from, or None
       state     any of R rows        hidden state of a recurrent policy, or None
     """
 
@@ -40,7 +40,7 @@ def random_action(policy: Any, action_space: Any, ids: Array) -> Action:
 
 
 def policy_action(policy: Any, batch: Any, state: Any, exploration_noise: bool) -> Action:
-    """Asks the policy, in the order of calls that Tianshou's Collector has.
+    """Calls the policy and its methods in the order of Tianshou's Collector.
 
     Raises:
       RuntimeError: The policy's entry for the buffer is no Batch.
@@ -54,7 +54,7 @@ def policy_action(policy: Any, batch: Any, state: Any, exploration_noise: bool) 
         raise RuntimeError(f"The policy result should be a {Batch}, but got {type(entry)}")
     hidden = result.get("state", None)
     if hidden is not None:
-        # the buffer keeps it through the policy's entry
+        # the buffer stores the state as a part of the policy's entry
         entry.hidden_state = hidden
     return Action(act, policy.map_action(act), entry, result.get("dist"), hidden)
 
@@ -70,14 +70,14 @@ class Spread:
     def add(self, dist: Distribution | None) -> None:
         """Takes a step's distribution, if it has one."""
         if isinstance(dist, Categorical) and dist.probs.ndim == 2:
-            # drawing has computed the probabilities anyway; their graph is not to be kept
+            # the probabilities are computed already; their graph is not needed
             self._probs.append(dist.probs.detach())
         elif dist is not None:
             self._settle()
             self._done.append(np.atleast_2d(to_numpy(get_stddev_from_dist(dist))))
 
     def array(self) -> Array | None:
-        """(number of actions, D), as CollectStats.pred_dist_std_array; None without any."""
+        """(number of actions, D), as CollectStats.pred_dist_std_array; None if there are none."""
         self._settle()
         return np.concatenate(self._done) if self._done else None
 

@@ -61,7 +61,7 @@ class RolloutsAsyncCollector(AsyncCollector):
 
 
 class _AsyncLoop:
-    """One collect. What is under way stays in the collector: it goes on in the next one."""
+    """One collect. Steps under way stay in the collector, for the next collect."""
 
     def __init__(
         self, collector: RolloutsAsyncCollector, random: bool, reset_kwargs: dict[str, Any]
@@ -120,7 +120,7 @@ class _AsyncLoop:
         return policy_action(one.policy, batch, state, one.exploration_noise)
 
     def _remember(self, ready: Array, action: Action) -> None:
-        """Keeps, per environment, what belongs to the step that now begins."""
+        """Keeps, per environment, the data of the step that begins now."""
         one = self._collector
         kept, act = one._current_action_in_all_envs_EA, action.act
         if kept.dtype != act.dtype or kept.shape[1:] != act.shape[1:]:
@@ -137,7 +137,7 @@ class _AsyncLoop:
             )
 
     def _go_on(self, step: Step, ended: Ended) -> None:
-        """Keeps what the next actions answer, of ended episodes the next one's beginning."""
+        """Keeps the observations for the next actions; of ended episodes, the next one's first."""
         one, ids = self._collector, step.env_id
         infos = dicts(ids, step.info, np.ones(len(ids), np.bool_))
         one._current_obs_in_all_envs_EO[ids] = step.obs
@@ -154,7 +154,7 @@ class _AsyncLoop:
 
 
 def _put(kept: Any, ready: Array, values: Any, count: int) -> Any:
-    """Writes rows of what is kept for all environments, which is made when there is none."""
+    """Writes rows into an array for all environments, which is made at the first use."""
     if kept is None or _is_empty(kept):
         if _is_empty(values):
             return values
@@ -169,5 +169,5 @@ def _put(kept: Any, ready: Array, values: Any, count: int) -> Any:
 
 
 def _is_empty(values: Any) -> bool:
-    """True of a Batch without keys, which has no rows to take either."""
+    """True of a Batch without keys, whose rows cannot be taken."""
     return isinstance(values, Batch) and not values.get_keys()

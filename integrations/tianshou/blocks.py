@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 Path = tuple[str, ...]
 Leaf = Array | torch.Tensor
 
-# transitions of a block; more would leave the processor's cache
+# most transitions of a block; more would not fit the processor's cache
 _MAX_ROWS = 8192
 _MAX_BYTES = 1 << 20
 _REW, _DONE = ("rew",), ("done",)
@@ -40,8 +40,8 @@ class Ended(NamedTuple):
 class BlockWriter:
     """Gathers steps of some environments and writes them into the columns of a buffer.
 
-    Between `load` and `store` the counters of the sub-buffers live in arrays here, so that nobody
-    else may add to the buffer or read it.
+    Between `load` and `store` the counters of the sub-buffers are kept in arrays here, so that no
+    other code may add to the buffer or read it.
     """
 
     def __init__(self, buffer: Any) -> None:
@@ -110,7 +110,7 @@ class BlockWriter:
         self._added[:] = 0
 
     def has_columns(self, leaves: Mapping[Path, Leaf]) -> bool:
-        """True when the buffer's storage has a place for each of these."""
+        """True when the buffer's storage has a place for each of these columns."""
         stored = dict(_leaves(self.buffer._meta))
         known = {path for path in stored if path[0] in ReplayBuffer._reserved_keys}
         return known == set(leaves)
@@ -119,23 +119,23 @@ class BlockWriter:
         """Takes one step of environments `ids`, none twice.
 
         Args:
-          ids: (R,) int, which sub-buffers.
-          leaves: (R, ...) arrays by path in the storage, such as ("obs",); they are kept until
-            the next flush and must not change. With ("rew",) and ("done",).
+          ids: (R,) int, the sub-buffers.
+          leaves: (R, ...) arrays by path in the storage, such as ("obs",), including ("rew",) and
+            ("done",); they are kept until the next flush and must not change.
 
         Returns:
           (R,) int, the buffer's index of each transition, and the episodes that ended.
         """
         if self._rows and (
             self._rows + len(ids) > self._max_rows
-            # no transition may be overwritten by another one of its block
+            # no transition may overwrite another one of its block
             or len(self._index) == self._sizes.min()
             or leaves.keys() != self._columns.keys()
         ):
             self.flush()
         if not self._rows:
             self._begin_block(leaves)
-        # views of everything are cheaper than gathering; all may have arrived in another order
+        # views of all rows cost less than gathering; the rows may have arrived in another order
         is_everything = len(ids) == len(self._sizes) and bool((ids == self._ids).all())
         rows: Any = slice(None) if is_everything else ids
         offset = self.buffer._offset
@@ -155,11 +155,11 @@ class BlockWriter:
         return index, ended
 
     def extend(self, ids: Array, leaves: Mapping[Path, Leaf]) -> tuple[Array, Array]:
-        """Takes T steps of environments `ids`, none twice, whose episodes go on into each other.
+        """Takes T successive steps of environments `ids`, none twice.
 
         Args:
-          ids: (R,) int, which sub-buffers.
-          leaves: (T, R, ...) arrays as `append` has them.
+          ids: (R,) int, the sub-buffers.
+          leaves: (T, R, ...) arrays as in `append`.
 
         Returns:
           Returns (E,) float64 and lengths (E,) int64 of the episodes that ended, by step and row.
@@ -167,7 +167,7 @@ class BlockWriter:
         self.flush()
         done, num_steps = leaves[_DONE], len(leaves[_DONE])
         returns, lengths = self._account(ids, np.asarray(leaves[_REW]), np.asarray(done))
-        # what would be overwritten by the same block is left out
+        # steps that later ones of the same block would overwrite are left out
         first = max(0, num_steps - int(self._sizes[ids].max()))
         steps = np.arange(first, num_steps)[:, None]
         index = (self._insertion[ids] + steps) % self._sizes[ids] + self.buffer._offset[ids]
@@ -181,10 +181,10 @@ class BlockWriter:
         return returns, lengths
 
     def _account(self, ids: Array, reward: Array, done: Array) -> tuple[Array, Array]:
-        """Counts T steps of each environment; returns and lengths of the episodes that ended."""
+        """Counts T steps of each environment; gives returns and lengths of ended episodes."""
         num_steps = len(done)
         ends = done.T.ravel()
-        # each environment's steps one after the other, cut where an episode or the block ends
+        # each environment's steps follow each other, cut where an episode or the block ends
         cuts = ends.copy()
         cuts[num_steps - 1 :: num_steps] = True
         last = np.flatnonzero(cuts)
@@ -194,7 +194,7 @@ class BlockWriter:
         env, is_first = last // num_steps, begins % num_steps == 0
         returns[is_first] += self._returns[ids]
         lengths[is_first] += self._lengths[ids]
-        # what goes on after the block; an episode that ends with it leaves nothing
+        # sums that go on after the block; those of an ended episode are 0
         is_over = ends[last]
         is_last = last % num_steps == num_steps - 1
         goes_on = is_last & ~is_over
@@ -238,7 +238,7 @@ class BlockWriter:
             if column is not None:
                 stored[index] = _join(column)
             else:
-                # a hook has added this column in earlier episodes: empty here
+                # a hook added this column in earlier episodes: it stays empty here
                 stored[index] = None if _is_object(stored) else 0
         if self._prioritized:
             self.buffer.init_weight(index)

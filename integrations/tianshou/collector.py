@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 TCollectStats = TypeVar("TCollectStats", bound=CollectStats)
 _log = logging.getLogger(__name__)
 
-# methods of Collector that blocks take the place of
+# methods of Collector that the blocks replace
 _REPLACED = (
     "_compute_action_policy_hidden",
     "run_on_step_hook",
@@ -43,21 +43,21 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
     blocks. With anything that needs a Batch per step (see the package's docstring), and with
     other environments, Tianshou's own loop runs.
 
-    Meanwhile torch computes with `num_torch_threads`, an attribute that may be set: None stands for
-    1 unless the policy is large, see `rollouts.machine.torch_threads`.
+    Torch computes with `num_torch_threads`, an attribute that may be set: None stands for 1 unless
+    the policy is large, see `rollouts.machine.torch_threads`.
 
     Collects of `n_step` need no torch where native code can read the policy: the pool's threads
     compute it between the steps of their environments. Actions are then drawn from other random
-    streams (torch's generator gives their seed); all else that the buffer and the statistics have
-    is what the policy would have made of them, within 1e-5. `rollout_engine`, an attribute that may
-    be set, is "auto" for that, "torch", or "native", which raises SpecError where it is not
-    possible. `engine` and `why_not_native` say how the last such collect was made. Collects of
-    `n_episode` and random ones are made step by step.
+    streams (torch's generator gives their seed); all else in the buffer and the statistics is what
+    the policy would give for these actions, within 1e-5. `rollout_engine`, an attribute that may be
+    set, is "auto" for that, "torch", or "native", which raises SpecError where it is not possible.
+    `engine` and `why_not_native` describe the last such collect. Collects of `n_episode` and random
+    ones are made step by step.
     """
 
     num_torch_threads: int | None = None
     rollout_engine: Engine = "auto"
-    # Collector's own: where the next collect goes on
+    # Collector's own: where the next collect begins
     _pre_collect_obs_RO: Any
     _pre_collect_info_R: Any
     _pre_collect_hidden_state_RH: Any
@@ -140,7 +140,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
 
     def _collect_natively(self, actor: NativeActor, n_step: int) -> Any:
         loop = NativeLoop(self.env, actor, self.buffer, self._first())
-        # while it runs the environments are somewhere in the rollout: after an error they have to
+        # the environments are somewhere in the rollout while it runs: after an error they have to
         # be reset
         self._pre_collect_obs_RO = None
         loop.run(n_step)
@@ -150,7 +150,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         return loop.statistics(self.collect_stats_class())
 
     def _first(self) -> Array:
-        """The observations at which the next collect goes on."""
+        """The observations with which the next collect begins."""
         if self._pre_collect_obs_RO is None or self._pre_collect_info_R is None:
             raise ValueError(
                 "the collector has no first observations: call reset() or reset_env(), or pass "
@@ -160,7 +160,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         return obs
 
     def _writes_blocks(self) -> bool:
-        """True when blocks come to the same as Tianshou's loop."""
+        """True when blocks give the same result as Tianshou's loop."""
         if type(self.env) is PythonVectorEnv or not isinstance(self.env, RolloutsVectorEnv):
             return False
         stats = self.collect_stats_class
@@ -179,15 +179,15 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
         return self._on_episode_done_hook is not None or not own
 
     def _keep(self, loop: _BlockLoop | NativeLoop) -> None:
-        """Remembers where the next collect goes on."""
+        """Remembers where the next collect begins."""
         self._pre_collect_obs_RO = loop.obs
         self._pre_collect_hidden_state_RH = loop.state
         self._pre_collect_info_R = loop.infos()
-        # both forms of the info, to spare the next collect the conversion
+        # keeps both forms of the info, so that the next collect need not convert it
         self._kept_info = self._pre_collect_info_R, loop.info
 
     def _first_info(self, ids: Array) -> Any:
-        """The info that the policy gets at the start of a collect."""
+        """The policy's info at the start of a collect."""
         dicts_of, batch = getattr(self, "_kept_info", (None, None))
         if dicts_of is self._pre_collect_info_R and len(ids) == self.env_num:
             return batch
@@ -195,7 +195,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
 
 
 class _BlockLoop:
-    """One collect: R environments, R at most N, which n_episode makes fewer towards the end."""
+    """One collect of R environments; towards its end n_episode makes R smaller than N."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class _BlockLoop:
                 if n_episode and self.num_episodes >= n_episode:
                     return
         finally:
-            # whatever happened, the buffer is whole
+            # after any error, too, the buffer is whole
             self._writer.store()
 
     def statistics(self) -> Any:
@@ -312,7 +312,7 @@ class _BlockLoop:
             buffer.set_array_at_key(values, key, index=where)
 
     def _leave_out(self, surplus: int, ended_rows: Array) -> None:
-        """Tianshou's rule of fairness: of the environments that ended, the first ones stop."""
+        """Applies Tianshou's fairness: of the environments that ended, the first ones stop."""
         if surplus <= 0:
             return
         stay = np.ones(len(self.ids), np.bool_)

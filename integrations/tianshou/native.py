@@ -22,7 +22,7 @@ from .vector_env import RolloutsVectorEnv
 
 Array = npt.NDArray[Any]
 
-# methods that decide an action: a subclass that has its own is not second-guessed
+# methods that decide an action: a policy that overrides one is not read
 _OWN = {
     "forward": ProbabilisticActorPolicy,
     "map_action": Policy,
@@ -31,7 +31,7 @@ _OWN = {
 
 
 class Scaling(NamedTuple):
-    """The environment gets middle + half * action, clipped to the space's bounds.
+    """The environment's action: middle + half * action, clipped to the space's bounds.
 
     Attributes:
       middle, half: (*action_shape) float32
@@ -44,10 +44,10 @@ class Scaling(NamedTuple):
 class NativeActor:
     """Chooses actions inside a pool as a ProbabilisticActorPolicy does.
 
-    The policy stays the master: weights that it learns hold from the next collect on.
+    The policy stays the master: weights that it learns are used from the next collect on.
 
     Attributes:
-      policy: What `VectorEnv.collect` takes.
+      policy: The argument of `VectorEnv.collect`.
       num_inputs: Logits, or means and log stds.
     """
 
@@ -71,14 +71,14 @@ class NativeActor:
             self._space,
             env.single_observation_space,
             head=Head(kind, deterministic=deterministic),
-            # drawn from torch's random numbers, so that its seed decides it
+            # drawn from torch's random numbers, so that torch's seed decides it
             seed=int(torch.randint(2**63 - 1, ()).item()),
         )
         size = int(self._space.n) if kind == "categorical" else 2 * int(np.prod(self._space.shape))
         self.num_inputs = size
 
     def act(self, action: Array) -> Array:
-        """Actions as the policy says them, in the dtype that it says them in."""
+        """Converts actions to the policy's own scale and dtype."""
         if isinstance(self._space, gym.spaces.Discrete):
             return action
         if self._scaling is not None:
@@ -86,7 +86,7 @@ class NativeActor:
         return action.astype(np.float32)
 
     def spread(self, inputs: Array) -> Array:
-        """Standard deviations (M, D) of what actions were drawn from, of inputs (M, k)."""
+        """Standard deviations (M, D) of the actions' distributions with inputs (M, k)."""
         if isinstance(self._space, gym.spaces.Discrete):
             shares = np.exp(inputs - inputs.max(1, keepdims=True))
             shares /= shares.sum(1, keepdims=True)
@@ -101,7 +101,7 @@ class NativeActor:
 
 
 class PolicyReader:
-    """A collector's policy for native code, read again when it is no longer the one that was read.
+    """A collector's policy for native code, read again when the collector has another one.
 
     Attributes:
       why_not: Why torch computes the policy; "" where the pool's threads do.
@@ -114,10 +114,10 @@ class PolicyReader:
         self._read: NativeActor | str = ""
 
     def choose(self, wanted: Engine, env: Any, policy: Any, why_not: str) -> NativeActor | None:
-        """Returns what acts in the pool's threads; None, and `why_not`, where torch does.
+        """Returns the actor of the pool's threads; None, with `why_not` set, where torch acts.
 
         Args:
-          why_not: What of collector, hooks and buffer native code does not have; "" for nothing.
+          why_not: What native code lacks of collector, hooks and buffer; "" for nothing.
         Raises:
           SpecError: wanted is no engine, or it is "native" and not possible.
         """
@@ -179,7 +179,7 @@ def check_policy(policy: Any) -> None:
     for name, owner in _OWN.items():
         if name in vars(policy) or getattr(type(policy), name) is not getattr(owner, name):
             raise SpecError(f"{type(policy).__name__} has its own {name}")
-    # before anything is asked of the layers, which the hooks would hear of
+    # checked first, because the layers' hooks would notice the calls that follow
     if any(layer._forward_hooks or layer._forward_pre_hooks for layer in policy.modules()):
         raise SpecError("a layer has hooks, which native code would not call")
 

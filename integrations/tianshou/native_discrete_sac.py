@@ -73,7 +73,7 @@ class _Trainer:
         self._actor = LossLearner(actor, algorithm.policy_optim._optim, threads)
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return are_as_read(self._actor, *self._critics)
 
     def train(self, algorithm: Any, batch: Any) -> Any:
@@ -81,7 +81,7 @@ class _Trainer:
         parts = parts_of(batch, batch.pop("weight", 1.0))
         parts["action"] = np.eye(self._num_actions, dtype=np.float32)[batch.act]
         optims = algorithm.critic_optim, algorithm.critic2_optim
-        # both before either step, so that numbers that are not finite change nothing
+        # both losses come before either step, so that numbers that are not finite change nothing
         found = [each.compute(parts) for each in self._critics]
         for each, optim in zip(self._critics, optims, strict=True):
             each.apply(max_grad_norm=optim._max_grad_norm)
@@ -105,7 +105,7 @@ class _Trainer:
 
 
 def _draw(policy: Any, count: int, num_actions: int) -> None:
-    """Draws what the policy draws of torch's generator for actions that nothing needs."""
+    """Draws from torch's generator what the policy draws for actions that are not used."""
     if policy.is_within_training_step or not policy.deterministic_eval:
         torch.multinomial(torch.ones(count, num_actions), 1, True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One collect whose steps the pool's threads make, policy and all."""
+"""One collect whose steps and actions the pool's threads compute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .vector_env import RolloutsVectorEnv, Step, dicts
 
 Array = npt.NDArray[Any]
 
-# bound of a part's observations: a collect may be longer than memory is large
+# most bytes of a part's observations: those of a whole collect may exceed the memory
 _MAX_BYTES = 1 << 24
 
 
@@ -27,7 +27,7 @@ class NativeLoop:
       num_steps, num_episodes: What was collected.
       ids: (N,) int64
       obs: (N, *obs_shape) after the last step
-      info, state: What the policy sees next of them.
+      info, state: The policy's next info and state.
     """
 
     def __init__(self, env: RolloutsVectorEnv, actor: NativeActor, buffer: Any, obs: Array) -> None:
@@ -44,7 +44,7 @@ class NativeLoop:
         self.state: Any = None
 
     def run(self, n_step: int) -> None:
-        """Steps until there are at least so many."""
+        """Steps until there are at least `n_step` steps."""
         left = -(-n_step // len(self.ids))
         longest = max(1, _MAX_BYTES // max(1, self.obs.nbytes))
         self._writer.load()
@@ -54,7 +54,7 @@ class NativeLoop:
                 self._run_part(part)
                 left -= part
         finally:
-            # whatever happened, the buffer is whole
+            # after any error, too, the buffer is whole
             self._writer.store()
 
     def statistics(self, stats: Any) -> Any:

@@ -44,7 +44,7 @@ class NativeA2C(NativeSteps["_ActorCriticTrainer"], A2C):
 
 
 class NativePPO(NativeSteps["_ActorCriticTrainer"], PPO):
-    """Tianshou's PPO with the steps of `NativeSteps`; torch makes those of a `dual_clip`."""
+    """Tianshou's PPO with the steps of `NativeSteps`; torch makes the steps with `dual_clip`."""
 
     def _update_with_batch(self, batch: Any, batch_size: int | None, repeat: int) -> Any:
         trainer = _choose(self, batch)
@@ -61,7 +61,7 @@ class NativePPO(NativeSteps["_ActorCriticTrainer"], PPO):
         return trainer.train(batches, batch_size, loss, self.optim._max_grad_norm)
 
     def _estimated(self, batch: Any, repeat: int) -> Iterator[Any]:
-        """The batch of each pass, with advantages by the critic of then where that is asked for."""
+        """Yields each pass's batch, with advantages by the present critic if that is asked for."""
         for step in range(repeat):
             if self.recompute_adv and step > 0:
                 batch = self._add_returns_and_advantages(batch, self._buffer, self._indices)
@@ -80,13 +80,13 @@ class _ActorCriticTrainer:
         self._is_gaussian = both.actor.is_gaussian
         space = policy.action_space
         if self._is_gaussian:
-            # the buffer has what the policy says, which its map_action limits later
+            # the buffer has the policy's own actions, which map_action bounds later
             space = gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
         native = NativePolicy.from_torch(both, space, obs_space)
         self._learner = NativeLearner(native, algorithm.optim._optim, usable_cpus())
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return self._learner.is_as_read()
 
     def train(
@@ -101,7 +101,7 @@ class _ActorCriticTrainer:
         for batch in batches:
             rows, order = self._rows(batch), Batch(row=np.arange(len(batch)))
             parts = [part.row for part in order.split(batch_size or -1, merge_last=True)]
-            # the last one has the rows that are left, too
+            # the last minibatch also has the remaining rows
             for size, equal in groupby(parts, len):
                 losses = self._learner.update(
                     rows, np.concatenate([*equal]), minibatch=size, loss=loss, max_grad_norm=limit
@@ -123,7 +123,7 @@ class _ActorCriticTrainer:
         return {
             "obs": np.ascontiguousarray(batch.obs.reshape(count, -1), np.float32),
             "action": action.reshape(count, -1) if self._is_gaussian else action.astype(np.int64),
-            # A2C's loss is without a ratio
+            # A2C's loss has no ratio
             "log_prob": np.zeros(count, np.float32) if log_prob is None else log_prob.numpy(),
             "advantage": batch.adv.numpy(),
             "target": batch.returns.numpy(),
@@ -143,7 +143,7 @@ class _ActorAndCritic(nn.Module):
 
 
 def _choose(algorithm: Any, batch: Any) -> _ActorCriticTrainer | None:
-    """Returns what trains now; None for Tianshou's own way."""
+    """Returns the trainer of the next steps; None where Tianshou makes them."""
     policy, critic = algorithm.policy, algorithm.critic
     made: _ActorCriticTrainer | None = algorithm._reader.choose(
         algorithm.train_engine,

@@ -35,11 +35,11 @@ _EPSILON = float(np.finfo(np.float32).eps)
 class NativeSteps(ReadsTrainer[Made]):
     """A mixin before one of Tianshou's algorithms: gradient steps in native code.
 
-    What native code does not have stays with torch: layers such as convolutions and dropout,
-    optimisers other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a
-    GPU, policies with a forward of their own, critics that share layers. `learner_engine` says who
-    made the last step, and `why_not_native_learner` why not native code. Target values and target
-    networks are Tianshou's.
+    What native code lacks stays with torch: layers such as convolutions and dropout, optimisers
+    other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a GPU,
+    policies with a forward of their own, critics that share layers. `learner_engine` is the engine
+    of the last step, and `why_not_native_learner` the reason why torch made it. Target values and
+    target networks are Tianshou's.
 
     Native steps set no `.grad`. Numbers that are not finite raise SpecError; Tianshou goes on.
 
@@ -97,14 +97,14 @@ class _DqnTrainer:
         self._learner = LossLearner(loss, optim._optim, usable_cpus())
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return are_as_read(self._learner)
 
     def train(self, algorithm: Any, batch: Any) -> SimpleLossTrainingStats:
-        """As `DQN._update_with_batch`, behind the update of the target network."""
+        """As `DQN._update_with_batch`, after the update of the target network."""
         weight = batch.pop("weight", 1.0)
         if algorithm.huber_loss_delta is not None:
-            # Tianshou's Huber loss is without weights
+            # Tianshou's Huber loss has no weights
             weight = 1.0
         parts = parts_of(batch, weight)
         parts["action"] = np.eye(self._num_actions, dtype=np.float32)[batch.act]
@@ -134,20 +134,20 @@ class _SacTrainer:
         self._actor = LossLearner(actor, algorithm.policy_optim._optim, threads)
 
     def is_as_read(self) -> bool:
-        """As of `NativeTrainer`."""
+        """As `NativeTrainer.is_as_read`."""
         return are_as_read(self._actor, *self._critics)
 
     def train(self, algorithm: Any, batch: Any) -> Any:
         """As `SAC._update_with_batch`."""
         parts = parts_of(batch, getattr(batch, "weight", 1.0))
         optims = algorithm.critic_optim, algorithm.critic2_optim
-        # both before either step, so that numbers that are not finite change nothing
+        # both losses come before either step, so that numbers that are not finite change nothing
         found = [each.compute(parts) for each in self._critics]
         for each, optim in zip(self._critics, optims, strict=True):
             each.apply(max_grad_norm=optim._max_grad_norm)
         offs = torch.from_numpy(np.stack([each.outputs[:, 1] for each in found]))
         batch.weight = offs.mean(0)
-        # as torch.distributions.Normal draws it
+        # drawn as by torch.distributions.Normal
         noise = torch.normal(torch.zeros(batch.act.shape, dtype=torch.float32), 1.0)
         heat = np.full((len(batch.obs), 1), algorithm.alpha.value, np.float32)
         actor = self._actor.step(
@@ -226,14 +226,14 @@ def optimizers_of(algorithm: Any) -> tuple[Any, ...]:
 
 
 def refuse_shared_critics(algorithm: Any) -> None:
-    """Raises SpecError where the second critic's loss is of what the first one's step made."""
+    """Raises SpecError where the first critic's step changes weights of the second critic."""
     held = _held(algorithm.critic_optim)
     if any(id(each) in held for each in algorithm.critic2.parameters()):
         raise SpecError("both critics have a parameter in common: expected two of their own")
 
 
 def _held(optim: Any) -> set[int]:
-    """The ids of an optimiser's parameters."""
+    """The ids of the parameters that an optimiser holds."""
     return {id(each) for group in optim._optim.param_groups for each in group["params"]}
 
 
@@ -247,7 +247,7 @@ def _why_not_dqn(algorithm: Any, batch: Any) -> str:
 
 
 def why_not_choices(space: Any, action: Array) -> str:
-    """Says what of discrete actions is not native; "" for nothing."""
+    """Names what native code cannot train in discrete actions; "" for nothing."""
     if not isinstance(space, spaces.Discrete) or space.start:
         return f"actions are of {space}, expected Discrete with numbers from 0 on"
     num_actions = int(space.n)
@@ -272,7 +272,7 @@ def _why_not_sac(algorithm: Any, batch: Any) -> str:
 def why_not_batch(
     algorithm: Any, batch: Any, optims: Any, names: tuple[str, ...] = ("obs", "act")
 ) -> str:
-    """Says what of optimisers and these arrays is not native; "" for nothing."""
+    """Names what native code cannot train in optimisers and these arrays; "" for nothing."""
     for each in optims:
         if type(each) is not Algorithm.Optimizer or "step" in vars(each):
             return "an optimiser of the algorithm has a step of its own"

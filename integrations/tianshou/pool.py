@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps and partial resets of a pool whose environments Tianshou names by index."""
+"""Steps and partial resets of a pool whose environments Tianshou names by their indices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class Pool(Protocol):
-    """The part of a `rollouts.VectorEnv` that is needed, from anything that steps like one."""
+    """The part of a `rollouts.VectorEnv` that is needed here; other pools may provide it, too."""
 
     num_envs: int
     batch_size: int
@@ -50,7 +50,7 @@ def open_pool(
     ):
         count = num_envs if num_envs is not None else 1 if isinstance(envs, str) else len(envs)
         _check_wait_num(wait_num, count)
-        # one environment cannot be waited for in part
+        # with one environment, a part of them cannot be waited for
         rows = None if wait_num in (None, count) else wait_num
         pool: Any = on_host(
             rollouts.make_vec(envs, count, batch_size=rows, autoreset_mode="same_step", **options)
@@ -103,7 +103,7 @@ class EnvRows:
     """The state of a pool's environments between Tianshou's calls."""
 
     def __init__(self, pool: Pool, wait_num: int, timeout_s: float | None) -> None:
-        """Takes the pool over; nobody else may step it."""
+        """Takes over the pool; no other code may step it."""
         self._pool, self._wait_num, self._timeout_s = pool, wait_num, timeout_s
         self._synchronous = pool.batch_size == pool.num_envs
         self._same_step = pool.autoreset_mode is AutoresetMode.SAME_STEP
@@ -112,11 +112,11 @@ class EnvRows:
         )
         count = pool.num_envs
         self._started = np.zeros(count, np.bool_)
-        self._ended = np.zeros(count, np.bool_)  # ended, and not yet reset by the caller
+        self._ended = np.zeros(count, np.bool_)  # True until the caller resets an ended environment
         self._first_obs: Array | None = None  # (N, *obs_shape), valid where _ended
         self._due: dict[str, dict[int, Any]] = {}  # options that wait for a reset
         self._in_flight = 0
-        self._fetched: list[StepBatch] = []  # arrived before anybody asked
+        self._fetched: list[StepBatch] = []  # batches that arrived before `receive` was called
 
     def send(self, action: Any, ids: Array) -> None:
         """Starts a step; ProtocolError where an episode has ended or none has begun."""
@@ -133,7 +133,7 @@ class EnvRows:
         self._in_flight += len(ids)
 
     def receive(self) -> tuple[Array, Array, Array, Array, Array, dict[str, Array]]:
-        """Waits for rows: the fields of `Step`."""
+        """Waits for rows; returns the fields of `Step`."""
         batch = self._fetched.pop(0) if self._fetched else self._wait()
         ids = batch.env_id.astype(np.int64) - self._pool.env_id_offset
         obs, ended = as_rows(batch.obs), batch.terminated | batch.truncated
@@ -150,7 +150,7 @@ class EnvRows:
 
     @property
     def go_on_by_themselves(self) -> bool:
-        """Whether every environment is in an episode, at rest, and no options wait for a reset."""
+        """Whether every environment is at rest in an episode, and no options wait for a reset."""
         idle = not self._in_flight and not self._fetched and not self._due
         return bool(idle and self._same_step and self._started.all() and not self._ended.any())
 
@@ -171,13 +171,13 @@ class EnvRows:
         return batch
 
     def forget_begun(self) -> None:
-        """Lets the next reset begin episodes anew: those begun were shown in another scale."""
+        """Makes the next reset begin episodes anew: those begun were returned in another scale."""
         self._first_obs = None
 
     def reset(
         self, ids: Array, seed: Any, options: Mapping[str, Any] | None
     ) -> tuple[Array, dict[str, Array], Array]:
-        """Begins episodes, or hands out those that the last step has begun.
+        """Begins episodes, or returns the first observations of those that the last step began.
 
         Returns:
           obs (n, *obs_shape), info name -> (n, ...), and (n,) bool, the rows that have info.
@@ -204,7 +204,7 @@ class EnvRows:
     def _reset_now(
         self, ids: Array, seed: Any, options: Mapping[str, Any] | None
     ) -> tuple[Array, dict[str, Array]]:
-        """Resets these and returns obs and info of all N."""
+        """Resets these environments and returns obs and info of all N."""
         count = self._pool.num_envs
         mask = ~self._started
         mask[ids] = True
@@ -226,12 +226,12 @@ class EnvRows:
     def _reset_around(
         self, mask: Array, seeds: Any, options: dict[str, Any]
     ) -> tuple[Array, dict[str, Array]]:
-        """Resets some environments of an asynchronous pool, whose resets are of all of them.
+        """Resets some environments of an asynchronous pool, which can only reset all of them.
 
         The others' steps are fetched first and their states put back afterwards.
         """
         if self._in_flight:
-            # rows that belong to later calls of step
+            # rows that belong to later calls of `step`
             least = self._in_flight
             self._fetched.append(self._pool.recv_batch(None, min_envs=least, max_envs=least))
             self._in_flight = 0
@@ -248,7 +248,7 @@ class EnvRows:
         return result
 
     def _rest_of(self, first: tuple[Array, dict[str, Any]]) -> tuple[Array, dict[str, Array]]:
-        """Sorts what a reset of all N environments brings, in an asynchronous pool in parts."""
+        """Orders the rows of a reset of all environments, which may come in parts."""
         obs, info = first
         if self._synchronous:
             return as_rows(obs), self._own(info)
@@ -269,7 +269,7 @@ class EnvRows:
         }
 
     def options(self) -> dict[str, list[Any]]:
-        """Options by name, one value per environment; those that wait for a reset count."""
+        """Options by name, one value per environment, including those that wait for a reset."""
         count = self._pool.num_envs
         columns: dict[str, list[Any]] = {}
         engine: Any = getattr(self._pool, "engine", None)
@@ -282,11 +282,11 @@ class EnvRows:
         return columns
 
     def set_option(self, ids: Array, name: str, value: Any) -> None:
-        """Gives environments an option that holds from their next reset on."""
+        """Sets an option of environments, which takes effect at their next reset."""
         self._due.setdefault(name, {}).update(dict.fromkeys(ids.tolist(), value))
 
     def _due_options(self, mask: Array) -> dict[str, Any]:
-        """Takes the options that wait for a reset of the marked environments."""
+        """Takes out the options that wait for a reset of the marked environments."""
         columns = self.options()
         taken = {
             name: columns[name]
@@ -313,9 +313,9 @@ class EnvRows:
 
 
 def as_rows(obs: Any) -> Array:
-    """Observations by environment: an array as it is; dicts and tuples of arrays as (n,) object.
+    """Observations by environment: arrays unchanged; dicts and tuples of arrays as (n,) object.
 
-    Each is then a dict or tuple of its own, as Tianshou's workers give them.
+    Each of these is then a dict or tuple, as from Tianshou's workers.
     """
     if isinstance(obs, np.ndarray):
         return obs

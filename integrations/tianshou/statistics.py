@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running statistics of observations, shared as those of Tianshou's VectorEnvNormObs are."""
+"""Running statistics of observations, shared between environments as by VectorEnvNormObs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..shared.pool_statistics import PoolStatistics
 
 
 class ObsRms:
-    """The result of `get_obs_rms`: the statistics of an environment as they are at any time.
+    """The result of `get_obs_rms`: an environment's statistics, which change as it steps.
 
     Pickled, for a checkpoint, it is the `rollouts.RunningStatistics` of that moment.
     """
@@ -48,7 +48,7 @@ class ObsRms:
 
 
 class SharesStatistics(PoolStatistics):
-    """`get_obs_rms` and `set_obs_rms`, by which test environments follow the training's."""
+    """`get_obs_rms` and `set_obs_rms`, with which test environments follow the training's."""
 
     _obs_rms: Any = None
 
@@ -62,14 +62,14 @@ class SharesStatistics(PoolStatistics):
         return ObsRms(self)
 
     def set_obs_rms(self, obs_rms: Any) -> None:
-        """Scales by other statistics, and counts no more.
+        """Scales by other statistics, and does not update them.
 
         Args:
-          obs_rms: What `get_obs_rms` of the training's environments returned, which are looked at
-            whenever all environments are reset; or what has mean, var and count.
+          obs_rms: The result of `get_obs_rms` of the training's environments, which is read again
+            whenever all environments are reset; or an object with mean, var and count.
 
         Raises:
-          SpecError: Something else, or statistics of other observations.
+          SpecError: Another object, or statistics of other observations.
         """
         if not all(hasattr(obs_rms, name) for name in ("mean", "var", "count")):
             raise SpecError(
@@ -81,7 +81,7 @@ class SharesStatistics(PoolStatistics):
         self.follow_statistics()
 
     def follow_statistics(self) -> bool:
-        """Takes over what `set_obs_rms` named; False for nothing. Nothing may be in flight."""
+        """Takes over what `set_obs_rms` named; False for none. Nothing may be in flight."""
         rms = self._obs_rms
         if rms is None:
             return False

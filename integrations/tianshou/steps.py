@@ -29,7 +29,7 @@ class StepWriter:
         self._paths: frozenset[Path] | None = None  # keys that the buffer is known to have
 
     def load(self) -> None:
-        """Call before the first `write`; until `store`, nobody else may use the buffer."""
+        """Begins to use the buffer; until `store`, no other code may use it."""
         self._paths = None
         self._blocks.load()
 
@@ -41,8 +41,8 @@ class StepWriter:
         """Adds a step of environments, none twice.
 
         Args:
-          obs: (R, *obs_shape) that the actions answer; not changed by anybody from now on.
-          action: `act` and `policy` count, and are copied.
+          obs: (R, *obs_shape), for which the actions were chosen; must not change afterwards.
+          action: `act` and `policy` are used, and copied.
           step: The result of the step.
           done: (R,) bool
 
@@ -59,10 +59,10 @@ class StepWriter:
         return self._add(obs, action, step, done)
 
     def write_all(self, obs: Array, act: Array, steps: Step) -> tuple[Array, Array]:
-        """Adds T steps of environments, none twice, of a policy that keeps nothing in the buffer.
+        """Adds T steps of environments, none twice; the policy has no entries in the buffer.
 
         Args:
-          obs: (T, R, *obs_shape) that the actions answer.
+          obs: (T, R, *obs_shape), for which the actions were chosen.
           act: (T, R, *action_shape)
           steps: The results of the steps, (T, R, ...); env_id is (R,).
 
@@ -73,7 +73,7 @@ class StepWriter:
         leaves = self._leaves_of_all(obs, act, steps, done)
         if self._blocks.has_columns(leaves):
             return self._blocks.extend(ids, leaves)
-        # the first makes the columns
+        # the first step makes the columns
         first = Step(
             steps.obs[0], steps.reward[0], steps.terminated[0], steps.truncated[0], ids, {}
         )
@@ -101,7 +101,7 @@ class StepWriter:
     def _leaves(
         self, obs: Array, action: Action, step: Step, done: Array
     ) -> dict[Path, Leaf] | None:
-        """Arrays by path in the buffer's storage; None if the policy's entry has other things."""
+        """Arrays by path in the buffer's storage; None if the policy's entry has other objects."""
         policy = leaves_of("policy", action.policy)
         if policy is None:
             return None
@@ -124,7 +124,7 @@ class StepWriter:
         return leaves
 
     def _add(self, obs: Array, action: Action, step: Step, done: Array) -> tuple[Array, Ended]:
-        """Fills the columns as Tianshou does, which makes them."""
+        """Fills the columns through Tianshou's `add`, which makes them."""
         self._blocks.store()
         info = {name: wide(values) for name, values in numbers(step.info).items()}
         batch = Batch(
@@ -145,7 +145,7 @@ class StepWriter:
 
 
 def numbers(info: dict[str, Array]) -> dict[str, Array]:
-    """The columns that are no Python objects, such as the message of an environment that failed."""
+    """The columns without Python objects, such as the message of an environment that failed."""
     return {
         name: values
         for name, values in info.items()
@@ -154,5 +154,5 @@ def numbers(info: dict[str, Array]) -> dict[str, Array]:
 
 
 def wide(values: Array) -> Array:
-    """Converts to the dtype that Python's own numbers have in an array."""
+    """Converts to the dtype that an array of Python numbers has."""
     return values.astype({"i": np.int64, "u": np.int64, "f": np.float64}.get(values.dtype.kind))

@@ -27,7 +27,7 @@ class Step(NamedTuple):
     """Results of stepping R environments; row i belongs to environment `env_id[i]`.
 
     Attributes:
-      obs                    (R, *obs_shape)   after the step; of an ended episode its last
+      obs                    (R, *obs_shape)   after the step; the last one of an ended episode
       reward                 (R,) float64
       terminated, truncated  (R,) bool
       env_id                 (R,) int64        0 <= env_id < number of environments
@@ -59,7 +59,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
     has_action_masks = False
 
     def __new__(cls, envs: Any, *args: Any, **kwargs: Any) -> RolloutsVectorEnv:
-        """Python environments live in Tianshou's own workers: they get the subclass for it."""
+        """Makes the subclass where functions make Python environments, for Tianshou's workers."""
         if cls is RolloutsVectorEnv and _are_env_fns(envs):
             return object.__new__(PythonVectorEnv)
         return object.__new__(cls)
@@ -82,11 +82,11 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         Args:
           envs: An id of `rollouts.env_ids()`, or one for each environment; or a pool that
             autoresets in the same step or not at all (the latter only if batch_size is num_envs);
-            or functions that make Python environments, which run in a process of Tianshou's each:
-            `rollouts.from_env_fns` hosts several in one, and what it returns is a pool.
-          wait_num: Asynchronous stepping: `step` returns when so many are ready. None: all of them,
-            or batch_size of a pool that exists.
-          timeout: Seconds after which an asynchronous `step` returns with fewer, one at least.
+            or functions that make Python environments, each in a process of Tianshou's;
+            `rollouts.from_env_fns` runs several in a process, and returns a pool.
+          wait_num: Asynchronous stepping: `step` returns when this many are ready. None: all, or
+            the batch_size of an existing pool.
+          timeout: Seconds after which an asynchronous `step` returns with fewer, but at least one.
           num_envs, num_threads, seed, max_episode_steps, env_options: As `rollouts.make_vec`, for
             ids only. The seed is also that of the action spaces.
           action_masks: Observations are dicts of obs and mask (A,) bool, the environments' own
@@ -115,11 +115,11 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         self.has_action_masks = action_masks
         if action_masks:
             _check_masks(self.pool, is_async=self.is_async)
-            # (N, A) bool, of what `reset` returns of episodes that the pool has begun
+            # (N, A) bool, for observations that `reset` returns of episodes that the pool began
             self._masks = np.ones((self.env_num, int(self.pool.single_action_space.n)), np.bool_)
             self._noted: Array | None = None
         self._action_spaces = _action_spaces(self.pool, seed)
-        # set by set_env_attr and not by an environment
+        # attributes that set_env_attr set and that environments do not have
         self._attributes: list[dict[str, Any]] = [{} for _ in range(self.env_num)]
         self.is_closed = False
 
@@ -130,7 +130,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
 
         Args:
           env_id: (n,) ids, or one.
-          kwargs: seed, an int (the streams of environments differ all the same) or one for each;
+          kwargs: seed, an int (environments still get different streams) or one for each;
             options, a dict as `rollouts.VectorEnv.reset` takes, without reset_mask.
 
         Returns:
@@ -154,8 +154,8 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         Returns:
           obs (R, *obs_shape), reward (R,) float64, terminated, truncated (R,) bool, infos (R,)
           object, a dict each with env_id and what the environment reports. R is the number of
-          actions; asynchronously the environments that have finished, which may be others. There,
-          an action of None sends nothing.
+          actions; in asynchronous mode, of the environments that have finished, which may be
+          others. There, an action of None sends nothing.
 
         Raises:
           ProtocolError: An environment's episode has ended and it was not reset, or it is being
@@ -189,7 +189,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         """Attributes of environments: the reserved ones, options, and what `set_env_attr` set.
 
         Raises:
-          AttributeError: It has none of that name.
+          AttributeError: An environment has no attribute of that name.
         """
         ids = self._wrap_id(id)
         columns: dict[str, Sequence[Any]] = {
@@ -217,7 +217,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         return found
 
     def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
-        """Sets an attribute; an option of the environment holds from its next `reset` on."""
+        """Sets an attribute; an option of the environment takes effect at its next `reset`."""
         ids = self._wrap_id(id)
         if key in self._rows.options():
             self._rows.set_option(ids, key, value)
@@ -226,7 +226,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
             self._attributes[i][key] = value
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """Frames of the pool; native environments draw nothing: NotImplementedError."""
+        """Frames of the pool; raises NotImplementedError for environments that draw nothing."""
         self._assert_is_not_closed()
         return list(self.pool.render(**kwargs) or ())
 
@@ -240,13 +240,13 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
 
     @property
     def goes_on_by_itself(self) -> bool:
-        """Whether the pool may step every environment, and begin episodes, without being asked."""
+        """Whether the pool may step every environment and begin episodes by itself."""
         return not self.is_closed and not self.is_async and self._rows.go_on_by_themselves
 
     def reset_columns(
         self, ids: Array, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Array, dict[str, Array], Array]:
-        """`reset` whose info is name -> (n, ...) with (n,) bool, the rows that have any."""
+        """`reset` with info as columns: name -> (n, ...), and (n,) bool, the rows that have any."""
         self._assert_is_not_closed()
         if len(ids) < self.env_num:
             self._check_ready(ids)
@@ -254,12 +254,12 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
             self._rows.forget_begun()
         result = self._rows.reset(ids, seed, options)
         if len(ids) == self.env_num:
-            # what was in flight is gone, as after any reset of a pool
+            # a reset of a pool drops all that was in flight
             self.waiting_id, self.ready_id = [], list(range(self.env_num))
         return result
 
     def step_columns(self, action: Any, ids: Array) -> Step:
-        """`step` whose info is name -> (R, ...)."""
+        """`step` with info as columns: name -> (R, ...)."""
         self._assert_is_not_closed()
         if action is None:
             if not self.is_async:
@@ -289,7 +289,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
     # -- helpers -------------------------------------------------------------------
 
     def _note_masks(self, env_id: Array) -> None:
-        """Takes over the masks of the pool's last batch, which `env_id` names, if it is new."""
+        """Takes over the masks of the pool's last batch, of environments `env_id`, if it is new."""
         masks = self.pool.action_masks()
         if masks is not self._noted:
             self._masks[env_id], self._noted = masks, masks
@@ -334,7 +334,7 @@ class PythonVectorEnv(RolloutsVectorEnv):
         share_memory: bool = False,
         context: Any = None,
     ) -> None:
-        """As Tianshou's SubprocVectorEnv."""
+        """Takes the arguments of Tianshou's SubprocVectorEnv."""
 
         def worker(fn: Callable[[], Any]) -> SubprocEnvWorker:
             return SubprocEnvWorker(fn, share_memory=share_memory, context=context)
@@ -357,7 +357,7 @@ def _are_env_fns(envs: Any) -> bool:
 
 
 def _check_masks(pool: Pool, *, is_async: bool) -> None:
-    """Raises SpecError where environments have no masks that Tianshou's policies could read."""
+    """Raises SpecError where the environments' masks are missing or not what Tianshou reads."""
     if is_async:
         raise SpecError(
             "action_masks=True with asynchronous stepping, expected all environments to step "
@@ -387,7 +387,7 @@ def _action_spaces(pool: Pool, seed: int | None) -> list[Any]:
 
 
 def dicts(ids: Array, info: Mapping[str, Array], has_info: Array) -> Array:
-    """One dict per row, in an object array; rows without info have env_id alone."""
+    """One dict per row, in an object array; rows without info have only env_id."""
     rows: list[dict[str, Any]] = [{"env_id": i} for i in ids.tolist()]
     for name, values in info.items():
         present = has_info if values.dtype != object else has_info & (values != None)  # noqa: E711

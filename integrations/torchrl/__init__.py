@@ -16,8 +16,8 @@ Either may be collected by the pool's own threads, without torch and without Pyt
     -collector = Collector(env, policy, frames_per_batch=8192)
     +collector = RolloutsCollector(env, policy, frames_per_batch=8192)
 
-The batches have the same keys, dtypes and shapes. `collector.engine` says whether the policy was
-one that native code can read, `collector.why_not_native` what kept it with TorchRL's own loop.
+The batches have the same keys, dtypes and shapes. `collector.engine` is the engine that computed
+the policy, and `collector.why_not_native` the reason why TorchRL's own loop was needed.
 
 Environments with several agents are a `RolloutsMultiAgentEnv` with TorchRL's keys of groups:
 
@@ -27,12 +27,12 @@ Traps handled:
   * At an episode's end ("next", "observation") is its true last observation. The pool has begun
     the next episode in the same step, and `_reset` hands its first observation out.
   * A "_reset" mask may name environments that have not ended (StepCounter(max_steps=...),
-    truncation by a transform): those are reset for good, and nobody else.
+    truncation by a transform): only those are reset.
   * A pool in next-step mode is refused: TorchRL would take the observation of the reset for the
     outcome of an action.
 
 What it costs: observations, terminated and truncated are not copied: tensors share the pool's
-memory, which is not written again while a tensor of it lives. A collector that keeps T steps
+memory, which is not written again while such a tensor lives. A collector that keeps T steps
 before it stacks them makes the pool keep T buffers. TorchRL's own collectors run the policy
 themselves: call `torch.set_num_threads(1)` before a small one, whose threads would take the cores
 from those of the pool (see `rollouts.machine.torch_threads`). `RolloutsCollector` does that itself.

@@ -34,20 +34,21 @@ class RolloutsCollector(Collector):
     Over a `RolloutsEnv` the pool's threads compute the policy between the steps of their
     environments, without torch, where native code can read it: a ProbabilisticActor or an
     ActorValueOperator of TensorDictModules, whose actions are of a OneHotCategorical or Categorical
-    of logits, an IndependentNormal, or a TanhNormal between -1 and 1. Of transforms RewardSum(),
-    StepCounter() and DoubleToFloat() may be there. Actions are drawn from other random streams
-    (torch's generator gives their seed); all else in a batch is what the policy and the environment
-    say of them, within 1e-5.
+    of logits, an IndependentNormal, or a TanhNormal between -1 and 1. The transforms RewardSum(),
+    StepCounter() and DoubleToFloat() are allowed. Actions are drawn from other random streams
+    (torch's generator gives their seed); all else in a batch is what policy and environment return
+    for these actions, within 1e-5.
 
     `rollout_engine`, an attribute that may be set, is "auto" for that, "torch" for TorchRL's own
     loop, or "native", which raises SpecError where it is not possible. `engine` and
-    `why_not_native` say how the last batch was made. Torch computes with `num_torch_threads`
-    otherwise: None stands for 1 unless the policy is large, see `rollouts.machine.torch_threads`.
+    `why_not_native` describe how the last batch was made. Otherwise torch computes with
+    `num_torch_threads`: None stands for 1 unless the policy is large, see
+    `rollouts.machine.torch_threads`.
     """
 
     rollout_engine: Engine = "auto"
     num_torch_threads: int | None = None
-    # Collector's own: where the next rollout goes on
+    # Collector's own: where the next rollout begins
     _carrier: Any
 
     @property
@@ -123,14 +124,14 @@ class RolloutsCollector(Collector):
         return result
 
     def _trajectories(self, ended: Array) -> torch.Tensor:
-        """(N, T) int64; the carrier has those (N,) that go on."""
+        """Returns ids of trajectories (N, T) int64; the carrier has those (N,) that go on."""
         now = self._carrier["collector", "traj_ids"].numpy()
         ids = np.empty((len(ended) + 1, len(now)), np.int64)
         ids[0], ids[1:] = now, -1
         count = int(ended.sum())
         if count:
             ids[1:][ended] = self._traj_pool.get_traj_and_increment(count).numpy()
-        # later ones are larger
+        # later ids are larger
         ids = np.maximum.accumulate(ids)
         self._carrier["collector", "traj_ids"] = torch.from_numpy(ids[-1].copy())
         return _by_env(ids[:-1])
@@ -138,7 +139,7 @@ class RolloutsCollector(Collector):
     def _go_on(
         self, known: KnownTransforms, following: dict[str, torch.Tensor], ended: torch.Tensor
     ) -> None:
-        """Leaves where the next rollout, by whomever, begins."""
+        """Leaves where the next rollout begins, whichever engine makes it."""
         env = known.env
         obs = torch.from_numpy(env._obs.copy())
         carrier = {
@@ -153,7 +154,7 @@ class RolloutsCollector(Collector):
 
 
 class _Reading:
-    """A collector's policy for native code, read again when it is another one.
+    """A collector's policy for native code, read again when it is replaced.
 
     Attributes:
       why_not: Why torch computes the policy; "" where the pool's threads do.
@@ -165,10 +166,10 @@ class _Reading:
         self._read: NativeActor | str = ""
 
     def choose(self, collector: Any) -> NativeActor | None:
-        """Returns what acts in the pool's threads; None, and `why_not`, where torch does.
+        """Returns the actor of the pool's threads; None, with `why_not` set, where torch acts.
 
         Raises:
-          SpecError: rollout_engine is none of the three, or "native" and not possible.
+          SpecError: rollout_engine is no engine, or it is "native" and not possible.
         """
         wanted = collector.rollout_engine
         one_of("rollout_engine", wanted, ("auto", "native", "torch"))
@@ -245,5 +246,5 @@ def _check(collector: Any) -> None:
 
 
 def _by_env(array: Array) -> torch.Tensor:
-    """(T, N, ...) as a tensor (N, T, ...) of its own."""
+    """Copies (T, N, ...) to a tensor (N, T, ...)."""
     return torch.from_numpy(array).transpose(0, 1).contiguous()

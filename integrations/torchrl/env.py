@@ -38,8 +38,8 @@ _PARTS = ("mean", "var", "count")  # parts of statistics
 class RolloutsEnv(PoolStatistics, EnvBase):
     """N native environments as one TorchRL environment of batch_size [N].
 
-    Running statistics of normalize_observation and normalize_reward are in its `state_dict`: what
-    an environment for evaluation loads of it is what it scales by.
+    Running statistics of normalize_observation and normalize_reward are in its `state_dict`. An
+    environment for evaluation that loads them scales by them.
 
     Attributes:
       pool: The `rollouts.VectorEnv` behind it.
@@ -63,7 +63,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         Args:
           envs: An id of `rollouts.env_ids()`, or one for each environment; or a synchronous pool
             that autoresets in the same step.
-          device: Where tensors shall be; the environments stay on the CPU.
+          device: Device of the tensors; the environments stay on the CPU.
           categorical_action_encoding: Discrete actions are indices, not one-hot vectors.
           num_envs, num_threads, seed, max_episode_steps, env_options: As `rollouts.make_vec`, for
             ids only.
@@ -71,8 +71,8 @@ class RolloutsEnv(PoolStatistics, EnvBase):
             info["action_mask"], as TorchRL's ActionMask transform and MaskedCategorical read it.
 
         Raises:
-          SpecError: A pool in another mode; masks of environments that report none; arguments as
-            `make_vec`.
+          SpecError: A pool in another mode; masks of environments that report none; arguments that
+              `make_vec` refuses.
         """
         made: dict[str, Any] = {"num_envs": num_envs, "num_threads": num_threads, "seed": seed}
         made |= {"max_episode_steps": max_episode_steps, **env_options}
@@ -97,9 +97,9 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         count = pool.num_envs
         self._started = False
         self._seed: int | None = None
-        # ended, and not yet reset by TorchRL
+        # environments that ended and that TorchRL has not reset yet
         self._ended = np.zeros(count, np.bool_)
-        self._obs: Any = None  # (N, *obs_shape) numpy, where the environments are now
+        self._obs: Any = None  # (N, *obs_shape) numpy, the environments' present observations
 
     @property
     def pool(self) -> Any:
@@ -128,7 +128,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         """Begins episodes of all environments, or of those marked by "_reset" (N, 1) bool.
 
         Returns:
-          The observations of all; those of unmarked environments as they were.
+          The observations of all; those of unmarked environments are unchanged.
         """
         marked = None if tensordict is None else tensordict.get("_reset", None)
         mask = None if marked is None else marked_rows(marked)
@@ -137,7 +137,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
             self._seed, self._started = None, True
             self._ended[:] = False
         else:
-            # the pool has reset those that ended by itself
+            # the pool has itself reset the environments that ended
             running = mask & ~self._ended
             if running.any():
                 self._obs, _ = self.pool.reset(options={"reset_mask": running})
@@ -161,13 +161,13 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         return with_skipped(self, tensordict, batch.env_id, part)
 
     def _outcome(self, batch: StepBatch, rows: Any, size: torch.Size) -> TensorDictBase:
-        """The answer of the environments of `rows`, as a tensordict of `size`."""
+        """The results of the environments of `rows`, as a tensordict of `size`."""
         ended = batch.terminated | batch.truncated
         obs = batch.obs
         if len(obs) == len(self._ended):
             self._obs = obs
         else:
-            # not the array that a tensor shares
+            # a copy, because a tensor shares the array
             self._obs = self._obs.copy()
             self._obs[rows] = obs
         if ended.any():
@@ -176,7 +176,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
             self._ended[rows] = ended
         masks = {}
         if self.has_action_mask:
-            # an ended episode's last one, as the observation is
+            # of an ended episode the last one, as is the observation
             masks["action_mask"] = self._tensor(batch.info["action_mask"] != 0)
         return self._dict(
             size,
@@ -189,7 +189,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         )
 
     def _set_seed(self, seed: int | None) -> None:
-        """The next reset of all environments begins the streams of this seed."""
+        """Makes the next reset of all environments begin the streams of this seed."""
         self._seed = seed
 
     def close(self, *args: Any, **kwargs: Any) -> None:
@@ -245,7 +245,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
     def collect(self, policy: Any, arrays: dict[str, Array]) -> Array:
         """As `VectorEnv.collect`; returns the last observations of episodes that ended.
 
-        Unless it returns, the environments are somewhere in the rollout, and wait for a reset.
+        After an error the environments are somewhere in the rollout, and need a reset.
         """
         self._started = False
         final_obs: Array = self.pool.collect(policy, arrays, keep_final_obs=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms whose keys are known of a rollout that was made without them."""
+"""Transforms whose keys can be computed for a rollout that was made without them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KnownTransforms(NamedTuple):
 
         Args:
           arrays: episode_return, episode_length, terminated and truncated, (T, N).
-          first: What the collector has of the first step.
+          first: The collector's tensordict of the first step.
         """
         found: dict[str, Array] = {}
         if self.sums:
@@ -63,7 +63,7 @@ class KnownTransforms(NamedTuple):
         return root, following
 
     def carried(self, following: Mapping[str, Tensor], ended: Tensor) -> dict[str, Tensor]:
-        """The keys (N, 1) at which the next rollout goes on, where `ended` (N,) begins anew."""
+        """The keys (N, 1) from which the next rollout goes on; those of `ended` (N,) begin anew."""
         return {
             key: after[:, -1].masked_fill(ended.unsqueeze(-1), 0)
             for key, after in following.items()
@@ -74,12 +74,12 @@ def known_transforms(env: Any) -> KnownTransforms:
     """Finds out what the transforms of an environment do.
 
     Raises:
-      SpecError: It is no RolloutsEnv, or one of its transforms is not known.
+      SpecError: It is no RolloutsEnv, or one of its transforms is unknown.
     """
     transforms: list[Any] = []
     while type(env) is TransformedEnv:
         outer = env.transform
-        # those of the outer environment come last
+        # transforms of the outer environment come last
         transforms = [*(outer if isinstance(outer, Compose) else [outer]), *transforms]
         env = env.base_env
     if not isinstance(env, RolloutsEnv):
@@ -107,7 +107,7 @@ def _only_counts(transform: Any) -> bool:
 
 
 def _casts_observations(transform: Any, env: RolloutsEnv) -> bool:
-    """Whether float64 observations are all that it changes."""
+    """Whether the transform changes float64 observations and nothing else."""
     dtypes = [env.observation_spec["observation"].dtype, env.action_spec.dtype]
     in_keys, inverse = transform.in_keys, transform.in_keys_inv
     return (

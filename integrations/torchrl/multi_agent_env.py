@@ -40,9 +40,9 @@ class RolloutsMultiAgentEnv(EnvBase):
       (group, "action")       (N, A, *action_shape)
       (group, "mask")         (N, A) bool            the agent acts in this state
       (group, "done"), (group, "terminated"), (group, "truncated")  (N, A, 1) bool
-    An agent that leaves is "terminated" until its episode ends; its "mask" is False and what it
-    does is ignored. Of environments: "done", "terminated", "truncated" (N, 1) bool, which come
-    when the episode is over, and are "truncated" where it is so for any agent.
+    An agent that leaves is "terminated" until its episode ends; its "mask" is False and its action
+    is ignored. Of environments: "done", "terminated", "truncated" (N, 1) bool are set when the
+    episode is over, and "truncated" where any agent is truncated.
 
     At an episode's end ("next", group, "observation") is the true last one, as in RolloutsEnv.
 
@@ -68,7 +68,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         Args:
           envs: An id of `rollouts.multi_agent_ids()`; or a synchronous pool that autoresets in the
             same step.
-          device: Where tensors shall be; the environments stay on the CPU.
+          device: Device of the tensors; the environments stay on the CPU.
           categorical_actions: Discrete actions are indices, not one-hot vectors.
           num_envs, num_threads, seed, max_episode_steps, env_options: As `rollouts.make_vec`, for
             ids only.
@@ -97,9 +97,9 @@ class RolloutsMultiAgentEnv(EnvBase):
         self._set_specs(pool)
         self._seed: int | None = None
         self._started = False
-        # ended, and not yet reset by TorchRL
+        # environments that ended and that TorchRL has not reset yet
         self._ended = np.zeros(pool.num_envs, np.bool_)
-        self._obs: Arrays = {}  # where the environments are now
+        self._obs: Arrays = {}  # the environments' present observations
         # agents that act in the next step
         self._acting = {
             name: np.ones((pool.num_envs, group.num_agents), np.bool_)
@@ -141,8 +141,8 @@ class RolloutsMultiAgentEnv(EnvBase):
         """Begins episodes of all environments, or of those marked by "_reset" (N, 1) bool.
 
         Returns:
-          The observations, masks and ends of all agents; those of unmarked environments as they
-          were.
+          The observations, masks and ends of all agents; those of unmarked environments are
+            unchanged.
         """
         marked = None if tensordict is None else tensordict.get("_reset", None)
         mask = None if marked is None else marked_rows(marked)
@@ -152,7 +152,7 @@ class RolloutsMultiAgentEnv(EnvBase):
             self._seed, self._started = None, True
             mask = np.ones(self.pool.num_envs, np.bool_)
         else:
-            # the pool has reset those that ended by itself
+            # the pool has itself reset the environments that ended
             running = mask & ~self._ended
             if running.any():
                 obs, _ = self.pool.reset(options={"reset_mask": running})
@@ -171,7 +171,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         """Steps all environments with the groups' actions, or those marked by "_step"."""
         rows = stepping_rows(tensordict, self._ended)
         for name in self.pool.groups:
-            # a note of TorchRL's own, which it forgets in groups and then cannot stack
+            # TorchRL's own mark, which it does not remove from groups and then cannot stack
             tensordict.get(name).pop("_neg_step", None)
         actions = {
             name: to_actions(
@@ -188,7 +188,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         return with_skipped(self, tensordict, batch.env_id, part)
 
     def _outcome(self, batch: MultiAgentBatch, rows: Any, size: torch.Size) -> TensorDictBase:
-        """The answer of the environments of `rows`, as a tensordict of `size`."""
+        """The results of the environments of `rows`, as a tensordict of `size`."""
         ended = batch.ended.copy()
         obs, final_obs = self._by_group(batch.obs), self._by_group(batch.final_obs)
         cut = np.zeros_like(ended)
@@ -211,7 +211,7 @@ class RolloutsMultiAgentEnv(EnvBase):
             if len(obs[name]) == len(self._ended):
                 self._obs[name] = obs[name]
             else:
-                # not the array that a tensor shares
+                # a copy, because a tensor shares the array
                 self._obs[name] = self._obs[name].copy()
                 self._obs[name][rows] = obs[name]
         self._ended[rows] = ended
@@ -219,7 +219,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         return TensorDict({**ends, **parts}, batch_size=size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """The next reset of all environments begins the streams of this seed."""
+        """Makes the next reset of all environments begin the streams of this seed."""
         self._seed = seed
 
     def close(self, *args: Any, **kwargs: Any) -> None:

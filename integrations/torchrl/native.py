@@ -39,7 +39,7 @@ Values = dict[str, Tensor]
 _OBS, _ACTION, _VALUE = "observation", "action", "state_value"
 _INDICES = (distributions.Categorical,)
 _ONE_HOT = (OneHotCategorical, distributions.OneHotCategorical)
-# modules whose forward only runs the parts one after the other
+# modules whose forward only runs their parts one after the other
 _SEQUENCES = (
     TensorDictSequential,
     SafeSequential,
@@ -49,17 +49,17 @@ _SEQUENCES = (
 _DRAWS = (ProbabilisticTensorDictModule, SafeProbabilisticModule)
 _COMPUTES = (TensorDictModule, SafeModule)
 _COMPARED_ROWS = 12
-# a bound for log-densities that are found through the inverse of tanh
+# tolerance of log-densities that are computed through the inverse of tanh
 _TOLERANCE = 1e-3
 
 
 class NativeActor:
     """Chooses actions inside a pool as a TensorDict policy does.
 
-    The policy stays the master: weights that it learns hold from the next rollout on.
+    The policy stays the master: weights that it learns are used from the next rollout on.
 
     Attributes:
-      policy: What `VectorEnv.collect` takes.
+      policy: The argument of `VectorEnv.collect`.
       num_inputs: Logits, or means and log stds.
     """
 
@@ -70,7 +70,7 @@ class NativeActor:
 
         Args:
           one_hot: Whether Discrete actions are one-hot vectors.
-          casts: Whether the policy sees observations as float32, whatever the pool has.
+          casts: Whether the policy gets observations as float32, whatever their dtype in the pool.
         Raises:
           SpecError: Native code cannot do what the policy does.
         """
@@ -84,7 +84,7 @@ class NativeActor:
             self._space,
             pool.single_observation_space,
             head=Head(kind, deterministic=deterministic),
-            # drawn from torch's random numbers, so that its seed decides it
+            # drawn from torch's random numbers, so that torch's seed decides it
             seed=int(torch.randint(2**63 - 1, ()).item()),
         )
         self._kind = kind
@@ -110,7 +110,7 @@ class NativeActor:
             shape = (*inputs.shape[:2], *self._space.shape)
             found["loc"] = mean.reshape(shape)
             found["scale"] = log_std.exp().reshape(shape)
-        # the keys of the policy's own that are these
+        # the policy's keys of the distribution's parameters
         keys = dict(zip(draw.dist_keys, draw.in_keys, strict=True))
         known: dict[Any, Tensor] = {key: found[name] for name, key in keys.items() if name in found}
         known[_ACTION] = found[_ACTION]
@@ -120,7 +120,7 @@ class NativeActor:
             known[_VALUE] = _by_env(arrays["value"]).unsqueeze(-1)
         wanted = list(self._parts.out_keys)
         if any(key not in known for key in wanted):
-            # what lies in between: the same layers, once for all steps
+            # computes the other outputs: the same layers, once for all steps
             with torch.no_grad():
                 values = self._parts.run(obs.reshape(-1, *obs.shape[2:]))
             rest = {
@@ -138,7 +138,7 @@ class NativeActor:
             return torch.nn.functional.one_hot(tensor, int(self._space.n))
         tensor = tensor.float()
         if self._kind == "tanh_gaussian":
-            # as TorchRL has it, whose inverse is finite there
+            # the bounds of TorchRL, at which the inverse of tanh is finite
             edge = 1 - torch.finfo(tensor.dtype).resolution
             tensor = tensor.clamp(-edge, edge)
         return tensor
@@ -150,13 +150,13 @@ class _Parts:
     Attributes:
       draw: The one that draws actions.
       has_value: Whether one of them writes "state_value".
-      out_keys: What the policy writes.
+      out_keys: The keys that the policy writes.
     """
 
     def __init__(self, policy: Any, *, casts: bool) -> None:
         self._casts = casts
         parts = list(_flatten(policy))
-        # before anything is asked of the layers, which the hooks would hear of
+        # checked first, because the layers' hooks would notice the calls that follow
         if any(layer._forward_hooks or layer._forward_pre_hooks for layer in policy.modules()):
             raise SpecError("a layer has hooks, which native code would not call")
         draws = [part for part in parts if type(part) in _DRAWS]
@@ -220,7 +220,7 @@ class _Reader(Wrapped):
 
 
 def _flatten(part: Any) -> Iterator[Any]:
-    """The parts of a policy; SpecError where one has a forward of its own."""
+    """Yields the parts of a policy; SpecError where one has a forward of its own."""
     if _is_of(part, _SEQUENCES):
         for each in part.module:
             yield from _flatten(each)
@@ -234,13 +234,13 @@ def _flatten(part: Any) -> Iterator[Any]:
 
 
 def _is_of(part: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether it is one of these, or of a class that runs as they do."""
+    """Whether the part is of one of these classes, or of one with the same forward."""
     own: Any = getattr(type(part), "forward", None)
     return isinstance(part, kinds) and any(own is vars(kind).get("forward") for kind in kinds)
 
 
 def _kind_of(parts: _Parts, pool: Any, *, one_hot: bool) -> HeadName:
-    """The head that draws as the policy's distribution does; tries it on some observations."""
+    """The head that draws as the policy's distribution does; compares both on observations."""
     space = pool.single_observation_space
     if not isinstance(space, spaces.Box):
         raise SpecError(f"observations are of {space}, expected a Box")
@@ -255,7 +255,7 @@ def _kind_of(parts: _Parts, pool: Any, *, one_hot: bool) -> HeadName:
                 f"the policy fails for observations of shape {rows.shape} and {rows.dtype}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        # not those that the policy has now: what is done with large ones shall be seen
+        # other parameters than the policy's present ones, to cover what happens with large ones
         params = _some_params(parts.params(values))
         keys = dict(zip(parts.draw.dist_keys, parts.draw.in_keys, strict=True))
         named = {keys[name]: value for name, value in params.items()}
@@ -266,7 +266,7 @@ def _kind_of(parts: _Parts, pool: Any, *, one_hot: bool) -> HeadName:
 
 
 def _some_params(like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Other parameters of these shapes, small and large."""
+    """Returns other parameters of these shapes, small and large."""
     rng = np.random.default_rng(1)
     params = {
         name: torch.from_numpy(3 * rng.normal(size=each.shape)).to(each)
@@ -310,7 +310,7 @@ def _box_kind(dist: Any, loc: Tensor, scale: Tensor, pool: Any) -> HeadName:
         )
     if squashes and not ((space.low <= -1).all() and (space.high >= 1).all()):
         raise SpecError(f"actions of a TanhNormal are for {space}, expected one from -1 to 1")
-    # not so far out that tanh has no inverse
+    # not so far out that tanh cannot be inverted
     drawn = (loc + scale / 2).clamp(-2, 2)
     normal: Any = distributions.Normal(loc, scale)
     density = normal.log_prob(drawn)
@@ -321,7 +321,7 @@ def _box_kind(dist: Any, loc: Tensor, scale: Tensor, pool: Any) -> HeadName:
 
 
 def _check_density(dist: Any, actions: Tensor, expected: Tensor) -> None:
-    """Raises SpecError where a distribution is not what its parameters alone say."""
+    """Raises SpecError where a density does not follow from the distribution's parameters alone."""
     density = dist.log_prob(actions)
     if density.shape != expected.shape or not torch.allclose(
         density, expected, rtol=_TOLERANCE, atol=_TOLERANCE
@@ -333,5 +333,5 @@ def _check_density(dist: Any, actions: Tensor, expected: Tensor) -> None:
 
 
 def _by_env(array: Array) -> Tensor:
-    """(T, N, ...) as a tensor (N, T, ...) of its own."""
+    """Copies (T, N, ...) to a tensor (N, T, ...)."""
     return torch.from_numpy(array).transpose(0, 1).contiguous()

@@ -35,7 +35,7 @@ def open_pool(envs: Any, made: dict[str, Any]) -> Any:
     """A pool of ids, or one that exists and steps as TorchRL needs it.
 
     Raises:
-      SpecError: Arguments for ids beside a pool, or a pool in another mode.
+      SpecError: Arguments for ids together with a pool, or a pool in another mode.
     """
     if isinstance(envs, str) or (
         isinstance(envs, Sequence) and all(isinstance(one, str) for one in envs)
@@ -81,14 +81,14 @@ def stepping_rows(tensordict: TensorDictBase, ended: npt.NDArray[np.bool_]) -> A
 
 
 def with_skipped(env: EnvBase, tensordict: TensorDictBase, rows: Any, part: TensorDictBase) -> Any:
-    """The answer of some environments, and the earlier one of the others."""
+    """Joins the new results of some environments with the earlier results of the others."""
     whole = env._skip_tensordict(tensordict).select(*part.keys(True, True))
     whole[torch.from_numpy(np.array(rows)).to(whole.device or "cpu").long()] = part
     return whole
 
 
 def space_spec(space: spaces.Space[Any], batch: torch.Size, device: Any, *, one_hot: bool) -> Any:
-    """The spec of a batch of values of a space, as GymEnv has it.
+    """The spec of a batch of values of a space, as in GymEnv.
 
     Raises:
       SpecError: A space that is no Box, Discrete or MultiDiscrete.
@@ -123,7 +123,7 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 
 
 def to_actions(action: torch.Tensor, space: spaces.Space[Any], *, one_hot: bool) -> Array:
-    """Actions as the pool takes them, of tensors that fit the spec of `space_spec`."""
+    """Converts tensors that fit the spec of `space_spec` to the pool's actions."""
     if one_hot and isinstance(space, spaces.Discrete):
         action = action.to(torch.int8).argmax(-1)
     elif one_hot and isinstance(space, spaces.MultiDiscrete):
@@ -134,6 +134,6 @@ def to_actions(action: torch.Tensor, space: spaces.Space[Any], *, one_hot: bool)
 
 
 def marked_rows(marked: torch.Tensor) -> Array:
-    """A "_reset" tensor (N, 1) as (N,) bool."""
+    """Converts a "_reset" tensor (N, 1) to (N,) bool."""
     flags: Array = marked.detach().cpu().numpy().reshape(-1)
     return flags

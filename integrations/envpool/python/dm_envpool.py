@@ -24,13 +24,13 @@ class Players(NamedTuple):
 
 @functools.cache
 def state_class(names: tuple[str, ...]) -> Any:
-    """The named tuple of an observation: what EnvPool's gym faces have in info is part of it.
+    """The named tuple of an observation, which also contains what EnvPool's gym types have in info.
 
-    Its fields are env_id (B,) int32, players, obs (B, *obs_shape) or else the names of a dict's
-    arrays, lives (B,) int32, reward (B,) float32, unclipped, terminated (B,) int32 (the game is
-    over), and what the environment itself reports.
+    Its fields are env_id (B,) int32, players, obs (B, *obs_shape) or the named arrays of a dict,
+    lives (B,) int32, reward (B,) float32, unclipped, terminated (B,) int32 (the game is over),
+    and what the environment itself reports.
     """
-    # as a namedtuple by these names, because that is how scripts read it
+    # a namedtuple by these names, because scripts read it so
     return cast(Any, namedtuple)("State", names)
 
 
@@ -42,7 +42,7 @@ def state(env_id: Any, players: Players, obs: Any, infos: Mapping[str, Any]) -> 
 
 
 class DMEnvPool(EnvPoolMixin):
-    """`make(..., env_type="dm")`: a `dm_env.Environment`, as `isinstance` says.
+    """`make(..., env_type="dm")`; passes `isinstance` for `dm_env.Environment`.
 
     Unlike dm_env's own, FIRST has reward 0 and discount 1.
     """
@@ -102,7 +102,7 @@ class DMEnvPool(EnvPoolMixin):
         return self._time_step(batch, info, discount)
 
     def _shape_jax(self, batch: StepBatch) -> Any:
-        # a life lost in the step before is not known to a compiled function
+        # a compiled function does not know of a life that was lost in the step before
         discount = 1.0 - batch.terminated.astype(np.float32)
         return self._time_step(batch, self._infos(batch), discount)
 

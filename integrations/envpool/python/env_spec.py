@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`EnvSpec`: what EnvPool's `env.spec` and `make_spec` tell about an environment."""
+"""`EnvSpec`: the description of an environment in EnvPool's `env.spec` and `make_spec`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import rollouts
 
 
 class ArraySpec(NamedTuple):
-    """One array of a state or an action, without the axis of the batch; -1 is the players."""
+    """One array of a state or an action, without the batch's axis; -1 is the axis of players."""
 
     shape: list[int]
     dtype: np.dtype[Any]
@@ -35,7 +35,7 @@ class EnvSpec:
 
     Attributes:
       task, id: As given to `make`.
-      config: Named tuple of all options, in EnvPool's words.
+      config: Named tuple of all options, under EnvPool's names.
       gen_config: Its class.
       gymnasium_observation_space, gymnasium_action_space: Spaces of one environment.
       own_infos: dtype and shape of what the environment itself reports in info, by name.
@@ -43,7 +43,7 @@ class EnvSpec:
     """
 
     def __init__(self, task: AskedTask) -> None:
-        # as a namedtuple by these names, because that is how scripts read it
+        # a namedtuple by these names, because scripts read it so
         self.gen_config: Any = cast(Any, namedtuple)("Config", list(task.config))
         self.config: Any = self.gen_config(**task.config)
         self.task = task
@@ -57,11 +57,11 @@ class EnvSpec:
         )
         self.gymnasium_action_space = envpool_action_space(native.single_action_space, task.header)
         self.own_infos = own_info_specs(task, native.single_observation_space)
-        self.for_gym = False  # true for the face of the package gym
+        self.for_gym = False  # true for env_type="gym"
 
     @property
     def observation_space(self) -> Any:
-        """One environment's space; in the package gym's classes where its face and it are used."""
+        """One environment's space; with env_type="gym" of the package gym where it is imported."""
         return self._face_space(self.gymnasium_observation_space)
 
     @property
@@ -130,7 +130,7 @@ def make_spec(task_id: str, **kwargs: Any) -> EnvSpec:
 
 
 def in_package(space: spaces.Space[Any], package: Any) -> Any:
-    """A space of Gymnasium as one of the package gym."""
+    """Converts a space of Gymnasium to one of the package gym."""
     if isinstance(space, spaces.Discrete):
         return package.Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
@@ -163,7 +163,7 @@ def _of_observation(space: spaces.Space[Any]) -> dict[str, ArraySpec]:
 
 def _of_part(space: spaces.Space[Any]) -> ArraySpec:
     spec = _of_space(space)
-    # one number of each player
+    # one number for each player
     return spec._replace(shape=[-1]) if isinstance(space, spaces.Discrete) else spec
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`EnvPoolMixin`: what all of EnvPool's faces have in common."""
+"""`EnvPoolMixin`: the common part of EnvPool's interfaces."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Array = npt.NDArray[Any]
 
 
 class EnvPoolMixin(abc.ABC):
-    """A batch of environments with EnvPool's methods; the faces shape what `recv` returns.
+    """A batch of environments with EnvPool's methods; subclasses shape what `recv` returns.
 
-    Arrays returned are the caller's: nothing writes into them later.
+    Arrays returned belong to the caller: nothing writes into them later.
     """
 
     spec: Any
@@ -35,7 +35,7 @@ class EnvPoolMixin(abc.ABC):
     _env: VectorEnv
 
     def _start(self, spec: EnvSpec) -> None:
-        """Makes the environments; the faces' constructors call it."""
+        """Makes the environments; the constructors of subclasses call it."""
         config = spec.config._asdict()
         seed, self._first_seeds = first_seeds(config)
         limit = config["max_episode_steps"]
@@ -61,7 +61,7 @@ class EnvPoolMixin(abc.ABC):
 
     @property
     def config(self) -> dict[str, Any]:
-        """All options, in EnvPool's words."""
+        """All options, under EnvPool's names."""
         return dict(self.spec.config._asdict())
 
     @property
@@ -115,13 +115,13 @@ class EnvPoolMixin(abc.ABC):
         """Waits for the next batch.
 
         Args:
-          reset: Shape it as the result of a reset.
-          return_info: True makes `reset` return info, too, where the face has a choice.
+          reset: Shapes the batch as the result of a reset.
+          return_info: True makes `reset` return info, too, in the interface that has a choice.
         """
         return self._to(self._env.recv_batch(), reset=reset, return_info=return_info)
 
     def step(self, action: Any, env_id: npt.ArrayLike | None = None) -> Any:
-        """`send` and `recv`. Before any reset it is one, whatever the action."""
+        """Does `send` and `recv`. Before any reset it resets, whatever the action."""
         if not self._started:
             self.async_reset()
         else:
@@ -129,7 +129,7 @@ class EnvPoolMixin(abc.ABC):
         return self.recv()
 
     def seed(self, seed: Any = None) -> None:
-        """Does nothing but say so, as EnvPool's."""
+        """Does nothing but warn, as EnvPool's."""
         warnings.warn("seed() does nothing: give the seed to make() or reset()", stacklevel=2)
 
     def render(self, env_ids: Any = None, camera_id: int | None = None) -> Array:
@@ -168,14 +168,14 @@ class EnvPoolMixin(abc.ABC):
 
     @abc.abstractmethod
     def _to(self, batch: StepBatch, *, reset: bool, return_info: bool) -> Any:
-        """Shapes a batch as the face returns it."""
+        """Shapes a batch as the interface returns it."""
 
     def _shape_jax(self, batch: StepBatch) -> Any:
         """As `_to`, of arrays of JAX."""
         return self._to(batch, reset=False, return_info=True)
 
     def _reset_batch(self, env_id: npt.ArrayLike | None, seed: Any = None) -> StepBatch:
-        """New episodes and their first rows: of all, or of `env_id` in that order."""
+        """Begins new episodes and returns their first rows: of all, or of `env_id` in its order."""
         if env_id is not None and self._started and not self.is_async:
             return self._reset_some(np.asarray(env_id), seed)
         if seed is not None:
@@ -240,7 +240,7 @@ class EnvPoolMixin(abc.ABC):
             raw_reward, lives = batch.reward, batch.episode_length * 0
         over = batch.terminated
         if self._episodic_life:
-            # with lives left, what ended is a life and not the game
+            # with lives left, only a life has ended and not the game
             over = over & (lives == 0)
         own: dict[str, Any] = own_infos(self.spec.task, batch)
         return own | {
@@ -253,7 +253,7 @@ class EnvPoolMixin(abc.ABC):
 
 
 def select(batch: StepBatch, env_id: Array) -> StepBatch:
-    """The rows of these environments, of a batch that has all of them in order."""
+    """Returns the rows of these environments from a batch that has all of them in order."""
     info = {name: values[env_id] for name, values in batch.info.items()}
     arrays = (None if array is None else array[env_id] for array in batch[:-1])
     return StepBatch._make((*arrays, info))

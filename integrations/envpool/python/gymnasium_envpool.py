@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's Gymnasium face: `terminated` and `truncated` apart."""
+"""EnvPool's Gymnasium interface: `terminated` and `truncated` apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollouts.errors import SpecError
 
 
 class GymFace(EnvPoolMixin):
-    """The common part of the faces for Gymnasium and for gym.
+    """The common part of the interfaces for Gymnasium and for gym.
 
     Attributes may be set by the caller, as CleanRL's scripts do. observation_space and
     action_space are those of one environment, as in EnvPool.
