@@ -34,9 +34,9 @@ using Bytes = py::array_t<std::uint8_t, py::array::c_style>;
 constexpr std::int32_t kScreenWidth = 160;
 constexpr std::int32_t kRamBytes = 128;
 
-// An emulator as the environments have it, but without their restarts.
+// An emulator set up as in the environments, but without their restarts.
 std::unique_ptr<Ale> LoadEmulator(const std::string& rom_path) {
-  // ALE ends the process over a file that it cannot read
+  // checked first, because ALE ends the process over a file that it cannot read
   AleLibrary::CheckRom(rom_path);
   auto ale = std::make_unique<Ale>();
   ale->SetInt("random_seed", 0);
@@ -71,7 +71,7 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, b
   std::vector<py::ssize_t> shape{height, width};
   if (image.ndim() == 3) shape.push_back(channels);
   Bytes result(shape);
-  // rows are kept from one result row to the next, within one image
+  // the resize keeps rows between result rows of one image
   resize.BeginImage();
   for (std::int32_t y = 0; y < height; ++y) {
     resize.ComputeRow(image.data(), y, result.mutable_data() + y * width * channels);
@@ -79,7 +79,8 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, b
   return result;
 }
 
-// Reward, lives and end (N, 3) after each of the memories (N, 128), of one game from its beginning.
+// Reward, lives and end (N, 3) for each of the memories (N, 128), which follow each other in one
+// game from its beginning.
 py::array_t<std::int32_t> ReadScores(const std::string& rom_path, const Bytes& ram, bool by_ale) {
   if (ram.ndim() != 2 || ram.shape(1) != 128) {
     throw SpecError("ram has another shape than (N, 128)");
@@ -118,7 +119,7 @@ py::array_t<std::int32_t> ReadScores(const std::string& rom_path, const Bytes& r
 
 using Actions = py::array_t<std::int32_t, py::array::c_style>;
 
-// (T,) actions; seconds.
+// Runs actions (T,); returns seconds.
 double RunEmulation(AtariEmulation& emulation, const Actions& actions) {
   const std::span<const std::int32_t> all(actions.data(), static_cast<std::size_t>(actions.size()));
   for (const std::int32_t action : all) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMostAxes = 64;  // NumPy's
 
-// Observations have their space's, flags are bytes that NumPy shows as bool.
+// Observations have the dtype of their space; flags are bytes that NumPy shows as bool.
 py::dtype DTypeOf(const StepArray& array, const EnvSpec& spec) {
   if (array.is_obs) return NumpyDType(spec.observation.dtype);
   return array.is_flag ? py::dtype::of<bool>() : NumpyDType(array.dtype);
@@ -98,10 +98,10 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
   const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
     delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);
   });
-  // the buffer's own memory: what a caller gave as `out` is put in place of it later
+  // the buffer's own memory: arrays that a caller gives as `out` replace it later
   const BatchView& view = buffer->view();
   const StepPointers pointers = PointersOf(view);
-  // same-step autoreset: infos of the episode that began stand behind those of the step
+  // same-step autoreset: infos of the episode that began follow those of the step
   const bool with_begun = spec.reset_infos && view.final_obs;
   py::list groups;
   AppendGroupArrays(spec, view, buffer->rows(), owner, groups);
@@ -132,7 +132,7 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 
 NumpyUsers::~NumpyUsers() {
   const AcquireGil gil;
-  // here and not with the members, which go when the GIL is given back: they find nothing
+  // released here, because members are destroyed after the GIL is given back, and find nothing
   arrays_.release().dec_ref();
 }
 

@@ -20,7 +20,7 @@ namespace rollouts {
 
 std::string ShapeString(const pybind11::array& array);
 
-// An array whose content, if it has no `data`, is not set but for objects, which are null.
+// A new array. Without `data` its content is not set, except that objects are null.
 pybind11::array NewArray(const pybind11::handle& dtype, int ndim,
                          const pybind11::ssize_t* shape,
                          const pybind11::ssize_t* strides = nullptr, void* data = nullptr,
@@ -39,11 +39,11 @@ pybind11::dict WorldDict(const WorldArrays& arrays);
 // Names of the info columns, in the order of MakeArrays.
 pybind11::tuple InfoNames(const EnvSpec& spec);
 
-// A caller's arrays of one call, no two of which may share memory: each would be written into.
+// A caller's arrays of one call. No two may share memory, because each is written into.
 class ApartArrays {
  public:
-  // Throws SpecError where the array, C-contiguous, shares memory with one before; `where` is what
-  // messages call it.
+  // Throws SpecError where the array, C-contiguous, shares memory with an earlier one; messages
+  // call it `where`.
   void Add(const std::string& where, const pybind11::array& array);
 
  private:
@@ -55,17 +55,18 @@ class ApartArrays {
   std::vector<Part> parts_;
 };
 
-// One of a caller's arrays for environments to write into; `where` is what messages call it. Throws
-// SpecError or DTypeError unless it has this shape and dtype, C-contiguous, aligned and writable.
+// One of a caller's arrays for environments to write into; messages call it `where`. Throws
+// SpecError or DTypeError unless it has this shape and dtype, and is C-contiguous, aligned and
+// writable.
 pybind11::array CheckedOut(const std::string& where, const pybind11::object& value,
                            const pybind11::dtype& dtype,
                            const std::vector<pybind11::ssize_t>& shape);
 
-// (*kStepArrays, *infos, *begun_infos where the buffer has them, *groups' arrays) over a buffer's memory, which they
-// keep alive; None for final_obs where it has none.
+// (*kStepArrays, *infos, *begun_infos where the buffer has them, *groups' arrays): arrays over a
+// buffer's memory, which they keep alive. final_obs is None where the buffer has none.
 pybind11::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec);
 
-// The arrays of one buffer, kept as long as the pool keeps the buffer.
+// The arrays of one buffer, kept as long as the pool keeps it.
 class NumpyUsers final : public BufferUsers {
  public:
   explicit NumpyUsers(pybind11::tuple arrays) : arrays_(std::move(arrays)) {}
@@ -78,7 +79,7 @@ class NumpyUsers final : public BufferUsers {
   pybind11::tuple arrays_;
 };
 
-// A caller's arrays, into which environments write in place of the pool's buffer.
+// A caller's arrays, which environments write into in place of the pool's buffer.
 class OutArrays {
  public:
   // `out`: a dict of name -> array. Throws SpecError or DTypeError unless each has a
@@ -90,7 +91,8 @@ class OutArrays {
   // Null where no array was given.
   const BatchView& view() const { return view_; }
 
-  // Puts them in the places of a received tuple where MakeArrays has the fields.
+  // Puts the caller's arrays into a received tuple, at the places that MakeArrays gives their
+  // fields.
   void PutInto(pybind11::tuple& fields) const;
 
  private:

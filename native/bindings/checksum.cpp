@@ -25,7 +25,8 @@ struct Rows {
   std::size_t stride;
 };
 
-// An array (n, ...) whose rows are contiguous each, though not with each other.
+// Finds such rows in an array (n, ...): each row must be contiguous, but need not follow the one
+// before.
 Rows RowsOf(const py::array& array) {
   const auto* first = static_cast<const std::uint8_t*>(array.data());
   const auto all = static_cast<std::size_t>(array.nbytes());

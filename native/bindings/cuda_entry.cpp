@@ -19,7 +19,8 @@ void Read(const py::dict& addresses, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(addresses[name].cast<std::uintptr_t>());
 }
 
-// Makes a context the thread's, for a scope, unless it is already: most threads have it.
+// Makes a context the thread's current one, for a scope, unless it is already: for most threads it
+// is.
 class InContext {
  public:
   InContext(const CudaDriver& driver, void* context) : driver_(driver) {

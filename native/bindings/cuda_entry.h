@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel of a GPU as native code launches it, by the driver that is there. Nothing is linked: Python
+// Launches a kernel of a GPU from native code, by the installed driver. Nothing is linked: Python
 // hands over the addresses of the driver's functions.
 #pragma once
 
@@ -21,7 +21,7 @@ struct CudaDriver {
   int (*is_capturing)(void* stream, int* status);
   int (*error_string)(int result, const char** text);
 
-  // Reads them from names in libcuda -> addresses.
+  // Reads the functions from a dict of names in libcuda -> addresses.
   static CudaDriver Of(const pybind11::dict& addresses);
 };
 
@@ -32,13 +32,14 @@ struct Grid {
 // One function of a module on one device; calls are made with the GIL.
 class CudaEntry {
  public:
-  // `current_stream(device)` is torch's; `context` is the device's, which threads need not have.
+  // `current_stream(device)` is torch's function; `context` is the device's, which need not be
+  // current in a thread.
   CudaEntry(const pybind11::dict& driver, std::uintptr_t context, std::uintptr_t function,
             pybind11::object current_stream, int device);
 
-  // Puts it on torch's current stream, without the GIL: the driver waits where its queue is full,
+  // Launches on torch's current stream, without the GIL: the driver waits where its queue is full,
   // and copies the arguments before it returns. `unless_captured`: returns false, and launches
-  // nothing, where the stream is being captured or cannot say so. Throws EngineError.
+  // nothing, where the stream is being captured or its state cannot be read. Throws EngineError.
   bool Launch(void* args, const Grid& grid, bool unless_captured);
 
   std::int64_t num_launches() const { return num_launches_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native core's answers to pools of a GPU: bytes of options, and saved states as columns.
+// Functions of the native core for pools of a GPU: options as bytes, and saved states as columns.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -53,7 +53,7 @@ py::bytes Sealed(const StateKind& kind, const std::vector<std::uint8_t>& state) 
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Runs `open(sealed)` for each state; `i` counts them.
+// Calls `open(sealed)` for each state; `i` counts the states.
 template <typename Open>
 void OpenEach(const std::vector<std::int32_t>& envs, const std::vector<py::bytes>& states,
               Open&& open) {
@@ -69,7 +69,7 @@ void OpenEach(const std::vector<std::int32_t>& envs, const std::vector<py::bytes
   }
 }
 
-// Fields are doubles on the way, which hold both kinds.
+// Writes fields into a state. They are passed as doubles, which hold both kinds.
 void LoadFields(const RegistryEntry& entry, const double* fields, std::vector<std::uint8_t>& state) {
   StateWriter writer(state);
   for (std::int32_t f = 0; f < entry.device.state_fields; ++f) {
@@ -121,7 +121,8 @@ py::tuple OpenStates(const std::string& id, const py::dict& options, std::int32_
   return py::make_tuple(clocks, fields);
 }
 
-// Environments one at a time, each of its row of the options: worlds may be many megabytes.
+// Makes environments one at a time, each with its row of the options: worlds may take many
+// megabytes.
 class OneByOne {
  public:
   OneByOne(const RegistryEntry& entry, const py::dict& options)
@@ -140,7 +141,7 @@ class OneByOne {
   std::unique_ptr<EnvBatch> batch_;
 };
 
-// As SealStates, of worlds of agents: (n, world_bytes).
+// Seals worlds of agents (n, world_bytes), as SealStates.
 std::vector<py::bytes> SealWorlds(const std::string& id, const py::dict& options,
                                   const std::vector<std::int32_t>& envs, const Clocks& clocks,
                                   const Bytes& worlds) {
@@ -158,7 +159,7 @@ std::vector<py::bytes> SealWorlds(const std::string& id, const py::dict& options
   return sealed;
 }
 
-// The reverse: (clocks, worlds).
+// The reverse of SealWorlds: (clocks, worlds).
 py::tuple OpenWorlds(const std::string& id, const py::dict& options,
                      const std::vector<std::int32_t>& envs, const std::vector<py::bytes>& states,
                      std::int64_t world_bytes) {
@@ -223,10 +224,10 @@ py::dict FactsOfTask(const std::string& id, const py::dict& options, std::int32_
   result["config_bytes"] = facts.config_bytes;
   result["own_options"] = py::cast(facts.own_options);
   result["contact_forces"] = facts.contact_forces;
-  // poses alone cost little of what follows from positions
+  // poses are cheap next to the other arrays that follow from positions
   constexpr DataArrays kPoses =
       kXpos | kXquat | kXmat | kXipos | kGeomXpos | kGeomXmat | kSiteXpos | kSiteXmat;
-  // neither contacts nor constraints, whose forces are most of the work
+  // motion without contacts and constraints, whose forces are most of the work
   constexpr DataArrays kMotion =
       kPoses | kCinert | kCvel | kQfrcActuator | kTenLength | kTenVelocity | kSubtreeCom;
   const bool poses_alone = (facts.reads & ~kPoses) == 0;

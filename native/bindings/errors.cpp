@@ -11,7 +11,7 @@ namespace {
 
 // Raises rollouts.errors.<name>(message).
 void Raise(const char* name, const std::exception& error) {
-  // imported when it is raised: while this module loads, the package may be half loaded
+  // imported only when an error is raised: while this module loads, the package may be half loaded
   const py::object type = py::module_::import("rollouts.errors").attr(name);
   PyErr_SetString(type.ptr(), error.what());
 }
@@ -19,7 +19,7 @@ void Raise(const char* name, const std::exception& error) {
 }  // namespace
 
 void BindErrors(py::module_&) {
-  // local: other extension modules keep theirs
+  // local, so that other extension modules keep their translators
   py::register_local_exception_translator([](std::exception_ptr pending) {
     try {
       if (pending) std::rethrow_exception(pending);

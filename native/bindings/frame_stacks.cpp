@@ -66,9 +66,9 @@ py::tuple PackFrameStacks(const py::array& obs, const py::array& last_obs) {
     found = FindFrames(stacks, index_data);
   }
   std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(found.size())};
-  // frames have the axes behind those of steps, environments and stack
+  // the axes of frames follow those of steps, environments and stack
   for (py::ssize_t axis = 3; axis < obs.ndim(); ++axis) shape.push_back(obs.shape(axis));
-  // only now is it known how many frames differ; making the array needs the GIL
+  // how many frames differ is known only now; making the array needs the GIL
   py::array frames(obs.dtype(), shape);
   auto* out = static_cast<std::uint8_t*>(frames.mutable_data());
   {

@@ -7,11 +7,11 @@
 namespace rollouts {
 namespace {
 
-// State that this thread's innermost ReleaseGil gave away; null while it has the GIL or never
-// had it.
+// The state that this thread's innermost ReleaseGil saved; null while the thread has the GIL, or
+// where it never had it.
 thread_local PyThreadState* t_released = nullptr;
 
-// For a thread that can never have the GIL again: code behind this would go on without it.
+// Blocks a thread that can never have the GIL again: code after this would run without it.
 [[noreturn]] void Park() {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(24));
 }
@@ -24,8 +24,8 @@ bool IsFinalizing() {
 #endif
 }
 
-// Calls what takes the GIL. pthread_exit arrives here as an exception that no object describes;
-// it must not leave the handler.
+// Calls `take`, which takes the GIL. pthread_exit arrives here as an exception that no object
+// describes; it must not leave the handler.
 template <typename Take>
 auto TakeOrPark(const Take& take) noexcept {
   try {
@@ -35,7 +35,7 @@ auto TakeOrPark(const Take& take) noexcept {
   }
 }
 
-// Remembered by thread, so that code further in can take the GIL back without knowing who gave it.
+// Stored per thread, so that code called later can take the GIL back without knowing who gave it.
 PyThreadState* Give() noexcept { return t_released = PyEval_SaveThread(); }
 
 void TakeBack(PyThreadState* state) noexcept {
@@ -51,12 +51,12 @@ ReleaseGil::ReleaseGil(bool interrupted) noexcept : call_(interrupted), state_(G
 ReleaseGil::~ReleaseGil() { TakeBack(state_); }
 
 AcquireGil::AcquireGil() noexcept : released_(t_released) {
-  // this thread gave the GIL away further out: it takes the same state back
+  // this thread gave the GIL away in an outer call: it takes the same state back
   if (released_) {
     TakeBack(released_);
     return;
   }
-  // a thread that Python does not know gets no state from an interpreter that ends
+  // an interpreter that ends gives no state to a thread that Python does not know
   if (IsFinalizing() && !PyGILState_GetThisThreadState()) Park();
   state_ = TakeOrPark([] { return PyGILState_Ensure(); });
 }

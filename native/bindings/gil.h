@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only places where native code gives the GIL away and takes it back.
 //
-// A daemon thread may still be in a call when the interpreter ends. CPython up to 3.13 then ends
-// the thread that asks for the GIL with pthread_exit, which unwinds its stack; at the first
-// destructor the C++ run-time aborts the process, and a good run has looked crashed. 3.14 lets
-// such a thread hang. These guards let it hang in every version: it holds nothing that the exit
-// waits for. pybind11's own guards do not, hence these.
+// A daemon thread may still be in a call when the interpreter ends. CPython up to 3.13 then ends a
+// thread that takes the GIL with pthread_exit, which unwinds its stack; at the first destructor the
+// C++ run-time aborts the process, so that a good run seems to have crashed. 3.14 lets such a
+// thread hang. These guards let it hang in every version: it holds nothing that the exit waits for.
+// pybind11's own guards do not, hence these.
 #pragma once
 
 #include <Python.h>
@@ -28,7 +28,7 @@ class ReleaseGil {
   PyThreadState* const state_;
 };
 
-// Takes the GIL for a scope: of any thread, be it inside ReleaseGil, in Python or unknown to it.
+// Takes the GIL for a scope, in any thread: inside ReleaseGil, in Python, or unknown to Python.
 class AcquireGil {
  public:
   AcquireGil() noexcept;
@@ -38,7 +38,7 @@ class AcquireGil {
 
  private:
   const PythonInCall in_call_;
-  PyThreadState* const released_;  // by the ReleaseGil around, null if there is none
+  PyThreadState* const released_;  // saved by the enclosing ReleaseGil; null if there is none
   PyGILState_STATE state_ = PyGILState_UNLOCKED;
 };
 

@@ -25,21 +25,22 @@ using SignalHandler = void (*)(int);
 constexpr char kSentence[] =
     "\nrollouts: Ctrl-C came twice during one native call, which did not return (a step of an "
     "environment that does not end?); the process ends here.\n";
-// Launchers pass a signal on to programs that have it from the terminal already: two that come
-// together are one.
+// Two signals within this time count as one: launchers pass a signal on to programs that have
+// received it from the terminal already.
 constexpr std::int64_t kApartNs = 200'000'000;
 constexpr std::chrono::milliseconds kRenewEvery{10};
 
-// The main thread's call: 0 while it is in Python. Numbers are never used again.
+// The number of the main thread's native call; 0 while the thread is in Python. Numbers are never
+// used again.
 std::atomic<std::uint64_t> g_call{0};
 std::atomic<std::uint64_t> g_last_call{0};
-// The call in which SIGINT came last for the first time, and when.
+// The call in which the last SIGINT came as its first one, and when.
 std::atomic<std::uint64_t> g_heard_call{0};
 std::atomic<std::int64_t> g_heard_ns{0};
-// Python's own, which ours calls.
+// Python's own handler, which this one calls.
 std::atomic<SignalHandler> g_pythons{nullptr};
 
-// Read and written with the GIL alone.
+// Read and written only with the GIL.
 int g_num_watches = 0;
 InterruptWatch::Clock::time_point g_next_renewal;
 
@@ -53,7 +54,7 @@ bool IsMainThread() {
 #endif
 }
 
-// Asked once for each thread, as it is a system call.
+// Computed once for each thread, as it takes a system call.
 bool& InMainThread() {
   static thread_local bool is_main = IsMainThread();
   return is_main;
@@ -65,7 +66,7 @@ std::int64_t NowNs() {
   return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
 }
 
-// Calls what is safe in a handler, and nothing else; returns where Python shall know of it.
+// Calls only functions that are safe in a handler; returns where Python should handle the signal.
 void OnInterrupt(int number) {
   const int error = errno;
   const std::uint64_t call = g_call.load(std::memory_order_relaxed);
@@ -75,7 +76,8 @@ void OnInterrupt(int number) {
     g_heard_ns.store(now, std::memory_order_relaxed);
   } else if (call != 0 && now - g_heard_ns.load(std::memory_order_relaxed) >= kApartNs) {
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kSentence, sizeof(kSentence) - 1);
-    // the status is that of a process which the signal ended, as soon as this handler returns
+    // the process then has the exit status of one that the signal ended, as soon as this handler
+    // returns
     std::signal(number, SIG_DFL);
     kill(getpid(), number);
     return;
@@ -95,7 +97,7 @@ bool IsDefaultInPython() {
     const py::module_ module = py::module_::import("signal");
     return module.attr("getsignal")(SIGINT).is(module.attr("default_int_handler"));
   } catch (py::error_already_set&) {
-    return false;  // an interpreter that ends
+    return false;  // the interpreter is ending
   }
 }
 
@@ -126,7 +128,7 @@ void Uninstall() {
   sigaction(SIGINT, &action, nullptr);
 }
 
-// The same for native code that Python calls by ctypes.
+// NativeCall for native code that Python calls by ctypes.
 class PyNativeCall {
  public:
   void Enter() {
@@ -150,7 +152,7 @@ NativeCall::NativeCall(bool interrupted) noexcept : outer_(g_call.load(std::memo
   const std::uint64_t call = g_last_call.load(std::memory_order_relaxed) + 1;
   g_last_call.store(call, std::memory_order_relaxed);
   if (interrupted) {
-    // long ago, so that the next one is the second
+    // long ago, so that the next signal counts as the second
     g_heard_ns.store(0, std::memory_order_relaxed);
     g_heard_call.store(call, std::memory_order_relaxed);
   }

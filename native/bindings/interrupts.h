@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The effect of Ctrl-C while the main thread is in native code.
 //
-// Python's handler of SIGINT only leaves a note, which is read when native code returns. A step of
-// a user's environment that does not end never returns, so nothing ends the process. While a pool
-// is there, SIGINT therefore has a handler in C in front of Python's: it passes the signal on, and
-// ends the process at a second one in the same native call.
+// Python's handler of SIGINT only sets a flag, which is read when native code returns. A step of a
+// user's environment that does not end never returns, so nothing would end the process. While a
+// pool exists, SIGINT therefore has a handler in C in front of Python's: it passes the signal on,
+// and ends the process at a second one in the same native call.
 //
 // Only Python's default handler is replaced: programs that handle SIGINT themselves keep theirs.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace rollouts {
 
-// One native call of this thread, from its beginning to its end. It counts for the main thread
-// alone, which is the one that Python interrupts.
+// One native call of this thread, from its beginning to its end. Only calls of the main thread
+// count, which is the one that Python interrupts.
 class NativeCall {
  public:
   // `interrupted`: Ctrl-C has ended the call before, and this one waits for the same steps.
@@ -30,7 +30,7 @@ class NativeCall {
   const std::uint64_t outer_;
 };
 
-// Python code in the midst of a native call: it is interrupted as all Python code.
+// Python code within a native call: Ctrl-C interrupts it as it does all Python code.
 class PythonInCall {
  public:
   PythonInCall() noexcept;
@@ -42,7 +42,7 @@ class PythonInCall {
   const std::uint64_t call_;
 };
 
-// SIGINT has our handler, while one exists, wherever Python's default one was. Made, renewed and
+// While one exists, this handler replaces Python's default one for SIGINT. Made, renewed and
 // destroyed by threads that have the GIL.
 class InterruptWatch {
  public:
@@ -53,8 +53,8 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
-  // Puts the handler back where Python's default one was set again meanwhile. Calls that may last
-  // begin with it; it asks the system only now and then, as a step may take a microsecond.
+  // Installs the handler again where Python's default one was set meanwhile. Calls that may last
+  // long begin with this; it checks only now and then, because a step may take a microsecond.
   static void Renew(Clock::time_point now);
 };
 

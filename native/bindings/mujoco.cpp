@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading MuJoCo, and what its states hold.
+// Loads MuJoCo, and reads the content of its states.
 #include "engines/mujoco_library.h"
 
 #include <pybind11/numpy.h>
@@ -25,7 +25,7 @@ std::span<const std::uint8_t> EnvInside(const std::string_view sealed) {
   return CpuPool::EnvInside(StateInside({bytes, sealed.size()}));
 }
 
-// mjSTATE_INTEGRATION, as the release that saved it packs it.
+// The mjSTATE_INTEGRATION of a state, packed as by the release that saved it.
 py::array PhysicsState(const std::string_view sealed) {
   StateReader reader(EnvInside(sealed));
   const std::vector<double> numbers = Physics::ReadNumbers(reader).numbers;
@@ -47,7 +47,7 @@ py::bytes EnvState(const std::string_view sealed) {
   return py::bytes(reinterpret_cast<const char*>(state.data()), state.size());
 }
 
-// The message of a SpecError goes on after the name of the thing.
+// Calls kRead; the message of its SpecError continues a sentence that begins with the state's name.
 template <auto kRead>
 auto ReadState(const py::bytes& state) {
   try {
@@ -99,7 +99,7 @@ void BindMujoco(py::module_& module) {
       "dm_control_models",
       [] {
         py::dict models;
-        // Python writes the models, by dm_control's own functions
+        // Python writes the models, with dm_control's own functions
         for (const dmc::Domain& domain : dmc::Domains()) {
           for (const dmc::TaskEntry& task : domain.tasks) {
             models[task.id] = py::make_tuple(task.model.function, task.model.arguments);

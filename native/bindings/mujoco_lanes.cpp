@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes beside MuJoCo: what verifications and tests call.
+// Compares lanes with MuJoCo: the functions that verifications and tests call.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -52,7 +52,7 @@ class GivenStates {
   ComparedStates view_;
 };
 
-// Arrays of both engines for each name that is asked for, and the rows' marks.
+// Arrays of both engines for each name requested, and the rows' marks.
 class FoundArrays {
  public:
   FoundArrays(std::vector<ComparedArray> arrays, const std::vector<std::string>& wanted,
@@ -64,7 +64,7 @@ class FoundArrays {
           std::find(wanted.begin(), wanted.end(), array.name) != wanted.end();
       if (!is_wanted && i >= always) continue;
       StateArray ours({count, array.size}), theirs({count, array.size});
-      // shows what was never written
+      // NaN shows which numbers were never written
       std::fill_n(ours.mutable_data(), ours.size(), std::numeric_limits<double>::quiet_NaN());
       array.lanes = ours.mutable_data();
       array.mujoco = theirs.mutable_data();

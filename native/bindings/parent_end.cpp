@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a process that is stuck after the one that started it has ended.
+// Ends a process that hangs after its parent process has ended.
 //
-// The kernel sends a signal when the *thread* ends that started this process, too, and to a process
-// that is stuck in native code no Python handler is called: hence a handler in C.
+// The kernel sends the signal also when only the *thread* ends that started this process. A process
+// that hangs in native code never calls a Python handler: hence a handler in C.
 #include <unistd.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ std::atomic<pid_t> g_parent{0};
 std::atomic<unsigned> g_grace_s{0};
 
 #ifdef __linux__
-// Calls what is safe in a handler, and nothing else.
+// Calls only functions that are safe in a handler.
 void OnParentEnd(int) {
   if (getppid() == g_parent.load(std::memory_order_relaxed)) return;
   std::signal(SIGALRM, SIG_DFL);

@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-// PlainLoop with one set of arrays, which every call writes again.
+// PlainLoop with one set of arrays, which every call overwrites.
 class PyPlainLoop {
  public:
   PyPlainLoop(const std::string& id, const py::dict& env_options, std::int32_t num_envs,
@@ -45,7 +45,7 @@ class PyPlainLoop {
 
  private:
   static py::tuple MakeArrays(const std::shared_ptr<PlainLoop>& loop) {
-    // each array keeps the loop alive, whose memory it shows
+    // each array keeps the loop alive, because it shows the loop's memory
     const py::capsule owner(new std::shared_ptr<PlainLoop>(loop), [](void* pointer) {
       delete static_cast<std::shared_ptr<PlainLoop>*>(pointer);
     });

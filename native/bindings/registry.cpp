@@ -46,9 +46,9 @@ py::dict EntryToDict(const RegistryEntry& entry) {
   return result;
 }
 
-// The spec with these options, on which spaces may depend.
+// The spec under these options, which may change the spaces.
 py::dict MakeSpecDict(const std::string& id, const py::dict& options) {
-  // a model may be read for that, if an option names it
+  // without the GIL, as this reads a model if an option names one
   const EnvSpec spec = FindEntry(id).make_spec(OptionColumnsFromDict(options));
   py::dict result;
   result["observation"] = SpaceToDict(spec.observation);
@@ -87,7 +87,7 @@ OptionValue ToOptionValue(const std::string& name, const py::handle& value) {
   if (py::isinstance<py::str>(value)) return value.cast<std::string>();
   if (PyIndex_Check(value.ptr())) {
     const auto number = py::int_(py::reinterpret_borrow<py::object>(value));
-    // -1 may be the number as well as an error
+    // -1 is either the number or an error
     const std::int64_t fits = PyLong_AsLongLong(number.ptr());
     if (fits == -1 && PyErr_Occurred()) {
       PyErr_Clear();
@@ -96,7 +96,7 @@ OptionValue ToOptionValue(const std::string& name, const py::handle& value) {
     }
     return fits;
   }
-  // a complex number is a number for PyNumber_Check, and no float
+  // PyNumber_Check accepts a complex number, which is no float
   if (PyNumber_Check(value.ptr()) && !PyComplex_Check(value.ptr())) {
     return py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
   }

@@ -21,7 +21,7 @@ namespace {
 template <typename T>
 using Contiguous = py::array_t<T, py::array::c_style>;
 
-// Arrays of steps are alike; estimators read them by one index.
+// Checks that arrays of steps have equal shapes: estimators read them by one index.
 void CheckSameShape(const py::array& array, const py::array& reward) {
   const bool same = array.ndim() == 2 && array.shape(0) == reward.shape(0) &&
                     array.shape(1) == reward.shape(1);
@@ -41,7 +41,7 @@ class Call {
     if (reward.ndim() != 2) {
       throw SpecError("reward has shape " + ShapeString(reward) + ", expected (T, B): time first");
     }
-    // all at the edge: the estimators trust their pointers
+    // all checks are here, because the estimators trust their pointers
     const std::initializer_list<py::array> time_major{value, terminated, truncated,
                                                       bootstrap_value};
     for (const py::array& array : time_major) CheckSameShape(array, reward);
@@ -49,13 +49,13 @@ class Call {
       throw SpecError("last_value has shape " + ShapeString(last_value) + ", expected (" +
                       std::to_string(reward.shape(1)) + ",): one per column");
     }
-    // pointers of the caller's arrays, which live as long as the call
+    // pointers into the caller's arrays, which live as long as the call
     in_ = {reward.shape(0),        reward.shape(1),
            reward.data(),          value.data(),
            reinterpret_cast<const std::uint8_t*>(terminated.data()),
            reinterpret_cast<const std::uint8_t*>(truncated.data()),
            bootstrap_value.data(), last_value.data()};
-    // float32 also for float64 rewards
+    // float32 even for float64 rewards
     advantage_ = py::array_t<float>({in_.steps, in_.envs});
     target_ = py::array_t<float>({in_.steps, in_.envs});
   }
@@ -82,7 +82,7 @@ template <typename Float>
 void BindEstimators(py::module_& module) {
   using Floats = const Contiguous<Float>&;
   using Flags = const Contiguous<bool>&;
-  // no conversion: it would choose float for double, and copy without a word
+  // without a conversion, which would choose float for double and silently copy
   const auto strict = [](const char* name) { return py::arg(name).noconvert(); };
 
   module.def(
@@ -117,7 +117,7 @@ void BindEstimators(py::module_& module) {
          Floats last_value, Floats behaviour_log_prob, Floats target_log_prob, double gamma,
          double vtrace_lambda, double rho_bar, double c_bar) {
         Call<Float> call(reward, value, terminated, truncated, bootstrap_value, last_value);
-        // one for each step, as rewards; Call does not know them
+        // one for each step, as rewards have; Call does not check them
         CheckSameShape(behaviour_log_prob, reward);
         CheckSameShape(target_log_prob, reward);
         return call.Run([&](const Fragment<Float>& in, const Returns& out) {

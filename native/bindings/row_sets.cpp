@@ -24,7 +24,7 @@ void RowSets::Add(py::object owner, const py::list& tensors, const py::list& sto
   if (!use_count_.is_none()) {
     for (const auto& one : set.storages) set.free_storages.push_back(UseCount(one));
   }
-  // behind the one that was taken last, and before the oldest
+  // inserted after the set that was taken last, and before the oldest
   sets_.insert(sets_.begin() + static_cast<std::ptrdiff_t>(oldest_), std::move(set));
   oldest_ = (oldest_ + 1) % sets_.size();
 }
@@ -53,7 +53,7 @@ py::list RowSets::Owners() const {
 }
 
 void RowSets::Clear() {
-  // memory that is freed may run code of Python's, which sees none of them
+  // moved out first, because freeing memory may run Python code, which must see none of the sets
   std::vector<RowSet> cleared;
   cleared.swap(sets_);
   oldest_ = 0;
@@ -76,7 +76,7 @@ long RowSets::UseCount(const py::object& storage) const {
 }
 
 bool RowSets::IsFree(const RowSet& set) const {
-  // those who hold a tensor itself, and those who hold a view of its memory
+  // counts holders of a tensor itself, and holders of a view of its memory
   for (std::size_t i = 0; i < set.tensors.size(); ++i) {
     if (Py_REFCNT(set.tensors[i].ptr()) != set.free_tensors[i]) return false;
   }
@@ -88,7 +88,7 @@ bool RowSets::IsFree(const RowSet& set) const {
 
 namespace {
 
-// Makes Python's garbage collector see what the sets hold, which may lead back to them.
+// Makes Python's garbage collector see the objects that sets hold, which may refer back to them.
 void AddToGarbageCollection(PyHeapTypeObject* of) {
   PyTypeObject& type = of->ht_type;
   type.tp_flags |= Py_TPFLAGS_HAVE_GC;

@@ -27,17 +27,17 @@ class RowSets {
   // `use_count`: torch's count of the tensors that share a storage; None: no set is ever free.
   explicit RowSets(pybind11::object use_count) : use_count_(std::move(use_count)) {}
 
-  // A set that nobody but `owner` holds; it is the last that is looked at.
+  // Adds a set that nobody but `owner` holds; it is the last that TakeFree tries.
   void Add(pybind11::object owner, const pybind11::list& tensors, const pybind11::list& storages,
            pybind11::tuple arrays, pybind11::object launch, std::uintptr_t launch_address);
 
-  // The set that nobody holds and that was taken longest ago; null if all are held.
+  // Returns the set that nobody holds and that was taken longest ago; null if all are held.
   RowSet* TakeFree();
   pybind11::object Take();
 
   pybind11::list Owners() const;
   void Clear();
-  // As tp_traverse of Python's garbage collector.
+  // Serves as tp_traverse of Python's garbage collector.
   int Visit(visitproc visit, void* arg) const;
 
  private:

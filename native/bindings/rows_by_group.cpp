@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of a batch of several agents for callers: arrays by the names of their groups. Made in Python,
-// the dicts cost a launched step more than everything else of it.
+// Results of a batch with several agents for callers: arrays by the names of their groups. Made in
+// Python, the dicts would cost a launched step more than all its other work.
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
@@ -26,7 +26,7 @@ enum GroupArray : std::size_t {
   kNumGroupArrays,
 };
 
-// Places of the arrays of environments, as in step_arrays.h.
+// Places of the arrays of environments, in the order of step_arrays.h.
 constexpr Py_ssize_t kEnded = 2, kCut = 3, kEnvId = 4, kEpisodeLength = 6;
 
 class RowsByGroup {
@@ -59,7 +59,7 @@ class RowsByGroup {
     return columns;
   }
 
-  // Flags of episodes that are over; the first where the engine knows no more.
+  // Flags of episodes that are over; only the first flags where the engine has no others.
   static py::object Ended(const py::tuple& arrays) {
     PyObject* const ended = PyTuple_GET_ITEM(arrays.ptr(), kEnded);
     PyObject* const cut = PyTuple_GET_ITEM(arrays.ptr(), kCut);
@@ -67,8 +67,8 @@ class RowsByGroup {
     return Owned(PyNumber_Or(ended, cut));
   }
 
-  // Actions of the groups in their order, whatever the order of the dict; None where it is
-  // no dict, or one of other groups.
+  // Actions of the groups in their order, whatever the order of the dict; None where `actions` is
+  // no dict, or a dict of other groups.
   py::object InOrder(const py::object& actions) const {
     const auto count = static_cast<Py_ssize_t>(names_.size());
     if (!PyDict_CheckExact(actions.ptr()) || PyDict_GET_SIZE(actions.ptr()) != count) {

@@ -29,7 +29,7 @@ inline constexpr StepArray kStepArrays[] = {
 };
 inline constexpr std::size_t kNumStepArrays = std::size(kStepArrays);
 
-// Null where a batch has none of them.
+// Pointers to the arrays; null where a batch does not have one.
 using StepPointers = std::array<void*, kNumStepArrays>;
 
 inline StepPointers PointersOf(const BatchView& view) {

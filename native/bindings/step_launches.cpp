@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of a GPU's pool as one native call: actions looked at, a row set chosen, its launch block
-// filled in, and the kernel launched.
+// Makes a step of a GPU's pool in one native call: checks actions, chooses a row set, fills in its
+// launch block, and launches the kernel.
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
@@ -38,9 +38,9 @@ bool HasValue(py::handle of, const py::str& name, const py::object& expected) {
   return is_equal != 0;
 }
 
-// The tensors of actions that a kernel reads as they are.
+// Tensors of actions that a kernel can read unchanged.
 struct ActionForm {
-  py::list dtypes;  // (dtype, bytes of an element), either will do
+  py::list dtypes;  // (dtype, bytes of an element), of which one must match
   py::object shape, device;
 };
 
@@ -52,8 +52,8 @@ struct ActionElement {
 
 class StepLaunches {
  public:
-  // `entry`: a CudaEntry, or a function (launch, num_blocks, num_threads, shared_bytes) of the host's.
-  // `recording`: returns None unless kernels are recorded by Python; asked where it is not None.
+  // `entry`: a CudaEntry, or a function (launch, num_blocks, num_threads, shared_bytes) of the
+  // host. `recording`: returns None unless Python records kernels; called where it is not None.
   StepLaunches(RowSets& sets, const py::list& forms, bool in_list, py::object tensor_type,
                std::size_t actions_at, std::size_t bytes_at, py::object entry, py::tuple grid,
                py::object recording)
@@ -74,8 +74,9 @@ class StepLaunches {
     }
   }
 
-  // Returns the arrays that the step will have written. None, and nothing was done, where the
-  // caller has to do it step by step: other actions, no set that is free, a graph that is recorded.
+  // Returns the arrays that the step will have written. Returns None, with nothing done, where the
+  // caller has to do the parts itself: for other actions, where no set is free, or while a graph is
+  // recorded.
   py::object Step(const py::object& actions) {
     if (!recording_.is_none() && !Owned(PyObject_CallNoArgs(recording_.ptr())).is_none()) {
       return py::none();
@@ -85,7 +86,7 @@ class StepLaunches {
     if (!Read(actions, elements)) return py::none();
     RowSet* const found = sets_.TakeFree();
     if (!found) return py::none();
-    // these hold the set's tensors while other threads run, during the launch
+    // keeps the set's tensors while other threads run, during the launch
     const py::tuple arrays = Copy(found->arrays);
     const py::object launch = found->launch;
     std::byte* const block = found->launch_bytes;
@@ -98,7 +99,7 @@ class StepLaunches {
     } else {
       entry_(launch, *grid_args_);
     }
-    // until the next launch is made, on the same stream
+    // kept until the next launch on the same stream
     held_ = actions;
     return arrays;
   }
@@ -148,7 +149,7 @@ class StepLaunches {
   const py::object tensor_type_;
   const std::size_t actions_at_, bytes_at_;
   const py::object entry_;
-  CudaEntry* const cuda_;  // `entry_`, where it is one
+  CudaEntry* const cuda_;  // `entry_`, if it is one
   const py::tuple grid_args_;
   const Grid grid_;
   const py::object recording_;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process between ours and a game's, which ends the game when ours is gone, however it went.
+// A process between this library's and a game's, which ends the game when the library's has ended
+// in any way.
 //
-// ViZDoom starts the program that it is told to; it is told to start this one, as FOLDER/run. It
-// starts FOLDER/game in that folder, with the same arguments, waits for its end, and ends with it.
-// If the process that started it dies first, the game is killed, and what would be left of both is
-// removed: the folder, and the game's shared memory, whose names end in the value of
-// +viz_instance_id. C library alone, so that it can be linked statically.
+// ViZDoom starts the program that it is given: this one, as FOLDER/run. This program starts
+// FOLDER/game in that folder, with the same arguments, waits for its end, and ends with it. If the
+// process that started it dies first, the game is killed, and the remains of both are removed: the
+// folder, and the game's shared memory, whose names end in the value of +viz_instance_id. It uses
+// the C library alone, so that it can be linked statically.
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -25,7 +26,7 @@ constexpr int kSignals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
 constexpr const char kFolderName[] = "rollouts-doom-";  // then PID-..., of the process that made it
 constexpr const char* kSharedMemory[] = {"ViZDoomSM", "ViZDoomMQCtr", "ViZDoomMQDoom"};
 
-// Nothing of the process that started this one: its sockets would stay open with the game.
+// Closes what it inherited from the process that started it: sockets would stay open with the game.
 void CloseInherited() {
 #ifdef SYS_close_range
   if (syscall(SYS_close_range, 3u, ~0u, 0u) == 0) return;
@@ -35,7 +36,7 @@ void CloseInherited() {
 }
 
 [[noreturn]] void BecomeGame(const char* folder, char** argv, pid_t guardian) {
-  // killed with this one's parent; it may be gone already
+  // killed with this process, its parent, which may be gone already
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(kNotStarted);
   char game[PATH_MAX];
@@ -44,7 +45,7 @@ void CloseInherited() {
   const ssize_t length = readlink(link, game, sizeof(game) - 1);
   if (length <= 0 || chdir(folder) != 0) _exit(kNotStarted);
   game[length] = '\0';
-  // what it prints is read when it ends too soon
+  // the game's output is read when it ends too soon
   const int log = open("log", O_WRONLY | O_CREAT | O_TRUNC, 0600);
   const int nothing = open("/dev/null", O_RDONLY);
   if (log >= 0) dup2(log, 1);
@@ -54,7 +55,7 @@ void CloseInherited() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // finds its own files by this name
+  // the game finds its own files by this name
   argv[0] = game;
   execv(game, argv);
   _exit(kNotStarted);
@@ -75,7 +76,7 @@ void RemoveFolder(const char* folder) {
   DIR* const entries = opendir(folder);
   if (!entries) return;
   while (const dirent* entry = readdir(entries)) {
-    // the game makes folders, which are empty
+    // the game leaves folders, which are empty
     if (unlinkat(dirfd(entries), entry->d_name, 0) != 0) {
       unlinkat(dirfd(entries), entry->d_name, AT_REMOVEDIR);
     }
@@ -84,7 +85,7 @@ void RemoveFolder(const char* folder) {
   rmdir(folder);
 }
 
-// Writes this process's id for the one that waits for the game: a SIGTERM to it ends both.
+// Writes this process's id for the process that waits for the game: a SIGTERM to this id ends both.
 void WriteId(const char* folder) {
   char path[PATH_MAX];
   snprintf(path, sizeof(path), "%s/pid", folder);
@@ -102,11 +103,11 @@ int main(int argc, char** argv) {
   char* const slash = length < PATH_MAX && length > 0 ? strrchr(folder, '/') : nullptr;
   if (!slash) return kNotStarted;
   *slash = '\0';
-  // nothing is started, and nothing is removed, in a folder that was not made for a game
+  // refuses a folder that was not made for a game: nothing is started or removed in it
   const char* const before = strrchr(folder, '/');
   if (!before || strncmp(before + 1, kFolderName, strlen(kFolderName)) != 0) return kNotStarted;
 
-  // a terminal's Ctrl-C is for the process that started this one
+  // a terminal's Ctrl-C is then sent only to the process that started this one
   setsid();
   CloseInherited();
   sigset_t signals;

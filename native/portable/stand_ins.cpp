@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions newer than glibc 2.28 that the module or libstdc++'s static library asks for.
-// Part of portable wheels only (portable.cmake); hidden, so that nobody else sees them.
+// Functions newer than glibc 2.28 that the module or libstdc++'s static library needs. Part of
+// portable wheels only (portable.cmake); hidden from other libraries.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,7 +18,8 @@ constexpr long kSecond_ns = 1'000'000'000;
 using CondClockWait = int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
 using MutexClockLock = int(pthread_mutex_t*, clockid_t, const timespec*);
 
-// The system's own where it has one, since only that is free of jumps of the wall clock.
+// The system's own function where it has one, since only that is unaffected by jumps of the wall
+// clock.
 template <typename Function>
 Function* OfSystem(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -59,7 +60,7 @@ ROLLOUTS_STAND_IN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_
   return pthread_cond_timedwait(condition, mutex, &wall);
 }
 
-// glibc 2.30. Callers look at the clock again when it returns early.
+// glibc 2.30. Callers check the clock again when it returns early.
 ROLLOUTS_STAND_IN int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock,
                                               const timespec* deadline) noexcept {
   static auto* const system = OfSystem<MutexClockLock>("pthread_mutex_clocklock");
@@ -68,7 +69,7 @@ ROLLOUTS_STAND_IN int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t 
   return pthread_mutex_timedlock(mutex, &wall);
 }
 
-// glibc 2.33; before, headers made them calls of __xstat and __lxstat. The kernel's struct is
+// glibc 2.33; before, headers made them calls of __xstat and __lxstat. The kernel's struct equals
 // glibc's on both architectures.
 ROLLOUTS_STAND_IN int stat(const char* path, struct stat* result) noexcept {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, result, 0));

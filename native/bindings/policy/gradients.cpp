@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a network as Python asks for them: for tests, and for losses of its own.
+// Gradients of a network for Python: for tests, and for losses computed there.
 #include "rollouts/policy/gradients.h"
 
 #include <pybind11/stl.h>
@@ -30,8 +30,9 @@ class PyGradients {
   PyGradients(const policy::Program& program, const std::vector<bool>& trained)
       : trained_(CheckTrained(program, trained)), gradients_(program, trained_) {}
 
-  // One array for each parameter, or None: sums over rows of `given[o]` (B, size) times how output o
-  // changes with the parameter. States lie behind the observations, and new ones are outputs.
+  // Returns one array for each parameter, or None: sums over rows of `given[o]` (B, size) times the
+  // derivative of output o with respect to the parameter. States follow the observations in a row,
+  // and new states are outputs.
   py::list Run(const py::list& params, const FloatRows& obs, const py::list& given) const {
     const std::int64_t size = gradients_.network().input_size();
     const std::vector<FloatRows> outputs = ReadGiven(given, {obs.ndim() ? obs.shape(0) : -1});
@@ -43,8 +44,8 @@ class PyGradients {
     return Compute(params, obs.shape(0), {}, load, outputs);
   }
 
-  // The same of sequences: obs (T, B, obs_size), states before the first step (B, state_size), those
-  // that episodes begin with (state_size), ended (T, B), and given[o] (T, B, size).
+  // The same for sequences: obs (T, B, obs_size), states before the first step (B, state_size), the
+  // states that episodes begin with (state_size), ended (T, B), and given[o] (T, B, size).
   py::list RunSequences(const py::list& params, const FloatRows& obs, const FloatRows& states,
                         const FloatRows& initial, const Flags& ended, const py::list& given,
                         std::int32_t burn_in) const {
@@ -149,7 +150,7 @@ policy::Head CheckedHead(const std::string& name) {
   throw SpecError("head is '" + name + "', expected categorical, multi_categorical or gaussian");
 }
 
-// Rows of a batch, which it holds. The learner reads them by pointer, so their sizes are checked.
+// Owns the rows of a batch. The learner reads them by pointer, so their sizes are checked.
 class CheckedRows {
  public:
   CheckedRows(const policy::Network& network, const policy::Head& head, std::size_t elements,
@@ -320,7 +321,7 @@ class PyPpoLearner {
  private:
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
-    // None is no limit; one below 0 is, as in torch
+    // None is no limit; a number below 0 is one, as in torch
     const auto limit = [&](const char* name) {
       return given[name].cast<std::optional<double>>();
     };

@@ -59,7 +59,7 @@ policy::HeadKind HeadKindOf(const std::string& name) {
 
 namespace {
 
-// Checks the numbers of a head's elements, which kernels do not look at.
+// Checks the numbers of a head's elements, which kernels do not check.
 void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nvec,
                    const policy::Network& network) {
   if (head.kind != policy::HeadKind::kMultiCategorical) {
@@ -82,7 +82,7 @@ void CheckElements(const policy::Head& head, const std::vector<std::int32_t>& nv
 
 void CheckHead(const policy::Head& head, const std::vector<std::int32_t>& nvec,
                const policy::Network& network) {
-  // an output behind the value would be computed for nobody
+  // an output after the value would be computed for nothing
   const std::size_t needed = policy::NumHeadInputs(head.kind);
   if (network.num_outputs() < needed || network.num_outputs() > needed + 1) {
     throw SpecError("the network has " + std::to_string(network.num_outputs()) +
@@ -110,7 +110,7 @@ std::vector<float> ReadBounds(const policy::Head& head, const Floats& bounds,
   return policy::SquashingBounds({bounds.data(), count}, {bounds.data() + size, count});
 }
 
-// Kernels read rows by pointer, as many numbers as the network has inputs.
+// Checks that each row has as many numbers as the network has inputs: kernels read rows by pointer.
 void CheckRows(const Floats& obs, const policy::Network& network) {
   if (obs.ndim() == 2 && obs.shape(1) == network.input_size()) return;
   throw SpecError("obs has shape " + ShapeString(obs) + ", expected (B, " +
@@ -127,7 +127,7 @@ std::span<const std::uint8_t> BytesOf(const py::handle& array) {
           static_cast<std::size_t>(source.nbytes())};
 }
 
-// One float32 array for each parameter; keeps what had to be converted.
+// One float32 array for each parameter; owns those that had to be converted.
 struct Params {
   explicit Params(const py::list& params) {
     for (const py::handle param : params) {
@@ -144,7 +144,7 @@ py::bytes BytesOf(const T* data, std::size_t count) {
   return {reinterpret_cast<const char*>(data), count * sizeof(T)};
 }
 
-// Arrays (rows, size) for each output of a network, and where they lie.
+// Arrays (rows, size) for each output of a network, and their addresses.
 struct Outputs {
   Outputs(const policy::Network& network, py::ssize_t rows) {
     for (std::size_t i = 0; i < network.program().outputs.size(); ++i) {
@@ -180,11 +180,11 @@ void PyPolicy::Load(const py::list& params, const py::list& sources, const Float
                     " numbers, expected " + std::to_string(network_->state_size()));
   }
   const Params read(params);
-  // packed first: weights that are refused leave the old ones in place
+  // packed first, so that weights that are refused leave the old ones in place
   current_ = std::make_shared<const policy::NativePolicy>(
       policy::NativePolicy{network_, network_->Pack(read.spans), head_,
                            {initial.data(), initial.data() + initial.size()}, nvec_, bounds_});
-  // the bytes themselves: a module changes its weights in place, so addresses tell nothing
+  // the bytes are kept, because a module changes its weights in place: their addresses tell nothing
   sources_.clear();
   for (const py::handle source : sources) {
     const std::span<const std::uint8_t> bytes = BytesOf(source);
@@ -194,7 +194,7 @@ void PyPolicy::Load(const py::list& params, const py::list& sources, const Float
 
 bool PyPolicy::Holds(const py::list& sources) const {
   if (!current_) return false;
-  // as Load laid them out, one after the other, and without a copy
+  // compared where they lie, in the order in which Load stored them
   std::size_t at = 0;
   for (const py::handle source : sources) {
     const std::span<const std::uint8_t> bytes = BytesOf(source);
@@ -211,7 +211,7 @@ std::shared_ptr<const policy::NativePolicy> PyPolicy::current() const {
 }
 
 py::tuple PyPolicy::Evaluate(const Floats& obs) const {
-  // held to the end: another thread may load new weights meanwhile
+  // held to the end, because another thread may load new weights meanwhile
   const auto policy = current();
   CheckRows(obs, *network_);
   Outputs out(*network_, obs.shape(0));
@@ -235,7 +235,7 @@ py::tuple PyPolicy::Act(const Floats& obs,
   Outputs out(*network_, rows);
   Floats log_prob(rows), entropy(rows);
   py::array action;
-  // the head writes one of index and box; the other stays null
+  // the head writes either index or box; the other stays null
   policy::Actions actions{.log_prob = log_prob.mutable_data(), .entropy = entropy.mutable_data()};
   py::array_t<bool, py::array::c_style> allowed;  // held while it is read
   if (!mask.is_none()) {
@@ -265,7 +265,7 @@ py::tuple PyPolicy::Act(const Floats& obs,
     const ReleaseGil no_gil;
     policy::Evaluate(*policy, obs.data(), rows, out.data, keys.data(), &actions);
   }
-  // the head's answer first: how many outputs follow depends on the network
+  // the head's results come first, because the number of outputs depends on the network
   py::list all;
   all.append(action);
   all.append(log_prob);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A native policy as Python holds it.
+// A native policy as a Python object.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -14,7 +14,7 @@
 namespace rollouts {
 
 // Params are (name, size), operations (kind, inputs, params, numbers, size), as in
-// rollouts/policies/native.py. Network checks what they say.
+// rollouts/policies/native.py. Network checks their values.
 policy::Program ReadProgram(std::int32_t obs_size, const pybind11::list& ops,
                             const pybind11::list& params, std::vector<std::int32_t> outputs,
                             std::vector<std::int32_t> states);
@@ -28,41 +28,41 @@ void CheckHead(const policy::Head& head, const std::vector<std::int32_t>& nvec,
 
 void BindGradients(pybind11::module_& module);
 
-// Methods hold the GIL. New weights make a new NativePolicy: who computes with the old one goes
-// on with it to the end. A copy keeps what it was copied with.
+// Methods hold the GIL. New weights make a new NativePolicy: a thread that computes with the old
+// one goes on with it to the end. A copy keeps the weights that it was copied with.
 class PyPolicy {
  public:
   PyPolicy(std::int32_t obs_size, const pybind11::list& ops, const pybind11::list& params,
            std::vector<std::int32_t> outputs, const pybind11::dict& head,
            std::vector<std::int32_t> states);
 
-  // Takes over one float32 array for each parameter, made of the arrays `sources`, and what is
-  // remembered when an episode begins.
+  // Takes over one float32 array for each parameter, made of the arrays `sources`, and the state
+  // that the policy has at the beginning of an episode.
   void Load(const pybind11::list& params, const pybind11::list& sources,
             const pybind11::array_t<float, pybind11::array::c_style>& initial);
-  // Whether the last Load was of sources of these very bytes: cheap, for before each rollout.
+  // Whether the last Load had sources with exactly these bytes: cheap enough to check before each
+  // rollout.
   bool Holds(const pybind11::list& sources) const;
 
   // Throws SpecError before the first Load.
   std::shared_ptr<const policy::NativePolicy> current() const;
 
-  // The network's outputs (B, size) for observations (B, obs_size) float32, which have the states
-  // behind them; so have the outputs.
+  // The network's outputs (B, size) for observations (B, obs_size) float32. States follow the
+  // observations in a row, and new states follow the outputs.
   pybind11::tuple Evaluate(const pybind11::array_t<float, pybind11::array::c_style>& obs) const;
 
-  // (action, log_prob, entropy, *outputs): action (B,) or (B, elements) int64 or (B, d)
-  // float32, the next two (B,).
-  // `keys` (3, B) uint32: the env_id, episode and step that each row's noise is drawn for.
-  // `mask` (B, A) bool says what may be chosen; None: anything.
+  // Returns (action, log_prob, entropy, *outputs): action (B,) or (B, elements) int64 or (B, d)
+  // float32, the next two (B,). `keys` (3, B) uint32: the env_id, episode and step that each row's
+  // noise is drawn for. `mask` (B, A) bool: the actions that may be chosen; None: any.
   pybind11::tuple Act(
       const pybind11::array_t<float, pybind11::array::c_style>& obs,
       const pybind11::array_t<std::uint32_t, pybind11::array::c_style>& keys,
       const pybind11::object& mask) const;
 
-  // All that a kernel of another device runs, but for the weights: the instructions and the head
-  // as bytes, and where the outputs and the states lie.
+  // All that a kernel on another device needs, except the weights: the instructions and the head as
+  // bytes, and the places of the outputs and the states.
   pybind11::dict Layout() const;
-  // The parameters as kernels read them; nothing is kept of them.
+  // The parameters in the layout of kernels; nothing is kept of them.
   pybind11::array_t<float> Pack(const pybind11::list& params) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient steps of losses that are programs themselves, as Python makes them.
+// Gradient steps on losses that are programs themselves, for Python.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class PyRowLossLearner {
     });
   }
 
-  // The same without the step, which `Apply` makes.
+  // The same without the gradient step, which `Apply` makes.
   py::tuple ComputeOnly(const py::list& sources, const FloatRows& rows,
                         const std::optional<double>& timeout_s, const py::object& average) {
     return Compute(sources, rows, timeout_s, average, [](const std::vector<policy::Source>&) {});

@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-// The time between two looks at signals, for which the GIL is taken.
+// The time between two checks for signals, which take the GIL.
 constexpr std::chrono::milliseconds kLookInterval{50};
 
 bool IsAtLeastOne(std::int64_t length) { return length >= 1; }
@@ -99,7 +99,7 @@ policy::MeanOverProcesses MeanBy(const py::object& average) {
   if (average.is_none()) return {};
   return [call = py::handle(average)](std::span<float> numbers) {
     const AcquireGil gil;
-    // an array of its own, which Python may keep
+    // a separate array, which Python may keep
     py::array_t<float> array(static_cast<py::ssize_t>(numbers.size()), numbers.data());
     call(array);
     std::copy_n(array.data(), numbers.size(), numbers.begin());
@@ -180,15 +180,15 @@ void UpdateLimit::Raise() const {
 
 void LearnerLock::Run(const policy::UpdateStop& stop, const std::function<void()>& update) {
   CheckFork();
-  // the lock within, or two threads would wait for each other
+  // released before the lock is taken, or two threads would wait for each other
   const ReleaseGil no_gil;
   std::unique_lock<std::timed_mutex> lock(mutex_, std::defer_lock);
   while (!lock.try_lock_for(kLookInterval)) stop.Check();
   update();
 }
 
-// Refuses a forked child whose mutex is held by a thread of the parent: it would wait for ever.
-// Needs the GIL, so that no other thread of this process takes the mutex meanwhile.
+// Throws in a forked child in which a thread of the parent holds the mutex: the child would wait
+// for ever. Needs the GIL, so that no other thread of this process takes the mutex meanwhile.
 void LearnerLock::CheckFork() {
   if (getpid() == pid_) return;
   if (!mutex_.try_lock()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a module as learners change them in place, and who may at a time.
+// The arrays of a module that learners change in place, and a lock that lets one learner do so at a
+// time.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -23,14 +24,15 @@ namespace rollouts {
 // Throws SpecError where there is not one entry for each parameter.
 std::vector<bool> CheckTrained(const policy::Program& program, const std::vector<bool>& trained);
 
-// The memory of a C-contiguous float32 array; throws SpecError of another one.
+// The memory of a C-contiguous float32 array; throws SpecError for any other array.
 float* MutableFloats(const pybind11::handle& array);
 
-// Throws SpecError of another name than "all", "each" or "element".
+// Throws SpecError for another name than "all", "each" or "element".
 policy::ClipBy ClipByOf(const std::string& name);
 
-// The mean over processes that `average` takes: None, or a callable that changes an array (n,) of float32 in
-// place. The caller keeps it while the function is called, which takes the GIL; what it raises is thrown.
+// Makes the mean over processes of `average`: None, or a callable that changes an array (n,) of
+// float32 in place. The caller keeps it while the function is called, which takes the GIL; an
+// exception of the callable is thrown.
 policy::MeanOverProcesses MeanBy(const pybind11::object& average);
 
 // Views are read and written by pointer, so their sizes are checked.
@@ -42,7 +44,7 @@ class TrainedSources {
   const std::vector<policy::ParamView>& views() const { return views_; }
 
   // `sources`: (weights, kept) of each array of the module; `kept` is (means, squares, steps made,
-  // settings), or None where it is not trained. Needs the GIL; the caller keeps the arrays.
+  // settings), or None where the array is not trained. Needs the GIL; the caller keeps the arrays.
   std::vector<policy::Source> Read(const pybind11::list& sources) const;
 
  private:
@@ -57,7 +59,7 @@ class UpdateLimit {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Throws SpecError of a time below 0.
+  // Throws SpecError for a time below 0.
   explicit UpdateLimit(const std::optional<double>& timeout_s);
 
   // Raises KeyboardInterrupt, or what another handler of a signal raises, and TimeoutError.
@@ -66,14 +68,14 @@ class UpdateLimit {
   }
 
  private:
-  // Thread-safe, without the GIL. The thread that made the limit looks at signals.
+  // Thread-safe, without the GIL. The thread that made the limit checks for signals.
   bool IsOver();
   [[noreturn]] void Raise() const;
 
   const std::optional<double> timeout_s_;
   std::optional<Clock::time_point> end_;
   const std::thread::id caller_ = std::this_thread::get_id();
-  Clock::time_point next_look_;     // at signals; the caller's
+  Clock::time_point next_look_;     // when to check for signals; the caller's
   std::exception_ptr interrupted_;  // what Python raised; the caller's, written before is_over_
   std::atomic<bool> is_over_{false};
 };
@@ -88,7 +90,7 @@ class LearnerLock {
  private:
   void CheckFork();
 
-  std::timed_mutex mutex_;  // held by the thread whose update it is
+  std::timed_mutex mutex_;  // held by the thread whose update runs
   pid_t pid_ = getpid();  // the process whose threads take the mutex; guarded by the GIL
 };
 

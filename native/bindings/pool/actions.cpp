@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-// NumPy's array of any object; converting may run Python code.
+// NumPy's array of any object; the conversion may run Python code.
 py::array AsArray(const py::object& actions) {
   auto array = py::array::ensure(actions);
   if (!array) {
@@ -27,14 +27,14 @@ py::array AsArray(const py::object& actions) {
     throw DTypeError("actions must be an array or a sequence of numbers, got " +
                      py::str(py::type::of(actions)).cast<std::string>());
   }
-  // a pool of one environment takes one row, too
+  // a pool of one environment also takes a single row
   if (array.ndim() == 0) {
     throw DTypeError("actions is a scalar, expected an array with one row per environment");
   }
   return array;
 }
 
-// One row per environment, in the order in which they are sent.
+// Checks that there is one row per environment, in the order in which they are sent.
 void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_rows) {
   const SpaceSpec& space = pool.spec().action;
   std::vector<py::ssize_t> expected{static_cast<py::ssize_t>(num_rows)};
@@ -48,7 +48,7 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
 
 // Whether the rows of these environments lie one after the other.
 bool AreNeighbours(const CpuPool& pool, std::span<const std::int32_t> envs) {
-  // the span itself, as Send asks for it: an equal list is copied one by one
+  // compares the span itself, as Send does: an equal list is copied one by one
   return envs.data() == pool.all_envs().data();
 }
 
@@ -57,14 +57,14 @@ void SendDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std
                     const BatchView* out) {
   const std::int32_t n = pool.spec().action.n;
   const auto* values = static_cast<const Int*>(actions.data());
-  // discrete actions rest as int32
+  // discrete actions are kept as int32
   auto* rows = reinterpret_cast<std::int32_t*>(pool.ActionRow(0));
   const bool neighbours = AreNeighbours(pool, envs);
   const auto fill = [&](std::int64_t first, std::int64_t count) {
     if (neighbours) return CopyDiscrete(values + first, count, n, rows + first);
     bool good = true;
     for (std::int64_t i = first; i < first + count; ++i) {
-      // without a branch for each; one comparison without signs finds both ends
+      // without a branch for each; one unsigned comparison checks both bounds
       good &= static_cast<std::uint64_t>(values[i]) < static_cast<std::uint64_t>(n);
       rows[envs[i]] = static_cast<std::int32_t>(values[i]);
     }
@@ -72,7 +72,7 @@ void SendDiscreteAs(CpuPool& pool, const py::array& actions, std::span<const std
   };
   // a reference, since a copy of the function would be allocated
   if (pool.Send(envs, std::ref(fill), out)) return;
-  // only now, for the message: which one it was
+  // searched only now, for the message
   const Int* first = std::find_if(values, values + envs.size(), [&](Int value) {
     return static_cast<std::uint64_t>(value) >= static_cast<std::uint64_t>(n);
   });
@@ -91,7 +91,7 @@ void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::i
                      ", expected an integer dtype (the action space is Discrete)");
   }
   CheckShape(pool, actions, envs.size());
-  // int32 and int64 are read where they lie, other integers converted to int64
+  // int32 and int64 are read in place, other integers are converted to int64
   if (py::isinstance<py::array_t<std::int32_t, py::array::c_style>>(actions)) {
     SendDiscreteAs<std::int32_t>(pool, actions, envs, out);
   } else {
@@ -100,7 +100,7 @@ void SendDiscrete(CpuPool& pool, const py::object& given, std::span<const std::i
   }
 }
 
-// Numbers of any kind become float32, which action spaces have.
+// Numbers of any kind become float32, the dtype of action spaces.
 void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
              const BatchView* out) {
   py::array actions = AsArray(given);
@@ -111,7 +111,7 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
   }
   CheckShape(pool, actions, envs.size());
   using Float = py::array_t<float, py::array::c_style | py::array::forcecast>;
-  // makes a copy of what is not float32 in C order
+  // copies arrays that are not float32 in C order
   const auto given_rows = Float(actions);
   const float* values = given_rows.data();
   const auto size = static_cast<std::int64_t>(pool.spec().action.size());
@@ -128,7 +128,7 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
     return good;
   };
   if (pool.Send(envs, std::ref(fill), out)) return;
-  // only now, for the message: which one it was
+  // searched only now, for the message
   const auto is_bad = [](float value) { return !std::isfinite(value); };
   const auto at = std::find_if(values, values + envs.size() * size, is_bad) - values;
   throw SpecError("action in row " + std::to_string(at / size) + ", element " +
@@ -136,7 +136,7 @@ void SendBox(CpuPool& pool, const py::object& given, std::span<const std::int32_
                   ", expected a finite number");
 }
 
-// Elements of a MultiDiscrete space rest as int32, each below a number of its own.
+// Elements of a MultiDiscrete space are kept as int32; each is below its own number of values.
 void SendMultiDiscrete(CpuPool& pool, const py::object& given, std::span<const std::int32_t> envs,
                        const BatchView* out) {
   const py::array actions = AsArray(given);
@@ -167,7 +167,7 @@ void SendMultiDiscrete(CpuPool& pool, const py::object& given, std::span<const s
     return good;
   };
   if (pool.Send(envs, std::ref(fill), out)) return;
-  // only now, for the message: which one it was
+  // searched only now, for the message
   const std::int64_t end = static_cast<std::int64_t>(envs.size()) * size;
   std::int64_t at = 0;
   while (at < end - 1 && values[at] >= 0 && values[at] <= highest(at)) ++at;
@@ -184,7 +184,7 @@ void SendActions(CpuPool& pool, const py::object& actions, std::span<const std::
     SendGroups(pool, actions, envs, out);
     return;
   }
-  // Discrete spaces have an n, others have none
+  // only Discrete spaces have an n
   if (pool.spec().action.n > 0) {
     SendDiscrete(pool, actions, envs, out);
   } else if (pool.spec().action.multi_discrete) {
@@ -203,7 +203,7 @@ std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const py::object& env_
   std::vector<std::int32_t> envs(static_cast<std::size_t>(ids.size()));
   const std::int64_t offset = pool.options().env_id_offset;
   for (std::size_t i = 0; i < envs.size(); ++i) {
-    // in 64 bits: no id wraps around into the pool
+    // in 64 bits, so that no id wraps around into the pool
     const std::int64_t env = ids.data()[i] - offset;
     if (env < 0 || env >= pool.options().num_envs) {
       throw SpecError("env_id " + std::to_string(ids.data()[i]) + " in row " +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Actions, and the environments that they are for, out of NumPy arrays.
+// Reads actions, and the environments that they are for, from NumPy arrays.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -17,7 +17,8 @@ namespace rollouts {
 void SendActions(CpuPool& pool, const pybind11::object& actions,
                  std::span<const std::int32_t> envs, const BatchView* out);
 
-// Global ids as indices into the pool. Throws SpecError or DTypeError for what is none.
+// Converts global ids to indices into the pool. Throws SpecError or DTypeError for values that are
+// not ids of the pool.
 std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const pybind11::object& env_id);
 
 }  // namespace rollouts

@@ -29,8 +29,8 @@ py::array Named(const py::dict& arrays, const char* name) {
   return arrays[name].cast<py::array>();
 }
 
-// The memory of one array of a rollout, once it is seen to be (steps, rows, ...) of `dtype`,
-// or (rows,) where `steps` is 0.
+// The memory of one array of a rollout, after checking that it is (steps, rows, ...) of `dtype`, or
+// (rows,) where `steps` is 0.
 std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype& dtype,
                        py::ssize_t steps, py::ssize_t rows, std::int64_t bytes_per_row) {
   const py::array array = Named(arrays, name);
@@ -51,7 +51,8 @@ std::uint8_t* MemoryOf(const py::dict& arrays, const char* name, const py::dtype
   return static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
 }
 
-// Reads the states from which a policy with memory goes on, and those that it met.
+// Reads the arrays of states with which a policy with memory begins, and of states during the
+// rollout.
 void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays& to) {
   if (size == 0) return;
   const auto f32 = py::dtype::of<float>();
@@ -64,7 +65,7 @@ void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays
   to.begins = MemoryOf(arrays, "begins", py::dtype::of<bool>(), 0, to.rows, 1);
 }
 
-// `group` of agents, or null for environments with one.
+// `group`: the group of agents, or null for environments with one agent.
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
                                  const GroupSpec* group, const policy::NativePolicy& policy,
                                  const policy::ReturnsRule& returns) {
@@ -85,7 +86,7 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
   const bool discrete = action_space.n > 0;
   const py::dtype action = discrete ? py::dtype::of<std::int64_t>() : NumpyDType(action_space.dtype);
   const std::int64_t action_bytes = action.itemsize() * (discrete ? 1 : action_space.size());
-  // as many as the head reads of the network
+  // as many as the head reads from the network
   std::int64_t num_inputs = policy.network->output_size(0);
   if (!policy::IsDiscrete(policy.head.kind)) num_inputs += policy.network->output_size(1);
   policy::RolloutArrays memory{
@@ -103,7 +104,7 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
       .episode_return = reinterpret_cast<double*>(cells("episode_return", f64)),
       .episode_length = reinterpret_cast<std::int32_t*>(cells("episode_length", i32)),
       .active = group ? cells("active", boolean) : nullptr,
-      // one row, without an axis of time
+      // one row, without a time axis
       .last_value = reinterpret_cast<float*>(
           MemoryOf(arrays, "last_value", f32, 0, rows, f32.itemsize())),
       .inputs = arrays.contains("inputs")
@@ -164,7 +165,7 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
                     std::to_string(num_parts) + " of each");
   }
   const policy::ReturnsRule rule = ReadReturns(returns, arrays);
-  // held to the end: another thread may load new weights meanwhile
+  // held to the end, because another thread may load new weights meanwhile
   std::vector<std::shared_ptr<const policy::NativePolicy>> current;
   std::vector<policy::RolloutArrays> memory;
   for (std::size_t i = 0; i < num_parts; ++i) {

@@ -11,13 +11,13 @@
 
 namespace rollouts {
 
-// Writes rollouts into dicts of the names in policy::RolloutArrays: one for each policy, of which
-// there is one for each group of agents, or one for all environments. Returns for each the final
-// observations (E, obs_bytes) uint8 of the episodes that ended, by t and row, or None where they are
-// not kept. Holds the GIL only to look at signals, and to call `poll` if it is not None; what that
-// raises ends the rollout. `returns` says what `advantage` and `target` are: (gamma, gae_lambda, 0), or
-// (gamma, 1, n) for n-step returns; None without them. `normalize`: None, or a dict of
-// bindings/pool/wrappers.h, which has what was counted afterwards.
+// Writes rollouts into dicts with the names of policy::RolloutArrays. There is one dict for each
+// policy, and one policy for each group of agents, or one for all environments. Returns for each
+// the final observations (E, obs_bytes) uint8 of the episodes that ended, by t and row, or None
+// where they are not kept. Holds the GIL only to check for signals, and to call `poll` if it is not
+// None; an exception raised then ends the rollout. `returns` defines `advantage` and `target`:
+// (gamma, gae_lambda, 0), or (gamma, 1, n) for n-step returns; None without them. `normalize`:
+// None, or a dict of bindings/pool/wrappers.h, which has the new counts afterwards.
 pybind11::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& policies,
                                  const std::vector<pybind11::dict>& arrays, bool keep_final_obs,
                                  const pybind11::object& poll, const pybind11::object& returns,

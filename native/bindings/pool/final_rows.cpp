@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // final_obs and final_info of same-step autoreset in Gymnasium's layout. Only rows that ended cost
-// anything: most batches of a light environment have one, and made in Python they cost several
-// times the step.
+// anything: most batches of a light environment have such a row, and making these objects in Python
+// takes several times as long as the step.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -25,22 +25,22 @@ using py::detail::array_proxy;
 using py::detail::npy_api;
 using Rows = std::vector<py::ssize_t>;
 
-// Final observations of at most so many bytes are copied into arrays that are used again; a view
-// of a larger one costs less than the copy.
+// Final observations of at most this many bytes are copied into arrays that are used again; for a
+// larger one, making a view costs less than a copy.
 constexpr py::ssize_t kMostCopiedBytes = 1024;
 
-// Strings of which a step uses the same ones again and again; they live as long as the process.
+// Strings that steps use again and again; they live as long as the process.
 class Names {
  public:
   static Names& All() {
-    // never freed: at the process' end there is no interpreter to give strings back to
+    // never freed: at the process' end there is no interpreter to return strings to
     static Names& names = *new Names;
     return names;
   }
 
-  // "_name": where Gymnasium puts the rows in which `name` is valid.
+  // "_name": the key of Gymnasium's mask of the rows in which `name` is valid.
   py::handle MaskOf(const py::handle& name) {
-    // made once per name, and borrowed from masks_ ever after
+    // made once per name, and borrowed from masks_ afterwards
     if (PyObject* found = PyDict_GetItemWithError(masks_.ptr(), name.ptr())) return found;
     const py::str mask("_" + py::str(name).cast<std::string>());
     masks_[name] = mask;
@@ -75,7 +75,7 @@ void Clear(const py::object& rows) {
   PyObject** const items = Objects(rows);
   const py::ssize_t num_rows = array_proxy(rows.ptr())->dimensions[0];
   for (py::ssize_t row = 0; row < num_rows; ++row) {
-    // most rows show nothing already
+    // most rows are None already
     if (items[row] != Py_None) Py_XSETREF(items[row], py::none().release().ptr());
   }
 }
@@ -93,7 +93,7 @@ bool HasDenseRows(const py::array& array) {
 
 // Copies the rows that ended; the others are zeros.
 void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
-  // objects have reference counts, and rows with gaps are no blocks: NumPy copies those
+  // objects have reference counts, and rows with gaps are no single blocks: NumPy copies those
   if (values.dtype().kind() == 'O' || !HasDenseRows(values)) {
     result[py::ellipsis()] = py::int_(0);
     for (const py::ssize_t row : ended) result[py::int_(row)] = values[py::int_(row)];
@@ -108,7 +108,8 @@ void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   }
 }
 
-// True for the dtype and shape, held by so many of ours alone: it may be written anew.
+// Whether the array has this dtype and shape, and is held `holders` times, all by this code: it may
+// be overwritten.
 bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape,
             py::ssize_t holders = 1) {
   // any other holder may still read an earlier step there
@@ -126,11 +127,11 @@ void CheckRows(const py::handle& name, const py::array& array, py::ssize_t num_r
                   std::to_string(num_rows) + " environments");
 }
 
-// Puts infos of the begun episodes in place of those of the ended ones (same-step autoreset).
+// Replaces the infos of the ended episodes by those of the begun ones (same-step autoreset).
 void PutBegun(const py::dict& info, const py::dict& begun, const Rows& ended) {
   for (const auto& [name, values] : begun) {
     const auto from = py::cast<py::array>(values);
-    // info's own memory: the caller's batch shows what has begun from here on
+    // info's own memory: from here on the caller's batch shows the begun episodes
     auto to = py::cast<py::array>(info[name]);
     if (!HasDenseRows(from) || !HasDenseRows(to) || from.nbytes() != to.nbytes() ||
         !from.dtype().equal(to.dtype())) {
@@ -154,8 +155,8 @@ const bool* BoolRows(const char* name, const py::array& array, py::ssize_t num_r
   return static_cast<const bool*>(array.data());
 }
 
-// Makes the arrays, and writes into those of an earlier step that nobody holds any more: making
-// and freeing them costs more than what stands in them.
+// Makes the arrays, or overwrites those of an earlier step that nobody holds any more: making and
+// freeing arrays costs more than filling them.
 class FinalRows {
  public:
   bool Add(const py::dict& info, const py::array& final_obs, const py::array& terminated,
@@ -171,11 +172,11 @@ class FinalRows {
 
     Names& names = Names::All();
     CheckRows(names.final_obs, final_obs, num_rows);
-    // in turn: the caller may still hold those of the last steps
+    // in turn, because the caller may still hold those of the last steps
     Kept& kept = kept_[next_++ % kept_.size()];
     const py::dtype of_mask = terminated.dtype();
     if (!HoldsAll(kept, info, of_mask, num_rows)) Renew(kept, info, of_mask, num_rows);
-    // one mask for all: it says which rows ended, whatever the column
+    // one mask for all columns, as it marks the rows that ended
     auto* const marks = reinterpret_cast<bool*>(array_proxy(kept.mask.ptr())->data);
     std::memset(marks, 0, static_cast<std::size_t>(num_rows));
     for (const py::ssize_t row : ended_) marks[row] = true;
@@ -185,11 +186,11 @@ class FinalRows {
     }
     PutBegun(info, begun, ended_);
     static const py::handle objects = npy_api::get().PyArray_DescrFromType_(npy_api::NPY_OBJECT_);
-    // Forget has cleared what nobody held by then
+    // by now Forget has cleared the rows that nobody held
     const PyObject* const before = kept.rows.ptr();
     const py::array rows = Take(kept.rows, objects, 1, &num_rows);
     if (rows.ptr() != before || kept.shows_rows) Clear(rows);
-    // before PutRows, which may throw: then Forget clears what was put
+    // set before PutRows, which may throw: then Forget clears the rows
     kept.shows_rows = true;
     PutRows(final_obs, kept, Objects(rows));
     Put(info, names.final_obs, rows);
@@ -217,16 +218,17 @@ class FinalRows {
     return py::reinterpret_borrow<py::array>(kept);
   }
 
-  // Whether final_info is as it was made, like `info`, and nobody's but ours with all its arrays.
+  // Whether final_info and its arrays are as they were made, match `info`, and have no other
+  // holder.
   static bool HoldsAll(const Kept& kept, const py::dict& info, const py::dtype& of_mask,
                        py::ssize_t num_rows) {
     const auto size = static_cast<py::ssize_t>(info.size());
     if (!kept.final_info || Py_REFCNT(kept.final_info.ptr()) != 1) return false;
-    // its last holder may have changed it
+    // its last holder may have changed its entries
     if (static_cast<py::ssize_t>(kept.columns.size()) != size) return false;
-    // each column and its mask
+    // two entries for each column: itself and its mask
     if (PyDict_GET_SIZE(kept.final_info.ptr()) != 2 * size) return false;
-    // the mask's holders: this, and final_info once for each column
+    // the mask's holders: `kept`, and final_info once for each column
     if (!IsFree(kept.mask, of_mask, 1, &num_rows, 1 + size)) return false;
     auto column = kept.columns.begin();
     const auto is_there = [&](const py::handle& name, const py::object& value) {
@@ -271,7 +273,7 @@ class FinalRows {
       }
       return;
     }
-    // as many as ever ended at once
+    // as many as the most rows that ended at once
     if (kept.copies.size() < ended_.size()) kept.copies.resize(ended_.size());
     auto copy = kept.copies.begin();
     for (const py::ssize_t row : ended_) {
@@ -282,7 +284,7 @@ class FinalRows {
     }
   }
 
-  // Most rows did not end: eight are looked at in one word.
+  // Most rows did not end: eight are checked in one word.
   void FindEnded(const bool* terminated, const bool* truncated, py::ssize_t num_rows) {
     ended_.clear();
     py::ssize_t row = 0;
@@ -300,17 +302,17 @@ class FinalRows {
     }
   }
 
-  // Lets go of the rows of a step that its caller has dropped, and so of the batch behind views.
+  // Drops the rows of a step that its caller has dropped, and so the batch behind views.
   void Forget() {
     for (Kept& kept : kept_) {
-      // nothing is shown, or somebody still looks at it
+      // no rows are shown, or the caller still holds them
       if (!kept.shows_rows || Py_REFCNT(kept.rows.ptr()) != 1) continue;
       Clear(kept.rows);
       kept.shows_rows = false;
     }
   }
 
-  // a caller holds one step's while the next is made
+  // several, because a caller holds one step's results while the next are made
   std::array<Kept, 3> kept_;
   std::size_t next_ = 0;
   Rows ended_;

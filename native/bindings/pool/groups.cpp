@@ -95,7 +95,7 @@ class GroupActions {
     } else {
       ints_ = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>(array);
     }
-    // buffers are looked up once: filling has no GIL to speak of
+    // buffers are looked up once, because filling must not need the GIL
     float_data_ = is_float_ ? floats_.data() : nullptr;
     int_data_ = is_float_ ? nullptr : ints_.data();
     // (a Discrete action is one number)
@@ -105,7 +105,7 @@ class GroupActions {
 
   std::int64_t row_bytes() const { return per_row_ * 4; }
 
-  // Copies one row; false where an action is not good.
+  // Copies one row; false where an action is invalid.
   bool Copy(std::int64_t row, std::uint8_t* to) const {
     if (is_float_) {
       const float* from = float_data_ + row * per_row_;
@@ -122,7 +122,7 @@ class GroupActions {
     return good;
   }
 
-  // Throws for the first action of a row that is not good.
+  // Throws for the first invalid action of a row.
   void Check(std::int64_t row) const {
     for (std::int64_t i = 0; i < per_row_; ++i) {
       const std::int64_t at = row * per_row_ + i;
@@ -228,7 +228,7 @@ void SendGroups(CpuPool& pool, const py::object& actions, std::span<const std::i
     return good;
   };
   if (pool.Send(envs, std::ref(fill), out)) return;
-  // only now, for the message: which one it was
+  // searched only now, for the message
   for (std::int64_t row = 0; row < std::ssize(envs); ++row) {
     for (const GroupActions& group : groups) group.Check(row);
   }

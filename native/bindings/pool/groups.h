@@ -22,33 +22,33 @@ inline constexpr const char* kGroupArrays[] = {"obs",    "reward",         "term
                                                "active", "episode_return", "final_obs"};
 inline constexpr std::size_t kNumGroupArrays = std::size(kGroupArrays);
 
-// Appends them, over memory that `owner` keeps alive; None for final_obs where there is none.
+// Appends the arrays, over memory that `owner` keeps alive; None for final_obs where there is none.
 void AppendGroupArrays(const EnvSpec& spec, const BatchView& view, pybind11::ssize_t rows,
                        const pybind11::object& owner, pybind11::list& arrays);
 
-// A caller's arrays of groups, into which environments write in place of the pool's.
+// A caller's arrays of groups, which environments write into in place of the pool's.
 class GroupOut {
  public:
   // Takes {group: array} under the name of one of kGroupArrays. Throws SpecError or DTypeError
-  // where they do not fit; `apart` has those of the call so far.
+  // where the arrays do not fit; `apart` has the arrays of the call so far.
   void Take(const EnvSpec& spec, const std::string& name, const pybind11::object& given,
             std::size_t rows, ApartArrays& apart);
   bool empty() const { return kept_.empty(); }
   const std::array<GroupView, EnvSpec::kMaxGroups>& views() const { return views_; }
-  // Puts them in the places of a received tuple, in which the first group begins at `first`.
+  // Puts the arrays into a received tuple, in which the first group begins at `first`.
   void PutInto(pybind11::tuple& fields, std::size_t first) const;
 
  private:
   struct Kept {
-    std::size_t place;  // counted from the first group's
+    std::size_t place;  // counted from the first group's place
     pybind11::array array;
   };
   std::vector<Kept> kept_;
   std::array<GroupView, EnvSpec::kMaxGroups> views_{};
 };
 
-// Checks the actions of all groups, an array (rows, agents, ...) for each in their order, copies
-// them and sends. As SendActions; messages name group, agent and row.
+// Checks the actions of all groups (an array (rows, agents, ...) for each, in order), copies them
+// and sends. Throws as SendActions; messages name group, agent and row.
 void SendGroups(CpuPool& pool, const pybind11::object& actions, std::span<const std::int32_t> envs,
                 const BatchView* out);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CpuPool for Python. Arrays handed out are views of the pool's buffers: they are
-// made once per buffer, and a buffer is written again only when nobody but the
-// pool holds them.
+// CpuPool for Python. Arrays handed out are views of the pool's buffers: they are made once per
+// buffer, and a buffer is overwritten only when nobody but the pool holds its arrays.
 #include "rollouts/pool/cpu_pool.h"
 
 #include <pybind11/numpy.h>
@@ -35,18 +34,18 @@ using Clock = CpuPool::Clock;
 using BoolArray = py::array_t<bool, py::array::c_style>;
 using DoubleArray = py::array_t<double, py::array::c_style>;
 
-// One pool as Python sees it. Its methods hold the GIL but where they wait.
+// One pool as a Python object. Its methods hold the GIL except while they wait.
 class PyPool {
  public:
   PyPool(std::vector<Segment> segments, const OptionColumns& env_options,
          const Wrappers& wrappers, const PoolOptions& options)
       : segments_(std::move(segments)) {
     const ReleaseGil release;
-    // environments may take seconds to make
+    // without the GIL, as environments may take seconds to make
     pool_ = std::make_shared<CpuPool>(MakeEnvBatch(segments_, env_options, wrappers), options);
   }
 
-  // A computation of XLA may still use the pool; it is told that it was closed.
+  // Closes the pool: a computation of XLA that still uses it then gets an error.
   ~PyPool() {
     const ReleaseGil release(interrupted_);
     if (pool_) pool_->Close();
@@ -59,7 +58,7 @@ class PyPool {
   std::int64_t num_xla_calls() const { return xla_number_.num_calls(); }
 
   void Send(const py::object& actions, const py::object& env_id, const py::object& out) {
-    // without ids all are sent, which the pool knows by the span's address
+    // without ids all are sent; the pool recognises this by the span's address
     std::vector<std::int32_t> ids;
     std::span<const std::int32_t> envs = pool_->all_envs();
     if (!env_id.is_none()) {
@@ -69,7 +68,7 @@ class PyPool {
     std::optional<OutArrays> arrays;
     if (!out.is_none()) arrays.emplace(out, pool_->spec(), envs.size(), SameStep());
     SendActions(*pool_, actions, envs, arrays ? &arrays->view() : nullptr);
-    // threads write there until the batch is received: it is kept that long
+    // kept until the batch is received, because threads write there until then
     if (arrays && !envs.empty()) out_ = std::move(arrays);
   }
 
@@ -96,7 +95,7 @@ class PyPool {
   // [(env_id, message)] of the rows received last; empty unless on_env_error is "reset".
   py::list TakeFailures() { return std::exchange(failures_, py::list()); }
 
-  // Before the caller changes anything that a reset which is refused would have to undo.
+  // Checks a reset before the caller changes anything that it would have to undo.
   void CheckReset(const std::optional<BoolArray>& mask) const {
     CheckMask(mask);
     pool_->CheckReset(MaskData(mask));
@@ -137,7 +136,7 @@ class PyPool {
     std::memcpy(state.data(), bytes.data(), bytes.size());
   }
 
-  // Sealed: loading them finds out whether they are of another environment.
+  // Saved states in sealed form, so that loading detects states of other environments.
   py::list SaveStates(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     py::list states;
@@ -171,7 +170,7 @@ class PyPool {
       throw SpecError("got " + std::to_string(sealed.size()) + " states for " +
                       std::to_string(envs.size()) + " environments");
     }
-    // all are opened before the first is loaded
+    // all states are opened before the first is loaded
     std::vector<std::span<const std::uint8_t>> states;
     for (std::size_t i = 0; i < envs.size(); ++i) {
       const std::string_view bytes = sealed[i];
@@ -188,17 +187,17 @@ class PyPool {
     pool_->LoadStates(envs, states);
   }
 
-  // The actions, (n, *action_shape), that environments at rest were sent last.
+  // The last actions (n, *action_shape) sent to environments at rest.
   py::array ActionRows(const py::object& env_id) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
-    // Box actions alone, which rest as float32
+    // only for Box actions, which are kept as float32
     const auto size = static_cast<std::size_t>(pool_->action_bytes()) / sizeof(float);
     py::array_t<float> actions({envs.size(), size});
     pool_->ReadActions(envs, reinterpret_cast<std::uint8_t*>(actions.mutable_data()));
     return actions;
   }
 
-  // Rewards and ends of own models, which Python computes after the step.
+  // Sets rewards and ends that a user's model computes in Python after the step.
   void EndSteps(const py::object& env_id, const DoubleArray& reward, const BoolArray& terminated) {
     const std::vector<std::int32_t> envs = ReadEnvIds(*pool_, env_id);
     if (reward.size() != std::ssize(envs) || terminated.size() != std::ssize(envs)) {
@@ -212,7 +211,7 @@ class PyPool {
     CpuPool::Received received;
     {
       const ReleaseGil release;
-      // beginning an episode may take an engine long
+      // without the GIL, as an engine may take long to begin an episode
       received = pool_->ShowIdle(envs, begin);
     }
     return Rows(MakeArrays(received.buffer, pool_->spec()), received);
@@ -232,19 +231,19 @@ class PyPool {
     return pool_->options().rules.autoreset == AutoresetMode::kSameStep;
   }
 
-  // Waits for rows, and shows them as views of their buffer's arrays.
+  // Waits for rows, and returns them as views of their buffer's arrays.
   template <typename Attempt>
   py::tuple Receive(std::optional<double> timeout_s, const char* what, Attempt&& attempt) {
     CpuPool::Received received;
     WaitForPool(*pool_, timeout_s, what, interrupted_, [&](Clock::time_point deadline) {
-      // no buffer: the attempt's time was up
+      // no buffer: the attempt ran out of time
       received = attempt(deadline);
       return received.buffer != nullptr;
     });
     for (const auto& failure : received.failures) {
       failures_.append(py::make_tuple(failure.env_id, failure.message));
     }
-    // a copy that the pool knows nothing of gets arrays of its own
+    // a copy, which is not one of the pool's buffers, gets arrays of its own
     BatchBuffer& buffer = *received.buffer;
     if (!received.pooled) return Rows(MakeArrays(received.buffer, pool_->spec()), received);
     // the first time that this buffer is handed out: its arrays are made once
@@ -252,9 +251,9 @@ class PyPool {
       buffer.users = std::make_unique<NumpyUsers>(MakeArrays(received.buffer, pool_->spec()));
     }
     const py::tuple arrays = static_cast<NumpyUsers&>(*buffer.users).arrays();
-    // from here on the arrays' reference counts say whether the buffer is in use
+    // from here on the arrays' reference counts tell whether the buffer is in use
     pool_->Release(&buffer);
-    // fresh views: what the caller does to an array's shape or flags stays with the caller
+    // fresh views, so that a change of an array's shape or flags affects only the caller
     py::tuple rows = Rows(arrays, received);
     // the caller gets the arrays that it gave, not views of them
     if (out_) {
@@ -276,10 +275,10 @@ class PyPool {
     return mask ? reinterpret_cast<const std::uint8_t*>(mask->data()) : nullptr;
   }
 
-  // The kind of saved states that an environment understands.
+  // The kind of saved states that an environment can load.
   StateKind KindOf(std::int32_t env) {
     Options options = pool_->OptionsOf(env);
-    // where there is a choice, one engine takes the states of another
+    // where there is a choice of engines, each can load the states of the others
     if (!pool_->EngineOf(env).name.empty()) options.erase("engine");
     return MakeStateKind(EntryOf(segments_, env).type, options);
   }

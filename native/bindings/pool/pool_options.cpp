@@ -47,7 +47,7 @@ py::dict OptionsByName(CpuPool& pool) {
       auto column = columns.find(name);
       if (column == columns.end()) {
         column = columns.emplace(name, py::list(num_envs)).first;
-        // None for environments of other ids, which do not have this option
+        // None for environments of other ids that do not have this option
         for (std::size_t i = 0; i < num_envs; ++i) column->second[i] = py::none();
       }
       column->second[env] = py::cast(value);
@@ -104,7 +104,7 @@ ModelColumns ReadModelColumns(const py::list& given, std::int32_t num_envs) {
     if (low) column.low.assign(low->data(), low->data() + low->size());
     if (high) column.high.assign(high->data(), high->data() + high->size());
     column.size = column.low.size() / static_cast<std::size_t>(rows);
-    // sizes are checked here, what the field is by its environment
+    // sizes are checked here; the environment checks which field it is
     if (column.size * static_cast<std::size_t>(rows) != column.low.size() ||
         (high && high->size() != low->size())) {
       throw SpecError("model field '" + field + "' has not the same number of values for each " +
@@ -121,7 +121,7 @@ py::array ModelToArray(const ModelArray& model) {
   std::copy(model.values.begin(), model.values.end(), values.mutable_data());
   // in the order of ModelArray::Type
   constexpr const char* kDTypes[] = {"float64", "float32", "int32", "bool"};
-  // read as double, handed out as the model has them
+  // read as double, returned with the model's dtype
   return values.attr("astype")(kDTypes[static_cast<std::size_t>(model.type)]);
 }
 

@@ -19,7 +19,7 @@ py::tuple SummaryTuple(const TimeSummary& summary) {
 py::dict StatsDict(const CpuPool& pool) {
   StepStatsSnapshot snapshot;
   {
-    // sums over all environments and threads
+    // without the GIL, as these are sums over all environments and threads
     const ReleaseGil release;
     snapshot = pool.stats();
   }

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// The dict from which rollouts/envs/stats.py makes a PoolStats.
+// The dict that rollouts/envs/stats.py makes a PoolStats of.
 pybind11::dict StatsDict(const CpuPool& pool);
 
 }  // namespace rollouts

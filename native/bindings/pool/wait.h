@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of Python that waits for a pool: without the GIL, and interrupted by Ctrl-C.
+// Waits for a pool in a call of Python: without the GIL, and so that Ctrl-C interrupts the wait.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -16,14 +16,15 @@
 
 namespace rollouts {
 
-// Calls `attempt(deadline)` without the GIL until it says true, looking at signals now and then.
-// TimeoutError, whose message begins with `what`, when timeout_s passed; None waits for ever.
-// `interrupted`: Ctrl-C ended this wait or the one before it, and what was waited for goes on.
+// Calls `attempt(deadline)` without the GIL until it returns true, checking for signals now and
+// then. Throws TimeoutError, whose message begins with `what`, when timeout_s passed; None waits
+// for ever. `interrupted`: Ctrl-C ended this wait or the one before it, and the work waited for
+// goes on.
 template <typename Attempt>
 void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const char* what,
                  bool& interrupted, Attempt&& attempt) {
   using Clock = CpuPool::Clock;
-  // signals (Ctrl-C) are looked at this often while a call waits
+  // the time between two checks for signals (Ctrl-C) while a call waits
   constexpr std::chrono::milliseconds kSignalInterval{50};
   if (timeout_s && !(*timeout_s >= 0)) {
     throw SpecError("timeout_s must be None or a number >= 0, got " + std::to_string(*timeout_s));
@@ -39,10 +40,10 @@ void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const cha
     bool finished;
     {
       const ReleaseGil release;
-      // in short attempts: signals are for the thread that has the GIL
+      // in short attempts, because signals are handled by the thread that has the GIL
       finished = attempt(std::min(end, Clock::now() + kSignalInterval));
     }
-    // a batch that came with Ctrl-C is not lost: it goes to the caller first
+    // a batch that arrived together with Ctrl-C is not lost: the caller gets it first
     if (finished) {
       interrupted = false;
       return;

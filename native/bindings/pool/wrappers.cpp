@@ -78,7 +78,7 @@ Wrappers ReadWrappers(const py::dict& given) {
 py::tuple ReadStatistics(CpuPool& pool, const std::string& of, bool fresh) {
   Moments moments;
   {
-    // another thread may hold the pool's lock while it waits for a batch
+    // without the GIL, as another thread may hold the pool's lock while it waits for a batch
     const ReleaseGil release;
     moments = fresh ? pool.TakeNewStatistics(ReadKind(of)) : pool.ReadStatistics(ReadKind(of));
   }

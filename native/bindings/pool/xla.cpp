@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// send, recv and step as XLA calls them, from a thread of XLA and without the GIL.
+// send, recv and step, which XLA calls in one of its threads and without the GIL.
 // rollouts.integrations.jax makes the functions that users call.
 #include "bindings/pool/xla.h"
 
@@ -30,7 +30,7 @@ namespace {
 
 using Clock = CpuPool::Clock;
 
-// Pools by handle. A traced computation has the number alone, and may outlive the pool.
+// Pools by handle. A traced computation has only the number, and may outlive the pool.
 struct Numbers {
   std::mutex mutex;
   struct Entry {
@@ -63,7 +63,7 @@ class PoolInUse {
     }
   }
   ~PoolInUse() {
-    // it may be the last owner, and arrays go with a pool's buffers
+    // with the GIL: this may be the pool's last owner, and arrays are freed with a pool's buffers
     const AcquireGil gil;
     pool_.reset();
   }
@@ -73,7 +73,7 @@ class PoolInUse {
   std::shared_ptr<CpuPool> pool_;
 };
 
-// One array of a batch: where its first row is, and how many elements a row has.
+// One array of a batch: the address of its first row, and the number of elements in a row.
 struct Column {
   const void* data;
   DType dtype;
@@ -106,7 +106,7 @@ std::vector<Column> ColumnsOf(const CpuPool& pool, const CpuPool::Received& rece
   return columns;
 }
 
-// Element by element: results have the dtypes that JAX gives them, batches those of the pool.
+// Converts element by element: results have JAX's dtypes, batches those of the pool.
 template <typename From, typename To>
 void CopyAs(const void* from, std::int64_t count, void* to) {
   const auto* values = static_cast<const From*>(from);
@@ -116,7 +116,7 @@ void CopyAs(const void* from, std::int64_t count, void* to) {
 
 template <typename From>
 void CopyTo(const void* from, std::int64_t count, const XlaArray& to) {
-  // JAX has no float64 unless it is asked for: rewards are cast on the way
+  // JAX has no float64 unless it is enabled: rewards are converted here
   switch (to.dtype) {
     case XlaDType::kPred:
     case XlaDType::kU8: return CopyAs<From, std::uint8_t>(from, count, to.data);
@@ -144,7 +144,7 @@ void CopyColumn(const Column& column, std::int64_t rows, const XlaArray& to) {
   }
 }
 
-// Rows that the results have room for; all must have the same number.
+// The number of rows that the results have room for, which must be the same for all.
 std::int64_t RowsOf(const XlaArrays& results) {
   for (std::size_t i = 1; i < results.size(); ++i) {
     if (results[i].shape.empty() || results[i].shape[0] != results[1].shape[0]) {
@@ -157,7 +157,7 @@ std::int64_t RowsOf(const XlaArrays& results) {
 // Copies a batch into the results of a call, once their numbers and shapes fit.
 void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const XlaArrays& results) {
   const std::vector<Column> columns = ColumnsOf(pool, received);
-  // shapes are XLA's, fixed when the computation was traced; what came is the pool's
+  // XLA fixed its shapes when the computation was traced; the received rows are the pool's
   const std::int64_t rows = RowsOf(results);
   if (received.rows != rows) {
     throw SpecError("received " + std::to_string(received.rows) + " environments, expected " +
@@ -177,7 +177,7 @@ void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const Xla
   }
 }
 
-// The dtype of actions, which are read through NumPy, as those of `send` are.
+// The NumPy dtype of actions, which are read as those of `send` are.
 py::dtype NumpyDTypeOf(XlaDType dtype) {
   switch (dtype) {
     case XlaDType::kS8: return py::dtype::of<std::int8_t>();
@@ -208,7 +208,7 @@ std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const XlaArray& env_id
   }
   const auto* ids = static_cast<const std::int32_t*>(env_id.data);
   std::vector<std::int32_t> envs(static_cast<std::size_t>(env_id.shape[0]));
-  // ids come as recv gave them, which are global
+  // ids are global, as recv returned them
   const std::int32_t offset = pool.options().env_id_offset;
   for (std::size_t i = 0; i < envs.size(); ++i) {
     envs[i] = ids[i] - offset;
@@ -220,7 +220,7 @@ std::vector<std::int32_t> ReadEnvIds(const CpuPool& pool, const XlaArray& env_id
   return envs;
 }
 
-// Sends; says whether the environments will write their observations into `results`.
+// Sends; returns whether the environments will write their observations into `results`.
 bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
   std::vector<std::int32_t> ids;
   std::span<const std::int32_t> envs = pool.all_envs();
@@ -229,10 +229,10 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
     envs = ids;
   }
   const AcquireGil gil;
-  // the lock also ensures that nobody else sends from here to the end
+  // the lock also ensures that no other thread sends until this function ends
   const SpaceSpec& space = pool.spec().observation;
   bool direct = results.size() > 1 && pool.synchronous() && pool.num_in_flight() == 0;
-  // same number of elements and the same dtype: environments may write where XLA wants the result
+  // number of elements and dtype are equal: environments may write XLA's result themselves
   direct = direct && results[1].size() == std::ssize(envs) * space.size() &&
            ((results[1].dtype == XlaDType::kU8 && space.dtype == DType::kUint8) ||
             (results[1].dtype == XlaDType::kF32 && space.dtype == DType::kFloat32) ||
@@ -242,7 +242,7 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
   try {
     SendActions(pool, AsNumpy(arguments[1]), envs, direct ? &out : nullptr);
   } catch (const py::error_already_set& error) {
-    throw SpecError(error.what());  // Python's exception must not leave the GIL
+    throw SpecError(error.what());  // a Python exception must not leave the GIL
   }
   return direct;
 }
@@ -250,10 +250,10 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
 // Blocks a thread of XLA until the batch is there.
 void Receive(CpuPool& pool, const XlaArrays& results) {
   CpuPool::Received received;
-  // no deadline of its own: Close ends it
+  // without a deadline: Close ends the wait
   while (!received.buffer) received = pool.Recv(Clock::now() + std::chrono::hours(1));
   const auto release = [&] {
-    // a closed pool's arrays go now
+    // with the GIL, as a closed pool's arrays are freed now
     const AcquireGil gil;
     if (received.pooled) pool.Release(received.buffer.get());
     received.buffer.reset();
@@ -277,18 +277,18 @@ void Settle(CpuPool& pool) {
   }
 }
 
-// Arguments: handle [, actions [, env_id]]; with actions it sends. Results: handle [, the
-// arrays of a batch]; with arrays it receives.
+// Arguments: handle [, actions [, env_id]]; with actions, it sends. Results: handle [, the arrays
+// of a batch]; with arrays, it receives.
 void Call(const XlaArrays& arguments, const XlaArrays& results) {
   if (arguments.empty() || results.empty() || arguments[0].dtype != XlaDType::kU32 ||
       results[0].dtype != XlaDType::kU32 || arguments[0].size() != 1 || results[0].size() != 1) {
     throw SpecError("handle must be the uint32 scalar that xla() returned");
   }
-  // a computation may run on the main thread, and its environments step without an end
+  // a computation may run on the main thread, where a step may never end
   const NativeCall call;
   const PoolInUse pool(*static_cast<const std::uint32_t*>(arguments[0].data));
   bool direct = false;
-  // one handler for send, recv and step: which one it is the numbers of arrays tell
+  // one handler for send, recv and step; the numbers of arrays tell which one it is
   if (arguments.size() > 1) direct = Send(*pool, arguments, results);
   if (results.size() > 1) {
     try {
@@ -299,11 +299,11 @@ void Call(const XlaArrays& arguments, const XlaArrays& results) {
       throw;
     }
   }
-  // the handle goes through, so that XLA keeps calls in their order
+  // the handle is also a result, so that XLA keeps calls in their order
   std::memcpy(results[0].data, arguments[0].data, sizeof(std::uint32_t));
 }
 
-// The plain function that XLA calls, one for all pools.
+// The single function that XLA calls, for all pools.
 void* Handler(void* frame) { return AnswerXla(frame, Call); }
 
 }  // namespace

@@ -29,14 +29,14 @@ using replay::Clock;
 using replay::ReplayStore;
 using replay::Sampled;
 
-// Signals (Ctrl-C) are looked at this often while a call waits.
+// The time between two checks for signals (Ctrl-C) while a call waits.
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
-// A time by which to be done, waited for in parts, so that signals are looked at.
+// A time limit for a wait that is made in parts, with checks for signals between them.
 class Deadline {
  public:
   explicit Deadline(std::optional<double> timeout_s) {
-    // beyond that is for ever, and does not overflow the clock
+    // a longer wait is for ever, and would overflow the clock
     constexpr double kLongest = 1e9;  // s
     if (timeout_s && !(*timeout_s >= 0)) {
       throw SpecError("timeout_s is " + std::to_string(*timeout_s) + ", expected 0 or more seconds");
@@ -61,7 +61,7 @@ void LookAtSignals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// Sampled items, whose rows are given up with it.
+// Sampled items, whose references are dropped with the object.
 struct Batch {
   explicit Batch(ReplayStore& owner) : store(owner) {}
   ~Batch() { store.Drop(items); }
@@ -69,14 +69,14 @@ struct Batch {
   std::vector<Sampled> items;
 };
 
-// A store as Python sees it: arguments are read with the GIL, the work is done without it.
+// A store as a Python object: arguments are read with the GIL, the work is done without it.
 class PyReplayStore {
  public:
   PyReplayStore(const py::sequence& columns, const py::sequence& tables,
                 const replay::StoreOptions& options)
       : store_(std::make_shared<ReplayStore>(ReadColumns(columns), ReadTables(tables), options)) {}
   ~PyReplayStore() {
-    // in a forked child the store's threads and those that wait do not exist: nothing to join
+    // a forked child has neither the store's threads nor the waiting ones, so nothing can be joined
     if (getpid() != pid_) new std::shared_ptr<ReplayStore>(store_);
   }
 
@@ -91,7 +91,7 @@ class PyReplayStore {
   py::array Append(const py::object& stream_id, const py::dict& columns, const py::object& first,
                    const py::object& ended, const py::object& final, const py::object& valid) {
     ReplayStore& store = this->store();
-    // owns the arrays: they stay while the GIL is given away
+    // owns the arrays, so that they stay while the GIL is released
     const AppendArguments arguments(store.layout(), stream_id, columns, first, ended, final, valid);
     py::array_t<std::int64_t> rows(arguments.shape());
     const std::span<std::int64_t> to(rows.mutable_data(), static_cast<std::size_t>(rows.size()));
@@ -126,7 +126,7 @@ class PyReplayStore {
     for (;;) {
       {
         const ReleaseGil release;
-        // once: the rows may be too old to be referred to when the limiter admits the last of them
+        // done once: later the rows may be too old, when the limiter admits the last of them
         if (!referred) store.Refer(table, Span(streams), Span(starts), lengths, ats, runs);
         referred = true;
         store.Insert(table, runs, Span(priorities), deadline.next(), to);
@@ -146,17 +146,17 @@ class PyReplayStore {
     if (batch_size < 1) {
       throw SpecError("batch_size is " + std::to_string(batch_size) + ", expected 1 or more");
     }
-    // nothing is drawn for arrays that do not fit
+    // checked first, so that nothing is drawn for arrays that do not fit
     const py::dict given = CheckedOut(plan, out, batch_size);
 
     Batch batch(store);
     try {
-      // before anything is drawn: there may be no memory for so many
+      // made before anything is drawn, because there may be too little memory
       const auto arrays = plan.Arrays(batch_size);
       for (;;) {
         {
           const ReleaseGil release;
-          // what was drawn before the deadline stays with the table, for the next call
+          // samples drawn before the deadline stay with the table, for the next call
           if (table.Sample(batch_size, deadline.next(), batch.items)) break;
         }
         if (deadline.passed()) ThrowTimeout(table, batch_size, *timeout_s);
@@ -179,7 +179,7 @@ class PyReplayStore {
       const ReleaseGil release;
       table.Look(Span(wanted), batch.items);
     }
-    // counted as no sample: the limiter knows nothing of it
+    // does not count as a sample for the limiter
     return Collect(plan, *plan.Arrays(std::ssize(batch.items)), batch, given, table.random_seed());
   }
 
@@ -188,7 +188,7 @@ class PyReplayStore {
     ReplayStore& store = this->store();
     replay::Table& table = store.table(store.TableIndex(name));
     const Int64Array wanted = ReadIds(keys, "keys");
-    // in insert None is the highest there is; here it would be a mistake
+    // None means the highest priority in insert; here it would be a mistake
     if (priority.is_none()) throw DTypeError("priority is None, expected an array of numbers");
     const DoubleArray priorities = ReadPriorities(priority, static_cast<std::size_t>(wanted.size()),
                                                   table.most_priority());
@@ -225,7 +225,7 @@ class PyReplayStore {
   static py::dict Collect(PyGatherPlan& plan, const BatchArrays& arrays, Batch& batch,
                           const py::dict& out, std::uint64_t seed) {
     py::dict result = arrays.Views(out);
-    // with the GIL: it looks into `out`
+    // with the GIL, because it reads `out`
     const std::vector<std::uint8_t*> pointers = arrays.FieldPointers(out);
     const ReleaseGil release;
     if (const replay::Hindsight* goals = plan.plan().hindsight()) goals->Prepare(batch.items, seed);
@@ -274,7 +274,7 @@ py::dict InfoDict(replay::Table& table) {
   return result;
 }
 
-// Memory of columns alone: items and selectors are not counted.
+// Memory of columns only: items and selectors are not counted.
 py::dict MemoryDict(const ReplayStore& store) {
   const replay::MemoryUse use = store.memory();
   py::dict result;
@@ -347,11 +347,11 @@ void BindStore(py::module_& module) {
       .def("state_pieces", [](Self& self) {
         ReplayStore& store = self.store();
         const ReleaseGil release;
-        // pieces keep the store, which the caller may drop before the last of them
+        // the pieces keep the store, which the caller may drop before the last of them
         return PyStatePieces(self.shared(), store.Snapshot());
       })
       .def("load_state", [](Self& self, const py::buffer& state) {
-        // read where it lies, such as in a mapped file
+        // read in place, such as from a mapped file
         const py::buffer_info view = state.request();
         if (view.ndim != 1 || view.itemsize != 1) {
           throw DTypeError("state must be bytes or a one-dimensional uint8 array");
@@ -377,7 +377,7 @@ void BindReplay(py::module_& module) {
     try {
       if (pending) std::rethrow_exception(pending);
     } catch (const replay::StoreFullError& error) {
-      // in place of a class of ours: Python has a word for it
+      // Python's own exception, in place of one of rollouts
       PyErr_SetString(PyExc_MemoryError, error.what());
     }
   });

@@ -35,7 +35,8 @@ std::vector<py::ssize_t> ValueShape(std::vector<py::ssize_t> lead, const ColumnS
   return lead;
 }
 
-// A C-ordered array of the column's dtype: values are never converted on their way into the store.
+// Reads a C-ordered array of the column's dtype: values are never converted on their way into the
+// store.
 py::array ReadArray(const py::handle& given, const ColumnSpec& spec, const std::string& what) {
   if (!py::isinstance<py::array>(given)) {
     throw DTypeError(what + " must be a NumPy array, got " + Text(py::type::of(given)));
@@ -45,7 +46,7 @@ py::array ReadArray(const py::handle& given, const ColumnSpec& spec, const std::
     throw DTypeError(what + " has dtype " + Text(array.dtype()) + ", expected " +
                      Text(py::dtype(spec.dtype)));
   }
-  // copies only where the rows do not lie as C lays them out
+  // copies only where the rows are not in C order
   return py::array::ensure(array, py::array::c_style);
 }
 
@@ -55,7 +56,7 @@ T Item(const py::dict& table, const char* key, const T& fallback) {
   return table.contains(key) ? table[key].cast<T>() : fallback;
 }
 
-// ("kind", numbers ...), as rollouts/replay makes it; also tells the table's order.
+// Reads ("kind", numbers ...), as rollouts/replay makes it; also sets the table's order.
 replay::RateLimiterSpec ReadLimiter(const py::sequence& given, replay::TableSpec& spec) {
   using replay::RateLimiterSpec;
   const auto kind = given[0].cast<std::string>();
@@ -66,7 +67,7 @@ replay::RateLimiterSpec ReadLimiter(const py::sequence& given, replay::TableSpec
     return RateLimiterSpec::SampleToInsertRatio(number(1), integer(2), number(3), number(4));
   }
   if ((kind == "queue" || kind == "stack") && given.size() == 2) {
-    // the table checks that its selectors suit it
+    // the table checks that its selectors fit this order
     spec.order = kind == "queue" ? replay::TableSpec::Order::kQueue : replay::TableSpec::Order::kStack;
     return RateLimiterSpec::Queue(integer(1));
   }
@@ -79,7 +80,7 @@ replay::RateLimiterSpec ReadLimiter(const py::sequence& given, replay::TableSpec
 replay::TableSpec ReadTable(const py::dict& given) {
   static const char* const kKeys[] = {"name", "max_size", "sampler", "remover", "sampler_exponent",
                                       "remover_exponent", "max_times_sampled", "seed", "limiter"};
-  // a misspelt key would else be a default without a word
+  // a misspelt key would otherwise silently mean the default
   for (const auto& [key, value] : given) {
     const std::string name = Text(key);
     if (std::find(std::begin(kKeys), std::end(kKeys), name) == std::end(kKeys)) {
@@ -89,7 +90,7 @@ replay::TableSpec ReadTable(const py::dict& given) {
   for (const char* const key : {"name", "max_size", "sampler", "remover", "limiter"}) {
     if (!given.contains(key)) throw SpecError(std::string("a table lacks the key '") + key + "'");
   }
-  // what numbers may be is checked by the table itself
+  // the table itself checks the numbers
   replay::TableSpec spec;
   spec.name = given["name"].cast<std::string>();
   spec.max_size = given["max_size"].cast<std::int64_t>();
@@ -166,7 +167,7 @@ DoubleArray ReadPriorities(const py::object& given, std::size_t count, double mo
   DoubleArray priorities(static_cast<py::ssize_t>(count));
   double* const to = priorities.mutable_data();
   if (given.is_none()) {
-    // stands for the highest that the table has seen
+    // NaN stands for the highest priority that the table has seen
     std::fill_n(to, count, std::numeric_limits<double>::quiet_NaN());
     return priorities;
   }
@@ -201,7 +202,7 @@ std::vector<std::int32_t> ReadLengths(const py::object& given, std::size_t count
   std::vector<std::int32_t> lengths(count);
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   for (std::size_t i = 0; i < count; ++i) {
-    // out of range stays out of range, which Refer names
+    // a value out of range stays out of range, so that Refer reports it
     lengths[i] = static_cast<std::int32_t>(std::clamp<std::int64_t>(array.data()[i], -1, kMost));
   }
   return lengths;
@@ -212,7 +213,7 @@ AppendArguments::AppendArguments(const replay::ChunkLayout& layout, const py::ob
                                  const py::object& ended, const py::object& final,
                                  const py::object& valid)
     : layout_(layout), streams_(ReadIds(stream_id, "stream_id")) {
-  // before all else: the other arrays are compared with it
+  // first of all, because the other arrays are compared with it
   FindShape(columns);
   batch_.streams = Span(streams_);
   batch_.steps = steps_;
@@ -222,7 +223,7 @@ AppendArguments::AppendArguments(const replay::ChunkLayout& layout, const py::ob
   batch_.ended = ReadMask(ended, "ended");
   batch_.valid = ReadMask(valid, "valid");
 
-  // a final row for each end, so their number is checked here
+  // there is a final row for each end, so their number is checked here
   const auto marks = batch_.ended ? static_cast<std::size_t>(steps_ * streams_.size()) : 0;
   const auto num_ended = std::count_if(batch_.ended, batch_.ended + marks, [](auto mark) { return mark != 0; });
   if (num_ended == 0) return;
@@ -236,7 +237,8 @@ std::vector<py::ssize_t> AppendArguments::shape() const {
   return {streams_.size()};
 }
 
-// Plain columns tell whether there is a time axis; stacked ones alone only by what fits.
+// Finds whether there is a time axis: plain columns show it; stacked columns alone only by which
+// shape fits.
 void AppendArguments::FindShape(const py::dict& columns) {
   const py::ssize_t num_streams = streams_.size();
   for (const bool stacked : {false, true}) {
@@ -266,7 +268,7 @@ std::vector<AppendBatch::Values> AppendArguments::ReadValues(const py::dict& giv
     const std::string name = what + "['" + spec.name + "']";
     const py::array array = ReadArray(given[spec.name.c_str()], spec, name);
     const auto shape = ShapeOf(array);
-    // a frame, or all of them: the shape alone tells which
+    // a frame, or all of them, which only the shape tells
     values[c].whole_stack = spec.stacked() && shape == ValueShape(lead, spec, true);
     const auto expected = ValueShape(lead, spec, false);
     if (!values[c].whole_stack && shape != expected) {
@@ -275,10 +277,10 @@ std::vector<AppendBatch::Values> AppendArguments::ReadValues(const py::dict& giv
                       (spec.stacked() ? " or " + ShapeText(ValueShape(lead, spec, true)) : ""));
     }
     values[c].data = static_cast<const std::uint8_t*>(array.data());
-    // a contiguous copy may be nobody's but ours
+    // kept here, because nobody else may hold a contiguous copy
     owners_.push_back(array);
   }
-  // something is left over: say what
+  // some entry was not used: the error names it
   if (found == given.size()) return values;
   for (const auto& [key, value] : given) {
     const std::string name = Text(key);

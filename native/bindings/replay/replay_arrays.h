@@ -13,7 +13,7 @@
 
 namespace rollouts {
 
-// Tuples (name, dtype, shape, stack, pad), and dicts as rollouts/_native.pyi has them.
+// Reads tuples (name, dtype, shape, stack, pad), and dicts as declared in rollouts/_native.pyi.
 std::vector<replay::ColumnSpec> ReadColumns(const pybind11::sequence& columns);
 std::vector<replay::TableSpec> ReadTables(const pybind11::sequence& tables);
 
@@ -22,10 +22,10 @@ using DoubleArray = pybind11::array_t<double, pybind11::array::c_style>;
 
 // A one-dimensional array of whole numbers. Throws DTypeError naming `what`.
 Int64Array ReadIds(const pybind11::object& given, const char* what);
-// `count` priorities; None is NaN, one number is all of them. Throws SpecError unless each is from
-// 0 to `most`.
+// Reads `count` priorities; None is NaN, one number is the priority of all. Throws SpecError unless
+// each is from 0 to `most`.
 DoubleArray ReadPriorities(const pybind11::object& given, std::size_t count, double most);
-// Throws SpecError unless a priority, `priority[i]`, is from 0 to `most`.
+// Throws SpecError, which calls it `priority[i]`, for a priority that is not from 0 to `most`.
 void CheckPriority(double priority, std::size_t i, double most);
 // `count` lengths from one number or an array.
 std::vector<std::int32_t> ReadLengths(const pybind11::object& given, std::size_t count);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kMostKept = 8;  // sets of arrays of a plan
 
-// Marks are bool, row numbers int64, all else is as the column.
+// Marks are bool, row numbers int64; other fields have the column's dtype.
 py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field& field) {
   switch (field.source) {
     case GatherPlan::Source::kColumn:
@@ -52,12 +52,12 @@ std::vector<py::ssize_t> FieldShape(const replay::ChunkLayout& layout, const Gat
   return shape;
 }
 
-// A fact that a sample tells of its items, besides the fields.
+// A number about each sampled item, in addition to the fields.
 struct Info {
   const char* name;
   char dtype;  // i int32, l int64, d float64
 };
-// All of them, in the order in which WriteInfo fills them.
+// All infos, in the order in which WriteInfo fills them.
 constexpr Info kInfos[] = {{"key", 'l'},           {"probability", 'd'}, {"priority", 'd'},
                            {"times_sampled", 'i'}, {"table_size", 'l'},  {"stream_id", 'l'},
                            {"start", 'l'},         {"length", 'i'},      {"insert_index", 'l'},
@@ -86,7 +86,7 @@ py::dtype InfoDType(char dtype) {
 BatchArrays::BatchArrays(const replay::ChunkLayout& layout, const GatherPlan& plan,
                          std::int64_t batch_size)
     : batch_size_(batch_size), num_fields_(plan.fields().size()) {
-  // memory of the kernel where an array is large, which goes with its NumPy array
+  // large arrays get memory of the kernel, which is freed with the NumPy array
   const auto add = [&](const std::string& name, const py::dtype& dtype,
                        const std::vector<py::ssize_t>& shape) {
     py::ssize_t bytes = dtype.itemsize();
@@ -110,7 +110,7 @@ bool BatchArrays::Free() const {
 
 py::dict BatchArrays::Views(const py::dict& out) const {
   py::dict views;
-  // most calls have none: the names are not looked up then
+  // most calls give no `out`: the names are not looked up then
   const bool any_out = !out.empty();
   for (const Column& column : columns_) {
     const py::object view = any_out && out.contains(column.name) ? py::object(out[column.name])
@@ -121,7 +121,7 @@ py::dict BatchArrays::Views(const py::dict& out) const {
 }
 
 std::vector<std::uint8_t*> BatchArrays::FieldPointers(const py::dict& out) const {
-  // addresses are taken with the GIL, and written to without it
+  // addresses are read with the GIL, and written to without it
   std::vector<std::uint8_t*> pointers;
   pointers.reserve(num_fields_);
   for (std::size_t i = 0; i < num_fields_; ++i) {
@@ -136,7 +136,7 @@ std::vector<std::uint8_t*> BatchArrays::FieldPointers(const py::dict& out) const
 }
 
 void BatchArrays::WriteInfo(std::span<const Sampled> batch) const {
-  // they stand behind the fields, in the order of kInfos
+  // the infos follow the fields, in the order of kInfos
   const auto column = [&](std::size_t i) { return columns_[num_fields_ + i].data; };
   const auto write = [&]<typename T>(std::size_t i, T, auto&& value) {
     T* const to = reinterpret_cast<T*>(column(i));
@@ -156,7 +156,7 @@ void BatchArrays::WriteInfo(std::span<const Sampled> batch) const {
 
 namespace {
 
-// (name, column, offset, count); GatherPlan checks what they say.
+// Reads (name, column, offset, count); GatherPlan checks their values.
 std::vector<FieldSpec> ReadFields(const py::sequence& fields) {
   std::vector<FieldSpec> specs;
   for (const auto& given : fields) {
@@ -197,16 +197,16 @@ PyGatherPlan::PyGatherPlan(std::shared_ptr<replay::ReplayStore> store, const py:
 
 std::shared_ptr<BatchArrays> PyGatherPlan::Arrays(std::int64_t batch_size) {
   for (const auto& arrays : kept_) {
-    // free: neither a sample nor Python has any of its arrays
-    // a sample in another thread may hold a set without a view of it yet
+    // free: neither a sample nor Python holds any of its arrays. A sample in another thread may
+    // hold a set without having made a view of it yet
     if (arrays.use_count() == 1 && arrays->batch_size() == batch_size && arrays->Free()) return arrays;
   }
-  // none fits: free ones of other sizes go first
+  // none fits: free sets of other sizes are dropped first
   std::erase_if(kept_, [&](const auto& arrays) {
     return arrays.use_count() == 1 && arrays->batch_size() != batch_size && arrays->Free();
   });
   auto arrays = std::make_shared<BatchArrays>(store_->layout(), plan_, batch_size);
-  // beyond that they go with their views
+  // sets beyond that are freed with their views
   if (kept_.size() < kMostKept) kept_.push_back(arrays);
   return arrays;
 }
@@ -216,7 +216,7 @@ void PyGatherPlan::CheckOut(const py::dict& out, std::int64_t batch_size) const 
   for (const auto& [key, value] : out) {
     const auto name = py::str(key).cast<std::string>();
     const auto is = [&](const GatherPlan::Field& field) { return field.spec.name == name; };
-    // fields alone: what a sample tells of its items has arrays of its own
+    // `out` may name only fields: the infos of a sample have other arrays
     const auto found = std::find_if(plan_.fields().begin(), plan_.fields().end(), is);
     if (found == plan_.fields().end()) {
       throw SpecError("out has '" + name + "', which is no field of the plan");

@@ -16,20 +16,20 @@
 
 namespace rollouts {
 
-// Arrays for the fields of a plan and for what a sample says about its items, of one batch size.
+// Arrays of one batch size for the fields of a plan and for the infos of a sample.
 class BatchArrays {
  public:
   BatchArrays(const replay::ChunkLayout& layout, const replay::GatherPlan& plan,
               std::int64_t batch_size);
 
-  // Nobody holds an array or a view of one. Needs the GIL.
+  // Whether nobody holds an array or a view of one. Needs the GIL.
   bool Free() const;
   std::int64_t batch_size() const { return batch_size_; }
   // name -> view, in which `out` replaces fields.
   pybind11::dict Views(const pybind11::dict& out) const;
-  // Places to write the fields to, but for those in `out`.
+  // Addresses to write the fields to, except those in `out`.
   std::vector<std::uint8_t*> FieldPointers(const pybind11::dict& out) const;
-  // Writes what is not a field.
+  // Writes the infos, which are not fields.
   void WriteInfo(std::span<const replay::Sampled> batch) const;
 
  private:
@@ -51,9 +51,9 @@ class PyGatherPlan {
 
   const replay::GatherPlan& plan() const { return plan_; }
   const replay::ReplayStore* store() const { return store_.get(); }
-  // Arrays that nobody holds.
+  // Returns arrays that nobody holds.
   std::shared_ptr<BatchArrays> Arrays(std::int64_t batch_size);
-  // Throws SpecError or DTypeError for arrays that are not of the plan's fields.
+  // Throws SpecError or DTypeError for arrays that do not fit the plan's fields.
   void CheckOut(const pybind11::dict& out, std::int64_t batch_size) const;
 
  private:

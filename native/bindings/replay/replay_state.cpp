@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace rollouts {
 
 py::array AsArray(std::vector<std::uint8_t> bytes) {
-  // the array takes the bytes over: a state may be gigabytes
+  // the array takes the bytes over without a copy, as a state may take gigabytes
   auto owned = std::make_unique<std::vector<std::uint8_t>>(std::move(bytes));
   std::uint8_t* const data = owned->data();
   const auto size = static_cast<py::ssize_t>(owned->size());
@@ -23,11 +23,11 @@ py::array PyStatePieces::Next() {
   std::vector<std::uint8_t> piece;
   {
     const ReleaseGil release;
-    // after the GIL is given away: those who hold the mutex may wait for the GIL
+    // locked after the GIL is released, because the holder of the mutex may wait for the GIL
     const std::lock_guard<std::mutex> lock(*mutex_);
     piece = snapshot_->Next();
   }
-  // the end of an iteration, as Python has it
+  // ends a Python iteration
   if (piece.empty()) throw py::stop_iteration();
   return AsArray(std::move(piece));
 }

@@ -31,26 +31,26 @@ std::size_t IndexOf(const replay::ChunkLayout& layout, const char* name) {
   return static_cast<std::size_t>(found - layout.specs.begin());
 }
 
-// For `convert`, which tells it in messages.
+// Makes the tuple that `convert` shows in messages.
 py::tuple ShapeTuple(std::span<const py::ssize_t> lead) {
   py::tuple shape(lead.size());
   for (std::size_t i = 0; i < lead.size(); ++i) shape[i] = py::int_(lead[i]);
   return shape;
 }
 
-// Whether an array has this dtype and shape, and lies as C does.
+// Whether an array has this dtype and shape, and is in C order.
 bool Fits(const py::handle& value, const py::dtype& dtype, std::span<const py::ssize_t> lead,
           std::span<const py::ssize_t> shape) {
   using py::detail::npy_api;
   if (!py::isinstance<py::array>(value)) return false;
   const auto* const proxy = py::detail::array_proxy(value.ptr());
-  // what the core reads by pointer alone
+  // flags that the core needs, because it reads by pointer
   constexpr int kLayout = npy_api::NPY_ARRAY_ALIGNED_ | npy_api::NPY_ARRAY_C_CONTIGUOUS_;
   if (static_cast<std::size_t>(proxy->nd) != lead.size() + shape.size()) return false;
   if ((proxy->flags & kLayout) != kLayout) return false;
   if (!std::equal(lead.begin(), lead.end(), proxy->dimensions)) return false;
   if (!std::equal(shape.begin(), shape.end(), proxy->dimensions + lead.size())) return false;
-  // most often the very same dtype object: no comparison by NumPy
+  // most often it is the very same dtype object, and NumPy need not compare
   return proxy->descr == dtype.ptr() ||
          npy_api::get().PyArray_EquivTypes_(proxy->descr, dtype.ptr());
 }
@@ -111,14 +111,14 @@ const std::uint8_t* PyReplayWriter::Read(const py::handle& value, const Column& 
                                          const py::str& name, std::span<const py::ssize_t> lead) {
   py::object array = py::reinterpret_borrow<py::object>(value);
   if (!Fits(array, column.dtype, lead, column.shape)) {
-    // Python says what is wrong with it, or makes an array that fits
+    // Python reports what is wrong with it, or makes an array that fits
     array = convert_(name, value, ShapeTuple(lead), column.dtype, py::tuple(py::cast(column.shape)));
     if (!Fits(array, column.dtype, lead, column.shape)) {
       throw SpecError(name.cast<std::string>() + " was not converted");
     }
   }
   const void* const data = py::detail::array_proxy(array.ptr())->data;
-  // the arrays are read after the GIL is given away, when their caller may drop them
+  // owned, because the arrays are read without the GIL, when their caller may drop them
   owners_.push_back(std::move(array));
   return static_cast<const std::uint8_t*>(data);
 }
@@ -132,7 +132,7 @@ void PyReplayWriter::ReadColumns(const py::tuple& columns, std::span<const py::s
   steps.columns.resize(columns_.size());
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const Column& column = columns_[c];
-    // the only column that may be one number
+    // the only column that may be given as one number
     if (c == version_) {
       ReadVersions(columns[c], lead, steps);
     } else {
@@ -152,7 +152,7 @@ void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::s
   if (PyIndex_Check(given.ptr()) &&
       (!is_array || py::detail::array_proxy(given.ptr())->nd == 0)) {
     const Py_ssize_t version = PyNumber_AsSsize_t(given.ptr(), PyExc_OverflowError);
-    // -1 may be a version as well as an error
+    // -1 is either a version or an error
     if (version != -1 || !PyErr_Occurred()) {
       versions_.assign(count, version);
       steps.columns[version_] = {reinterpret_cast<const std::uint8_t*>(versions_.data()), false};
@@ -162,7 +162,7 @@ void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::s
     const bool is_beyond = PyErr_ExceptionMatches(PyExc_OverflowError);
     PyErr_Clear();
     if (is_beyond) throw SpecError("policy_version is beyond 64 bits");
-    // a tensor of several elements has no index: it is read below
+    // a tensor of several elements has no index and is read below
   }
   const std::uint8_t* const data = Read(given, columns_[version_], columns_[version_].name, lead);
   steps.columns[version_] = {data, false};
@@ -193,7 +193,7 @@ void PyReplayWriter::ReadPriority(const py::object& given, NewSteps& steps) {
 void PyReplayWriter::ReadEnvIds(const py::object& given, py::ssize_t count) {
   env_ids_.resize(static_cast<std::size_t>(count));
   if (given.is_none()) {
-    // environments are numbered by their rows then
+    // environments are then numbered by their rows
     for (py::ssize_t b = 0; b < count; ++b) env_ids_[b] = b;
     return;
   }
@@ -216,7 +216,7 @@ void PyReplayWriter::ReadEnvIds(const py::object& given, py::ssize_t count) {
 
 // --- adding ------------------------------------------------------------------------------
 
-// Lets go of the caller's arrays when the call ends, however it ends; with the GIL.
+// Drops the caller's arrays when the call ends, however it ends; needs the GIL.
 struct PyReplayWriter::DropOwners {
   std::vector<py::object>& owners;
   ~DropOwners() { owners.clear(); }
@@ -229,7 +229,7 @@ std::int64_t PyReplayWriter::MarkEnds(const NewSteps& steps, std::int64_t count,
   ended_.resize(static_cast<std::size_t>(count));
   std::int64_t num_ended = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    // a row that only resets, or failed, ends nothing: its marks are not the environment's
+    // a row that only resets, or failed, ends nothing: its marks do not come from the environment
     const bool counts = (!valid || valid[i]) && !(failed && failed[i]);
     ended_[i] = counts && (terminated[i] || truncated[i]);
     num_ended += ended_[i];
@@ -239,7 +239,7 @@ std::int64_t PyReplayWriter::MarkEnds(const NewSteps& steps, std::int64_t count,
 
 const std::uint8_t* PyReplayWriter::FinalsOfNext(const std::uint8_t* next_obs, std::int64_t count) {
   const std::int64_t bytes = store_->layout().specs[0].value_bytes();
-  // packed, as the store takes them: one for each that ended
+  // packed, as the store takes them: one row for each episode that ended
   final_obs_.resize(static_cast<std::size_t>(count * bytes));
   std::uint8_t* to = final_obs_.data();
   for (std::size_t b = 0; b < ended_.size(); ++b) {
@@ -264,7 +264,7 @@ const std::uint8_t* PyReplayWriter::FinalsOfInfo(const py::object& info, std::in
   const std::int64_t bytes = store_->layout().specs[0].value_bytes();
   final_obs_.resize(static_cast<std::size_t>(count * bytes));
   std::uint8_t* to = final_obs_.data();
-  // by Python's indexing: the array may be of objects
+  // by Python's indexing, because the array may be of objects
   const py::object item = finals.attr("__getitem__");
   for (std::size_t b = 0; b < ended_.size(); ++b) {
     if (!ended_[b]) continue;
@@ -280,7 +280,7 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
                                      const py::object& info, std::int32_t mode,
                                      const py::object& priority) {
   const DropOwners drop{owners_};
-  // the observations' first axis says how many environments there are
+  // the first axis of the observations is the number of environments
   const bool has_rows = columns.size() > 0 && py::isinstance<py::array>(columns[0]) &&
                         py::detail::array_proxy(py::object(columns[0]).ptr())->nd > 0;
   const py::ssize_t count = has_rows ? py::array(columns[0]).shape(0) : 0;
@@ -298,22 +298,22 @@ std::int64_t PyReplayWriter::AddStep(const py::tuple& columns, const py::object&
     marks.failed = Read(failed, {"", py::dtype::of<bool>(), {}, false}, py::str("_env_error"), lead);
   }
   valid_.resize(static_cast<std::size_t>(count));
-  // what next-step autoreset answers to the step after an end is a reset and no step
+  // in next-step autoreset, the step after an end is a reset, not a step
   writer_.AwaitReset(step.env_ids, valid_);
   for (std::uint8_t& mark : valid_) mark = !mark;
   step.valid = valid_.data();
   const std::int64_t num_ended = MarkEnds(step, count, step.valid, marks.failed);
   step.ended = ended_.data();
   if (num_ended > 0) {
-    // same-step: next_obs is the next episode's already; else it is the final one
+    // same-step: next_obs already belongs to the next episode; else it is the final observation
     step.final_obs = marks.mode == replay::Autoreset::kSameStep
                          ? FinalsOfInfo(info, num_ended)
                          : FinalsOfNext(step.next_obs, num_ended);
   }
-  // rows are copied, and items inserted, without Python
+  // without the GIL, rows are copied and items inserted
   const ReleaseGil release;
   writer_.AddStep(step, marks);
-  // what the rate limiter does not admit now waits for Insert
+  // items that the rate limiter does not admit now wait for Insert
   return writer_.InsertNow();
 }
 
@@ -334,13 +334,13 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
   steps.steps = lead[0];
   ReadColumns(columns, lead, steps);
   const std::array<py::ssize_t, 1> rows{lead[1]};
-  // with which open episodes are completed if the next batch does not go on from it
+  // completes open episodes if the next batch does not continue from it
   steps.next_obs = Read(last_obs, columns_[0], py::str("last_obs"), rows);
   ReadEnvIds(env_id, lead[1]);
   steps.env_ids = env_ids_;
   ReadPriority(priority, steps);
   if (!active.is_none()) {
-    // agents that left: their steps until the episode ends are nobody's
+    // after an agent left, its steps until the episode ends are not valid
     steps.valid = Read(active, {"", py::dtype::of<bool>(), {}, false}, py::str("active"), lead);
   }
   const std::int64_t num_ended = MarkEnds(steps, lead[0] * lead[1], steps.valid, nullptr);
@@ -350,7 +350,7 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
       throw SpecError("the batch has no final_obs, but " + std::to_string(num_ended) +
                       " episodes ended in it: collect with Collector(..., keep_final_obs=True)");
     }
-    // as Collector packs them: time first, then by environment
+    // packed as Collector does: by time, then by environment
     const std::array<py::ssize_t, 1> finals{static_cast<py::ssize_t>(num_ended)};
     steps.final_obs = Read(final_obs, columns_[0], py::str("final_obs"), finals);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of a replay buffer, given NumPy arrays.
+// The writer of a replay buffer, for NumPy arrays.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -19,14 +19,14 @@ namespace rollouts {
 // Tuples (steps, period, at_end) as rollouts/replay/items.py makes them.
 std::vector<replay::ItemKind> ReadItemKinds(const pybind11::sequence& kinds);
 
-// The caller locks. An array that has its column's dtype and shape is read where it lies; any
-// other goes through `convert(name, value, leading shape)`, which returns one that does, or raises.
+// The caller locks. An array that has its column's dtype and shape is read in place; any other goes
+// through `convert(name, value, leading shape)`, which returns one that fits, or raises.
 class PyReplayWriter {
  public:
   PyReplayWriter(std::shared_ptr<replay::ReplayStore> store, std::vector<replay::ItemKind> kinds,
                  std::int64_t history_rows, pybind11::object convert);
 
-  // Both return how many items were inserted without waiting; the rest is pending.
+  // Both return how many items were inserted without waiting; the others are pending.
   std::int64_t AddStep(const pybind11::tuple& columns, const pybind11::object& next_obs,
                        const pybind11::object& env_id, const pybind11::object& failed,
                        const pybind11::object& info, std::int32_t mode,

@@ -21,7 +21,7 @@ using replay::PendingItems;
 // Absent where no priorities by step were ever given.
 constexpr const char* kPriority = "streams.start_priority";
 
-// One array out of a field of structs, or of all elements.
+// Makes one array of a field of all structs, or of all elements.
 template <typename To, typename From, typename Value>
 py::array_t<To> ArrayOf(const std::vector<From>& from, Value&& value) {
   py::array_t<To> array(static_cast<py::ssize_t>(from.size()));
@@ -32,7 +32,7 @@ py::array_t<To> ArrayOf(const std::vector<From>& from, Value&& value) {
 
 template <typename To, typename From>
 py::array_t<To> RestOf(const std::vector<From>& from, std::size_t taken) {
-  // items that were taken stay in front until all are: they are not saved
+  // items that were taken stay in front until all were taken; they are not saved
   const std::vector<From> rest(from.begin() + static_cast<std::ptrdiff_t>(taken), from.end());
   return ArrayOf<To>(rest, [](From value) { return value; });
 }
@@ -42,7 +42,7 @@ template <typename T>
 std::vector<T> Read(const py::dict& state, const std::string& name) {
   if (!state.contains(name)) throw SpecError("the saved replay buffer has no array '" + name + "'");
   const auto array = py::array::ensure(state[name.c_str()]);
-  // exactly this dtype: a conversion could change numbers without a word
+  // exactly this dtype, because a conversion could silently change numbers
   if (!array || !array.dtype().is(py::dtype::of<T>())) {
     PyErr_Clear();
     throw SpecError("the saved replay buffer's array '" + name + "' has another dtype");
@@ -51,7 +51,7 @@ std::vector<T> Read(const py::dict& state, const std::string& name) {
   return {whole.data(), whole.data() + whole.size()};
 }
 
-// bool and uint8 of Python as bytes.
+// Reads Python's bool or uint8 as bytes.
 std::vector<std::uint8_t> ReadMarks(const py::dict& state, const std::string& name,
                                     std::size_t count) {
   const std::vector<bool> marks = [&] {
@@ -82,13 +82,13 @@ Episodes::Saved ReadStreams(const py::dict& state, const replay::ColumnSpec& obs
   for (std::size_t i = 0; i < count; ++i) {
     saved.open.push_back({begin[i], end[i], is_open[i], awaits_reset[i], is_cut[i], is_known[i]});
   }
-  // how many there must be Episodes::Load knows
+  // Episodes::Load checks their number
   saved.next_start = Read<std::int64_t>(state, "streams.next_start");
   if (!state.contains("streams.next_obs")) {
     throw SpecError("the saved replay buffer has no array 'streams.next_obs'");
   }
   const auto next_obs = py::array::ensure(state["streams.next_obs"], py::array::c_style);
-  // bytes are taken as they are, so the dtype must be the column's to the letter
+  // bytes are taken unchanged, so the dtype must be exactly the column's
   if (!next_obs || py::str(next_obs.dtype().attr("str")).cast<std::string>() != obs.dtype) {
     PyErr_Clear();
     throw SpecError("the saved replay buffer's array 'streams.next_obs' has another dtype");
@@ -110,12 +110,12 @@ PendingItems ReadPending(const py::dict& state, std::size_t table) {
   items.stream = Read<std::int64_t>(state, prefix + "stream");
   items.start = Read<std::int64_t>(state, prefix + "start");
   for (const std::int64_t length : Read<std::int64_t>(state, prefix + "length")) {
-    // saved as int64, as the numbers beside it
+    // saved as int64, like the other numbers
     items.length.push_back(static_cast<std::int32_t>(length));
   }
   items.at = Read<std::int32_t>(state, prefix + "at");
   items.priority = Read<double>(state, prefix + "priority");
-  // an item is the same place in all of them
+  // the same place in all arrays belongs to one item
   const std::size_t count = items.stream.size();
   if (items.start.size() != count || items.length.size() != count || items.at.size() != count ||
       items.priority.size() != count) {
@@ -145,7 +145,7 @@ py::dict PyReplayWriter::State() const {
                                     .reshape({count, std::ssize(writer_.pending())});
   std::vector<py::ssize_t> shape{count};
   shape.insert(shape.end(), columns_[0].shape.begin(), columns_[0].shape.end());
-  // as observations are, so that a file shows them
+  // with the observations' dtype and shape, so that a reader of the file sees them
   py::array next_obs(columns_[0].dtype, shape);
   if (!saved.next_obs.empty()) {
     std::memcpy(next_obs.mutable_data(), saved.next_obs.data(), saved.next_obs.size());

@@ -9,7 +9,7 @@
 namespace rollouts {
 namespace {
 
-// Cache-line alignment keeps the arrays' ends from sharing lines.
+// Each array begins at a cache line, so that no two arrays share one.
 constexpr std::int64_t kAlignment = 64;
 
 std::int64_t Aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -36,7 +36,7 @@ void BatchBuffer::VisitArrays(BatchView& view, Visit&& visit) const {
   }
 }
 
-// The same for the groups of agents.
+// Does the same for the groups of agents.
 template <typename Visit>
 void BatchBuffer::VisitGroups(Groups& groups, Visit&& visit) const {
   for (std::int32_t g = 0; g < spec_.num_groups; ++g) {
@@ -60,7 +60,7 @@ BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
     groups_[g].num_agents = spec.groups[g].num_agents;
   }
   view_.num_groups = spec.num_groups;
-  // once over the arrays for their size, once more to place them one after the other
+  // one pass over the arrays for their size, and another to place them one after the other
   const auto count = [&](auto*&, std::int64_t row_bytes) {
     bytes_ += Aligned(layout.rows * row_bytes);
   };
@@ -82,7 +82,7 @@ BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
 }
 
 void BatchBuffer::Begin() {
-  // a caller's arrays are for one batch only
+  // a caller's arrays hold only for one batch
   target_ = view_;
   std::copy_n(groups_.begin(), view_.num_groups, target_groups_.begin());
   target_.groups = target_groups_.data();
@@ -90,7 +90,7 @@ void BatchBuffer::Begin() {
 }
 
 void BatchBuffer::Discard() {
-  // Begin does not clear them: Take has, row by row, for all that was received
+  // Begin need not clear ready_: Take has done so, row by row, for all received rows
   for (std::int32_t row = 0; ready_ && row < layout_.rows; ++row) {
     ready_[row].store(0, std::memory_order_relaxed);
   }
@@ -143,13 +143,13 @@ void BatchBuffer::CopyRows(const BatchBuffer& other, std::int32_t from, std::int
 
 void BatchBuffer::Take(std::int64_t row, std::int32_t count) {
   while (count > 0) {
-    // relaxed: Recv has seen these rows as Ready before it takes them
+    // relaxed, because Recv has seen these rows as Ready before it takes them
     const std::int32_t chunk = ready_[row].load(std::memory_order_relaxed);
     const std::int32_t taken = std::min(chunk, count);
     ready_[row].store(0, std::memory_order_relaxed);
     row += taken;
     count -= taken;
-    // what is left of the chunk begins further on
+    // the rest of the chunk begins at a later row
     if (taken < chunk) ready_[row].store(chunk - taken, std::memory_order_relaxed);
   }
 }

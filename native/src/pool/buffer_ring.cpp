@@ -6,18 +6,18 @@
 namespace rollouts {
 namespace {
 
-// Buffers that a pool keeps without asking whether all of them are needed.
+// The number of buffers that a pool keeps whether or not it needs them.
 constexpr std::size_t kKeptSlots = 4;
 
 }  // namespace
 
 void BufferRing::Open(std::int64_t last_sequence) {
   for (; opened_ <= last_sequence; ++opened_) {
-    // one whose arrays somebody outside still holds is not idle
+    // a buffer whose arrays somebody outside still holds is not idle
     auto slot = std::find_if(slots_.begin(), slots_.end(),
                              [](const Slot& candidate) { return candidate.Idle(); });
     if (slot == slots_.end()) {
-      // somebody holds all there are, or the pool has just begun
+      // all buffers are held, or the pool has just begun
       slots_.push_back({std::make_shared<BatchBuffer>(spec_, layout_)});
       slot = slots_.end() - 1;
     } else {
@@ -30,13 +30,13 @@ void BufferRing::Open(std::int64_t last_sequence) {
   }
 }
 
-// Gives memory back after somebody held many batches and dropped them: one idle
-// buffer beside `next`, which moves along, is enough.
+// Frees buffers after somebody held many batches and dropped them: one idle buffer besides `next`,
+// which moves along, is enough.
 void BufferRing::FreeIdle(std::vector<Slot>::iterator& next) {
   if (slots_.size() <= kKeptSlots) return;
   const BatchBuffer* const keep = next->buffer.get();
   std::int32_t idle = 0;
-  // the one in use next, all that are held, and the first of the idle ones stay
+  // keeps the buffer used next, all that are held, and the first idle ones
   std::erase_if(slots_, [&](const Slot& slot) {
     if (slot.buffer.get() == keep || !slot.Idle() || ++idle == 1) return false;
     slot.buffer->users.reset();  // the users hold the buffer, as the buffer holds them
@@ -58,14 +58,14 @@ std::shared_ptr<BatchBuffer> BufferRing::HandOut(const BatchBuffer* buffer) {
 
 void BufferRing::Release(const BatchBuffer* buffer) {
   const auto slot = Find(buffer);
-  // Clear may have forgotten it meanwhile
+  // Clear may have removed the buffer meanwhile
   if (slot != slots_.end()) --slot->handed_out;
 }
 
 void BufferRing::Discard(std::int64_t sequence) {
   for (; sequence < opened_; ++sequence) {
     const auto slot = Find(Of(sequence));
-    // the next batch in it must not take old rows for finished ones
+    // cleared, or the next batch in this buffer would take old rows for finished ones
     slot->buffer->Discard();
     slot->open = false;
   }
@@ -74,7 +74,7 @@ void BufferRing::Discard(std::int64_t sequence) {
 std::vector<std::shared_ptr<BatchBuffer>> BufferRing::Clear() {
   std::vector<std::shared_ptr<BatchBuffer>> buffers;
   for (Slot& slot : slots_) {
-    // those handed out stay with their receivers, whose Release resets them
+    // buffers handed out stay with their receivers, whose Release resets them
     if (slot.handed_out == 0) buffers.push_back(std::move(slot.buffer));
   }
   slots_.clear();

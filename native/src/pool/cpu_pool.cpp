@@ -11,12 +11,12 @@
 namespace rollouts {
 namespace {
 
-// The number of forks between the first process and this one: a pool of another generation has no
-// threads here.
+// The number of forks between the first process and this one. A pool made at another number has no
+// threads in this process.
 std::atomic<int> fork_generation{0};
 
 int CurrentForkGeneration() {
-  // the handler stays for the process' life, so it is set once, by the first pool
+  // set once, by the first pool, because the handler stays as long as the process
   static const int registered = pthread_atfork(
       nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
@@ -25,7 +25,7 @@ int CurrentForkGeneration() {
 
 SpaceSpec StoredAction(const SpaceSpec& action) {
   SpaceSpec stored = action;
-  if (stored.n > 0) stored.dtype = DType::kInt32;  // Discrete actions rest as int32
+  if (stored.n > 0) stored.dtype = DType::kInt32;  // Discrete actions are kept as int32
   return stored;
 }
 
@@ -37,8 +37,8 @@ std::vector<std::shared_ptr<const EngineTallies>> TalliesOf(const EnvBatch& envs
 
 }  // namespace
 
-// Hands out rows to one chunk. Synchronous: the places of what was sent, in its order;
-// asynchronous: the next free ones.
+// Hands out rows to one chunk. Synchronous: the places of its environments in the send;
+// asynchronous: the next free rows.
 class CpuPool::ChunkRows final : public RowSource {
  public:
   ChunkRows(CpuPool& pool, const Chunk& chunk)
@@ -50,7 +50,7 @@ class CpuPool::ChunkRows final : public RowSource {
   RowSource::Rows Take(std::int32_t count) override {
     const std::int32_t batch = pool_.options_.batch_size;
     if (pool_.synchronous()) {
-      // a round has one buffer, and a row is a place in what was sent
+      // a round has one buffer, and an environment's row is its place in the send
       BatchBuffer* buffer = pool_.buffers_.Of(pool_.recv_sequence_.load(std::memory_order_acquire));
       const RowSource::Rows rows{buffer->target(), next_, count, buffer};
       next_ += count;
@@ -59,9 +59,9 @@ class CpuPool::ChunkRows final : public RowSource {
     std::int64_t row = pool_.next_row_.load(std::memory_order_relaxed);
     std::int32_t taken;
     do {
-      // no more than its buffer has left: the caller asks again for the rest
+      // no more than the buffer has left: the caller takes the rest in another call
       taken = static_cast<std::int32_t>(std::min<std::int64_t>(count, batch - row % batch));
-      // acquire what the takers of earlier rows saw: that this row's buffer is open
+      // acquires what the takers of earlier rows saw: that this row's buffer is open
     } while (!pool_.next_row_.compare_exchange_weak(row, row + taken, std::memory_order_acq_rel,
                                                     std::memory_order_relaxed));
     BatchBuffer* buffer = pool_.buffers_.Of(row / batch);
@@ -96,7 +96,7 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
                {.rows = options.batch_size,
                 .with_final_obs = options.rules.autoreset == AutoresetMode::kSameStep,
                 .out_of_order = !synchronous()},
-               // every row in flight has an open buffer, and one may be half received
+               // every row in flight has an open buffer; one more may be half received
                options.num_envs / options.batch_size + 3),
       scheduler_(*this, {.num_envs = options.num_envs,
                          .num_threads = options.num_threads,
@@ -108,7 +108,7 @@ CpuPool::CpuPool(std::unique_ptr<EnvBatch> envs, const PoolOptions& options)
   try {
     scheduler_.Start();
   } catch (...) {
-    // no destructor runs for what was not made: the threads that did start are joined here
+    // joined here, because no destructor runs for a pool whose constructor threw
     Close();
     throw;
   }
@@ -139,7 +139,7 @@ void CpuPool::CheckUsable() const {
   }
 }
 
-// Unchecked, as clang does not follow what a constructor that throws gives back.
+// Unchecked, because clang does not follow a constructor that throws after it released its lock.
 CpuPool::OpenLock::OpenLock(const CpuPool& pool, Mutex& mutex) ROLLOUTS_UNCHECKED : mutex_(mutex) {
   pool.CheckUsable();
   mutex.Lock();
@@ -157,20 +157,21 @@ void CpuPool::AddFailure(std::int32_t env, const std::string& message) {
 }
 
 void CpuPool::Close() {
-  // first of all: from here on calls are refused, and those who wait find out why
+  // stopped first: from here on calls are refused, and waiting ones see that the pool is closed
   scheduler_.Stop();
   if (CurrentForkGeneration() != fork_generation_) {
-    // a forked child: the threads exist only in the parent
+    // in a forked child, where the threads do not exist
     scheduler_.Abandon();
     return;
   }
   done_event_.Notify();
 
-  // join without the locks of send and recv: a Recv that comes now must not wait for slow environments
+  // joins without the locks of send and recv: a Recv that comes now must not wait for slow
+  // environments
   const MutexLock close_lock(close_mutex_);
   scheduler_.Join();
 
-  // take everything out under the locks, destroy it after them
+  // moved out under the locks, and destroyed after they are released
   std::vector<std::shared_ptr<BatchBuffer>> buffers;
   std::unique_ptr<EnvBatch> envs;
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of a CpuPool's environments at rest; cpu_pool_state.cpp has the rest.
+// Calls for environments of a CpuPool at rest, except saving and loading: see cpu_pool_state.cpp.
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace rollouts {
 
-// Rows of a buffer that the pool knows nothing of, one after the other.
+// The rows of a buffer that is not one of the pool's, one after the other.
 class CpuPool::IdleRows final : public RowSource {
  public:
   IdleRows(CpuPool& pool, BatchBuffer& buffer) : pool_(pool), buffer_(buffer) {}
@@ -54,7 +54,7 @@ void CpuPool::Seek(std::int32_t env, const Stream& stream) {
 
 std::span<std::uint8_t> CpuPool::StateBytes(std::int32_t env) {
   const OpenLock lock(*this, send_mutex_);
-  // a participant may be writing the bytes of one in flight
+  // a participant may be writing the state of an environment in flight
   if (env < 0 || env >= options_.num_envs || ledger_.InFlight(env)) {
     throw ProtocolError(ledger_.Describe(env) + " is unknown or in flight");
   }
@@ -108,12 +108,12 @@ std::vector<std::string> CpuPool::ModelFields(std::int32_t env) {
 void CpuPool::Change(const std::uint8_t* mask, const EnvChanges& changes) {
   const OpenLock lock(*this, send_mutex_);
   ledger_.CheckReset(mask);
-  // as in SendReset: no mask stands for all
+  // no mask means all environments, as in SendReset
   std::vector<std::int32_t> envs;
   for (std::int32_t env = 0; env < options_.num_envs; ++env) {
     if (!mask || mask[env]) envs.push_back(env);
   }
-  // all that can fail happens first, to copies; what follows cannot
+  // all that can fail is done first, with copies; what follows cannot fail
   const auto put_in_place = envs_->Prepare(envs, changes, /*first_row=*/0);
   put_in_place();
   // a rebuilt engine has no episode to step
@@ -126,7 +126,7 @@ void CpuPool::EndSteps(std::span<const std::int32_t> envs, const double* reward,
   ledger_.CheckReceived(envs);
   for (std::size_t i = 0; i < envs.size(); ++i) {
     EpisodeClock& clock = envs_->clock(envs[i]);
-    // as if the step had said so: the autoreset mode does the rest with the next send
+    // as if the step had ended the episode: the autoreset mode does the rest with the next send
     clock.episode_return += reward[i];
     if (terminated[i]) clock.ended = true;
   }
@@ -183,14 +183,14 @@ CpuPool::Received CpuPool::ShowIdle(std::span<const std::int32_t> envs, bool beg
   ledger_.CheckReceived(envs);
   const auto rows = static_cast<std::int32_t>(envs.size());
   const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
-  // memory of its own: the pool's buffers are for rows in flight
+  // separate memory, because the pool's buffers are for rows in flight
   const auto buffer = std::make_shared<BatchBuffer>(
       spec_, BatchLayout{.rows = rows, .with_final_obs = final_obs});
-  // a step of an environment whose episode is over begins the next one
+  // the step command begins the next episode of an environment whose episode is over
   for (const std::int32_t env : envs) {
     commands_[env] = begin && envs_->clock(env).ended ? Command::kStep : Command::kObserve;
   }
-  // on this thread, under the send lock: nobody else may step them meanwhile
+  // on this thread, under the send lock, so that nobody else may step these environments meanwhile
   IdleRows shown(*this, *buffer);
   envs_->Run(envs, CurrentWork(), shown);
   return {buffer, 0, rows, /*pooled=*/false};

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// Says, while it lives, that a thread is in Recv.
+// Marks, while it exists, that a thread is in Recv.
 class CpuPool::ReceivingFlag {
  public:
   explicit ReceivingFlag(CpuPool& pool) : pool_(pool) { Set(true); }
@@ -22,7 +22,7 @@ class CpuPool::ReceivingFlag {
   CpuPool& pool_;
 };
 
-// Refuses sends while it lives: Drain forgets what is in flight when it ends.
+// Refuses sends while it exists, because Drain forgets all that is in flight when it ends.
 class CpuPool::DrainingFlag {
  public:
   explicit DrainingFlag(CpuPool& pool) : pool_(pool) { Set(true); }
@@ -30,14 +30,15 @@ class CpuPool::DrainingFlag {
 
  private:
   void Set(bool value) {
-    // as with ReceivingFlag: who sends next sees what the caller has stepped meanwhile
+    // under the lock, as in ReceivingFlag: the next sender sees what the caller has stepped
+    // meanwhile
     const MutexLock lock(pool_.send_mutex_);
     pool_.draining_.store(value, std::memory_order_seq_cst);
   }
   CpuPool& pool_;
 };
 
-// Lets every finished chunk notify while it lives, not only full batches.
+// While it exists, every finished chunk notifies, not only a full batch.
 class CpuPool::EagerFlag {
  public:
   EagerFlag(CpuPool& pool, bool eager) : pool_(pool) {
@@ -63,7 +64,7 @@ CpuPool::Received CpuPool::RecvRows(Clock::time_point deadline, Rows rows) {
 CpuPool::Received CpuPool::RecvAll(Clock::time_point deadline) {
   const OpenLock lock(*this, recv_mutex_);
   const std::int32_t pending = num_in_flight();
-  // a batch of no rows, with the arrays of one
+  // a batch without rows, but with the arrays of one
   if (pending == 0) return Copied(0, 0);
   if (synchronous()) return RecvRound(deadline);
   return RecvOutOfOrder(deadline, {pending, pending});
@@ -78,13 +79,13 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   }
   StepStats::RecvTimer timer(stats_);
   BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
-  // the caller works too: first what waits for it alone, then whatever is left
+  // the caller steps too: first the work that only it may do, then any that is left
   scheduler_.WorkUntil(deadline, [] { return false; });
-  // what the workers have claimed may last longer than what the caller found
+  // workers may take longer for their claims than the caller for its own
   const bool ready = done_event_.WaitUntil(
       [&] { return buffer->written() >= rows || closed(); }, deadline, kSpin);
   if (closed()) throw ClosedError("the pool was closed while recv waited");
-  // past the deadline nothing is lost: the next call waits for the same rows
+  // nothing is lost after the deadline: the next call waits for the same rows
   if (!ready) return {};
   ThrowIfFailed();
   timer.Received();
@@ -94,7 +95,7 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   Received received{buffers_.HandOut(buffer), 0, rows};
   buffers_.CloseBatch(buffer);
   MarkReceived(received);
-  // the round is over: from here on the next send opens a buffer
+  // the round is over, and the next send opens a buffer
   recv_sequence_.fetch_add(1, std::memory_order_release);
   return received;
 }
@@ -116,7 +117,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   StepStats::RecvTimer timer(stats_);
   const auto enough = [&] { return ReadyRows(first, rows.min) >= rows.min; };
   {
-    // rows are awaited, not whole buffers: each finished chunk may bring the missing ones
+    // waits for rows, not for whole buffers: each finished chunk may complete them
     const EagerFlag eager(*this, at_row != 0 || rows.min != options_.batch_size);
     scheduler_.WorkUntil(deadline, enough);
     const bool ready =
@@ -130,17 +131,17 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   const MutexLock lock(send_mutex_);
   Received received =
       HandOutRows(first, ReadyRows(first, std::min(rows.max, pending)), rows.min);
-  // while they still count as in flight, so that nobody sends them
+  // while the rows still count as in flight, so that nobody sends their environments
   FinishBatch(received.buffer->target(), received.first, received.rows);
   MarkReceived(received);
   return received;
 }
 
-// Hands out `ready` rows from number `first` on, the next to receive. It hands out fewer, but at
-// least `min`, where those lie in one buffer.
+// Hands out `ready` rows from number `first` on, which is the next to receive; or only those in the
+// first buffer, where they are at least `min`.
 CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, std::int32_t min) {
   const std::int32_t in_buffer = std::min(ready, options_.batch_size - recv_row_);
-  // a view where one buffer has enough rows; else rows of two buffers, copied
+  // a view where the first buffer has enough rows; else a copy of rows of two buffers
   Received received = in_buffer >= min ? Received{nullptr, recv_row_, in_buffer}
                                        : Copied(first, ready);
   // buffer after buffer
@@ -160,8 +161,8 @@ CpuPool::Received CpuPool::HandOutRows(std::int64_t first, std::int32_t ready, s
   return received;
 }
 
-// The number of rows from `first` on that are finished without a gap, up to `most`, which
-// are all in flight.
+// The number of rows from `first` on that are finished without a gap, up to `most`. All of these
+// rows are in flight.
 std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
   std::int32_t ready = 0;
   while (ready < most) {
@@ -170,7 +171,8 @@ std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
     const BatchBuffer* buffer = buffers_.Of(row / options_.batch_size);
     const std::int32_t chunk = buffer->Ready(in_batch);
     if (chunk == 0) break;
-    // with the last rows the buffer is given up: until all are counted, a thread may touch it
+    // taking the last rows gives up the buffer, so all rows must be finished: a thread may touch it
+    // until then
     const bool last = in_batch + chunk == options_.batch_size;
     if (last && buffer->written() < options_.batch_size) break;
     ready += chunk;
@@ -178,9 +180,9 @@ std::int32_t CpuPool::ReadyRows(std::int64_t first, std::int32_t most) const {
   return std::min(ready, most);
 }
 
-// Finished rows from number `first` on as one batch of their own.
+// Copies finished rows from number `first` on into a batch of their own.
 CpuPool::Received CpuPool::Copied(std::int64_t first, std::int32_t rows) const {
-  // a layout as the buffers have, but in order: all its rows are finished
+  // the layout of the pool's buffers, but in order, as all rows are finished
   const bool final_obs = options_.rules.autoreset == AutoresetMode::kSameStep;
   const auto copy = std::make_shared<BatchBuffer>(
       spec_, BatchLayout{.rows = rows, .with_final_obs = final_obs});
@@ -205,17 +207,17 @@ void CpuPool::MarkReceived(Received& received) {
 void CpuPool::Release(BatchBuffer* buffer) {
   const MutexLock lock(send_mutex_);
   buffers_.Release(buffer);
-  if (closed()) buffer->users.reset();  // Close left it to the receiver
+  if (closed()) buffer->users.reset();  // Close left this to the receiver
 }
 
 bool CpuPool::Drain(Clock::time_point deadline) {
   const OpenLock recv_lock(*this, recv_mutex_);
-  // workers notify for every chunk while it is up: no full batch may ever come
+  // while this exists workers notify for every chunk, because a full batch may never come
   const DrainingFlag draining(*this);
   scheduler_.WorkUntil(deadline, [] { return false; });
   const auto all_written = [&] {
     const MutexLock lock(send_mutex_);
-    // rows taken of the batch that Recv is in the middle of count as received
+    // rows of the current batch that Recv has handed out already count as received
     std::int64_t written = -recv_row_;
     for (auto sequence = recv_sequence_.load(); sequence < buffers_.opened(); ++sequence) {
       written += buffers_.Of(sequence)->written();
@@ -226,7 +228,7 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   if (!drained) return false;
   if (closed()) throw ClosedError("the pool was closed while it drained");
 
-  // nothing runs any more: forget the unread rows and begin a fresh batch
+  // nothing runs any more: forgets the unread rows and begins a new batch
   const MutexLock lock(send_mutex_);
   buffers_.Discard(recv_sequence_.load());
   ledger_.ForgetSent();
@@ -234,12 +236,12 @@ bool CpuPool::Drain(Clock::time_point deadline) {
   failures_.Clear();
   recv_row_ = 0;
   recv_sequence_.store(buffers_.opened(), std::memory_order_release);
-  // rows go on at the first of a buffer that nobody has opened yet
+  // rows continue at the first row of a buffer that was not opened yet
   next_row_.store(buffers_.opened() * options_.batch_size, std::memory_order_release);
   return true;
 }
 
-// Called by the thread that receives the rows.
+// Finishes rows that need the whole batch; called by the thread that receives them.
 void CpuPool::FinishBatch(const BatchView& view, std::int64_t first, std::int32_t count) {
   BatchFinisher* const finisher = envs_->Finisher();
   if (!finisher) return;
@@ -247,16 +249,16 @@ void CpuPool::FinishBatch(const BatchView& view, std::int64_t first, std::int32_
   finisher->Scale(view, first, count);
 }
 
-// Before rows are taken, so that the next call returns them.
+// Called before rows are taken, so that the next call returns them.
 void CpuPool::ThrowIfFailed() {
-  // else they come with their rows
+  // with kReset, failures are returned with their rows
   if (options_.on_env_error == OnEnvError::kRaise) failures_.ThrowIfAny();
 }
 
-// Publishes finished rows and wakes Recv when the batch is full; who waits for less
-// looks at every chunk.
+// Publishes finished rows and wakes Recv when the batch is full; a Recv that waits for fewer rows
+// is woken by every chunk.
 void CpuPool::FinishRows(BatchBuffer& buffer, std::int64_t first, std::int32_t count) {
-  // round_rows_ grows with a second send; a worker that still saw the first notifies once too often
+  // a second send increases round_rows_; a worker that saw the old number notifies once too often
   const std::int32_t target = synchronous() ? round_rows_.load(std::memory_order_acquire)
                                             : options_.batch_size;
   const std::int32_t written = buffer.Finish(first, count);

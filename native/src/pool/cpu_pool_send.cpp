@@ -9,7 +9,7 @@ namespace rollouts {
 
 bool CpuPool::Send(std::span<const std::int32_t> envs, const Fill& fill, const BatchView* out) {
   const OpenLock lock(*this, send_mutex_);
-  // all that can be refused is refused before the first action is written
+  // all checks come before the first action is written
   const bool all = scheduler_.IsAll(envs);
   EnvBatch* ends = options_.rules.autoreset == AutoresetMode::kDisabled ? envs_.get() : nullptr;
   if (all) {
@@ -23,12 +23,12 @@ bool CpuPool::Send(std::span<const std::int32_t> envs, const Fill& fill, const B
   }
   if (!envs.empty()) CheckPush();
 
-  // idle environments do not read their actions: those that are refused harm nothing
+  // idle environments do not read their actions, so that actions of a refused send do no harm
   if (!(all ? scheduler_.ForAllRows(fill) : fill(0, std::ssize(envs)))) return false;
-  // threads may have been copying rows for a while
+  // checked again, because the copy may have taken a while
   CheckUsable();
   if (all) {
-    // a reset before may have left other commands
+    // an earlier reset may have left other commands
     std::fill(commands_.begin(), commands_.end(), Command::kStep);
   } else {
     for (const std::int32_t env : envs) commands_[env] = Command::kStep;
@@ -37,7 +37,7 @@ bool CpuPool::Send(std::span<const std::int32_t> envs, const Fill& fill, const B
   return true;
 }
 
-// `out` is one array for the whole round, so nothing else may be in flight beside it.
+// Checks that nothing else is in flight, because `out` is one array for the whole round.
 void CpuPool::CheckOut() const {
   if (!synchronous()) {
     throw ProtocolError("out needs batch_size == num_envs: in asynchronous mode rows are written "
@@ -48,13 +48,13 @@ void CpuPool::CheckOut() const {
   }
 }
 
-// Whether another thread's call leaves room for a send.
+// Checks that no call of another thread prevents a send.
 void CpuPool::CheckPush() const {
-  // a synchronous round is complete when all that was sent is: it may not grow under Recv
+  // a synchronous round is complete when every row sent is finished, so it may not grow during Recv
   if (synchronous() && receiving_) {
     throw ProtocolError("another thread is in recv; with batch_size == num_envs send and recv take turns");
   }
-  // Drain counts all that was sent as received at its end
+  // Drain counts all rows sent as received when it ends
   if (draining_.load(std::memory_order_relaxed)) {
     throw ProtocolError("another thread resets; send after its reset has returned");
   }
@@ -70,24 +70,24 @@ void CpuPool::SendReset(const std::uint8_t* mask) {
   ledger_.CheckReset(mask);
   CheckPush();
   for (std::int32_t env = 0; env < options_.num_envs; ++env) {
-    // those left out show their observation: a reset returns a row of every environment
+    // the others show their observation, because a reset returns a row of every environment
     commands_[env] = !mask || mask[env] ? Command::kReset : Command::kObserve;
   }
   ledger_.MarkAllStarted();
   Push(all_envs());
 }
 
-// Offers environments that CheckPush let through, with their commands and actions.
+// Offers environments that passed CheckPush, with their commands and actions.
 void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
   const auto count = static_cast<std::int32_t>(envs.size());
   if (count == 0) return;
   const std::int32_t pending = ledger_.num_in_flight();
   if (synchronous()) {
-    // before any participant may look for it
+    // opened before any participant may look for the buffer
     if (pending == 0) OpenRound(out);
     round_rows_.store(pending + count, std::memory_order_release);
   } else {
-    // all buffers up to that of the last row in flight; rows are numbered for ever
+    // opens all buffers up to that of the last row in flight; rows are numbered from construction
     buffers_.Open((NextReceived() + pending + count - 1) / options_.batch_size);
   }
   if (synchronous() && pending == 0 && scheduler_.IsAll(envs)) {
@@ -96,7 +96,7 @@ void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
     scheduler_.PushAll();
     return;
   }
-  // from here on calls that need them idle refuse
+  // from here on calls that need these environments idle refuse them
   ledger_.MarkSent(envs);
   stats_.Sent(envs);
   scheduler_.Push(envs, pending);
@@ -145,7 +145,7 @@ void CpuPool::ForAllEnvs(const EnvTask& task, const Sharing& sharing) {
   }
   if (closed()) throw ClosedError("the pool was closed while environments were stepped");
   ThrowIfFailed();
-  // a task told who failed: no later row is theirs
+  // the task has reported failures already, and no later row belongs to them
   failures_.Clear();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading environments of a CpuPool; cpu_pool_idle.cpp has what else is asked of them.
+// Saving and loading environments of a CpuPool; cpu_pool_idle.cpp has the other calls for
+// environments at rest.
 #include "rollouts/pool/cpu_pool.h"
 #include "rollouts/support/saved_clock.h"
 #include "rollouts/support/errors.h"
@@ -32,13 +33,14 @@ CpuPool::Before CpuPool::SaveToPutBack(std::int32_t env) const {
   try {
     envs_->SaveState(env, before.state);
   } catch (const EngineError&) {
-    // no engine yet: only its clock is put back
+    // there is no engine yet, so only the clock is put back
     before.state.clear();
   }
   return before;
 }
 
-// An engine that failed may refuse what it was, and is to begin an episode next.
+// Puts back a former state. An engine that failed may refuse it; the environment then begins an
+// episode next.
 void CpuPool::PutBack(std::int32_t env, const Before& before) {
   envs_->clock(env) = before.clock;
   if (before.state.empty()) return;
@@ -51,7 +53,7 @@ void CpuPool::PutBack(std::int32_t env, const Before& before) {
 void CpuPool::LoadIdle(std::int32_t env, std::span<const std::uint8_t> state) {
   StateReader reader(state);
   EpisodeClock& clock = envs_->clock(env);
-  // the clock last: where the engine refuses the state, it stays
+  // the clock last, so that it stays unchanged where the engine refuses the state
   const EpisodeClock loaded = GetClock(reader, clock.env_id);
   envs_->LoadState(env, reader.rest());
   clock = loaded;
@@ -66,11 +68,11 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
   try {
     for (; at < envs.size(); ++at) {
       StateReader reader(states[at]);
-      // a first pass changes nothing: it finds all that can be found without an engine
+      // the first pass changes nothing: it finds all mistakes that can be found without an engine
       GetClock(reader, 0);
       envs_->CheckState(envs[at], reader.rest());
     }
-    // an engine may yet refuse a state: then those before it are put back
+    // an engine may still refuse a state: the environments before it are then put back
     for (at = 0; at < envs.size(); ++at) {
       before.push_back(SaveToPutBack(envs[at]));
       LoadIdle(envs[at], states[at]);
@@ -80,7 +82,7 @@ void CpuPool::LoadStates(std::span<const std::int32_t> envs,
     throw SpecError("state " + std::to_string(at) + " for " + ledger_.Describe(envs[at]) + ": " +
                     error.what());
   }
-  // a loaded environment is in the middle of an episode, and needs no reset
+  // a loaded environment may be stepped without a reset
   ledger_.MarkStarted(envs);
 }
 

@@ -11,7 +11,7 @@ EnvLedger::EnvLedger(std::int32_t num_envs, std::int32_t env_id_offset)
     : env_id_offset_(env_id_offset), started_(num_envs, 0), in_flight_(num_envs, 0) {}
 
 void EnvLedger::CheckSendAll(std::span<const std::int32_t> all_envs, EnvBatch* ends) {
-  // all of a pool at rest: no need to look at each
+  // the whole pool is at rest, so that no environment has to be checked
   if (num_in_flight_ == 0 && all_started_ && !ends) return;
   CheckSend(all_envs, ends);
 }
@@ -21,7 +21,7 @@ void EnvLedger::CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends) {
   std::string problem;
   for (; marked < envs.size(); ++marked) {
     const std::int32_t env = envs[marked];
-    // the usual case first, without a string
+    // the usual case first, which makes no string
     const bool good = env >= 0 && env < num_envs() && !InFlight(env) && started_[env] &&
                       !(ends && ends->clock(env).ended);
     if (!good) {
@@ -30,16 +30,16 @@ void EnvLedger::CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends) {
     }
     in_flight_[env] = 1;  // finds ids listed twice
   }
-  // marks served to find duplicates; MarkSent sets them for good
+  // the marks were only for finding duplicates; MarkSent sets them again
   for (const std::int32_t env : envs.first(marked)) in_flight_[env] = 0;
   if (!problem.empty()) throw ProtocolError(problem);
 }
 
-// Says why CheckSend does not take an environment.
+// Explains why CheckSend refuses an environment.
 std::string EnvLedger::WhyNotSend(std::int32_t env, std::size_t row) const {
   const std::string name = Describe(env);
   const std::string in_row = " in row " + std::to_string(row);
-  // first: an index beyond the pool has no marks to look at
+  // first, because an index outside of the pool has no marks
   if (env < 0 || env >= num_envs()) {
     return name + in_row + " is not in this pool: its ids are " + std::to_string(env_id_offset_) +
            " to " + std::to_string(env_id_offset_ + num_envs() - 1);
@@ -47,7 +47,7 @@ std::string EnvLedger::WhyNotSend(std::int32_t env, std::size_t row) const {
   if (InFlight(env)) {
     return name + in_row + " was sent already and not received since; call recv first";
   }
-  // from here on the environment is at rest
+  // the environment is at rest if this is reached
   if (!started_[env]) return name + " was never reset; call reset() or async_reset() first";
   return name + in_row +
          " has ended its episode and autoreset is disabled; reset it with "
@@ -60,7 +60,7 @@ void EnvLedger::CheckReset(const std::uint8_t* mask) const {
                         " environments are in flight; call recv before you reset");
   }
   for (std::int32_t env = 0; mask && env < num_envs(); ++env) {
-    // an environment that is left out shows its observation again, and needs to have one
+    // an environment that is left out shows its observation again, so it must have one
     if (!mask[env] && !started_[env]) {
       throw ProtocolError(Describe(env) + " was never reset, so reset_mask may not leave it out");
     }
@@ -79,7 +79,7 @@ void EnvLedger::CheckStarted(std::int32_t env, const char* lack) const {
 void EnvLedger::CheckReceived(std::span<const std::int32_t> envs) const {
   for (const std::int32_t env : envs) {
     if (InFlight(env)) {
-      // received rows are at rest until the next send, which only another thread can have made
+      // received rows stay at rest until the next send, which only another thread can have made
       throw ProtocolError(Describe(env) + " is in flight: another thread sent it before the one "
                           "that received it was done");
     }
@@ -90,7 +90,7 @@ void EnvLedger::CheckLoad(std::span<const std::int32_t> envs) const {
   std::vector<std::uint8_t> listed(started_.size(), 0);
   for (const std::int32_t env : envs) {
     CheckIdle(env, "set its state");
-    // loaded twice, a failure could not put the first back
+    // the first of two states could not be put back after a failure
     if (listed[env]) throw ProtocolError(Describe(env) + " is listed twice");
     listed[env] = 1;
   }
@@ -108,7 +108,7 @@ void EnvLedger::MarkAllSent() {
 
 void EnvLedger::MarkReceived(std::span<const std::int32_t> env_ids) {
   num_in_flight_ -= static_cast<std::int32_t>(env_ids.size());
-  // a whole round set no marks, and is received as a whole
+  // a whole round sets no marks, and is received as a whole
   if (!all_in_flight_) {
     for (const std::int32_t id : env_ids) in_flight_[id - env_id_offset_] = 0;
   }
@@ -123,7 +123,7 @@ void EnvLedger::ForgetSent() {
 
 void EnvLedger::MarkStarted(std::span<const std::int32_t> envs) {
   for (const std::int32_t env : envs) started_[env] = 1;
-  // looked for once here, so that sends need not
+  // computed once here, so that sends need not search
   all_started_ = std::find(started_.begin(), started_.end(), 0) == started_.end();
 }
 

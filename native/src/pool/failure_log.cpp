@@ -9,7 +9,7 @@
 namespace rollouts {
 namespace {
 
-// A pool whose environments all fail would fill the screen.
+// The most failures shown: with more, a pool whose environments all fail would fill the screen.
 constexpr std::size_t kMostShown = 4;
 
 }  // namespace
@@ -24,7 +24,7 @@ void FailureLog::ThrowIfAny() {
   // the usual case, without a lock
   if (!any_.load(std::memory_order_acquire)) return;
   const MutexLock lock(mutex_);
-  // told once: the next recv delivers the batch
+  // reported once: the next recv delivers the batch
   any_.store(false, std::memory_order_relaxed);
   std::string message = std::to_string(failures_.size()) + " environment(s) failed: ";
   for (std::size_t i = 0; i < failures_.size() && i < kMostShown; ++i) {

@@ -20,13 +20,13 @@ std::vector<std::shared_ptr<const void>> Shared(const HeavyType& type,
                                                 const std::vector<AnyConfig>& configs) {
   std::vector<std::shared_ptr<const void>> shared;
   for (const AnyConfig& config : configs) {
-    // such as an mjModel: specs and environments find it in place of reading a file again
+    // such as an mjModel, which specs and environments then share in place of reading a file again
     if (auto held = type.share(config.get())) shared.push_back(std::move(held));
   }
   return shared;
 }
 
-// The spec that all have, but for its cost, which is that of the slowest.
+// The spec of all environments; its cost is that of the slowest, and all else is equal.
 EnvSpec CommonSpec(const HeavyType& type, const std::vector<AnyConfig>& configs) {
   EnvSpec common = type.make_spec(configs[0].get());
   for (std::size_t i = 1; i < configs.size(); ++i) {
@@ -37,7 +37,7 @@ EnvSpec CommonSpec(const HeavyType& type, const std::vector<AnyConfig>& configs)
                       std::string("environments 0 and ") + std::to_string(i) +
                       " make them differ in the " + difference);
     }
-    // the pool schedules all of them alike: by the one that takes longest
+    // the pool schedules all of them by the cost of the slowest
     common.step_cost_ns = std::max(common.step_cost_ns, spec.step_cost_ns);
     common.together = std::max(common.together, spec.together);
   }
@@ -48,15 +48,15 @@ bool CanStepAhead(const HeavyType& type, const EnvSpec& spec) {
   return type.step_ahead && spec.together > 1;
 }
 
-// Those of begun episodes may not be there.
+// Whether there are info columns: those of begun episodes may be missing.
 bool HasColumns(const EnvSpec& spec, void* const* columns) {
   return spec.num_infos > 0 && columns[0];
 }
 
-// A number that no environment tells: a NaN of this pattern.
+// Marks a number that an environment has not written: a NaN with this bit pattern.
 constexpr double kUntold = std::bit_cast<double>(std::uint64_t{0x7FF8'5EED'5EED'5EED});
 
-// As many values as the spec announces, neither less nor more.
+// Whether the environment wrote as many values as the spec announces, no fewer and no more.
 [[maybe_unused]] bool AreTold(const EnvSpec& spec, std::span<const double> values) {
   std::int32_t announced = 0;
   for (std::int32_t i = 0; i < spec.num_infos; ++i) announced += spec.infos[i].size();
@@ -73,7 +73,7 @@ using InfoValues = std::array<double, EnvSpec::kMaxInfoValues>;
 InfoValues InfosOf(const HeavyEnv& env, [[maybe_unused]] const EnvSpec& spec) {
   InfoValues values;
 #ifndef NDEBUG
-  values.fill(kUntold);  // AreTold looks for it
+  values.fill(kUntold);  // AreTold checks for it
 #endif
   env.WriteInfo(values.data());
   assert(AreTold(spec, values));
@@ -88,7 +88,7 @@ void StoreInfos(const EnvSpec& spec, const double* values, void* const* columns,
   }
 }
 
-// A heavy environment for RunCommand, which makes it tell of the episode that it began.
+// A heavy environment for RunCommand, which also returns the infos of the episode that it began.
 struct HeavyRef {
   using Action = HeavyEnv::Action;
   using Obs = HeavyEnv::Obs;
@@ -101,13 +101,13 @@ struct HeavyRef {
   StepResult Step(const Action* action, Rng& rng) {
     stepped = true;
     const StepResult result = env.Step(action, rng);
-    // now: the next episode may begin in the same row
+    // read now, because the next episode may begin in the same row
     stepped_ahead = env.stepped_ahead();
     return result;
   }
   void Observe(Obs* obs) const { env.Observe(obs); }
   void WriteInfoRow(void* const* columns, std::int64_t row) const {
-    // begun episodes have columns in same-step autoreset alone
+    // only same-step autoreset has columns for begun episodes
     if (!HasColumns(spec, columns)) return;
     StoreInfos(spec, InfosOf(env, spec).data(), columns, row);
   }
@@ -128,7 +128,7 @@ HeavyEnvBatch::HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> confi
 
 void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
   for (std::int32_t i = first; i < first + count; ++i) {
-    // one at a time: an engine's constructor may write what is global in the engine
+    // one at a time, because an engine's constructor may write the engine's global variables
     const std::lock_guard lock(make_mutex_);
     envs_[i] = type_.make(ConfigOf(i));
   }
@@ -138,7 +138,8 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
   if (type_.run_turns && envs.size() > 1) return RunTurns(envs, work, source);
   if (steps_ahead_) return RunAhead(envs, work, source);
   for (const std::int32_t env : envs) {
-    // taken when there is something to write: an engine may compute for long without holding a row
+    // taken only when there is something to write: an engine may compute for long without holding a
+    // row
     RowSource::Rows rows;
     const auto take_row = [&] {
       if (rows.count == 0) rows = source.Take(1);
@@ -149,7 +150,7 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
   }
 }
 
-// Turns end in any order: their rows are taken before.
+// Turns end in any order, so their rows are taken before.
 void HeavyEnvBatch::RunTurns(std::span<const std::int32_t> envs, const Work& work,
                              RowSource& source) {
   while (!envs.empty()) {
@@ -162,7 +163,8 @@ void HeavyEnvBatch::RunTurns(std::span<const std::int32_t> envs, const Work& wor
   }
 }
 
-// The engine's part of a step is made for several, and the rest for one after the other.
+// The engine makes its part of a step for several environments at once; the rest is done one by
+// one.
 void HeavyEnvBatch::RunAhead(std::span<const std::int32_t> envs, const Work& work,
                              RowSource& source) {
   while (!envs.empty()) {
@@ -181,8 +183,8 @@ void HeavyEnvBatch::RunAhead(std::span<const std::int32_t> envs, const Work& wor
   }
 }
 
-// Environments with the rows that have been taken for them. In same-step mode those whose episodes end
-// begin the next ones together, after all steps.
+// Runs environments whose rows were taken already. In same-step mode those whose episodes end begin
+// the next ones together, after all steps.
 void HeavyEnvBatch::RunThenBegin(std::span<const std::int32_t> envs, const Work& work,
                                  RowSource& source, const RowSource::Rows& rows) {
   const bool begins = type_.begin_ahead && work.rules.autoreset == AutoresetMode::kSameStep;
@@ -198,7 +200,7 @@ void HeavyEnvBatch::RunThenBegin(std::span<const std::int32_t> envs, const Work&
     if (!RunOne(envs[i], steps, source, [&] { return row_of(i); })) failed |= bit;
     if (!begins || !step || !clocks_[envs[i]].value.ended) continue;
     ended |= bit;
-    // what the step has shown is the last observation of its episode
+    // the observation that the step showed is the last one of its episode
     if (rows.view.final_obs) {
       const std::int64_t row = row_of(i).row;
       std::copy_n(rows.view.ObsRow<std::uint8_t>(row), rows.view.obs_bytes,
@@ -213,7 +215,7 @@ void HeavyEnvBatch::RunThenBegin(std::span<const std::int32_t> envs, const Work&
   }
 }
 
-// The next episode of an environment in the row of its last one's end.
+// Begins the next episode of an environment, in the row in which its last one ended.
 void HeavyEnvBatch::BeginOne(std::int32_t env, RowSource& source, const RowRef& row, bool has_failed) {
   HeavyRef ref{*envs_[env], spec_};
   EpisodeClock& clock = clocks_[env].value;
@@ -223,7 +225,7 @@ void HeavyEnvBatch::BeginOne(std::int32_t env, RowSource& source, const RowRef& 
       [&] { return row; }, [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
 }
 
-// Makes what can be made for several of resets. `is_due` says of which.
+// Makes, for several environments at once, what it can of their resets. `is_due` tells which reset.
 template <typename IsDue>
 void HeavyEnvBatch::BeginAhead(std::span<const std::int32_t> envs, IsDue&& is_due) {
   if (!type_.begin_ahead) return;
@@ -263,7 +265,7 @@ bool HeavyEnvBatch::RunOne(std::int32_t env, const Work& work, RowSource& source
 }
 
 void HeavyEnvBatch::SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const {
-  // refuses kinds of environments that save nothing
+  // refuses types of environments that cannot save
   CheckState(env, {});
   envs_[env]->SaveState(out);
 }
@@ -292,9 +294,9 @@ Options HeavyEnvBatch::OptionsOf(std::int32_t env) const {
 
 std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
                                              const EnvChanges& given, std::int32_t first_row) {
-  // std::function copies what it holds, and changes cannot be copied
+  // shared, because std::function copies what it holds, and changes cannot be copied
   const auto changes = std::make_shared<std::vector<Change>>();
-  // before the change, which must not run out of memory
+  // done before the change, which must not run out of memory
   if (!given.options.empty() && configs_.size() == 1) {
     configs_.resize(envs_.size(), AnyConfig(configs_[0]));
   }
@@ -306,7 +308,7 @@ std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
   }
   return [this, changes] {
     for (Change& change : *changes) {
-      // swaps and moves alone: nothing here can fail halfway
+      // only swaps and moves, so that nothing here can fail halfway
       if (change.config) std::swap(configs_[change.env], change.config);
       if (change.built) std::swap(envs_[change.env], change.built);
       steps_ahead_ |= change.steps_ahead;
@@ -318,7 +320,7 @@ std::function<void()> HeavyEnvBatch::Prepare(std::span<const std::int32_t> envs,
 void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
                                   std::int32_t first_row) const {
   AnyConfig config = type_.read_config(given, first_row + change.env, ConfigOf(change.env));
-  // equal options do not cost an engine its life
+  // equal options keep the engine
   if (type_.list_options(config.get()) == OptionsOf(change.env)) return;
   const EnvSpec spec = type_.make_spec(config.get());
   const std::string difference = SpecDifference(spec_, spec);
@@ -326,14 +328,14 @@ void HeavyEnvBatch::PrepareConfig(Change& change, const OptionColumns& given,
     throw SpecError("these options would change the " + difference +
                     "; make a new pool for them");
   }
-  // may throw, and nothing has changed yet
+  // may throw, while nothing has changed yet
   change.built = type_.make(config.get());
   change.built->Follow(*envs_[change.env]);
   change.config = std::move(config);
   change.steps_ahead = CanStepAhead(type_, spec);
 }
 
-// An environment that is built anew keeps what its model was given before.
+// Gives an environment that is built anew the model fields that it had before.
 void HeavyEnvBatch::PrepareModel(Change& change, const ModelColumns& given,
                                  std::int32_t first_row) const {
   if (!type_.has_model) {
@@ -342,7 +344,7 @@ void HeavyEnvBatch::PrepareModel(Change& change, const ModelColumns& given,
   }
   if (given.empty() && !change.built) return;
   const HeavyEnv& before = *envs_[change.env];
-  // what is not named stays as it was given before
+  // fields that are not named keep the values given before
   ModelOverrides next = MergeOverrides(before.model_overrides(), given, first_row + change.env);
   try {
     (change.built ? *change.built : before).CheckOverrides(next);
@@ -363,8 +365,8 @@ std::vector<std::string> HeavyEnvBatch::ModelFields(std::int32_t env) const {
   return envs_[env]->ModelFields();
 }
 
-// A step's infos also stand for the next episode's until a reset writes those: none follows an end
-// that is only marked, or a reset that fails.
+// Writes the infos of a step. They also stand for the next episode's until a reset writes those, as
+// none follows an end that is only reported or a reset that fails.
 void HeavyEnvBatch::WriteInfo(const double* values, const RowRef& out) const {
   StoreInfos(spec_, values, out.view.infos, out.row);
   if (HasColumns(spec_, out.view.begun_infos)) {

@@ -16,12 +16,12 @@ namespace rollouts {
 
 void PinThisThread(std::int32_t cpu) {
 #ifdef __linux__
-  // masks have as many bits as they need; one beyond cpu_set_t's 1024 is no exception
+  // a mask has as many bits as it needs, so that CPUs beyond cpu_set_t's 1024 work as well
   const std::size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
   std::vector<std::uint64_t> words((bytes + 7) / 8, 0);
   auto* mask = reinterpret_cast<cpu_set_t*>(words.data());
   CPU_SET_S(cpu, bytes, mask);
-  // 0 is the calling thread
+  // 0 means the calling thread
   if (sched_setaffinity(0, bytes, mask) == 0) return;
   const std::string reason = std::strerror(errno);
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is sent and claimed; scheduler_threads.cpp has the workers.
+// Sent and claimed work; scheduler_threads.cpp has the workers.
 #include "rollouts/pool/scheduler.h"
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 namespace rollouts {
 namespace {
 
-// Most environments of one claim: their list lies on a stack.
+// The most environments of one claim, whose list lies on a stack.
 constexpr std::int32_t kMaxChunk = 1024;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-// Rows of one-byte arrays that share a cache line.
+// How many rows of a one-byte array share a cache line.
 constexpr std::int32_t kRowsPerLine = 64;
-// Rows for which it takes longer to look at all of them than to share them out.
+// The number of rows from which sharing them out is faster than processing all of them alone.
 constexpr std::int32_t kSharedRows = 8192;
-// Signals are looked at this often.
+// The time between two checks for signals.
 constexpr std::chrono::milliseconds kPollInterval{50};
 
 std::vector<std::int32_t> Indices(std::int32_t count) {
@@ -27,7 +27,7 @@ std::vector<std::int32_t> Indices(std::int32_t count) {
   return indices;
 }
 
-// Whole cache lines of the one-byte arrays to each thread, if there are enough.
+// Gives each thread whole cache lines of the one-byte arrays, if there are enough.
 std::int32_t RangeGranule(const Scheduler::Settings& settings) {
   const bool enough = settings.num_envs >= settings.num_threads * kRowsPerLine;
   return settings.step_cost_ns < kChunkNs && enough ? kRowsPerLine : 1;
@@ -51,12 +51,13 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
       whole_chunk_(ChunkSize(settings.num_envs)),
       claim_(whole_chunk_),
       queue_(settings.num_envs) {
-  // room for all, so that sending allocates nothing
+  // with room for all, so that sending allocates nothing
   inline_envs_.reserve(settings.num_envs);
 }
 
 std::int32_t Scheduler::ChunkSize(std::int32_t sent) const {
-  // an engine's step is worth a claim of its own, or those that it takes at once
+  // an engine's step is worth a claim of its own; an engine that steps several at once claims as
+  // many
   const std::int32_t together = std::clamp(sent / num_threads_, 1, together_);
   if (!light_) return together;
   const std::int64_t cost = std::max<std::int64_t>(step_cost_ns_, 1);
@@ -70,11 +71,11 @@ std::int32_t Scheduler::ChunkSize(std::int32_t sent) const {
   return static_cast<std::int32_t>(std::min<std::int64_t>(enough ? lines : chunk, kMaxChunk));
 }
 
-// True for rounds that the caller of Recv runs alone.
+// True for rounds that the caller of Recv is to run alone.
 bool Scheduler::IsCheap(std::int64_t count) const { return count * step_cost_ns_ < kInlineNs; }
 
-// True for rounds in one piece. Chunks of engines, which may take seconds to begin an episode, let
-// deadlines and signals be seen.
+// True for rounds that are run as one chunk. Engines may take seconds to begin an episode: their
+// chunks are small, so that deadlines and signals are checked between them.
 bool Scheduler::RunsInline(std::int64_t count) const {
   return IsCheap(count) || (num_workers_ == 0 && light_);
 }
@@ -82,24 +83,25 @@ bool Scheduler::RunsInline(std::int64_t count) const {
 void Scheduler::Push(std::span<const std::int32_t> envs, std::int64_t pending) {
   const auto count = static_cast<std::int32_t>(envs.size());
   if (synchronous_) {
-    // cheap rounds wait for Recv, which runs them on the caller's thread
+    // cheap rounds wait for Recv, whose caller runs them
     const auto kept = static_cast<std::int64_t>(inline_envs_.size());
     if (pending == kept && RunsInline(pending + count)) {
       inline_envs_.insert(inline_envs_.end(), envs.begin(), envs.end());
       return;
     }
-    // row 0 of the round, as a queue position, so that positions tell rows
+    // the queue position of the round's row 0, so that later positions give rows
     round_position_.store(queue_.pushed() - (pending - kept), std::memory_order_release);
-    // too much for the caller alone: what it kept so far comes first, as it was sent
+    // too much work for the caller alone: the environments that it kept come first, in the order
+    // sent
     queue_.Push(inline_envs_);
     inline_envs_.clear();
   }
-  // what is taken at once may have been sent by several calls; asynchronous, other threads are busy
-  // with the rest of what is in flight, and leave this to those that are not
+  // a claim may span several sends; in asynchronous mode other threads are busy with the other
+  // environments in flight, so that these go to idle threads
   const auto beside = together_ > 1 ? synchronous_ ? queue_.size() : pending : 0;
   chunk_.store(ChunkSize(static_cast<std::int32_t>(beside) + count), std::memory_order_relaxed);
   queue_.Push(envs);
-  // what is cheap the caller of an asynchronous Recv steps itself, without waking anybody
+  // the caller of an asynchronous Recv steps cheap ones itself, without waking a thread
   if (!reserve_ || !IsCheap(queue_.size())) work_event_.Notify();
   if (queue_.size() > reserve_limit_) reserve_event_.Notify();
 }
@@ -109,7 +111,7 @@ void Scheduler::PushAll() {
     whole_inline_ = true;
     return;
   }
-  // publishes the round: commands, actions and buffer are written by now
+  // publishes the round, whose commands, actions and buffer are written by now
   ranges_.Begin();
   work_event_.Notify();
 }
@@ -117,7 +119,7 @@ void Scheduler::PushAll() {
 bool Scheduler::ForAllRows(const RowTask& task) {
   const auto num_rows = static_cast<std::int32_t>(all_envs_.size());
   if (!synchronous_ || num_workers_ == 0 || num_rows < kSharedRows) return task(0, num_rows);
-  // the ranges of a step, so that each row is where the thread is that steps it
+  // the same ranges as in a step, so that each row is handled by the thread that steps it
   return Share({[&](std::int32_t, EnvRange rows) { return task(rows.first, rows.count); }, whole_chunk_},
                [] {});
 }
@@ -146,7 +148,7 @@ bool Scheduler::Share(const SharedTask& task, const std::function<void()>& poll)
     if (envs.count == 0) break;
     RunShared(task, CallerParticipant(), envs);
   }
-  // all is claimed, and what is claimed gets done even if the pool is closed meanwhile
+  // all is claimed; every claim is completed even if the pool is closed meanwhile
   const auto all_done = [&] {
     return shared_done_.load(std::memory_order_acquire) == std::ssize(all_envs_);
   };
@@ -158,36 +160,36 @@ bool Scheduler::Share(const SharedTask& task, const std::function<void()>& poll)
 
 void Scheduler::RunShared(const SharedTask& task, std::int32_t participant, EnvRange envs) {
   if (!task.run(participant, envs)) shared_good_.store(false, std::memory_order_relaxed);
-  // from here on the task may be gone
+  // the task may not exist any more after this
   const std::int32_t done = shared_done_.fetch_add(envs.count, std::memory_order_acq_rel);
   if (done + envs.count == std::ssize(all_envs_)) shared_event_.Notify();
 }
 
 void Scheduler::WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough) {
-  // beside an engine's threads the caller of an asynchronous Recv would be one too many
+  // with an engine's threads busy, the caller of an asynchronous Recv would be one thread too many
   if (!synchronous_ && !light_) return;
   RunInline();
   while (!enough() && RunOne(CallerParticipant()) && !stopped() && Clock::now() < deadline) {
   }
 }
 
-// Runs the cheap rounds that were left for the caller.
+// Runs the cheap rounds that wait for the caller.
 void Scheduler::RunInline() {
   if (!whole_inline_ && inline_envs_.empty()) return;
   runner_.RunChunk({.participant = CallerParticipant(),
                     .envs = whole_inline_ ? all_envs() : inline_envs_,
                     .whole_round = whole_inline_});
-  // only now: the chunk may refer to inline_envs_
+  // only after the run, because the chunk may refer to inline_envs_
   whole_inline_ = false;
   inline_envs_.clear();
 }
 
 // Claims and runs one chunk; false when there was none.
 bool Scheduler::RunOne(std::int32_t participant) {
-  // a limit of the round before does no harm: who claims takes what it got
+  // the limit of an earlier round does no harm: a participant steps whatever it has claimed
   const EnvRange range = ranges_.TryClaim(participant, claim_.load(std::memory_order_relaxed));
   if (range.count > 0) {
-    // the ranges may be those of a task
+    // the ranges may belong to a task
     if (const SharedTask* task = shared_.load(std::memory_order_acquire)) {
       RunShared(*task, participant, range);
       return true;
@@ -198,12 +200,12 @@ bool Scheduler::RunOne(std::int32_t participant) {
                       .whole_round = true});
     return true;
   }
-  // less than a whole round, or asynchronous: environments come one by one out of the queue
+  // a part of a round, or asynchronous: environments are taken from the queue one by one
   std::int32_t storage[kMaxChunk];
   const std::int32_t limit = chunk_.load(std::memory_order_relaxed);
   const WorkQueue::Claim claim = queue_.TryClaim({storage, static_cast<std::size_t>(limit)});
   if (claim.count == 0) return false;
-  // synchronous rows are queue positions, counted from the round's first
+  // synchronous rows are queue positions, counted from the position of the round's row 0
   runner_.RunChunk(
       {.participant = participant,
        .envs = {storage, static_cast<std::size_t>(claim.count)},

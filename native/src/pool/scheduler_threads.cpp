@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// Every thread makes the environments it will step, so that their memory is near it.
+// Every thread makes the environments that it will step, so that their memory is near it.
 void Scheduler::Start() {
   std::vector<std::future<void>> made;
   try {
@@ -26,16 +26,16 @@ void Scheduler::Start() {
                     std::to_string(threads_.size()) + " (" + error.what() +
                     "); ask for less num_threads");
   }
-  // the caller of a synchronous Recv is one of the threads, and has a range of its own
+  // the caller of a synchronous Recv is one of the threads, with a range of its own
   if (synchronous_) runner_.MakeEnvs(ranges_.Own(CallerParticipant()));
-  // rethrows here what a thread could not make
+  // throws again the exception of a thread that could not make its environments
   for (std::future<void>& future : made) future.get();
 }
 
-// Called on the worker's own thread; false when it cannot work, and `made` says why.
+// Called on the worker's own thread. False when it cannot work: `made` then has the exception.
 bool Scheduler::MakeOwn(std::int32_t worker, std::promise<void>& made) {
   try {
-    // before the first write: pages lie where their thread runs then
+    // before the first write, which decides where the memory's pages lie
     if (!pin_cpus_.empty()) PinThisThread(pin_cpus_[worker]);
     runner_.MakeEnvs(ranges_.Own(WorkerParticipant(worker)));
   } catch (...) {
@@ -48,13 +48,13 @@ bool Scheduler::MakeOwn(std::int32_t worker, std::promise<void>& made) {
 
 void Scheduler::WorkerLoop(std::int32_t worker) {
   const std::int32_t participant = WorkerParticipant(worker);
-  // the last worker wakes for long queues alone: the caller of Recv works in its place
+  // the last worker wakes only for long queues, because the caller of Recv works in its place
   const bool in_reserve = reserve_ && worker == num_workers_ - 1;
   Event& event = in_reserve ? reserve_event_ : work_event_;
   const std::int64_t least = in_reserve ? reserve_limit_ : 0;
   const auto has_work = [&] { return stopped() || !ranges_.Empty() || queue_.size() > least; };
   while (true) {
-    // the hour is no limit: nothing is lost when it wakes for nothing
+    // the hour is arbitrary: waking without work does no harm
     event.WaitUntil(has_work, Clock::now() + std::chrono::hours(1), kSpin);
     if (stopped()) return;
     RunOne(participant);

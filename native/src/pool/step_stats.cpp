@@ -14,24 +14,24 @@ constexpr std::int64_t kPicosecondsPerNs = 1'000;
 constexpr double kSecondsPerPicosecond = 1e-12;
 
 void AddTo(std::vector<std::int64_t>& counts, const TimeHistogram& histogram) {
-  // the first histogram finds an empty vector
+  // the first histogram meets an empty vector
   counts.resize(TimeHistogram::kBuckets);
   for (std::int32_t i = 0; i < TimeHistogram::kBuckets; ++i) counts[i] += histogram.Get(i);
 }
 
-// `counts` less `base`, which is empty before the first Reset.
+// `counts` minus `base`, which is empty before the first Reset.
 std::vector<std::int64_t> Since(const std::vector<std::int64_t>& base, std::vector<std::int64_t> counts) {
   for (std::size_t i = 0; i < base.size(); ++i) counts[i] -= base[i];
   return counts;
 }
 
-// NaN where nothing was timed.
+// All numbers are NaN where nothing was timed.
 TimeSummary Summarize(const std::vector<std::int64_t>& counts) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   TimeSummary summary{0, kNone, kNone, kNone, kNone};
   for (const std::int64_t count : counts) summary.count += count;
   const auto at = [&](double fraction) {
-    // the smallest bucket that this fraction of all lies in or below
+    // the smallest bucket such that this fraction of all durations lies in it or below
     const auto wanted = static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(summary.count)));
     std::int64_t below = 0;
     for (std::int32_t bucket = 0; bucket < TimeHistogram::kBuckets; ++bucket) {
@@ -54,7 +54,7 @@ TimeSummary Summarize(const std::vector<std::int64_t>& counts) {
 std::int32_t TimeHistogram::Bucket(std::int64_t picoseconds) {
   const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(picoseconds, 0));
   if (value < kPerOctave) return static_cast<std::int32_t>(value);
-  // below the leading bit, the next four tell the bucket of the octave
+  // the four bits below the leading one are the bucket's number within its octave
   const int shift = std::bit_width(value) - std::bit_width(std::uint64_t{kPerOctave});
   const std::int64_t bucket = std::int64_t{shift} * kPerOctave + static_cast<std::int64_t>(value >> shift);
   return static_cast<std::int32_t>(std::min<std::int64_t>(bucket, kBuckets - 1));
@@ -63,7 +63,7 @@ std::int32_t TimeHistogram::Bucket(std::int64_t picoseconds) {
 double TimeHistogram::Seconds(std::int32_t bucket) {
   if (bucket < kPerOctave) return bucket * kSecondsPerPicosecond;
   const std::int32_t shift = bucket / kPerOctave - 1;
-  // the bucket's middle stands for all that is in it
+  // the bucket's middle, for all durations in it
   const double first = bucket % kPerOctave + kPerOctave;
   return std::ldexp(first + 0.5, shift) * kSecondsPerPicosecond;
 }
@@ -85,11 +85,11 @@ void StepStats::AddTimes(std::int32_t participant, std::span<const std::int32_t>
   const std::int64_t end = Now();
   const std::ptrdiff_t rows = std::ssize(envs);
   Participant& own = by_participant_[participant];
-  // the wait of a chunk is that of each environment in it
+  // each environment of a chunk has waited as long as the chunk
   own.queue_wait.Add((begin - sent_at) * kPicosecondsPerNs, rows);
-  // resets take another time than steps and are left out
+  // a reset takes another time than a step and is left out
   if (steps != rows) return;
-  // the clock is read once a chunk: its rows share the time evenly
+  // the clock is read once per chunk, so that its rows share the time equally
   const std::int64_t each = (end - begin) * kPicosecondsPerNs / rows;
   own.step_time.Add(each, rows);
   for (const std::int32_t env : envs) {
@@ -102,11 +102,11 @@ void StepStats::AddRecv() {
   recvs_.Add(1);
   if (recv_timed_) batch_wait_.Add(waited_ns_ * kPicosecondsPerNs, 1);
   waited_ns_ = 0;
-  // the next one's clock readings are decided now, before it begins
+  // whether the next recv reads the clock is decided now, before it begins
   recv_timed_ = recv_sampler_.Next();
 }
 
-// Nobody stops for it: what threads add meanwhile is in some of the numbers.
+// Threads go on meanwhile, so that only some of the sums include what they add.
 StepStats::Totals StepStats::Sum() const {
   Totals sum;
   for (std::int32_t i = 0; i < participants_; ++i) {
@@ -136,7 +136,7 @@ StepStatsSnapshot StepStats::Read() const {
   const MutexLock lock(base_mutex_);
   const Totals now = Sum();
   StepStatsSnapshot result;
-  // writers count for ever: a reset only moved the base
+  // threads never set their counts back; a reset only moved the base
   result.env_steps = now.steps - base_.steps;
   result.recvs = now.recvs - base_.recvs;
   result.env_errors = now.errors - base_.errors;
@@ -149,7 +149,7 @@ StepStatsSnapshot StepStats::Read() const {
   const auto times = Since(base_.env_picoseconds, now.env_picoseconds);
   const auto steps = Since(base_.env_steps, now.env_steps);
   for (std::int32_t env = 0; env < num_envs_; ++env) {
-    // 0 / 0 is the NaN that says: not timed
+    // 0 / 0 gives NaN, which means that nothing was timed
     result.env_step_time.push_back(static_cast<double>(times[env]) / static_cast<double>(steps[env]) *
                                    kSecondsPerPicosecond);
   }
@@ -158,7 +158,7 @@ StepStatsSnapshot StepStats::Read() const {
 
 void StepStats::Reset() {
   const MutexLock lock(base_mutex_);
-  // nothing is set to 0: each number has one writer, which counts on
+  // nothing is set to 0, because each number has one writer, which goes on adding
   base_ = Sum();
 }
 

@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// defined in agent_kernels.cpp, where the loader has picked their instruction set
+// defined in agent_kernels.cpp; the loader chooses the instruction set
 #define ROLLOUTS_TYPE(TYPE) AgentKernels<TYPE> BestKernels(const TYPE::Config&);
 #include "registry_agents_types.inc"
 #undef ROLLOUTS_TYPE

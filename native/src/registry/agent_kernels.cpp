@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// target_clones works on plain functions only, so each type has its own
+// one function for each type, because target_clones works on plain functions only
 #define ROLLOUTS_TYPE(TYPE)                                                                   \
   ROLLOUTS_CLONES void Step##TYPE(const WorldRef<TYPE>& world) {                              \
     AgentLoops<TYPE>::Phases<0>(world);                                                       \

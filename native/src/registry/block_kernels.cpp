@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// target_clones works on plain functions only, so each type has its own
+// one function for each type, because target_clones works on plain functions only
 #define ROLLOUTS_LIGHT_LOOPS(TYPE, NAME, CONFIGS)                                              \
   ROLLOUTS_CLONES void Step##NAME##Block(const CONFIGS& configs, EnvBlock<TYPE>& block,        \
                                          std::int32_t count) {                                 \

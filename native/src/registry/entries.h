@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the registry's table, each compiled on its own: environment types are most of
-// what a build compiles.
+// The parts of the registry's table, compiled separately because environment types are most of what
+// a build compiles.
 #pragma once
 
 #include <vector>

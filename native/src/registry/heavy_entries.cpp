@@ -15,27 +15,27 @@
 namespace rollouts {
 namespace {
 
-// dm_control's limit, which it has for all domains but Lqr; those of EnvPool's ids are the same.
+// The time limit of dm_control for all domains but Lqr; EnvPool's ids have the same.
 constexpr std::int32_t kSuiteSteps = 1000;
 
-// Names and defaults of its options.
+// Names and defaults of an environment's options.
 template <HeavyEnvironment Env>
 Options HeavyOptions() {
   return ListOptions<Env>({});
 }
 
-// The spec by its options, one of which may name another model or game.
+// The spec under the options, one of which may name another model or game.
 template <HeavyEnvironment Env>
 EnvSpec HeavySpec(const OptionColumns& options) {
   const HeavyType& type = HeavyTypeOf<Env>();
   return type.make_spec(type.read_config(options, 0, nullptr).get());
 }
 
-// No template: types of environments are data here, so this is compiled once.
+// No template: environment types are passed as data, so that this is compiled once.
 std::unique_ptr<EnvBatch> MakeHeavyBatch(const HeavyType& type, const OptionColumns& options,
                                          std::int32_t first_row, std::int32_t num_envs) {
   std::vector<AnyConfig> configs;
-  // one Config for all unless options differ
+  // one Config for all, unless options differ
   const std::int32_t count = DifferByRow(options) ? num_envs : 1;
   for (std::int32_t i = 0; i < count; ++i) {
     configs.push_back(type.read_config(options, first_row + i, nullptr));
@@ -49,7 +49,8 @@ std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t 
   return MakeHeavyBatch(HeavyTypeOf<Env>(), options, first_row, num_envs);
 }
 
-// Reads the model if `of_model`. Throws SpecError for one that the task cannot use.
+// Facts of a task; they include the model's if `of_model`. Throws SpecError for a model that the
+// task cannot use.
 template <HeavyEnvironment Env>
 TaskFacts FactsOfTask(const OptionColumns& options, std::int32_t num_envs, bool of_model) {
   using Task = typename Env::Task;
@@ -75,7 +76,7 @@ TaskFacts FactsOfTask(const OptionColumns& options, std::int32_t num_envs, bool 
   return facts;
 }
 
-// As FactsOfTask, of a task of the DeepMind Control Suite, which has no options of its own.
+// FactsOfTask for a task of the DeepMind Control Suite, which has no options of its own.
 TaskFacts FactsOfSuiteTask(const dmc::TaskEntry& entry, const OptionColumns& options, bool of_model) {
   if (!of_model) return entry.kind->facts(nullptr);
   const DmControlConfig config = ReadConfigs<DmControl>(options, 0, 1)[0];
@@ -85,7 +86,7 @@ TaskFacts FactsOfSuiteTask(const dmc::TaskEntry& entry, const OptionColumns& opt
   return facts;
 }
 
-// Facts for mujoco_warp's pool, of Gymnasium's tasks.
+// Facts of Gymnasium's tasks for mujoco_warp's pool.
 template <HeavyEnvironment Env>
 DeviceLayout HeavyLayout() {
   DeviceLayout layout;

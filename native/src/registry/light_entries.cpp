@@ -25,7 +25,7 @@ std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t 
                                      std::int32_t num_envs,
                                      const typename Env::Config& defaults) {
   auto configs = ReadConfigs<Env>(options, first_row, num_envs, defaults);
-  // the loader has picked the instruction set of these
+  // the loader has chosen the instruction set of these
   if constexpr (Vectorized<Env>) {
     const auto kernels = BestKernels(configs[0]);
     return std::make_unique<LightEnvBatch<Env>>(std::move(configs), num_envs, kernels);
@@ -34,8 +34,8 @@ std::unique_ptr<EnvBatch> LightBatch(const OptionColumns& options, std::int32_t 
   }
 }
 
-// Throws SpecError where options change the spec, as a kernel is compiled with the environment's
-// own, or need the host.
+// Throws SpecError where options need the host, or change the spec: a kernel is compiled with the
+// environment's own spec.
 template <LightEnvironment Env>
 std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t num_envs,
                                       const typename Env::Config& defaults) {
@@ -52,7 +52,8 @@ std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t
   return BytesOf(configs);
 }
 
-// The states of light environments are Reals, which have names then, or whole numbers.
+// The number of fields in a light environment's State, which has either named Reals or whole
+// numbers.
 template <LightEnvironment Env>
 DeviceLayout LightLayout(const typename Env::Config& defaults) {
   using State = typename Env::State;
@@ -68,7 +69,7 @@ DeviceLayout LightLayout(const typename Env::Config& defaults) {
           .worlds = {}};
 }
 
-// `defaults`: of the id's options.
+// `defaults`: of the options of this id.
 template <LightEnvironment Env>
 RegistryEntry LightEntry(const char* id, std::int32_t max_episode_steps, double reward_threshold,
                          const char* header, const char* type,

@@ -10,7 +10,8 @@
 namespace rollouts {
 namespace {
 
-// A loop of one type, known to the compiler: nothing in it is virtual, as in a program of its own.
+// A loop over one type, known to the compiler: nothing in it is virtual, as in a program written
+// for this type.
 template <typename Env>
 class PlainLoopOf final : public PlainLoop {
   using Obs = typename Env::Obs;
@@ -26,11 +27,11 @@ class PlainLoopOf final : public PlainLoop {
         config_(config),
         spec_(SpecUnder<Env>(config)),
         obs_bytes_(spec_.observation.bytes()),
-        // 0: no limit, or one that no episode reaches
+        // 0 means no limit, so one that no episode reaches
         max_episode_steps_(max_episode_steps > 0 ? max_episode_steps
                                                  : std::numeric_limits<std::int32_t>::max()),
         seed_(seed),
-        // Begin gives each its own stream
+        // Begin gives each environment its own stream
         envs_(num_envs, One{{}, Rng(seed, 0, 0)}) {}
 
   const EnvSpec& spec() const override { return spec_; }
@@ -55,7 +56,7 @@ class PlainLoopOf final : public PlainLoop {
       }
       const Action action = static_cast<Action>(given[i]);
       const StepResult result = Env::Step(config_, env.state, &action, env.rng);
-      // a time limit, as the simplest wrapper has it, or the environment's own
+      // a time limit, as in the simplest wrapper, or the environment's own
       const bool truncated = ++env.elapsed_steps >= max_episode_steps_ || result.cuts_off;
       env.ended = result.terminated || truncated;
       Write(i, result.reward, result.terminated, truncated);
@@ -73,7 +74,7 @@ class PlainLoopOf final : public PlainLoop {
 
   void Begin(std::int32_t i) {
     One& env = envs_[i];
-    // a stream for each episode, as the pool has them: both run the same episodes
+    // a stream for each episode, as in the pool, so that both run the same episodes
     env.rng = Rng(seed_, static_cast<std::uint32_t>(i), env.next_episode++);
     env.elapsed_steps = 0;
     env.ended = false;
@@ -89,7 +90,7 @@ class PlainLoopOf final : public PlainLoop {
 
   const typename Env::Config config_;
   const EnvSpec spec_;
-  const std::int64_t obs_bytes_;  // a row's
+  const std::int64_t obs_bytes_;  // of a row
   const std::int32_t max_episode_steps_;
   const std::uint64_t seed_;
   std::vector<One> envs_;

@@ -13,22 +13,22 @@
 namespace rollouts {
 namespace {
 
-// Environments of one id. `first_row`: where its own begin in columns of options.
+// Makes the environments of one id. `first_row`: where its rows begin in columns of options.
 std::unique_ptr<EnvBatch> MakeSegment(const Segment& segment, const OptionColumns& options,
                                       std::int32_t first_row) {
   if (segment.internal.empty()) {
     return segment.entry->make_batch(options, first_row, segment.num_envs);
   }
   OptionColumns all = options;
-  // what an id stands for, such as a game, beside what the user chose
+  // options that belong to the id, such as a game, in addition to the user's
   all.insert(segment.internal.begin(), segment.internal.end());
   return segment.entry->make_batch(all, first_row, segment.num_envs);
 }
 
-// All entries, which are added and never taken away.
+// All entries. Entries are added and never removed.
 struct Table {
   Mutex mutex;
-  std::deque<RegistryEntry> entries ROLLOUTS_GUARDED_BY(mutex);  // they stay where they are
+  std::deque<RegistryEntry> entries ROLLOUTS_GUARDED_BY(mutex);  // they keep their addresses
 
   Table() {
     for (const auto make : {LightEntries, HeavyEntries, AgentEntries}) {
@@ -105,12 +105,12 @@ namespace {
 
 std::unique_ptr<EnvBatch> MakeBareBatch(std::span<const Segment> segments,
                                         const OptionColumns& options) {
-  // the usual case costs no call through another batch
+  // in the usual case no call goes through another batch
   if (segments.size() == 1) return MakeSegment(segments[0], options, 0);
   std::vector<MixedEnvBatch::Part> parts;
   std::int32_t first = 0;
   for (const Segment& segment : segments) {
-    // rows of options are the pool's: each part begins where the one before ends
+    // option rows are numbered for the whole pool: each part begins where the one before ends
     parts.push_back({first, segment.num_envs, segment.max_episode_steps,
                      MakeSegment(segment, options, first)});
     first += segment.num_envs;

@@ -16,7 +16,8 @@
 namespace rollouts::replay {
 namespace {
 
-// Chunks are allocated so many at once, that each allocation has fresh pages of the kernel.
+// How many bytes of chunks are allocated at once, so that each allocation has fresh pages of the
+// kernel.
 constexpr std::int64_t kSlabBytes = std::int64_t{4} << 20;
 
 std::int64_t WholePages(std::int64_t bytes) {
@@ -24,9 +25,9 @@ std::int64_t WholePages(std::int64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// Blocks on the disk for `bytes` more behind the file's end at `offset`; 0 or an errno.
+// Reserves blocks on the disk for `bytes` more after the file's end at `offset`; 0 or an errno.
 int ReserveBlocks(int file, std::int64_t offset, std::int64_t bytes) {
-#ifdef __APPLE__  // has no posix_fallocate
+#ifdef __APPLE__  // macOS has no posix_fallocate
   fstore_t wish{F_ALLOCATEALL, F_PEOFPOSMODE, 0, bytes, 0};
   if (fcntl(file, F_PREALLOCATE, &wish) != 0) return errno;
   return ftruncate(file, offset + bytes) == 0 ? 0 : errno;
@@ -45,7 +46,7 @@ Slab::Slab(std::int64_t bytes, int file, std::int64_t file_offset) : bytes_(Whol
     data_ = MapPages(static_cast<std::size_t>(bytes_));
     return;
   }
-  // the file's own pages, which the kernel writes out: memory need not hold them all
+  // the file's own pages, which the kernel writes out, so that not all of them need to be in memory
   void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
                             MAP_SHARED, file, file_offset);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -62,7 +63,7 @@ ChunkAllocator::ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes
                     "least one chunk of " + std::to_string(layout.chunk_bytes) + " bytes");
   }
   if (path.empty()) return;
-  // never over a file that is there
+  // never overwrites an existing file
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file_ < 0) {
     throw SpecError("path '" + path + "': " + SystemError() +
@@ -73,7 +74,7 @@ ChunkAllocator::ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes
 ChunkAllocator::~ChunkAllocator() {
   if (file_ < 0) return;
   close(file_);
-  // what is mapped stays until the slabs go, which is after this
+  // mapped pages stay until the slabs are freed, which happens later
   unlink(path_.c_str());
 }
 
@@ -82,7 +83,7 @@ Chunk* ChunkAllocator::Take() {
   if (free_.empty()) Grow();
   Chunk* const chunk = free_.back();
   free_.pop_back();
-  // relaxed: nobody else knows the chunk yet, and mutex_ orders what its last user did
+  // relaxed: nobody else has the chunk yet, and mutex_ orders the writes of its last user
   chunk->refs.store(1, std::memory_order_relaxed);
   chunk->next = nullptr;
   chunk->num_rows = 0;
@@ -99,9 +100,9 @@ void ChunkAllocator::Grow() {
   if (fresh_chunks_ == 0) {
     std::int64_t count = std::max<std::int64_t>(1, kSlabBytes / layout_.chunk_bytes);
     if (max_chunks_ > 0) count = std::min(count, max_chunks_ + spare_ - allocated);
-    // the file goes on behind it, and maps begin at pages
+    // the file grows by whole pages, because maps begin at pages
     const std::int64_t bytes = WholePages(count * layout_.chunk_bytes);
-    // blocks on the disk now: a page of a full disk would end the process later
+    // blocks are reserved now, because writing a page to a full disk would end the process later
     if (file_ >= 0) {
       const int error = ReserveBlocks(file_, file_bytes_, bytes);
       if (error != 0) {
@@ -114,12 +115,12 @@ void ChunkAllocator::Grow() {
     fresh_ = slabs_.back()->data();
     fresh_chunks_ = count;
   }
-  // a deque, in which addresses stay
+  // a deque, in which elements keep their addresses
   Chunk& chunk = chunks_.emplace_back();
   chunk.data = fresh_;
   chunk.frames.resize(layout_.columns.size());
-  free_.reserve(chunks_.size());  // giving back must not throw
-  // pages are touched one chunk after the other, as they are needed
+  free_.reserve(chunks_.size());  // so that giving back never throws
+  // chunk by chunk as needed, so that pages are touched only then
   fresh_ += layout_.chunk_bytes;
   --fresh_chunks_;
   free_.push_back(&chunk);

@@ -24,7 +24,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void PendingItems::Take(std::size_t count) {
   taken += count;
-  // the front is not moved up: mostly all of it goes at once, and then the memory is used again
+  // the rest is not moved to the front: mostly all items are taken at once, and then the memory is
+  // reused
   if (taken < stream.size()) return;
   taken = 0;
   stream.clear();
@@ -41,7 +42,7 @@ Episodes::Episodes(std::vector<ItemKind> kinds, std::int64_t history_rows, std::
 
 std::int64_t Episodes::Find(std::span<const std::int64_t> env_ids,
                             std::vector<std::int64_t>& streams) {
-  // writers come back with the same environments
+  // a writer is mostly called with the same environments again
   if (std::ranges::equal(env_ids, last_env_ids_)) {
     streams = last_streams_;
     return 0;
@@ -52,13 +53,13 @@ std::int64_t Episodes::Find(std::span<const std::int64_t> env_ids,
   streams.clear();
   for (const std::int64_t env_id : env_ids) {
     if (env_id < 0) ThrowEnvId(env_id, "is negative");
-    // numbers are given here, streams are made by Grow: what throws before that changes nothing
+    // numbers are given here, but Grow makes the streams: an exception before that changes nothing
     const std::int64_t known = StreamOf(env_id);
     streams.push_back(known >= 0 ? known : size() + num_new++);
     if (!seen.emplace(env_id, streams.back()).second) ThrowEnvId(env_id, "is there twice");
   }
   if (num_new == 0) {
-    // only once all are known: the numbers of new ones hold when Grow has come
+    // remembered only once all are known: numbers of new streams are valid after Grow
     last_env_ids_.assign(env_ids.begin(), env_ids.end());
     last_streams_ = streams;
   }
@@ -76,7 +77,7 @@ void Episodes::Grow(std::span<const std::int64_t> env_ids, std::span<const std::
   next_start_.resize(open_.size() * kinds_.size(), 0);
   next_obs_.resize(open_.size() * static_cast<std::size_t>(obs_bytes_), 0);
   if (has_priorities_) priority_.resize(open_.size() * static_cast<std::size_t>(history_rows_), kNaN);
-  // last: another thread that reads this number finds as many env_ids
+  // last, so that another thread that reads this number finds as many env_ids
   num_known_.store(size(), std::memory_order_release);
 }
 
@@ -97,12 +98,12 @@ void Episodes::AppendedRow(std::int64_t stream, std::int64_t row, bool ended, do
   Open& open = this->open(stream);
   if (!open.is_open) {
     open.begin = row;
-    // each table has its own kind of items, and its own place to go on from
+    // each table has its own kind of items, and its own start of the next item
     for (std::size_t table = 0; table < kinds_.size(); ++table) NextStart(stream, table) = row;
   }
   open.is_cut = 0;
   open.is_open = !ended;
-  // behind an episode's last step there is the final row
+  // the final row follows an episode's last step
   open.end = ended ? row + 1 : row;
   Make(stream, {open.begin, open.end, ended}, priority, pending);
 }
@@ -110,12 +111,12 @@ void Episodes::AppendedRow(std::int64_t stream, std::int64_t row, bool ended, do
 void Episodes::Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending) {
   Open& open = this->open(stream);
   if (open.is_open) {
-    // it makes the last step whole; else the episode ends with the step before that
+    // the final row completes the last step; without it the episode ends one step earlier
     if (final_row >= 0) open.end = final_row;
     Make(stream, {open.begin, open.end, true}, kNaN, pending);
   }
   open.is_open = 0;
-  // the rows stay known to the store: items of theirs may still wait to be inserted
+  // the store keeps the rows, because items of theirs may still wait to be inserted
   open.is_cut = 1;
 }
 
@@ -133,7 +134,7 @@ void Episodes::Make(std::int64_t stream, const EpisodePart& part, double priorit
   for (std::size_t table = 0; table < kinds_.size(); ++table) {
     std::int64_t& next = NextStart(stream, table);
     next = MakeItems(kinds_[table], part, next, [&](std::int64_t start, std::int32_t rows, std::int32_t at) {
-      // that of the step at which the item begins, if it was given one
+      // the priority of the step at which the item begins, if that step was given one
       const double with = std::isnan(priority) ? PriorityAt(stream, start + at) : priority;
       pending[table].Push(stream, start, rows, at, with);
     });
@@ -145,7 +146,7 @@ void Episodes::Make(std::int64_t stream, const EpisodePart& part, double priorit
 void Episodes::SetPriority(std::int64_t stream, std::int64_t row, double priority) {
   if (!has_priorities_) {
     has_priorities_ = true;
-    // from the first time on for all streams, so that most buffers never have this array
+    // for all streams once the first priority is set, so that most buffers never have this array
     priority_.assign(open_.size() * static_cast<std::size_t>(history_rows_), kNaN);
   }
   priority_[static_cast<std::size_t>(stream * history_rows_ + row % history_rows_)] = priority;
@@ -164,7 +165,7 @@ Episodes::Saved Episodes::Save() const {
 
 void Episodes::Load(Saved saved) {
   const std::size_t count = saved.env_id.size();
-  // all of it is checked before anything is replaced
+  // all checks come before anything is replaced
   std::unordered_map<std::int64_t, std::int64_t> stream_of;
   for (std::size_t stream = 0; stream < count; ++stream) {
     if (!stream_of.emplace(saved.env_id[stream], static_cast<std::int64_t>(stream)).second) {
@@ -177,7 +178,7 @@ void Episodes::Load(Saved saved) {
       (!saved.priority.empty() && (width == 0 || saved.priority.size() != count * width))) {
     throw SpecError("the saved replay buffer has arrays of streams that do not fit each other");
   }
-  // rows are numbered below this, so that no sum of them overflows
+  // row numbers are below this, so that no sum of them overflows
   constexpr std::int64_t kMostRows = std::int64_t{1} << 62;
   for (const Open& open : saved.open) {
     if (open.begin < 0 || open.end < 0 || open.end >= kMostRows) {
@@ -190,14 +191,14 @@ void Episodes::Load(Saved saved) {
   }
   for (std::size_t i = 0; i < saved.next_start.size(); ++i) {
     const Open& open = saved.open[i / kinds_.size()];
-    // as MakeItems left it: all items before are made
+    // as after MakeItems: all items before this start were made
     if (open.is_open && open.end - saved.next_start[i] >= kinds_[i % kinds_.size()].steps) {
       throw SpecError("the saved replay buffer has an episode whose items were left out");
     }
   }
   std::vector<double> priority;
   if (!saved.priority.empty()) {
-    // a ring of another width: items begin in open episodes only
+    // the width of the ring may differ; only open episodes have items to begin
     priority.assign(count * static_cast<std::size_t>(history_rows_), kNaN);
     for (std::size_t stream = 0; stream < count; ++stream) {
       const Open& open = saved.open[stream];
@@ -217,7 +218,7 @@ void Episodes::Load(Saved saved) {
   next_obs_ = std::move(saved.next_obs);
   has_priorities_ = !saved.priority.empty();
   priority_ = std::move(priority);
-  // what Find remembers is of the streams before
+  // Find's last result belongs to the former streams
   last_env_ids_.clear();
   last_streams_.clear();
   env_id_ = std::move(saved.env_id);

@@ -11,17 +11,17 @@
 namespace rollouts::replay {
 namespace {
 
-constexpr std::int64_t kBytesPerRange = 128 << 10;  // worth waking a thread for
-// what a sample returns beside the fields
+constexpr std::int64_t kBytesPerRange = 128 << 10;  // the work that is worth waking a thread for
+// names of what a sample returns in addition to the fields
 constexpr std::array kReserved{"key",        "probability", "priority", "times_sampled",
                                "table_size", "stream_id",   "start",    "length",
                                "insert_index", "num_inserts"};
 
-// Finds where a field's values come from: looked up once, not for each batch.
+// Finds where a field's values come from, once and not for each batch.
 GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   using Source = GatherPlan::Source;
   GatherPlan::Field field{.spec = spec, .value_bytes = 1};
-  // no columns: a row's flags, its number, or whether there is a row at all
+  // these are no columns: a row's flags, its number, or whether there is a row at all
   if (spec.column == "@valid") {
     field.source = Source::kValid;
   } else if (spec.column == "@first") {
@@ -53,7 +53,7 @@ GatherPlan::Field Resolve(const ChunkLayout& layout, const FieldSpec& spec) {
   return field;
 }
 
-// As stream.cpp's CopyValue: most values are small.
+// Copies like CopyValue in stream.cpp: most values are small.
 inline void Copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
   switch (bytes) {
     case 1: *to = *from; return;
@@ -70,7 +70,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
     : layout_(layout), time_major_(time_major) {
   std::set<std::string> names;
   for (const FieldSpec& spec : fields) {
-    // fields and what a sample tells of its items share one dict
+    // the fields and the infos of a sample are in one dict
     if (!names.insert(spec.name).second) throw SpecError("field '" + spec.name + "' is there twice");
     if (std::find(kReserved.begin(), kReserved.end(), spec.name) != kReserved.end()) {
       throw SpecError("field '" + spec.name + "' has a name that sample() uses itself");
@@ -83,7 +83,7 @@ GatherPlan::GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& 
     const std::ptrdiff_t number = std::ssize(fields_) - 1;
     if (fields_.back().source == Source::kRelabelled) relabelled_ = number;
     if (fields_.back().source == Source::kAchieved) achieved_ = number;
-    // this tells how many items are worth a thread
+    // decides how many items are worth a thread
     item_bytes_ += fields_.back().rows() * fields_.back().value_bytes;
   }
   if (hindsight) ReadHindsight(*hindsight);
@@ -106,7 +106,7 @@ void GatherPlan::ReadHindsight(const HindsightSpec& spec) {
   reward_ = field("reward");
   const std::size_t column = fields_[static_cast<std::size_t>(obs_)].column;
   hindsight_.emplace(layout_, column, spec);
-  // these are written by pointer
+  // checked, because these are written by pointer
   const Field& reward = fields_[static_cast<std::size_t>(reward_)];
   const bool fits = fields_[static_cast<std::size_t>(next_obs_)].column == column && !time_major_ &&
                     reward.rows() == spec.steps && reward.value_bytes == sizeof(float);
@@ -122,7 +122,7 @@ void GatherPlan::ReadHindsight(const HindsightSpec& spec) {
 
 void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_t* const> out,
                            WorkerThreads& threads) const {
-  // as many items as are worth a thread, however small they are
+  // as many items as are worth a thread, however small each item is
   const std::int64_t grain = std::max<std::int64_t>(1, kBytesPerRange / std::max<std::int64_t>(1, item_bytes_));
   threads.For(std::ssize(batch), grain, [&](std::int64_t begin, std::int64_t end) {
     Gather(batch, begin, end, out);
@@ -131,7 +131,7 @@ void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_
 
 void GatherPlan::Gather(std::span<const Sampled> batch, std::int64_t begin, std::int64_t end,
                         std::span<std::uint8_t* const> out) const {
-  // rows of random items are far apart: ask for the next ones while these are copied
+  // rows of random items lie far apart: the next ones are prefetched while these are copied
   constexpr std::int64_t kAhead = 8;
   for (std::int64_t item = begin; item < std::min(begin + kAhead, end); ++item) {
     Prefetch(batch[item]);
@@ -153,18 +153,18 @@ void GatherPlan::Prefetch(const Sampled& sampled) const {
   if (sampled.goal_row >= 0) __builtin_prefetch(RecordOfRow(layout_, run, sampled.goal_row));
   const std::uint8_t* const record = RecordOfRow(layout_, run, run.start);
   const std::int64_t bytes = std::min(run.length * layout_.row_bytes, kMost);
-  // and the last byte, as a run need not begin at a cache line
+  // also the last byte, as a run need not begin at a cache line
   for (std::int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(record + at);
   __builtin_prefetch(record + bytes - 1);
 }
 
 void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
                              std::uint8_t* out) const {
-  // Relabel writes these
+  // Relabel writes these fields
   if (field.source >= Source::kRelabelled) return;
   const RowRun& run = batch[item].run;
   const std::int64_t rows = field.rows();
-  // an offset below 0 counts from the item's end: items differ in length
+  // a negative offset counts from the item's end, because items differ in length
   const std::int64_t from = field.spec.offset + (field.spec.offset < 0 ? run.length : 0);
   const std::int64_t size = std::ssize(batch);
   const Chunk* chunk = run.first;
@@ -181,7 +181,7 @@ void GatherPlan::GatherField(const Field& field, std::span<const Sampled> batch,
       continue;
     }
     const std::int64_t row = run.start + index;
-    // rows come in order, so the chunk is looked for from where the last one was
+    // rows come in order, so that the search for the chunk goes on from the last one
     while (before + 1 < run.num_chunks && row >= chunk->next->first_row) {
       chunk = chunk->next;
       ++before;
@@ -217,16 +217,16 @@ void GatherPlan::CopyStack(const Field& field, const RowRun& run, const std::uin
   std::int64_t newest;
   std::memcpy(&newest, record + column.newest_offset, sizeof(newest));
   const std::uint8_t* const deltas = record + column.deltas_offset;
-  // a row's frames are in its chunk or in earlier ones of the run; they are in order
+  // a row's frames lie in its chunk or in earlier ones of the run, in order
   const Chunk* holder = run.first;
   std::int32_t before = 0;
   for (std::int32_t k = 0; k < column.stack; ++k, to += column.bytes) {
-    // padding, where the episode had not as many frames yet
+    // padding, where the episode did not have that many frames yet
     if (deltas[k] == ChunkLayout::kNoFrame) {
       std::memset(to, 0, static_cast<std::size_t>(column.bytes));
       continue;
     }
-    // a byte each, counted back from the newest
+    // a byte for each frame, counted back from the newest
     const std::int64_t number = newest - deltas[k];
     while (before + 1 < run.num_chunks && number >= holder->next->frames[c].first) {
       holder = holder->next;

@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::uint32_t kGoals = 0x474F414Cu;  // apart from the streams of environments and tables
 
-// The distance of two goals, summed in their order.
+// The distance of two goals; elements are summed in order.
 template <typename T>
 double Distance(const std::uint8_t* a, const std::uint8_t* b, std::int64_t size) {
   double sum = 0;
   for (std::int64_t i = 0; i < size; ++i) {
     T x, y;
-    // rows need not lie at multiples of an element
+    // copied, because rows need not be aligned to elements
     std::memcpy(&x, a + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
     std::memcpy(&y, b + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
     const double difference = static_cast<double>(x) - static_cast<double>(y);
@@ -65,7 +65,7 @@ void Hindsight::Prepare(std::span<Sampled> batch, std::uint64_t seed) const {
     const std::int64_t last = run.start + run.length - 1;
     const std::int64_t step = run.start + run.at;
     if (step < last && UniformOf(block.word[0], block.word[1]) < spec_.share) {
-      // rows (before, last]: a goal is what a step led to
+      // rows (before, last], because a goal is what a step led to
       const std::int64_t before = spec_.strategy == HindsightSpec::Strategy::kFuture ? step
                                   : spec_.strategy == HindsightSpec::Strategy::kFinal
                                       ? last - 1
@@ -73,7 +73,7 @@ void Hindsight::Prepare(std::span<Sampled> batch, std::uint64_t seed) const {
       const double drawn = UniformOf(block.word[2], block.word[3]);
       sampled.goal_row = before + 1 + static_cast<std::int64_t>(drawn * static_cast<double>(last - before));
     }
-    // the chunks stay those of the whole run, which the item has references to
+    // the chunks stay those of the whole run, which the item's references are for
     run.start = step;
     run.length = static_cast<std::int32_t>(std::min(last - step, spec_.steps) + 1);
     run.at = 0;
@@ -88,7 +88,7 @@ float Hindsight::Reward(const std::uint8_t* achieved, const std::uint8_t* goal) 
   const double distance = item_bytes_ == sizeof(float) ? Distance<float>(achieved, goal, spec_.size)
                                                        : Distance<double>(achieved, goal, spec_.size);
   if (spec_.reward == HindsightSpec::Reward::kDense) return static_cast<float>(-distance);
-  // as -(distance > threshold): a goal that is reached gives -0
+  // equal to -(distance > threshold), which is -0 for a goal that is reached
   return distance > spec_.threshold ? -1.0f : -0.0f;
 }
 

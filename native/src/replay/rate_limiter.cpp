@@ -11,7 +11,7 @@
 namespace rollouts::replay {
 namespace {
 
-// Nothing can be sampled from an empty table.
+// Throws for a size below 1: nothing can be sampled from an empty table.
 void CheckMinSize(std::int64_t min_size) {
   if (min_size < 1) {
     throw SpecError("the rate limiter's min_size is " + std::to_string(min_size) +
@@ -23,7 +23,7 @@ void CheckMinSize(std::int64_t min_size) {
 
 RateLimiterSpec RateLimiterSpec::MinSize(std::int64_t n) {
   CheckMinSize(n);
-  // bounds that nothing reaches: min_size alone decides
+  // these bounds are never reached, so that min_size alone decides
   constexpr double kMost = std::numeric_limits<double>::max();
   return {1.0, n, -kMost, kMost};
 }
@@ -43,7 +43,7 @@ RateLimiterSpec RateLimiterSpec::SampleToInsertRatio(double samples_per_insert,
                     " (2 * max(1, samples_per_insert)) between them, else inserts and samples " +
                     "could both be blocked for ever; raise error_buffer");
   }
-  // with min_size items in and nothing sampled, this much is the difference
+  // the difference when min_size items are in and nothing was sampled
   const double filled = samples_per_insert * static_cast<double>(min_size);
   if (min_diff > filled) {
     throw SpecError("the rate limiter's lower bound is " + std::to_string(min_diff) +
@@ -58,17 +58,17 @@ RateLimiterSpec RateLimiterSpec::Queue(std::int64_t n) {
   if (n < 1) {
     throw SpecError("the queue's size is " + std::to_string(n) + ", expected 1 or more items");
   }
-  // the difference is the queue's length: each sample takes its item away
+  // the difference is the queue's length, because each sample removes its item
   return {1.0, 1, 0.0, static_cast<double>(n)};
 }
 
 std::int64_t RateLimiter::AdmittedSamples(std::int64_t n) const {
   if (CanSample(n)) return n;
   if (size() < spec_.min_size) return 0;
-  // what the lower bound leaves, in samples; a sample lowers the difference by one
+  // the samples that the lower bound leaves; a sample lowers the difference by one
   const double room = std::clamp(Diff(0) - spec_.min_diff, 0.0, static_cast<double>(n));
   auto admitted = static_cast<std::int64_t>(room);
-  // where the room was rounded, CanSample decides
+  // corrects the rounding of `room` by CanSample
   while (admitted > 0 && !CanSample(admitted)) --admitted;
   return admitted;
 }

@@ -14,7 +14,7 @@ namespace {
 // A stream's next row is prefetched while the rows of the four streams before it are written.
 constexpr std::size_t kStreamsAhead = 4;
 
-// As given, once all of it can be: members are made of it in their order.
+// Returns the options after checking them, before members are made of them.
 StoreOptions Checked(const StoreOptions& options) {
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
     if (value >= least) return;
@@ -36,7 +36,7 @@ class ReplayStore::Claims {
   Claims(ReplayStore& store, const char* call, std::span<const std::int64_t> ids)
       : store_(store), ids_(ids) {
     streams_.reserve(ids.size());
-    // under one lock: of two calls that share streams, one gets all of its own
+    // under one lock, so that of two calls that share streams one gets all of its own
     const std::lock_guard<std::mutex> lock(store_.claims_mutex_);
     try {
       for (const std::int64_t id : ids) {
@@ -44,7 +44,7 @@ class ReplayStore::Claims {
         store_.is_claimed_[static_cast<std::size_t>(id)] = 1;
       }
     } catch (...) {
-      // those before the one that was refused: no destructor will
+      // releases the streams claimed before the refused one, because no destructor will
       GiveUp();
       throw;
     }
@@ -78,7 +78,7 @@ ReplayStore::ReplayStore(std::vector<ColumnSpec> columns, const std::vector<Tabl
       threads_(options.num_threads) {
   for (const TableSpec& spec : tables) {
     for (const auto& table : tables_) {
-      // calls find their table by its name
+      // calls find a table by its name, so names must differ
       if (table->spec().name == spec.name) {
         throw SpecError("table '" + spec.name + "' is there twice");
       }
@@ -86,7 +86,8 @@ ReplayStore::ReplayStore(std::vector<ColumnSpec> columns, const std::vector<Tabl
     tables_.push_back(std::make_unique<Table>(spec, allocator_));
   }
   AddStreams(options.num_streams);
-  // here, where their number is said: a sample that fails later would be less clear
+  // started here, where the caller gave their number: an error in a later sample would be less
+  // clear
   threads_.Start();
 }
 
@@ -97,7 +98,7 @@ void ReplayStore::CheckOpen(const char* call) const {
 }
 
 void ReplayStore::Close() {
-  // before the tables wake anybody, so that nobody begins anew
+  // set before the tables wake anybody, so that no new call begins
   closed_.store(true);
   for (const auto& table : tables_) table->Close();
 }
@@ -121,7 +122,7 @@ Stream& ReplayStore::Unclaimed(const char* call, std::int64_t id) const {
 std::int64_t ReplayStore::AddStreams(std::int64_t count) {
   CheckOpen("add_streams");
   if (count < 0) throw SpecError("add_streams: n is " + std::to_string(count) + ", expected 0 or more");
-  // exclusive: the vectors may move
+  // exclusive, because the vectors may be moved
   const std::unique_lock<std::shared_mutex> lock(state_mutex_);
   const std::int64_t first = std::ssize(streams_);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -143,14 +144,14 @@ void ReplayStore::Append(const AppendBatch& batch, std::span<std::int64_t> rows)
   std::vector<Stream::Mark> marks;
   marks.reserve(batch.streams.size());
   for (Stream* const stream : claims.all()) {
-    // before the mark: Rewind needs the rows behind it
+    // trimmed before the mark is taken, because Rewind needs the rows before it
     stream->Trim(options_.history_rows);
     marks.push_back(stream->mark());
   }
   try {
     AppendClaimed(batch, claims.all(), rows);
   } catch (...) {
-    // a store that is full refuses the whole call: no stream is ahead of the others
+    // a full store refuses the whole call, so that no stream is ahead of the others
     for (std::size_t b = 0; b < marks.size(); ++b) claims.all()[b]->Rewind(marks[b]);
     throw;
   }
@@ -171,7 +172,7 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
       return RowSource::Column{values.data, stride, values.whole_stack};
     };
     steps.columns.push_back(source_of(batch.columns[c]));
-    // columns that a final row does not have are zeros in it
+    // a final row has zeros in the columns that were not given for it
     finals.columns.push_back(batch.final.empty() ? RowSource::Column{} : source_of(batch.final[c]));
   }
 
@@ -186,7 +187,7 @@ void ReplayStore::AppendClaimed(const AppendBatch& batch, std::span<Stream* cons
       const int flags = (first ? kFirstRow : 0) | (batch.is_final ? kFinalRow : 0);
       rows[i] = valid ? stream.AppendRow(steps, static_cast<std::uint8_t>(flags)) : -1;
       if (!ended) continue;
-      // final observations are packed, one for each end, wanted or not
+      // final observations are packed, one for each end, whether or not the row is valid
       if (valid) stream.AppendRow(finals, kFinalRow);
       ++finals.row;
     }
@@ -223,7 +224,7 @@ std::size_t ReplayStore::TableIndex(const std::string& name) const {
 }
 
 ReplayStore::Runs::~Runs() {
-  // those that were inserted are the table's
+  // the table owns the references of the runs that were inserted
   for (const RowRun& run : rest()) run.Unref(allocator_);
 }
 
@@ -233,10 +234,10 @@ void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams
                         Runs& runs) {
   CheckOpen("insert");
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
-  // a state that is loaded from here on makes these rows strangers
+  // after another state is loaded, these rows are refused
   runs.generation_ = tables_[table]->generation();
   runs.runs_.reserve(streams.size());
-  // without a claim of its own: what is not claimed does not change under this lock
+  // streams are not claimed here: an unclaimed stream does not change under this lock
   const std::lock_guard<std::mutex> claims_lock(claims_mutex_);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const Stream& stream = Unclaimed("insert", streams[i]);
@@ -266,7 +267,7 @@ RowRun ReplayStore::ReferChecked(const Stream& stream, std::size_t item, std::in
 void ReplayStore::Insert(std::size_t table, Runs& runs, std::span<const double> priorities,
                          std::optional<Clock::time_point> deadline,
                          std::span<std::int64_t> keys) {
-  // no lock of the store here: a table may wait for its limiter for long
+  // no lock of the store is held, because a table may wait long for its limiter
   const std::size_t taken = runs.taken();
   runs.Take(static_cast<std::size_t>(
       tables_[table]->Insert(runs.rest(), priorities.subspan(taken), runs.generation_, deadline,
@@ -275,13 +276,13 @@ void ReplayStore::Insert(std::size_t table, Runs& runs, std::span<const double> 
 
 void ReplayStore::Gather(const GatherPlan& plan, std::vector<Sampled>& batch,
                          std::span<std::uint8_t* const> out) {
-  // without a lock: rows that are referenced do not change
+  // without a lock, because referenced rows do not change
   plan.GatherAll(batch, out, threads_);
   Drop(batch);
 }
 
 void ReplayStore::Drop(std::vector<Sampled>& batch) {
-  // rows of an item that is gone meanwhile go with the last reference
+  // the rows of an item that was removed meanwhile are freed with the last reference
   for (const Sampled& sampled : batch) sampled.run.Unref(allocator_);
   batch.clear();
 }

@@ -16,12 +16,12 @@ namespace {
 constexpr std::array<const char*, 6> kNames{"uniform", "prioritized", "fifo",
                                             "lifo",    "max_heap",    "min_heap"};
 
-// Slots in a selector's own order; how many there are the table knows.
+// Saves slots in a selector's own order; the table saves how many there are.
 void SaveOrder(StateWriter& writer, const std::vector<std::int32_t>& order) {
   for (const std::int32_t slot : order) writer.Put(slot);
 }
 
-// As many slots as there are, each once.
+// Loads an order that must have every slot exactly once.
 std::vector<std::int32_t> LoadOrder(StateReader& reader, std::span<const std::int32_t> slots,
                                     std::size_t capacity) {
   std::vector<std::uint8_t> expected(capacity, 0);
@@ -32,13 +32,13 @@ std::vector<std::int32_t> LoadOrder(StateReader& reader, std::span<const std::in
     if (slot < 0 || static_cast<std::size_t>(slot) >= capacity || !expected[slot]) {
       throw SpecError("has an order of items that does not fit its items");
     }
-    // not twice
+    // a second occurrence is refused
     expected[slot] = 0;
   }
   return order;
 }
 
-// All slots side by side.
+// Draws with equal probability; keeps all slots in one array.
 class Uniform final : public Selector {
  public:
   void Grow(std::int32_t capacity) override { place_.resize(static_cast<std::size_t>(capacity)); }
@@ -48,7 +48,7 @@ class Uniform final : public Selector {
   }
   void Delete(std::int32_t slot) override {
     const std::int32_t place = place_[slot];
-    // the last one fills the gap: a random pick needs no order
+    // the last slot fills the gap: a random pick needs no order
     slots_[place] = slots_.back();
     place_[slots_[place]] = place;
     slots_.pop_back();
@@ -63,16 +63,16 @@ class Uniform final : public Selector {
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double>) override {
     Clear();
-    // in the saved order: a random number picks by place
+    // in the saved order, because a random number picks by place
     for (const std::int32_t slot : LoadOrder(reader, slots, place_.size())) Insert(slot, 0);
   }
 
  private:
   std::vector<std::int32_t> slots_;
-  std::vector<std::int32_t> place_;  // a slot's in slots_
+  std::vector<std::int32_t> place_;  // of a slot in slots_
 };
 
-// Slots by weight; `uniform_` has them too, for when no weight is above 0.
+// Draws slots by weight; `uniform_` keeps them too, for when no weight is above 0.
 class Prioritized final : public Selector {
  public:
   explicit Prioritized(double exponent) : exponent_(exponent) {}
@@ -88,7 +88,7 @@ class Prioritized final : public Selector {
     tree_.Set(slot, 0);
     uniform_.Delete(slot);
   }
-  // The slot alone: sums above it are made when they are next looked at.
+  // Sets only the slot's weight: the sums above it are computed at the next sample.
   void Update(std::int32_t slot, double priority) override { tree_.Set(slot, Weight(priority)); }
   Pick Select(TableRandom& random) override {
     Pick pick;
@@ -99,7 +99,7 @@ class Prioritized final : public Selector {
     // weights that changed since the last sample are summed only now, each branch once
     tree_.Flush();
     const double total = tree_.total();
-    // no item has any weight: all are alike
+    // no item has any weight, so all are drawn alike
     if (!(total > 0)) return uniform_.SelectMany(random, picks);
     targets_.resize(picks.size());
     slots_.resize(picks.size());
@@ -113,7 +113,7 @@ class Prioritized final : public Selector {
     tree_.Clear();
     uniform_.Clear();
   }
-  // Weights are not saved: they follow from the priorities.
+  // Does not save weights, which follow from the priorities.
   void Save(StateWriter& writer) const override { uniform_.Save(writer); }
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double> priorities) override {
@@ -125,10 +125,10 @@ class Prioritized final : public Selector {
  private:
   double Weight(double priority) {
     if (exponent_ == 1.0) return priority;
-    // new items have one priority after the other, most often the same
+    // new items come with one priority after the other, most often the same one
     if (priority != last_priority_) {
       last_priority_ = priority;
-      // 0 ** 0 is 1: with exponent 0 all items are alike
+      // 0 ** 0 is 1, so that with exponent 0 all items are alike
       last_weight_ = std::pow(priority, exponent_);
     }
     return last_weight_;
@@ -143,20 +143,20 @@ class Prioritized final : public Selector {
   std::vector<std::int64_t> slots_;
 };
 
-// A list in the order of inserts.
+// Keeps slots as a list in the order of their inserts.
 class Ordered final : public Selector {
  public:
   explicit Ordered(bool oldest) : oldest_(oldest) {}
   void Grow(std::int32_t capacity) override { links_.resize(static_cast<std::size_t>(capacity)); }
   void Insert(std::int32_t slot, double) override {
     links_[slot] = {newest_slot_, kNone};
-    // an empty list has no neighbour to tell
+    // in an empty list there is no neighbour to link
     (newest_slot_ == kNone ? oldest_slot_ : links_[newest_slot_].newer) = slot;
     newest_slot_ = slot;
   }
   void Delete(std::int32_t slot) override {
     const Links links = links_[slot];
-    // where there is no neighbour the end of the list moves
+    // without a neighbour, an end of the list moves
     (links.older == kNone ? oldest_slot_ : links_[links.older].newer) = links.newer;
     (links.newer == kNone ? newest_slot_ : links_[links.newer].older) = links.older;
   }
@@ -164,7 +164,7 @@ class Ordered final : public Selector {
   Pick Select(TableRandom&) override { return {oldest_ ? oldest_slot_ : newest_slot_, 1.0}; }
   void Clear() override { oldest_slot_ = newest_slot_ = kNone; }
   void Save(StateWriter& writer) const override {
-    // the oldest first: inserts in this order make the same list
+    // the oldest first, because inserting in this order makes the same list
     for (std::int32_t slot = oldest_slot_; slot != kNone; slot = links_[slot].newer) {
       writer.Put(slot);
     }
@@ -187,13 +187,13 @@ class Ordered final : public Selector {
   std::int32_t newest_slot_ = kNone;
 };
 
-// A binary heap; of equal priorities, the one inserted first is on top.
+// A binary heap; of items with equal priority, the first one inserted is on top.
 class Heap final : public Selector {
  public:
   explicit Heap(bool max) : sign_(max ? -1.0 : 1.0) {}
   void Grow(std::int32_t capacity) override { place_.resize(static_cast<std::size_t>(capacity)); }
   void Insert(std::int32_t slot, double priority) override {
-    // a gap at the end, which moves up to where the entry belongs
+    // a gap at the end, which moves up to the place of the new entry
     heap_.push_back({});
     Up(heap_.size() - 1, {sign_ * priority, next_number_++, slot});
   }
@@ -206,7 +206,7 @@ class Heap final : public Selector {
   }
   void Update(std::int32_t slot, double priority) override {
     Entry entry = heap_[place_[slot]];
-    // its number stays: among equals it is as old as before
+    // its number stays, so that among equals it is as old as before
     entry.key = sign_ * priority;
     Put(place_[slot], entry);
   }
@@ -215,14 +215,14 @@ class Heap final : public Selector {
   void Save(StateWriter& writer) const override {
     writer.Put(next_number_);
     for (const Entry& entry : heap_) writer.Put(entry.slot);
-    // inserts are numbered so that ties are broken as before, after a load as well
+    // the numbers of inserts are saved, so that ties are broken as before after a load
     for (const Entry& entry : heap_) writer.Put(entry.number);
   }
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double> priorities) override {
     Clear();
     next_number_ = reader.Get<std::uint64_t>();
-    // the saved order is by place in the heap, the priorities by slot
+    // the saved order is by place in the heap, but priorities are by slot
     std::vector<double> priority_of(place_.size());
     for (std::size_t i = 0; i < slots.size(); ++i) priority_of[slots[i]] = priorities[i];
     for (const std::int32_t slot : LoadOrder(reader, slots, place_.size())) {
@@ -231,7 +231,7 @@ class Heap final : public Selector {
     }
     for (Entry& entry : heap_) entry.number = reader.Get<std::uint64_t>();
     for (std::size_t i = 1; i < heap_.size(); ++i) {
-      // a damaged one would hand out wrong items for ever
+      // a damaged heap would choose wrong items for ever
       if (heap_[i].Before(heap_[(i - 1) / 2])) throw SpecError("has a heap that is none");
     }
   }
@@ -239,7 +239,7 @@ class Heap final : public Selector {
  private:
   struct Entry {
     double key = 0;            // the smallest is on top
-    std::uint64_t number = 0;  // the insert's
+    std::uint64_t number = 0;  // of the insert
     std::int32_t slot = 0;
     bool Before(const Entry& other) const {
       return key != other.key ? key < other.key : number < other.number;
@@ -263,7 +263,7 @@ class Heap final : public Selector {
     for (;;) {
       std::size_t child = 2 * place + 1;
       if (child >= heap_.size()) break;
-      // the one of the two that may stand above the other
+      // the child that may stand above the other
       if (child + 1 < heap_.size() && heap_[child + 1].Before(heap_[child])) ++child;
       if (!heap_[child].Before(entry)) break;
       Store(place, heap_[child]);
@@ -279,13 +279,13 @@ class Heap final : public Selector {
   const double sign_;
   std::uint64_t next_number_ = 0;
   std::vector<Entry> heap_;
-  std::vector<std::size_t> place_;  // a slot's in heap_
+  std::vector<std::size_t> place_;  // of a slot in heap_
 };
 
 }  // namespace
 
 double MostPriority(const SelectorSpec& spec) {
-  // 2^31 items, the most that a table has, weigh less than 1e300 in all
+  // 2^31 items, the most that a table has, then weigh less than 1e300 in all
   constexpr double kMostWeight = 1e290;
   constexpr double kMost = std::numeric_limits<double>::max();
   if (spec.kind != SelectorKind::kPrioritized || !(spec.exponent > 0)) return kMost;

@@ -17,7 +17,7 @@ std::int64_t GetCount(StateReader& reader) {
 
 namespace {
 
-// Rows and frames of a stream are numbered below this, so that no sum of them overflows.
+// Rows and frames of a stream have numbers below this, so that no sum of them overflows.
 constexpr std::int64_t kMostNumber = std::int64_t{1} << 62;
 
 void CheckState(bool fits) {
@@ -36,7 +36,7 @@ std::int64_t GetNumber(StateReader& reader) {
 template <typename Visit>
 void VisitMemory(const ChunkLayout& layout, std::uint8_t* data, std::int32_t num_rows,
                  const std::vector<Chunk::Frames>& frames, const Visit& visit) {
-  // records lie at the front, frames behind them by column: what is unused is left out
+  // records lie at the front, then the frames of each column; unused memory is left out
   visit(data, num_rows * layout.row_bytes);
   for (std::size_t c = 0; c < layout.columns.size(); ++c) {
     const ChunkLayout::Column& column = layout.columns[c];
@@ -44,13 +44,13 @@ void VisitMemory(const ChunkLayout& layout, std::uint8_t* data, std::int32_t num
   }
 }
 
-// Into a chunk that nobody else knows yet.
+// Reads a chunk into one that nobody else has yet.
 void GetChunk(StateReader& reader, const ChunkLayout& layout, Chunk& chunk) {
   chunk.stream = GetNumber(reader);
   chunk.number = GetNumber(reader);
   chunk.first_row = GetNumber(reader);
   chunk.num_rows = reader.Get<std::int32_t>();
-  // what is read into memory is bounded by what the chunk has room for
+  // bounded by the room in the chunk, into which the rows are read
   CheckState(chunk.num_rows >= 1 && chunk.num_rows <= layout.chunk_rows);
   for (std::size_t c = 0; c < layout.columns.size(); ++c) {
     Chunk::Frames& frames = chunk.frames[c];
@@ -64,8 +64,8 @@ void GetChunk(StateReader& reader, const ChunkLayout& layout, Chunk& chunk) {
   });
 }
 
-// The oldest frame that a row shows of a stacked column; `none` where it shows zeros alone. Throws
-// for frames that are out of order, or that its chunk and those before it do not have.
+// The number of the oldest frame that a row of a stacked column shows; `none` where it shows only
+// zeros. Throws where frames are out of order, or missing in the row's chunk and those before it.
 std::int64_t OldestFrame(const ChunkLayout::Column& column, const Chunk::Frames& frames,
                          const std::uint8_t* record, std::int64_t none) {
   std::int64_t newest;
@@ -122,7 +122,7 @@ void LoadedChunks::Load(StateReader& reader) {
   for (std::int64_t i = 0; i < count; ++i) {
     chunks_.push_back(allocator_.Take());
     GetChunk(reader, layout_, *chunks_.back());
-    // chunks are saved in order of streams and numbers, so neighbours are linked
+    // chunks are saved in the order of streams and numbers, so consecutive ones are linked
     if (i > 0 && Follows(i)) chunks_[i - 1]->next = chunks_[i];
     if (layout_.has_stacks) CheckFrames(i);
   }
@@ -139,8 +139,8 @@ bool LoadedChunks::Follows(std::int64_t i) const {
          chunk.first_row == before.first_row + before.num_rows;
 }
 
-// Frames are found walking forward from the chunk with a run's oldest one: no row shows an
-// older frame than the row before it.
+// Checks that each row's frames are found going forward from the chunk with its run's oldest frame:
+// no row shows an older frame than the row before it.
 void LoadedChunks::CheckFrames(std::int64_t i) {
   const Chunk& chunk = *chunks_[i];
   if (i == 0 || !Follows(i)) last_oldest_.assign(layout_.columns.size(), 0);
@@ -161,14 +161,14 @@ void LoadedChunks::CheckStreams(std::int64_t num_streams) const {
 }
 
 void LoadedChunks::CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const {
-  // written so that no sum can overflow
+  // written such that no sum can overflow
   CheckState(count >= 1 && first >= 0 && first <= std::ssize(chunks_) - count);
   CheckState(chunks_[first]->stream == stream);
   for (std::int64_t i = first + 1; i < first + count; ++i) CheckState(Follows(i));
 }
 
-// Whether rows [start, start + length) lie in `count` chunks, with the frames of the first one,
-// and so of all.
+// Throws unless rows [start, start + length) lie in `count` chunks, with the frames of the first
+// row, and so of all.
 void LoadedChunks::CheckRows(std::int64_t first, std::int64_t count, std::int64_t start,
                              std::int64_t length) const {
   const Chunk& last = *chunks_[first + count - 1];
@@ -197,7 +197,7 @@ void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& inde
   writer.Put(static_cast<std::uint8_t>(saved.next_is_first));
   for (const std::int64_t frame : saved.next_frame) writer.Put(frame);
   writer.Put(static_cast<std::int64_t>(saved.chunks.size()));
-  // chunks of a stream follow each other in the file, so the first and their count say all
+  // a stream's chunks follow each other in the file, so that the first and the count identify them
   const std::int64_t first =
       saved.chunks.empty() ? 0 : index.at({stream.id(), saved.chunks.front()->number});
   writer.Put(first);
@@ -214,12 +214,12 @@ Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_co
   const auto count = reader.Get<std::int64_t>();
   const auto first = reader.Get<std::int64_t>();
   CheckState(saved.oldest_row <= saved.next_row && count >= 0);
-  // rows that new items may refer to are in chunks
+  // the chunks must hold all rows that new items may refer to
   CheckState(count > 0 || saved.oldest_row == saved.next_row);
   if (count == 0) return saved;
   chunks.CheckRange(first, count, id);
   const Chunk& last = *chunks.at(first + count - 1);
-  // the last chunk is the one that is written next: it must end where the stream does
+  // the last chunk is written next, so it must end where the stream does
   CheckState(chunks.at(first)->first_row <= saved.oldest_row &&
              last.num_rows > 0 && last.first_row + last.num_rows == saved.next_row &&
              last.number + 1 == saved.next_chunk);
@@ -237,7 +237,7 @@ Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_co
 
 namespace {
 
-// A run's chunks follow each other, so the first one's number says which they are.
+// Writes a run. Its chunks follow each other, so the number of the first one identifies them.
 void PutRun(StateWriter& writer, const RowRun& run, const ChunkIndex& index) {
   writer.Put(index.at({run.stream, run.first->number}));
   writer.Put(run.num_chunks);
@@ -262,7 +262,7 @@ RowRun GetRun(StateReader& reader, const LoadedChunks& chunks) {
   return run;
 }
 
-// Drawn and not handed out yet: the next call of Sample returns it.
+// Writes a sample that was drawn and not handed out yet: the next call of Sample returns it.
 void PutSample(StateWriter& writer, const Sampled& sampled, const ChunkIndex& index) {
   PutRun(writer, sampled.run, index);
   for (const std::int64_t number : {sampled.key, sampled.insert_index, sampled.table_size,
@@ -292,7 +292,8 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
   writer.Put(contents.limiter.inserts());
   writer.Put(contents.limiter.samples());
   writer.Put(contents.limiter.deletes());
-  // random numbers are a seed and how many were drawn: samples go on as they would have
+  // the seed and the number of draws are all of a random stream: samples continue as they would
+  // have
   writer.Put(contents.random.seed());
   writer.Put(contents.random.draws());
   writer.Put(contents.max_priority);
@@ -301,14 +302,14 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
     const Table::Item& item = contents.items[slot];
     writer.Put(std::uint32_t{item.generation});
     writer.Put(static_cast<std::uint8_t>(item.live));
-    // only the generation of an unused slot counts, so that old keys stay unknown
+    // only the generation of an unused slot is saved, so that old keys stay invalid
     if (!item.live) continue;
     PutRun(writer, item.run, index);
     writer.Put(item.priority);
     writer.Put(item.insert_index);
     writer.Put(item.times_sampled);
   }
-  // in their order: it says which slot, and so which key, the next item gets
+  // in order, because it decides which slot, and so which key, the next item gets
   for (const std::int32_t slot : contents.free_slots) writer.Put(slot);
   contents.sampler->Save(writer);
   contents.remover->Save(writer);
@@ -331,7 +332,7 @@ void GetItem(StateReader& reader, const LoadedChunks& chunks, Table::Item& item)
 std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& spec,
                                           const LoadedChunks& chunks) {
   auto contents = Table::MakeContents(spec);
-  // as `insert` has it: a negative, infinite or too large weight would spoil every sum above it
+  // the limits of `insert`: a negative, infinite or too large weight would spoil every sum above it
   const double most_priority = MostPriority(spec.sampler, spec.remover);
   const auto inserts = GetNumber(reader);
   const auto samples = GetNumber(reader);
@@ -341,7 +342,7 @@ std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& 
   contents->max_priority = reader.Get<double>();
   CheckState(contents->max_priority >= 0 && contents->max_priority <= most_priority);
   const std::int64_t num_slots = GetCount(reader);
-  // before memory is asked for, which a damaged count would take all of
+  // checked before memory is allocated, which a damaged count could exhaust
   CheckState(num_slots <= spec.max_size);
   contents->num_slots = static_cast<std::int32_t>(num_slots);
   if (num_slots > 0) contents->GrowTo(contents->num_slots);
@@ -362,12 +363,12 @@ std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& 
     contents->uses += item.times_sampled;
   }
   contents->size = std::ssize(slots);
-  // the limiter's own count of what is in the table
+  // the limiter's own count of the items in the table
   CheckState(contents->limiter.size() == contents->size);
   std::vector<std::uint8_t> seen(static_cast<std::size_t>(num_slots), 0);
   for (std::int64_t i = contents->size; i < num_slots; ++i) {
     const auto slot = reader.Get<std::int32_t>();
-    // each slot is an item's or free, and none is both
+    // each slot is either used by an item or free
     CheckState(slot >= 0 && slot < num_slots && !contents->items[slot].live && !seen[slot]);
     seen[slot] = 1;
     contents->free_slots.push_back(slot);

@@ -8,7 +8,7 @@
 namespace rollouts::replay {
 namespace {
 
-// Least bytes of a piece: large enough for a file, small beside a store.
+// The least bytes of a piece: large enough for writing a file, small next to a store.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 }  // namespace
@@ -25,13 +25,13 @@ StateSnapshot::StateSnapshot(const ChunkLayout& layout, ChunkAllocator& allocato
   for (const ChunkImage& image : chunks_) {
     bytes_ += static_cast<std::uint64_t>(image.bytes(layout_));
   }
-  // the snapshot keeps chunks from being used again, which is not to fill a bounded store
+  // a bounded store must not become full because the snapshot keeps chunks from being used again
   allocator_.Spare(std::ssize(chunks_));
 }
 
 StateSnapshot::~StateSnapshot() { GiveUp(chunks_.size()); }
 
-// The chunks before number `count` are not needed any more.
+// Drops the references of the chunks before number `count`.
 void StateSnapshot::GiveUp(std::size_t count) {
   allocator_.Spare(static_cast<std::int64_t>(next_) - static_cast<std::int64_t>(count));
   for (; next_ < count; ++next_) allocator_.Unref(chunks_[next_].chunk);
@@ -41,14 +41,14 @@ std::vector<std::uint8_t> StateSnapshot::Next() {
   if (ended_) return {};
   std::vector<std::uint8_t> piece;
   if (!std::exchange(begun_, true)) piece = std::move(opening_);
-  // the last chunk may end beyond the piece's size
+  // with room for the last chunk, which may end beyond the piece's size
   piece.reserve(piece.size() + kPieceBytes + static_cast<std::size_t>(layout_.chunk_bytes));
   StateWriter writer(piece);
   std::size_t next = next_;
   for (; next < chunks_.size() && piece.size() < kPieceBytes; ++next) {
     PutChunk(writer, layout_, chunks_[next]);
   }
-  // handed out: the store may use their memory again
+  // these chunks were handed out, so the store may use their memory again
   GiveUp(next);
   if (next_ < chunks_.size()) {
     checksum_.Add(piece);

@@ -43,7 +43,7 @@ void PutSelector(StateWriter& writer, const SelectorSpec& spec) {
   writer.Put(spec.exponent);
 }
 
-// The parts that two stores share if they understand each other's states.
+// The parts that two stores must have in common to load each other's states.
 std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
                                       const std::vector<std::unique_ptr<Table>>& tables) {
   std::vector<std::uint8_t> bytes;
@@ -52,14 +52,14 @@ std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
   for (const ColumnSpec& spec : layout.specs) {
     PutText(writer, spec.name);
     PutText(writer, spec.dtype);
-    // with its length, so that two shapes never read as one
+    // with its length, so that two different shapes never give the same bytes
     writer.Put(static_cast<std::uint64_t>(spec.shape.size()));
     for (const std::int64_t extent : spec.shape) writer.Put(extent);
     writer.Put(spec.stack);
     writer.Put(static_cast<std::uint8_t>(spec.padding));
   }
   for (const auto& table : tables) {
-    // but for its seed: a state brings its own
+    // all but the seed: a state brings its own
     const TableSpec& spec = table->spec();
     PutText(writer, spec.name);
     writer.Put(spec.max_size);
@@ -74,7 +74,7 @@ std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
   return bytes;
 }
 
-// The body of a state, once its header and checksum are right.
+// Returns the body of a state, after checking its header and checksum.
 std::span<const std::uint8_t> OpenBody(std::span<const std::uint8_t> state) {
   Header header;
   if (state.size() < sizeof(header) || std::memcmp(state.data(), kMagic, sizeof(kMagic)) != 0) {
@@ -86,7 +86,7 @@ std::span<const std::uint8_t> OpenBody(std::span<const std::uint8_t> state) {
                     ", this version of rollouts reads " + std::to_string(kVersion));
   }
   std::uint64_t theirs;
-  // lengths before the checksum, which is read at the end that they say
+  // the lengths are checked first, because they tell where the checksum is
   if (header.zero != 0 || state.size() < sizeof(header) + sizeof(theirs) ||
       header.body_bytes != state.size() - sizeof(header) - sizeof(theirs)) {
     throw SpecError("is truncated or damaged: it has " + std::to_string(state.size()) +
@@ -100,13 +100,13 @@ std::span<const std::uint8_t> OpenBody(std::span<const std::uint8_t> state) {
   return checked.subspan(sizeof(header));
 }
 
-// All chunks that streams, items and drawn samples need, each with a reference more.
+// All chunks that streams, items and drawn samples need, each with one more reference.
 std::vector<ChunkImage> TakeImages(const std::vector<std::unique_ptr<Stream>>& streams,
                                    const std::vector<std::unique_ptr<Table>>& tables) {
-  // by stream and number, each once, however many items share it
+  // by stream and number, each once, however many items share a chunk
   std::map<std::pair<std::int64_t, std::int64_t>, Chunk*> chunks;
   const auto note = [&](Chunk* chunk) { chunks[{chunk->stream, chunk->number}] = chunk; };
-  // a run's chunks are linked, and not all are its stream's any more
+  // a run's chunks are linked; its stream may not hold all of them any more
   const auto note_run = [&](const RowRun& run) {
     Chunk* chunk = run.first;
     note(chunk);
@@ -158,7 +158,7 @@ std::unique_ptr<StateSnapshot> ReplayStore::Snapshot() {
 
   Header header{{}, kVersion, 0, opening.size() - sizeof(Header) + closing.size()};
   for (const ChunkImage& image : images) {
-    // known before a byte is written: a snapshot says its size at once
+    // added up before a byte is written, so that a snapshot can return its size at once
     header.body_bytes += static_cast<std::uint64_t>(image.bytes(layout_));
   }
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
@@ -190,7 +190,7 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
   // everything is read before anything changes
   LoadedChunks chunks(allocator_, layout_);
   chunks.Load(reader);
-  // chunks are in use by nobody yet: what throws from here on gives them back
+  // nobody else uses the chunks yet: an exception from here on gives them back
   std::vector<std::unique_ptr<Stream>> streams(static_cast<std::size_t>(GetCount(reader)));
   chunks.CheckStreams(std::ssize(streams));
   std::vector<Stream::Saved> saved;
@@ -203,17 +203,17 @@ void ReplayStore::LoadState(std::span<const std::uint8_t> state) try {
   for (const auto& table : tables_) contents.push_back(GetTable(reader, table->spec(), chunks));
   if (!reader.rest().empty()) throw SpecError("has bytes that belong to nothing");
 
-  // nothing below throws for what the state says: the store has the old one or the new one
+  // nothing below throws because of the state's content: the store has the old state or the new one
   const std::unique_lock<std::shared_mutex> lock(state_mutex_);
   std::vector<std::unique_lock<std::mutex>> table_locks;
   for (const auto& table : tables_) table_locks.emplace_back(table->mutex());
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    // `chunks` gives up its references at the end; these are the streams' own
+    // `chunks` drops its references at the end, so the streams take their own
     for (Chunk* const chunk : saved[i].chunks) ChunkAllocator::Ref(chunk);
     streams[i]->Load(std::move(saved[i]));
   }
   streams_ = std::move(streams);
-  // no claim is left: the exclusive lock waited until every claim had ended
+  // no stream is claimed: the exclusive lock waited until every claim had ended
   is_claimed_.assign(streams_.size(), 0);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (const Table::Item& item : contents[i]->items) {

@@ -9,15 +9,15 @@
 namespace rollouts::replay {
 namespace {
 
-// Most bytes of a row that are asked for ahead.
+// The most bytes of a row that are prefetched.
 constexpr std::int64_t kMostAhead = 8 * kCacheLine;
 
 bool IsZero(const std::uint8_t* bytes, std::int64_t count) {
-  // a block that equals itself moved by one byte, and starts with zero, is zero
+  // a block that equals itself shifted by one byte, and starts with zero, is all zero
   return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, static_cast<std::size_t>(count - 1)) == 0;
 }
 
-// memcpy that costs little for the sizes of rewards, flags and actions.
+// A copy that is fast for the sizes of rewards, flags and actions.
 inline void CopyValue(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes) {
   switch (bytes) {
     case 1: *to = *from; return;
@@ -35,7 +35,7 @@ Stream::Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_
   stacks_.resize(layout.columns.size());
   for (std::size_t c = 0; c < stacks_.size(); ++c) {
     const std::int32_t stack = layout.columns[c].stack;
-    // zeros, until the first row says otherwise
+    // all frames are zeros until the first row
     if (stack > 1) stacks_[c] = {std::vector<const std::uint8_t*>(stack), std::vector<std::int64_t>(stack, -1)};
   }
 }
@@ -65,11 +65,11 @@ std::int64_t Stream::AppendRow(const RowSource& source, std::uint8_t flags) {
       std::memset(record + column.offset, 0, static_cast<std::size_t>(column.bytes));
     }
   }
-  // an episode begins where the caller says so, or behind a final row
+  // an episode begins where the caller marks it, or after a final row
   record[layout_.flags_offset] = static_cast<std::uint8_t>(flags | (first ? kFirstRow : 0));
   next_is_first_ = (flags & kFinalRow) != 0;
   ++chunk.num_rows;
-  // the stream's next row comes after those of all others: its memory is asked for now
+  // the stream's next row comes after those of all other streams: its memory is prefetched now
   PrefetchRow();
   return next_row_++;
 }
@@ -99,34 +99,34 @@ void Stream::OpenChunk() {
   chunk->stream = id_;
   chunk->number = next_chunk_++;
   chunk->first_row = next_row_;
-  // frames are numbered by stream, so that a row may have frames of an earlier chunk
+  // frames are numbered per stream, so that a row may use frames of an earlier chunk
   for (std::size_t c = 0; c < chunk->frames.size(); ++c) chunk->frames[c] = {next_frame_[c], 0};
   if (last_chunk_) last_chunk_->next = chunk;
   chunks_.push_back(chunk);
   NoteChunks();
 }
 
-// Keeps those frames of the last row that this one shows again, and stores the others.
+// Keeps those frames of the last row that this row shows again, and stores the others.
 void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
   const ChunkLayout::Column& column = layout_.columns[c];
   StackState& stack = stacks_[c];
   const std::int32_t shift = FindShift(c, value, first);
   const std::int32_t kept = column.stack - shift;
-  // the stack moves on: what was shown at k + shift is shown at k
+  // the stack moves on: the frame at k + shift is now at k
   for (std::int32_t k = 0; k < kept; ++k) {
     stack.frames[k] = stack.frames[k + shift];
     stack.numbers[k] = stack.numbers[k + shift];
   }
   for (std::int32_t k = kept; k < column.stack; ++k) {
     const std::uint8_t* const frame = value + k * column.bytes;
-    // only where an episode starts are frames padding
+    // frames can be padding only where an episode starts
     const bool may_pad = shift > 1;
     if (may_pad && IsZero(frame, column.bytes)) {
       stack.frames[k] = nullptr;
       stack.numbers[k] = -1;
     } else if (may_pad && k > kept && stack.frames[k - 1] &&
                SameFrame(c, frame, stack.frames[k - 1])) {
-      // the same frame again, as resets repeat it: stored once
+      // a frame is repeated, as resets do: it is stored once
       stack.frames[k] = stack.frames[k - 1];
       stack.numbers[k] = stack.numbers[k - 1];
     } else {
@@ -135,7 +135,7 @@ void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
   }
 }
 
-// The frames by which the stack moved on since the last row; all of them where nothing is shown
+// How many frames the stack moved on by since the last row; all of them where no frame is shown
 // again.
 std::int32_t Stream::FindShift(std::size_t c, const std::uint8_t* value, bool first) const {
   const ChunkLayout::Column& column = layout_.columns[c];
@@ -147,7 +147,7 @@ std::int32_t Stream::FindShift(std::size_t c, const std::uint8_t* value, bool fi
     }
     return true;
   };
-  // within an episode one frame is new; where an episode starts the screen may not have moved
+  // within an episode one frame is new; at an episode's start all frames may be unchanged
   if (!first && moved_by(1)) return 1;
   for (std::int32_t shift = 0; shift < column.stack; ++shift) {
     if ((first || shift != 1) && moved_by(shift)) return shift;
@@ -161,13 +161,13 @@ bool Stream::SameFrame(std::size_t c, const std::uint8_t* frame, const std::uint
   return std::memcmp(frame, stored, static_cast<std::size_t>(bytes)) == 0;
 }
 
-// A single frame: the column's padding says what is before it in an episode.
+// Appends a single frame: the column's padding fills the places before it in an episode.
 void Stream::AppendFrame(std::size_t c, const std::uint8_t* frame, bool first) {
   const ChunkLayout::Column& column = layout_.columns[c];
   StackState& stack = stacks_[c];
   const std::int32_t last = column.stack - 1;
   if (first) {
-    // zeros before it, unless it is repeated below
+    // zeros in the places before it, unless the frame is repeated below
     std::fill(stack.frames.begin(), stack.frames.end(), nullptr);
     std::fill(stack.numbers.begin(), stack.numbers.end(), -1);
   } else {
@@ -197,13 +197,13 @@ void Stream::WriteNumbers(std::size_t c, std::uint8_t* record) {
   std::uint8_t* const deltas = record + column.deltas_offset;
   for (std::int32_t k = 0; k < column.stack; ++k) {
     const std::int64_t number = stacks_[c].numbers[k];
-    // all frames stored since a row's oldest are in the row, so a delta is below `stack`
+    // a row has all frames stored since its oldest one, so that a delta is below `stack`
     assert(number < 0 || newest - number < column.stack);
     deltas[k] = number < 0 ? ChunkLayout::kNoFrame : static_cast<std::uint8_t>(newest - number);
   }
 }
 
-// Reads what WriteNumbers wrote, for the last row.
+// Reads the numbers that WriteNumbers wrote for the last row.
 void Stream::ReadStacks() {
   for (std::size_t c = 0; c < stacks_.size(); ++c) {
     const ChunkLayout::Column& column = layout_.columns[c];
@@ -219,11 +219,11 @@ void Stream::ReadStacks() {
       const std::uint8_t delta = record[column.deltas_offset + k];
       if (delta == ChunkLayout::kNoFrame) continue;
       const std::int64_t number = newest - delta;
-      // most often in the last chunk, and else not far before it
+      // most often the frame is in the last chunk, else not far before it
       std::size_t index = chunks_.size() - 1;
       while (index > 0 && chunks_[index]->frames[c].first > number) --index;
       const Chunk& holder = *chunks_[index];
-      // a frame of a row that was trimmed may be gone
+      // the frame may be freed with the row that it belonged to
       if (number < holder.frames[c].first) continue;
       stacks_[c].numbers[k] = number;
       stacks_[c].frames[k] =
@@ -238,7 +238,7 @@ std::size_t Stream::ChunkOfRow(std::int64_t row) const {
   return index;
 }
 
-// The first chunk that row `row` or any later one needs: that of its oldest frame.
+// The first chunk that row `row` or a later one needs: it holds the oldest frame of `row`.
 std::size_t Stream::FirstChunkFor(std::int64_t row) const {
   const std::size_t own = ChunkOfRow(row);
   const Chunk& chunk = *chunks_[own];
@@ -258,7 +258,7 @@ std::size_t Stream::FirstChunkFor(std::int64_t row) const {
       any = true;
     }
     if (!any) continue;
-    // its number, so that the chunk that holds it can be found
+    // the number of the oldest frame, by which its chunk is found
     oldest -= furthest;
     while (chunks_[index]->frames[c].first > oldest) --index;
   }
@@ -268,7 +268,7 @@ std::size_t Stream::FirstChunkFor(std::int64_t row) const {
 RowRun Stream::ReferChunks(std::int64_t start, std::int32_t length) const {
   const std::size_t last = ChunkOfRow(start + length - 1);
   const std::size_t first = FirstChunkFor(start);
-  // chunks in between are found by `next`, which does not change once both are there
+  // chunks in between are found by `next`, which is fixed once both chunks exist
   const RowRun run{chunks_[first], static_cast<std::int32_t>(last - first + 1), length, id_,
                    start, 0};
   run.Ref();
@@ -288,14 +288,14 @@ void Stream::Rewind(const Mark& mark) {
   while (!chunks_.empty() && chunks_.back()->first_row >= next_row_) {
     next_chunk_ = chunks_.back()->number;
     for (std::size_t c = 0; c < next_frame_.size(); ++c) next_frame_[c] = chunks_.back()->frames[c].first;
-    // a chunk of the failed call alone: its number and frame numbers are given again
+    // a chunk that only the failed call has used: its numbers are given again
     Unref(chunks_.back());
     chunks_.pop_back();
   }
   NoteChunks();
   if (last_chunk_) {
     Chunk& chunk = *last_chunk_;
-    // rows and frames behind the mark stay in memory, and are written over
+    // rows and frames after the mark stay in memory, and are overwritten
     chunk.num_rows = static_cast<std::int32_t>(next_row_ - chunk.first_row);
     for (std::size_t c = 0; c < next_frame_.size(); ++c) {
       const ChunkLayout::Column& column = layout_.columns[c];
@@ -311,7 +311,7 @@ void Stream::Rewind(const Mark& mark) {
 
 void Stream::Forget() {
   DropChunksBefore(chunks_.size());
-  // row numbers go on: items still have the old ones
+  // row numbers continue, because items still have the old ones
   oldest_row_ = next_row_;
   next_is_first_ = true;
   ReadStacks();

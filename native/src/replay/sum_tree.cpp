@@ -7,7 +7,7 @@ namespace rollouts::replay {
 
 void SumTree::Grow(std::int64_t size) {
   if (size <= size_) return;
-  // a new level begins with a sum, which is to be of today's weights
+  // a new level begins with a sum of the present weights
   Flush();
   size_ = size;
   std::int64_t nodes = size;
@@ -16,7 +16,7 @@ void SumTree::Grow(std::int64_t size) {
     nodes = (nodes + kFanout - 1) / kFanout;
     if (level == levels_.size()) {
       levels_.emplace_back();
-      // the level below had one node until now
+      // until now the level below had one node
       if (level > 0) {
         levels_[level].nodes.resize(1);
         levels_[level].nodes[0].value[0] = Sum(levels_[level - 1].nodes[0]);
@@ -32,7 +32,7 @@ void SumTree::Flush() {
   for (std::size_t i = 0; i < levels_.size(); ++i) {
     Level& level = levels_[i];
     Level* const above = i + 1 < levels_.size() ? &levels_[i + 1] : nullptr;
-    // from the leaves up, each changed node once, however many of its children changed
+    // from the leaves up; each changed node once, however many of its children changed
     for (const std::int64_t node : level.changed) {
       level.is_changed[static_cast<std::size_t>(node)] = 0;
       if (!above) continue;
@@ -45,8 +45,8 @@ void SumTree::Flush() {
   }
 }
 
-// The child at which the running sum passes `target`, of which what is before it is taken off.
-// Without a branch per child: where a random target goes cannot be predicted.
+// The child at which the running sum passes `target`; subtracts the sum before it from `target`.
+// Has no branch per child, because the path of a random target cannot be predicted.
 inline std::int64_t SumTree::ChildOf(const Node& node, double& target) {
   double left = target;
   std::int64_t child = 0;
@@ -59,14 +59,14 @@ inline std::int64_t SumTree::ChildOf(const Node& node, double& target) {
   }
   target = left;
   if (child < kFanout) return child;
-  // rounding left a rest behind all children: it belongs to the last that has any weight
+  // after rounding, a rest may be left after all children: it belongs to the last with any weight
   do {
     --child;
   } while (child > 0 && node.value[child] <= 0);
   return child;
 }
 
-// Level by level: the walks do not depend on each other, so their cache misses overlap.
+// Goes level by level: the walks do not depend on each other, so their cache misses overlap.
 void SumTree::Find(std::span<double> targets, std::span<std::int64_t> indices) const {
   std::fill(indices.begin(), indices.end(), 0);
   for (std::size_t level = levels_.size(); level-- > 0;) {

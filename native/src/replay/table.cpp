@@ -17,7 +17,7 @@ static_assert(sizeof(Table::Item) == kCacheLine);
 void CheckOrder(const TableSpec& spec) {
   if (spec.order == TableSpec::Order::kAny) return;
   // the limiter counts items that were not sampled, which is a queue's length only where every
-  // sample takes its item away
+  // sample removes its item
   const bool queue = spec.order == TableSpec::Order::kQueue;
   const SelectorKind kind = queue ? SelectorKind::kFifo : SelectorKind::kLifo;
   if (spec.sampler.kind != kind || spec.remover.kind != kind || spec.max_times_sampled != 1) {
@@ -27,7 +27,7 @@ void CheckOrder(const TableSpec& spec) {
   }
 }
 
-// Refuses what no table can be; selectors and limiter check their own numbers.
+// Refuses specs that no table can have; selectors and the limiter check their own numbers.
 void CheckSpec(const TableSpec& spec) {
   const std::string table = "table '" + spec.name + "': ";
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -63,7 +63,7 @@ void Table::Contents::GrowTo(std::int32_t capacity) {
 }
 
 std::int32_t Table::Contents::TakeSlot(std::int64_t max_size) {
-  // used slots first: memory grows to the most items that there ever were
+  // used slots first, so that memory grows only to the most items at one time
   if (!free_slots.empty()) {
     const std::int32_t slot = free_slots.back();
     free_slots.pop_back();
@@ -71,7 +71,7 @@ std::int32_t Table::Contents::TakeSlot(std::int64_t max_size) {
   }
   const auto capacity = static_cast<std::int64_t>(items.size());
   if (num_slots == capacity) {
-    // doubled, so that growing costs little on the whole
+    // doubled, so that growing costs little in the long run
     const std::int64_t wanted = std::max<std::int64_t>(kFirstCapacity, 2 * capacity);
     GrowTo(static_cast<std::int32_t>(std::min(wanted, max_size)));
   }
@@ -88,13 +88,13 @@ Table::Table(const TableSpec& spec, ChunkAllocator& allocator)
       allocator_(allocator),
       contents_(MakeContents(spec)) {}
 
-Table::~Table() = default;  // the chunks go with their allocator
+Table::~Table() = default;  // the chunks are freed with their allocator
 
 // --- waiting -----------------------------------------------------------------------------
 
 bool Table::Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& event,
                  std::int32_t& waiting, std::optional<Clock::time_point> deadline) {
-  // a deadline in the past, as InsertNow has it, waits for nothing
+  // a deadline in the past, as in InsertNow, waits for nothing
   if (deadline && Clock::now() >= *deadline) return false;
   ++waiting;
   if (deadline) {
@@ -106,7 +106,7 @@ bool Table::Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ev
   return true;
 }
 
-// Waiters differ in how much they ask for, so all of them look.
+// Wakes all waiters, because they need different numbers.
 void Table::NotifyInserters() {
   if (waiting_inserts_ > 0) may_insert_.notify_all();
 }
@@ -129,16 +129,16 @@ std::int64_t Table::Insert(std::span<const RowRun> runs, std::span<const double>
                            std::span<std::int64_t> keys) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    // the limiter decides item by item: the lock is free while this one waits
+    // the limiter decides item by item; the lock is free while this call waits
     for (;;) {
-      // what was inserted before is the table's; the rest is thrown about in the next call
+      // items inserted before belong to the table; the next call throws for the others
       if (i > 0 && (closed_ || generation != generation_)) return static_cast<std::int64_t>(i);
       if (closed_) throw ClosedError("insert: the replay store is closed");
       if (generation != generation_) {
         throw ProtocolError("insert: another state was loaded meanwhile; append the rows anew");
       }
       if (contents_->limiter.CanInsert(1)) break;
-      // samplers may wait for what is in already, and make room
+      // samplers may wait for the items inserted so far, and make room
       NotifySamplers();
       if (!Wait(lock, may_insert_, waiting_inserts_, deadline)) return static_cast<std::int64_t>(i);
     }
@@ -150,10 +150,10 @@ std::int64_t Table::Insert(std::span<const RowRun> runs, std::span<const double>
 
 std::int64_t Table::InsertOne(const RowRun& run, double priority) {
   Contents& contents = *contents_;
-  // no priority yet: as high as any, so that the item is sampled soon
+  // without a priority it gets the highest one, so that the item is sampled soon
   if (std::isnan(priority)) priority = contents.max_priority;
   contents.max_priority = std::max(contents.max_priority, priority);
-  // a full table makes room first
+  // a full table removes an item first
   if (contents.size >= spec_.max_size) RemoveSlot(contents.remover->Select(contents.random).slot);
 
   const std::int32_t slot = contents.TakeSlot(spec_.max_size);
@@ -176,14 +176,14 @@ void Table::RemoveSlot(std::int32_t slot) {
   contents.sampler->Delete(slot);
   contents.remover->Delete(slot);
   contents.limiter.Delete();
-  // the sum over what is in the table alone, which CanSample asks for
+  // the sum counts only items in the table, for CanSample
   contents.uses -= item.times_sampled;
   --contents.size;
   item.live = 0;
-  // keys of this item are of no item from here on
+  // the item's keys are invalid from here on
   item.generation = (item.generation + 1) & kGenerations;
   item.run.Unref(allocator_);
-  // no allocation: GrowTo has made room for every slot
+  // no allocation, because GrowTo has made room for every slot
   contents.free_slots.push_back(slot);
 }
 
@@ -194,17 +194,17 @@ bool Table::Sample(std::int64_t count, std::optional<Clock::time_point> deadline
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     if (closed_) throw ClosedError("sample: the replay store is closed");
-    // samples wait here until there are enough for one batch, and outlive a deadline
+    // samples are kept here until there are enough for one batch, also past a deadline
     const std::int64_t before = std::ssize(contents_->drawn);
     DrawAdmitted(count - before);
     if (std::ssize(contents_->drawn) > before) NotifyInserters();
     if (std::ssize(contents_->drawn) >= count) break;
-    // enough, perhaps, for one who waits for fewer
+    // there may be enough for a waiter that needs fewer
     if (std::ssize(contents_->drawn) > before) NotifySamplers();
     if (!Wait(lock, may_sample_, waiting_samples_, deadline)) return false;
   }
   std::vector<Sampled>& drawn = contents_->drawn;
-  // the usual case: no sample is copied
+  // the usual case, in which no sample is copied
   if (out.empty() && std::ssize(drawn) == count) {
     out.swap(drawn);
     return true;
@@ -227,12 +227,12 @@ void Table::DrawAdmitted(std::int64_t count) {
   }
   count = contents.limiter.AdmittedSamples(count);
   if (count == 0) return;
-  // nothing is removed in between, so one walk through the tree serves all of them
+  // nothing is removed in between, so that one walk through the tree finds all of them
   picks_.resize(static_cast<std::size_t>(count));
   contents.sampler->SelectMany(contents.random, picks_);
-  // items lie anywhere in memory: their cache misses overlap
+  // items lie anywhere in memory, so they are prefetched and their cache misses overlap
   for (const Selector::Pick& pick : picks_) __builtin_prefetch(&contents.items[pick.slot], 1);
-  // and so do those of their chunks, which are referenced next
+  // likewise for their chunks, which are referenced next
   for (const Selector::Pick& pick : picks_) {
     __builtin_prefetch(contents.items[pick.slot].run.first, 1);
   }
@@ -257,7 +257,7 @@ Sampled Table::TakeSample(const Selector::Pick& pick) {
                         .probability = pick.probability,
                         .priority = item.priority,
                         .times_sampled = item.times_sampled};
-  // a reference of the sample's own, before its item may go
+  // the sample takes its own reference before its item may be removed
   sampled.run.Ref();
   if (item.times_sampled == spec_.max_times_sampled) RemoveSlot(pick.slot);
   return sampled;
@@ -266,7 +266,7 @@ Sampled Table::TakeSample(const Selector::Pick& pick) {
 void Table::Look(std::span<const std::int64_t> keys, std::vector<Sampled>& out) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    // all keys first: an error leaves no rows referenced
+    // all keys are checked first, so that an error leaves no rows referenced
     if (SlotOf(keys[i]) < 0) {
       throw SpecError("keys[" + std::to_string(i) + "] is " + std::to_string(keys[i]) +
                       ", which is no item of table '" + spec_.name + "' (any more)");
@@ -290,7 +290,7 @@ void Table::Look(std::span<const std::int64_t> keys, std::vector<Sampled>& out) 
 // --- by key ------------------------------------------------------------------------------
 
 std::int32_t Table::SlotOf(std::int64_t key) const {
-  // as KeyOf puts them together
+  // the reverse of KeyOf
   const std::int64_t slot = key & 0xFFFFFFFF;
   if (key < 0 || slot >= contents_->num_slots) return -1;
   const Item& item = contents_->items[static_cast<std::size_t>(slot)];
@@ -304,7 +304,7 @@ std::int64_t Table::UpdatePriorities(std::span<const std::int64_t> keys,
   std::int64_t found = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::int32_t slot = SlotOf(keys[i]);
-    // removed since it was sampled, which is nobody's mistake
+    // removed since it was sampled, which is no error
     if (slot < 0) continue;
     ++found;
     contents_->items[slot].priority = priorities[i];
@@ -324,7 +324,7 @@ std::int64_t Table::Delete(std::span<const std::int64_t> keys) {
     ++found;
     RemoveSlot(slot);
   }
-  // a table below min_size takes inserts again
+  // a table below min_size admits inserts again
   NotifyInserters();
   return found;
 }
@@ -335,7 +335,7 @@ void Table::Reset() {
   for (std::int32_t slot = 0; slot < contents.num_slots; ++slot) {
     if (contents.items[slot].live) RemoveSlot(slot);
   }
-  // samples that were drawn for a call that never came hold rows too
+  // samples drawn for a call that never came hold rows too
   for (const Sampled& sampled : contents.drawn) sampled.run.Unref(allocator_);
   contents.drawn.clear();
   contents.limiter.Reset();
@@ -350,7 +350,7 @@ std::vector<std::int64_t> Table::Keys() const {
     if (contents_->items[slot].live) slots.push_back(slot);
   }
   const auto& items = contents_->items;
-  // slots are used again, so their order says nothing of age
+  // sorted, because slots are used again, so that their order is not by age
   std::sort(slots.begin(), slots.end(), [&](std::int32_t a, std::int32_t b) {
     return items[a].insert_index < items[b].insert_index;
   });
@@ -375,7 +375,7 @@ bool Table::CanInsert(std::int64_t n) const {
 
 bool Table::CanSample(std::int64_t n) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // what is drawn already needs no limiter's leave
+  // samples that were drawn already need no admission by the limiter
   const std::int64_t missing = n - std::ssize(contents_->drawn);
   if (missing <= 0) return true;
   return contents_->limiter.CanSample(missing) &&
@@ -399,7 +399,7 @@ void Table::Replace(std::unique_ptr<Contents> contents) {
   }
   for (const Sampled& sampled : contents_->drawn) sampled.run.Unref(allocator_);
   contents_ = std::move(contents);
-  // an Insert that waits has rows of the old state: it finds another number and stops
+  // a waiting Insert has rows of the old state: it sees another generation and stops
   ++generation_;
   may_insert_.notify_all();
   may_sample_.notify_all();

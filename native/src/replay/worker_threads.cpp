@@ -16,18 +16,19 @@
 namespace rollouts::replay {
 namespace {
 
-// A wait is repeated: some standard libraries overflow on a deadline that never comes.
+// The length of one wait, which is repeated: some standard libraries overflow on an infinite
+// deadline.
 constexpr std::chrono::hours kHour{1};
 
 }  // namespace
 
-// The threads beside the caller, and the loop that they share.
+// The threads other than the caller, and the loop that they share.
 class WorkerThreads::Crew {
  public:
   Crew(std::int32_t num_others, std::chrono::microseconds spin);
   ~Crew() { Join(); }
 
-  // Whether the threads are of this process, and not of the one that it was forked from.
+  // Whether the threads belong to this process, and not to the one that it was forked from.
   bool is_here() const { return getpid() == pid_; }
   void For(std::int64_t count, std::int64_t grain, const Body& body);
 
@@ -41,13 +42,13 @@ class WorkerThreads::Crew {
 
   Event started_;
   Event finished_;
-  // a release of it publishes the loop to the threads
+  // storing it with release publishes the loop to the threads
   std::atomic<std::uint64_t> round_{0};
-  // its decrements publish what they did to the caller
+  // the threads' decrements publish their results to the caller
   std::atomic<std::int32_t> at_work_{0};
   std::atomic<bool> ending_{false};
 
-  const Body* body_ = nullptr;  // this round's, as the next two; written before it starts
+  const Body* body_ = nullptr;  // this round's, as are the next two; written before it starts
   std::int64_t count_ = 0;
   std::int64_t grain_ = 1;
   std::atomic<std::int64_t> next_{0};
@@ -58,7 +59,7 @@ WorkerThreads::WorkerThreads(std::int32_t num_threads, std::chrono::microseconds
     : num_threads_(num_threads), spin_(spin) {}
 
 WorkerThreads::~WorkerThreads() {
-  // a forked child has nobody to join, and destroying a condition would wait for the parent's
+  // a forked child cannot join the threads, and destroying a condition would wait for the parent's
   // threads: the crew stays in memory
   if (crew_ && !crew_->is_here()) static_cast<void>(crew_.release());
 }
@@ -69,7 +70,7 @@ void WorkerThreads::Start() {
 }
 
 void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
-  // does not wait for another caller's loop: it copies alone then
+  // does not wait for another caller's loop, but copies alone then
   std::unique_lock<std::mutex> caller(callers_, std::defer_lock);
   if (num_threads_ > 1 && count > grain && caller.try_lock()) {
     if (!crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1, spin_);
@@ -101,7 +102,7 @@ void WorkerThreads::Crew::For(std::int64_t count, std::int64_t grain, const Body
   count_ = count;
   grain_ = grain;
   next_.store(0, std::memory_order_relaxed);
-  // all report back, also those that find nothing left: nobody reads `body` after that
+  // all threads report back, including those that find nothing left: nobody reads `body` after that
   at_work_.store(static_cast<std::int32_t>(threads_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   started_.Notify();
@@ -113,7 +114,7 @@ void WorkerThreads::Crew::For(std::int64_t count, std::int64_t grain, const Body
 
 void WorkerThreads::Crew::TakeRanges() {
   for (;;) {
-    // relaxed: the round published the loop, and at_work_ publishes what was done
+    // relaxed, because the round published the loop, and at_work_ publishes the results
     const std::int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
     if (begin >= count_) return;
     (*body_)(begin, std::min(begin + grain_, count_));
@@ -121,7 +122,7 @@ void WorkerThreads::Crew::TakeRanges() {
 }
 
 void WorkerThreads::Crew::Run() {
-  // rounds are numbered, so that none is missed or done twice
+  // rounds are numbered, so that a thread neither misses one nor runs it twice
   std::uint64_t seen = 0;
   const auto is_called = [&] {
     return ending_.load(std::memory_order_acquire) ||

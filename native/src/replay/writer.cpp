@@ -22,18 +22,18 @@ Writer::Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
 }
 
 void Writer::FindStreams(std::span<const std::int64_t> env_ids) {
-  // throws before anything has changed
+  // may throw, so it comes before anything has changed
   const std::int64_t num_new = episodes_.Find(env_ids, streams_);
   ranges_.clear();
   for (const std::int64_t stream : streams_) {
-    // neighbours are compared and copied as one block
+    // consecutive streams are compared and copied as one block
     if (ranges_.empty() || ranges_.back().first + ranges_.back().count != stream) {
       ranges_.push_back({stream, 0});
     }
     ++ranges_.back().count;
   }
   if (num_new == 0) return;
-  // streams are numbered alike here and in the store
+  // streams have the same numbers here and in the store
   if (store_->AddStreams(num_new) != episodes_.size()) {
     throw ProtocolError("streams were added to the store behind its writer");
   }
@@ -65,14 +65,14 @@ void Writer::AddStep(const NewSteps& step, const StepMarks& marks) {
     Episodes::Open& open = episodes_.open(streams_[b]);
     const bool ended = step.ended && step.ended[b];
     const bool failed = marks.failed && marks.failed[b];
-    // it is the user who resets, to what is not known yet
+    // the user resets the environment next, and the observation then is not known yet
     if (marks.mode == Autoreset::kDisabled && ended) open.is_known = 0;
     if (failed) {
       counts.episodes_cut += open.is_open;
       episodes_.Cut(streams_[b], -1, pending_);
     }
     if (marks.mode == Autoreset::kNextStep) {
-      // a reset that fails is followed by another
+      // a reset that fails is followed by another one
       open.awaits_reset = failed || (ended && (!step.valid || step.valid[b]));
     }
   }
@@ -95,21 +95,21 @@ void Writer::CutBroken(const std::uint8_t* obs) {
     return std::memcmp(episodes_.next_obs(stream), begin, size) != 0;
   };
   for (const Range& range : ranges_) {
-    // most often all of them begin as the step before said
+    // most often all observations are the next ones of the step before
     const std::size_t size = bytes * static_cast<std::size_t>(range.count);
     const std::int64_t count = differs(range.first, obs, size) ? range.count : 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t stream = range.first + i;
-      // there is nothing to compare with before the first step and after a cut
+      // there is nothing to compare with before the first step or after a cut
       if (!episodes_.open(stream).is_known) continue;
       if (differs(stream, obs + i * episodes_.obs_bytes(), bytes)) cut_.push_back(stream);
     }
     obs += size;
   }
   if (cut_.empty()) return;
-  // most often a reset that this writer was not told of
+  // most often the environment was reset without this writer's knowledge
   Complete(cut_, /*is_broken=*/true);
-  // the owner looks at one flag and not at every table after each step
+  // one flag, so that the owner need not check every table after each step
   for (const std::int64_t count : counts.cut_away) counts.has_cut_away |= count > 0;
 }
 
@@ -126,10 +126,10 @@ void Writer::Append(const NewSteps& steps) {
     batch.final[0] = {steps.final_obs, steps.columns[0].whole_stack};
   }
 
-  // rows that begin an episode because the one before was cut
+  // marks rows that begin an episode because the one before was cut
   first_.assign(count, 0);
   for (std::size_t b = 0; b < streams_.size(); ++b) {
-    // the first valid row of each stream, wherever in the rollout it is
+    // the first valid row of each stream, anywhere in the rollout
     if (!episodes_.open(streams_[b]).is_cut) continue;
     for (std::size_t i = b; i < count; i += streams_.size()) {
       if (steps.valid && !steps.valid[i]) continue;
@@ -138,15 +138,15 @@ void Writer::Append(const NewSteps& steps) {
       break;
     }
   }
-  // all rows or none: what throws here leaves episodes and items as they were
+  // all rows or none: an exception here leaves episodes and items as they were
   rows_.resize(count);
   store_->Append(batch, rows_);
 
-  // row by row, so that a rollout gives what its steps would have given one by one
+  // row by row, so that a rollout gives the same items as its steps one by one
   for (std::size_t i = 0, b = 0; i < count; ++i, b = b + 1 < streams_.size() ? b + 1 : 0) {
     if (rows_[i] < 0) continue;
     if (steps.priorities || episodes_.has_priorities()) {
-      // rows without one too: the ring holds what an old row left there
+      // set for rows without a priority too: else the ring would keep an old row's
       const double none = std::numeric_limits<double>::quiet_NaN();
       episodes_.SetPriority(streams_[b], rows_[i], steps.priorities ? steps.priorities[i] : none);
     }
@@ -154,7 +154,7 @@ void Writer::Append(const NewSteps& steps) {
     episodes_.AppendedRow(streams_[b], rows_[i], ended, steps.priority, pending_);
     ++counts.produced;
   }
-  // the newest version ever: rollouts of several workers come out of order
+  // the newest version ever, because rollouts of several workers come out of order
   std::int64_t seen = policy_version.load();
   while (seen < steps.policy_version &&
          !policy_version.compare_exchange_weak(seen, steps.policy_version)) {
@@ -170,24 +170,24 @@ void Writer::EndEpisodes(std::optional<std::span<const std::int64_t>> env_ids) {
   } else {
     for (const std::int64_t env_id : *env_ids) {
       const std::int64_t stream = episodes_.StreamOf(env_id);
-      // one that was never seen has nothing to end
+      // an environment that was never seen has no episode to end
       if (stream >= 0) streams.push_back(stream);
     }
     std::ranges::sort(streams);
-    // a stream that is given twice ends once
+    // a stream that is listed twice ends once
     streams.erase(std::ranges::unique(streams).begin(), streams.end());
   }
   Complete(streams, /*is_broken=*/false);
 }
 
 void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
-  // the observation after the last step makes that step whole
+  // the observation after the last step completes that step
   const auto bytes = static_cast<std::size_t>(episodes_.obs_bytes());
   std::vector<std::int64_t> whole;
   cut_obs_.clear();
   for (const std::int64_t stream : streams) {
     const Episodes::Open& open = episodes_.open(stream);
-    // the last step of the others has no next observation, and is left out
+    // in the others the last step has no next observation, and is left out
     if (!open.is_open || !open.is_known) continue;
     whole.push_back(stream);
     const std::uint8_t* const obs = episodes_.next_obs(stream);
@@ -199,7 +199,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
     batch.streams = whole;
     batch.columns.resize(store_->layout().columns.size());
     batch.columns[0] = {cut_obs_.data(), store_->layout().specs[0].stacked()};
-    // actions and rewards of a final row are zeros that nobody reads
+    // a final row has zeros for actions and rewards, which nobody reads
     batch.is_final = true;
     store_->Append(batch, rows_);
   }
@@ -214,7 +214,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
       if (is_broken) episodes_.CountCutAway(stream, end, counts.cut_away);
     }
     episodes_.Cut(stream, final_row, pending_);
-    // whatever comes next begins an episode, and is compared with nothing
+    // the next step begins an episode, and is compared with nothing
     open.is_known = 0;
     open.awaits_reset = 0;
   }
@@ -226,14 +226,14 @@ std::int64_t Writer::Insert(std::size_t table, Clock::time_point deadline) {
   PendingItems& pending = pending_.at(table);
   const std::size_t count = pending.size();
   if (count == 0) return 0;
-  // written by Insert and read by nobody: samples tell their keys
+  // written by Insert and read by nobody: samples return their keys
   keys_.resize(count);
   const auto rest = [&](const auto& column) { return std::span(column).subspan(pending.taken); };
   ReplayStore::Runs runs = store_->NewRuns();
   store_->Refer(table, rest(pending.stream), rest(pending.start), rest(pending.length), rest(pending.at),
                 runs);
   store_->Insert(table, runs, rest(pending.priority), deadline, keys_);
-  // the rest stays pending, and is referred to anew by the next call
+  // the rest stays pending, and the next call references it anew
   pending.Take(runs.taken());
   return static_cast<std::int64_t>(runs.taken());
 }
@@ -241,7 +241,7 @@ std::int64_t Writer::Insert(std::size_t table, Clock::time_point deadline) {
 std::int64_t Writer::InsertNow() {
   std::int64_t inserted = 0;
   for (std::size_t table = 0; table < pending_.size(); ++table) {
-    // a deadline that has passed: what is not admitted now stays pending
+    // with a deadline in the past, items that are not admitted now stay pending
     inserted += Insert(table, Clock::time_point::min());
   }
   return inserted;
@@ -257,7 +257,7 @@ void Writer::Load(Episodes::Saved saved, std::vector<PendingItems> pending) {
   if (pending.size() != pending_.size()) {
     throw SpecError("the saved replay buffer has pending items of another number of tables");
   }
-  // throws where it does not fit, and nothing has changed then
+  // throws where the state does not fit, and nothing has changed then
   episodes_.Load(std::move(saved));
   pending_ = std::move(pending);
 }

@@ -12,8 +12,8 @@ constexpr std::uint64_t kPrime = 0x9E3779B185EBCA87u;
 
 }  // namespace
 
-// Four interleaved hashes of 64-bit words, each a bijection of its last word: a change within
-// one word always shows. As fast as memory, unlike FNV-1a's one byte at a time.
+// Four interleaved hashes of 64-bit words. Each is a bijection of its last word, so that a change
+// within one word always shows. As fast as memory, unlike FNV-1a, which takes one byte at a time.
 void Checksum::AddBlock(const std::uint8_t* block) {
   for (std::size_t i = 0; i < 4; ++i) {
     std::uint64_t word;
@@ -26,7 +26,7 @@ void Checksum::Add(std::span<const std::uint8_t> bytes) {
   if (bytes.empty()) return;
   const std::size_t kept = count_ % kBlock;
   count_ += bytes.size();
-  // pieces end anywhere: what does not fill a block waits for the next one
+  // pieces may end anywhere: the rest of a block waits for the next piece
   if (kept > 0) {
     const std::size_t taken = std::min(kBlock - kept, bytes.size());
     std::memcpy(rest_ + kept, bytes.data(), taken);
@@ -39,7 +39,7 @@ void Checksum::Add(std::span<const std::uint8_t> bytes) {
 }
 
 std::uint64_t Checksum::value() const {
-  // a copy, so that more may be added after it was asked for
+  // computed on a copy, so that more bytes may be added later
   Checksum last = *this;
   std::memset(last.rest_ + count_ % kBlock, 0, kBlock - count_ % kBlock);
   last.AddBlock(last.rest_);

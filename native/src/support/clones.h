@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function body, compiled for several instruction sets; the loader picks the
-// best that the machine has. Without fused multiply-add contraction all of them
-// give the same bits. `flatten`, because a call left in the loop stops the vectoriser.
+// Compiles one function body for several instruction sets; the loader picks the best that the
+// machine has. Without fused multiply-add contraction all of them give the same bits. `flatten`,
+// because a call left in the loop prevents the vectorisation.
 #pragma once
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)

@@ -23,12 +23,13 @@ void EnterFiber(void* self) { Fiber::Main(static_cast<Fiber*>(self)); }
 
 namespace {
 
-// Pages are taken as they are touched: an engine's step touches few of them.
+// Large, because pages are allocated only when touched: an engine's step touches few of them.
 constexpr std::size_t kStackBytes = 256 * 1024;
 
 thread_local Fiber* running = nullptr;
 
-// Keeps what a called function must keep, notes where it stands in *from, and goes on at `to`.
+// Saves the registers that a called function must preserve, stores the stack pointer in *from, and
+// continues at `to`.
 [[gnu::naked, gnu::noinline]] void SwitchStack(void** /*from*/, void* /*to*/) {
   asm(R"(
     pushq %rbp
@@ -49,8 +50,8 @@ thread_local Fiber* running = nullptr;
   )");
 }
 
-// Begins a new stack: what the first switch pops has the function and the fiber. A search
-// for callers finds none.
+// Begins a new stack: the first switch pops the function and the fiber into registers. An unwinder
+// that looks for callers finds none.
 [[gnu::naked, gnu::noinline]] void FirstFrame() {
   asm(R"(
     .cfi_undefined rip
@@ -91,7 +92,8 @@ void Fiber::Start(void (*run)(void*), void* context) {
   run_ = run;
   context_ = context;
   ended_ = false;
-  // as SwitchStack leaves a stack: six registers, and where to go on; there it is aligned to 16
+  // as SwitchStack leaves a stack: six registers and the return address; the stack is then aligned
+  // to 16
   auto** top = reinterpret_cast<void**>(stack_ + kStackBytes) - 3;
   *top = reinterpret_cast<void*>(&FirstFrame);
   void** const registers = top - 6;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function on a stack of its own, which can stop halfway for its caller to go on. What one thread
-// begins that thread resumes.
+// A function on a stack of its own, which can stop halfway and let its caller go on. The thread
+// that started a fiber must resume it.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,16 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs run(context) until it stops or ends; it must not throw. Not while another runs here.
+  // Runs run(context) until it stops or ends; it must not throw. Not to be called inside another
+  // fiber.
   void Start(void (*run)(void* context), void* context);
-  // Goes on behind Stop.
+  // Continues after Stop.
   void Resume();
   bool ended() const { return ended_; }
 
-  // Called by the code that a fiber runs: back to the caller of Start or Resume.
+  // Called by the code that a fiber runs: returns to the caller of Start or Resume.
   void Stop();
-  // The one that this thread is in; null: none.
+  // The fiber that this thread is running; null: none.
   static Fiber* Current();
 
  private:
@@ -41,13 +42,13 @@ class Fiber {
   void SwitchIn();
   void SwitchOut(bool for_good);
 
-  char* stack_;        // its lowest page is not to be touched
-  void* own_ = nullptr;     // where each of the two stands while the other runs
+  char* stack_;        // its lowest page is protected
+  void* own_ = nullptr;     // the stack pointer of each side while the other runs
   void* caller_ = nullptr;
   void (*run_)(void*) = nullptr;
   void* context_ = nullptr;
   bool ended_ = true;
-  // what sanitizers are told
+  // what sanitizers need to know of the two stacks
   void* sanitizer_own_ = nullptr;
   void* sanitizer_caller_ = nullptr;
   const void* caller_bottom_ = nullptr;

@@ -21,7 +21,8 @@ std::uint8_t* MapPages(std::size_t bytes) {
   // no large page fits
   if (bytes < kHugePage) return map(bytes);
 
-  // a large page begins at a multiple of its size: map more, and give back what is around it
+  // a large page begins at a multiple of its size: more is mapped, and the surrounding pages given
+  // back
   std::uint8_t* const begin = map(bytes + kHugePage);
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
   std::uint8_t* const memory = begin + before;
@@ -29,7 +30,7 @@ std::uint8_t* MapPages(std::size_t bytes) {
   if (before > 0) munmap(begin, before);
   munmap(memory + whole, kHugePage - before);
 #ifdef MADV_HUGEPAGE
-  madvise(memory, whole, MADV_HUGEPAGE);  // a wish: small pages work as well
+  madvise(memory, whole, MADV_HUGEPAGE);  // a hint: small pages work as well
 #endif
   return memory;
 }

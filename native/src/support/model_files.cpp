@@ -33,18 +33,18 @@ std::string Decoded(std::string_view value) {
   return text;
 }
 
-// Most values are numbers, which need no look at the disk.
+// Whether a value may name a file: most values are numbers, which need no look at the disk.
 bool MayBeName(std::string_view value) {
   const bool has_digit = value.find_first_of("0123456789") != std::string_view::npos;
   const bool numbers = value.find_first_not_of("0123456789 .+-eE\t\r\n") == std::string_view::npos;
   return !value.empty() && !(has_digit && numbers);
 }
 
-// The values of attributes that may be names, behind those that are there already.
+// Adds the values of attributes that may be names.
 void CollectValues(std::string_view text, std::set<std::string>& values) {
   std::size_t at = 0;
   while ((at = text.find('<', at)) != std::string_view::npos) {
-    // apostrophes of comments are no quotes
+    // apostrophes in comments are no quotes
     if (text.substr(at).starts_with("<!--")) {
       at = text.find("-->", at);
       if (at == std::string_view::npos) return;
@@ -61,7 +61,7 @@ void CollectValues(std::string_view text, std::set<std::string>& values) {
   }
 }
 
-// The whole text of an XML file; empty for others, of which a mesh may be large.
+// The whole text of an XML file; empty for other files, as a mesh may be large.
 std::string XmlText(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const auto is_before = [](char one) {
@@ -75,7 +75,7 @@ std::string XmlText(const fs::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {}).insert(0, 1, first);
 }
 
-// Facts known so far of a model's files.
+// Facts found so far about a model's files.
 struct Search {
   std::set<std::string> values;
   std::set<fs::path> folders;
@@ -87,7 +87,8 @@ struct Search {
     CollectValues(XmlText(file), values);
   }
 
-  // Files and folders that values name, as a value or without its own folders (strippath).
+  // Looks for files and folders that values name, with the folders in a value or without
+  // (strippath).
   void Look() {
     const auto names = values;
     const auto from = folders;
@@ -109,7 +110,7 @@ struct Search {
 ModelFiles::ModelFiles(const std::string& path) {
   Search search;
   search.Add(fs::path(path).lexically_normal());
-  // a file that was found may name others, and a folder may hold what was missing
+  // a file that was found may name others, and a folder may contain a file that was missing
   std::size_t known = 0;
   while (known != search.files.size() + search.folders.size()) {
     known = search.files.size() + search.folders.size();
@@ -128,7 +129,7 @@ ModelFiles::Stamp ModelFiles::Look(const fs::path& path) {
   std::error_code none;
   const auto written = fs::last_write_time(path, none).time_since_epoch();
   stamp.written = std::chrono::duration_cast<std::chrono::nanoseconds>(written).count();
-  // a file that took another one's place may have its time and its size
+  // a file that replaced another one may have the same time and size
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return {.path = path};
   stamp.changed = static_cast<std::uint64_t>(found.st_ctime);

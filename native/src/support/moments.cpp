@@ -6,7 +6,7 @@
 namespace rollouts {
 namespace {
 
-// Gymnasium's RunningMeanStd: what is known before the first batch counts this much.
+// Gymnasium's RunningMeanStd: the count of the values assumed before the first batch.
 constexpr double kFirstCount = 1e-4;
 
 }  // namespace

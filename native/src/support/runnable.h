@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses, among forms of the same loops for instruction sets, one that this machine can run.
+// Chooses, among compiled variants of the same loops, one whose instruction set this machine has.
 #pragma once
 
 #include <cstdlib>
@@ -11,15 +11,15 @@
 
 namespace rollouts {
 
-// The widest first. `avx2` is compiled for AVX2 and FMA at most, `avx512` for AVX-512 F, DQ, VL and
-// BW besides; null: this build has none. `baseline` runs everywhere.
+// Chooses the widest set. `avx2` is compiled for AVX2 and FMA at most, `avx512` also for AVX-512 F,
+// DQ, VL and BW; null: this build has none. `baseline` runs everywhere.
 template <typename Kernels>
 std::vector<const Kernels*> Runnable([[maybe_unused]] const Kernels* avx512,
                                      [[maybe_unused]] const Kernels* avx2,
                                      const Kernels* baseline) {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__) && defined(__GNUC__)
-  // all that the files of these sets are compiled for, not their names alone
+  // all extensions that the files of these sets are compiled for, not only those in their names
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
@@ -30,8 +30,8 @@ std::vector<const Kernels*> Runnable([[maybe_unused]] const Kernels* avx512,
   return found;
 }
 
-// The one that the environment variable names, the widest where it says nothing, and null where it says
-// `none`, if that is a choice.
+// The variant that the environment variable names. Without it the widest; null where it is `none`,
+// if that is a choice.
 template <typename Kernels>
 const Kernels* NamedBy(const char* variable, const std::vector<const Kernels*>& runnable,
                        const char* none = nullptr) {

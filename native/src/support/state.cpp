@@ -31,7 +31,7 @@ class Hash {
     for (const std::uint8_t byte : bytes) value_ = (value_ ^ byte) * 0x100000001B3u;
   }
   void Add(const std::string& text) {
-    // with its length, so that two texts never read as one
+    // with its length, so that two texts together never give the bytes of two others
     const std::uint64_t size = text.size();
     Add({reinterpret_cast<const std::uint8_t*>(&size), sizeof(size)});
     Add({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
@@ -42,7 +42,7 @@ class Hash {
   std::uint64_t value_ = 0xCBF29CE484222325u;
 };
 
-// The sum of all bytes but its own.
+// The checksum of all bytes but its own.
 std::uint64_t ChecksumOf(std::span<const std::uint8_t> sealed) {
   constexpr std::size_t kBefore = offsetof(Header, checksum);
   Checksum checksum;
@@ -57,7 +57,7 @@ std::string Text(const OptionValue& value) {
     return text->substr(text->find_last_of('/') + 1);  // npos + 1 is 0
   }
   if (const auto* number = std::get_if<double>(&value)) {
-    // by its bits: text would round it
+    // by its bits, because text would round it
     return std::to_string(std::bit_cast<std::uint64_t>(*number));
   }
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
@@ -72,7 +72,7 @@ struct Opened {
 };
 
 Opened Open(std::span<const std::uint8_t> sealed) {
-  // foreign bytes first: whatever else they say means nothing
+  // foreign bytes first: their other fields mean nothing
   if (sealed.size() >= sizeof(kMagic) && std::memcmp(sealed.data(), kMagic, sizeof(kMagic)) != 0) {
     throw SpecError("is not a state: expected bytes that get_state returned");
   }
@@ -91,7 +91,7 @@ Opened Open(std::span<const std::uint8_t> sealed) {
     throw SpecError("is truncated or damaged: it has " + std::to_string(sealed.size()) +
                     " bytes, its header says otherwise");
   }
-  // last: it reads all bytes, and of what is wrong it says least
+  // last, because it reads all bytes, and its message explains least
   if (header.checksum != ChecksumOf(sealed)) throw SpecError("is damaged: its checksum is wrong");
 
   return {{body.begin(), body.begin() + header.type_bytes},
@@ -114,7 +114,7 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
   Header header{{}, kVersion, static_cast<std::uint32_t>(kind.type.size()), kind.fingerprint,
                 state.size(), 0};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  // the header goes in twice: its checksum is over all the rest
+  // the header is written twice, because its checksum is over everything else
   std::vector<std::uint8_t> sealed(sizeof(Header));
   sealed.reserve(sizeof(Header) + kind.type.size() + state.size());
   std::memcpy(sealed.data(), &header, sizeof(header));

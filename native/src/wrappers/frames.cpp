@@ -14,7 +14,7 @@ SpaceSpec WithoutBounds(SpaceSpec space) {
   return space;
 }
 
-// One flat array, of the dtype that NumPy gives observations beside a float32 or an int32.
+// One flat array, of NumPy's common dtype of the observation and the float32 or int32 time.
 SpaceSpec FrameSpace(const SpaceSpec& shown, const std::optional<TimeAware>& time) {
   if (!time) return shown;
   SpaceSpec frame = WithoutBounds(shown);
@@ -81,7 +81,7 @@ void Frames::WriteFrame(std::int32_t env, const std::uint8_t* shown, std::int32_
     std::memcpy(out, shown, shown_.bytes());
     return;
   }
-  // a float32 fraction also where the observation is of float64, as in Gymnasium
+  // a float32 fraction even where the observation is float64, as in Gymnasium
   const double time =
       time_->fraction
           ? static_cast<float>(elapsed / static_cast<double>(

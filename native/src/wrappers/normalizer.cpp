@@ -46,7 +46,7 @@ void Normalizer::Count(const BatchView& view, std::int64_t first, std::int32_t c
     }
   }
 
-  // the usual case needs no copy
+  // the usual case, which needs no copy
   const std::uint8_t* rows = view.obs + first * view.obs_bytes;
   if (observation_ && seen < count) {
     for (std::int64_t row = first; row < first + count; ++row) {
@@ -103,7 +103,7 @@ void Normalizer::ScaleRewards(double* rewards, std::int32_t count) const {
 
 void Normalizer::ScaleFinal(const BatchView& view, std::int64_t first, std::int32_t count) const {
   for (std::int64_t row = first; row < first + count; ++row) {
-    // other rows of final observations hold nothing
+    // the other rows of final observations are undefined
     if (view.terminated[row] || view.truncated[row]) {
       ScaleObservations(view.final_obs + row * view.obs_bytes, 1);
     }

@@ -8,7 +8,8 @@
 namespace rollouts {
 namespace {
 
-// NumPy's sum of neighbours: eight sums side by side, in halves where there are more than this.
+// NumPy's sum of adjacent numbers: eight sums in parallel; blocks of more than this many numbers
+// are halved.
 constexpr std::int64_t kPairwiseBlock = 128;
 
 double PairwiseSum(const double* values, std::int64_t count) {
@@ -33,7 +34,7 @@ double PairwiseSum(const double* values, std::int64_t count) {
   return PairwiseSum(values, half) + PairwiseSum(values + half, count - half);
 }
 
-// A single column: its rows are neighbours.
+// A single column, whose rows are adjacent numbers.
 template <typename T>
 void MomentsOfColumn(const T* values, std::int64_t count, Moments& moments) {
   std::vector<double> terms(values, values + count);
@@ -76,7 +77,7 @@ inline void StandardizeRows(T* rows, std::int64_t num_rows, std::int64_t size, c
   }
 }
 
-// target_clones works on plain functions only, hence one for each type
+// one function for each type, because target_clones works on plain functions only
 ROLLOUTS_CLONES void Add(const float* rows, std::int64_t num_rows, std::int64_t size,
                          double* sums) {
   AddRows(rows, num_rows, size, sums);

@@ -11,7 +11,7 @@
 namespace rollouts {
 namespace {
 
-// `array` such that row `first` of it is where `rows` begins.
+// Returns `array` such that its row `first` is where `rows` begins.
 std::uint8_t* RowsFrom(std::vector<std::uint8_t>& rows, std::int64_t first, std::int64_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(rows.data());
   return reinterpret_cast<std::uint8_t*>(address - static_cast<std::uintptr_t>(first * bytes));
@@ -45,7 +45,8 @@ EnvSpec MakeSpec(EnvSpec spec, const Wrappers& wrappers, const std::optional<Fra
 
 }  // namespace
 
-// Rows of one Run. Environments write observations aside where callers see something else.
+// Rows of one Run. Environments write observations to other memory where callers see something
+// else.
 class WrappedEnvBatch::Rows final : public RowSource {
  public:
   Rows(WrappedEnvBatch& batch, std::span<const std::int32_t> envs, const Work& work,
@@ -56,7 +57,7 @@ class WrappedEnvBatch::Rows final : public RowSource {
     taken_ = source_.Take(count);
     RowSource::Rows shown = taken_;
     if (!batch_.frames_) return shown;
-    // a thread's own, which stay for its next chunk
+    // per thread, and kept for its next chunk
     thread_local std::vector<std::uint8_t> obs, final_obs;
     const std::int64_t bytes = batch_.envs_->spec().observation.bytes();
     const auto needed = static_cast<std::size_t>(bytes * taken_.count);
@@ -70,7 +71,7 @@ class WrappedEnvBatch::Rows final : public RowSource {
     return shown;
   }
 
-  // Rows are taken and finished in turns, in the order of the environments.
+  // Rows are taken and finished in parts, in the order of the environments.
   void Finish(const RowSource::Rows& shown) override {
     const auto count = static_cast<std::size_t>(shown.count);
     batch_.FinishRows(envs_.first(count), work_, shown.view, taken_);
@@ -127,7 +128,7 @@ const std::uint8_t* WrappedEnvBatch::ChangeActions(std::span<const std::int32_t>
   return reinterpret_cast<const std::uint8_t*>(actions_.data());
 }
 
-// Done by the thread that stepped the rows, before anybody sees them.
+// Done by the thread that stepped the rows, before anybody reads them.
 void WrappedEnvBatch::FinishRows(std::span<const std::int32_t> envs, const Work& work,
                                  const BatchView& shown, const RowSource::Rows& rows) {
   std::int64_t row = rows.first;
@@ -157,11 +158,11 @@ void WrappedEnvBatch::WriteFrames(std::int32_t env, Command command, const Batch
   if (command == Command::kObserve) return frames_->Repeat(env, obs, elapsed, to);
   const bool ended = out.view.terminated[out.row] || out.view.truncated[out.row];
   if (out.view.final_obs && ended) {
-    // the length of the episode that ended, also where the next one has begun
+    // the length of the episode that ended, even where the next one has begun
     const auto* const last = shown.FinalObsRow<std::uint8_t>(out.row);
     auto* const final = out.view.FinalObsRow<std::uint8_t>(out.row);
     frames_->GoOn(env, last, out.view.episode_length[out.row], final);
-    // an end that is only marked, or a failure: the episode shows what it showed last
+    // after an end that is only reported, or a failure, the last observation is shown again
     if (elapsed > 0) return frames_->Repeat(env, obs, elapsed, to);
   }
   if (elapsed == 0) {

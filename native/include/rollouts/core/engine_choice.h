@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine that steps an environment, where several could and take each other's states.
+// The engine that steps an environment, where there are several engines that can load each other's
+// states.
 #pragma once
 
 #include <atomic>
@@ -14,13 +15,15 @@ struct EngineChoice {
   std::string why_not_lanes;  // empty where lanes step it
 };
 
-// Steps that engines made of several environments at once, and others of such environments.
+// Steps that engines made for several environments at once, and the other steps of such
+// environments.
 struct EngineSteps {
   std::int64_t together = 0;
   std::int64_t alone = 0;
 };
 
-// Those of some environments. Who steps one adds to it, one thread at a time; anybody may read.
+// Step counts of some environments. The thread that steps an environment adds to its count; any
+// thread may read.
 class EngineTallies {
  public:
   explicit EngineTallies(std::int32_t num_envs)
@@ -40,7 +43,7 @@ class EngineTallies {
   }
 
  private:
-  // neighbours are stepped by different threads
+  // padded, because different threads step neighbours
   struct alignas(64) Tally {
     std::atomic<std::int64_t> together{0};
     std::atomic<std::int64_t> alone{0};

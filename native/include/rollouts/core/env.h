@@ -67,7 +67,7 @@
 //       each Reset follows in the same thread, with an equal stream
 // Its functions may throw; the pool reports that as this environment's failure.
 //
-// The concepts below have the compiler name the member that is missing.
+// The concepts below make the compiler name the member that is missing.
 #pragma once
 
 #include "rollouts/core/math.h"
@@ -83,10 +83,10 @@ struct StepResult {
   // Added to the episode's return. Differs from `reward` only where the reward
   // that the learner sees is clipped.
   double score = 0;
-  // Says `terminated` to the learner, of an episode that goes on.
+  // Reports `terminated` to the learner although the episode goes on.
   bool marks_end = false;
-  // Cuts the episode off, at a limit of the environment's own, or because it cannot go on where
-  // nothing can be thrown.
+  // Truncates the episode, at a limit that the environment itself has, or because it cannot go on
+  // in code that cannot throw.
   bool cuts_off = false;
 
   ROLLOUTS_HD static constexpr StepResult Of(double reward, bool terminated) {
@@ -94,19 +94,19 @@ struct StepResult {
   }
 };
 
-// std::same_as, where there is no standard library.
+// Replaces std::same_as, where there is no standard library.
 template <typename A, typename B>
 inline constexpr bool kSameType = false;
 template <typename A>
 inline constexpr bool kSameType<A, A> = true;
 
-// For CheckState.
+// Whether low <= value <= high; for CheckState.
 ROLLOUTS_HD constexpr bool IsWithin(std::int64_t value, std::int64_t low, std::int64_t high) {
   return value >= low && value <= high;
 }
 inline constexpr const char* kNoSuchState = "has numbers that no state of the environment has";
 
-// Members that a light environment must have; optional ones are asked for where they are used.
+// Members that a light environment must have; optional ones are checked for at their uses.
 template <typename Env>
 concept LightEnvironment =
     requires(const typename Env::Config& config, typename Env::State& state,
@@ -131,8 +131,8 @@ concept HeavyEnvironment =
       seen.WriteInfo(values);
     };
 
-// A kernel loads a State of at most so many bytes for a step, and steps a larger one where it lies:
-// copies of it would be in local memory, of which a GPU keeps one for each thread that it may hold.
+// A kernel loads a State of at most this many bytes for a step, and steps a larger one in place: a
+// copy would be in local memory, which a GPU reserves for each thread that it can hold.
 inline constexpr std::int64_t kMostLoadedState = 256;
 
 // The spec of a light environment under its options.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Info columns of a batch: how the numbers that an environment tells become values of their dtype.
+// Info columns of a batch: converts the numbers that an environment writes to the dtypes of the
+// columns.
 #pragma once
 
 #include "rollouts/core/spec.h"
@@ -10,7 +11,7 @@ namespace rollouts {
 template <typename Env>
 inline constexpr bool kTellsInfo = Env::kSpec.num_infos > 0;
 
-// The number of numbers that its WriteInfo writes.
+// How many numbers its WriteInfo writes.
 template <typename Env>
 ROLLOUTS_HD constexpr std::int32_t NumInfoValues() {
   std::int32_t total = 0;

@@ -85,8 +85,8 @@ inline double CosKernel(double r) {
   return w + (((1 - w) - half) + z * z * p);
 }
 
-// Both kernels and a choice by bits instead of a branch: loops over environments
-// vectorise, and a vector gives the same bits as a single call.
+// Computes both kernels and selects by bits instead of a branch: loops over environments vectorise,
+// and a vector gives the same bits as a single call.
 inline double SinOrCos(double x, std::uint64_t quarter_turns) {
   const Reduced reduced = ReduceByHalfPi(x);
   const std::uint64_t quadrant = reduced.quadrant + quarter_turns;
@@ -115,7 +115,7 @@ inline double Log1p(double x) { return std::log1p(x); }
 inline double Asinh(double x) { return std::asinh(x); }
 inline double Tanh(double x) { return std::tanh(x); }
 inline double Atan2(double y, double x) { return std::atan2(y, x); }
-// The C library's, where a reference has the same bits.
+// The C library's functions, for environments whose reference gives the same bits.
 inline double LibrarySin(double x) { return std::sin(x); }
 inline double LibraryCos(double x) { return std::cos(x); }
 inline std::int32_t LowestBit(std::uint32_t x) { return __builtin_ctz(x); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields of the model behind a heavy environment, such as masses, that differ from its file's.
-// On the host alone.
+// Fields of the model behind a heavy environment, such as masses, whose values differ from its
+// file's. On the host alone.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct ModelOverride {
 // The fields that one environment overrides, by name.
 using ModelOverrides = std::vector<ModelOverride>;
 
-// A field as it is, to read.
+// A field with its present values, to read.
 struct ModelArray {
   enum class Type : std::uint8_t { kDouble, kFloat, kInt, kBool };
   Type type = Type::kDouble;
   std::vector<std::int64_t> shape;
-  std::vector<double> values;  // all types fit
+  std::vector<double> values;  // double holds the values of every type
 };
 
 }  // namespace rollouts

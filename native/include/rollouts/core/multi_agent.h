@@ -56,7 +56,7 @@ struct AgentStatus {
 struct AgentActions {
   const void* of_group[EnvSpec::kMaxGroups] = {};
 
-  // Those of the first agent of a group; the others' follow.
+  // The actions of a group's first agent; those of its other agents follow.
   template <typename T>
   ROLLOUTS_HD const T* Of(std::int32_t group) const {
     return static_cast<const T*>(of_group[group]);
@@ -73,7 +73,7 @@ struct WorldRef {
   AgentActions actions;           // set in a step alone
   const float* tables = nullptr;  // what FillTables wrote
   std::int32_t num_agents = 0;
-  std::int32_t elapsed_steps = 0;      // this one among them
+  std::int32_t elapsed_steps = 0;      // including this step
   std::int32_t max_episode_steps = 0;  // 0: no limit
 };
 
@@ -83,7 +83,7 @@ concept HasTables = requires(const typename Env::Config& config) { Env::NumTable
 template <typename Env>
 concept ResetsAgents = requires { Env::kResetPhases; };
 
-// The agents of a world that one thread steps, for their work together.
+// The agents of a world that one thread steps, for work on all of them together.
 template <typename Env>
 struct WorldCrew {
   const WorldRef<Env>& world;
@@ -117,16 +117,16 @@ concept MultiAgentEnvironment =
       Env::Observe(world, 0, obs);
     };
 
-// Bytes of one agent's action as the pool keeps it: a Discrete one rests as int32.
+// Bytes of one agent's action as the pool keeps it: a Discrete action is an int32.
 ROLLOUTS_HD constexpr std::int64_t ActionBytes(const SpaceSpec& action) {
   return action.n > 0 ? 4 : action.bytes();
 }
 
-// Adds a group to the spec of an environment, whose own spaces follow from its groups'.
+// Adds a group to the spec of an environment, whose own spaces follow from those of its groups.
 constexpr void AddGroup(EnvSpec& spec, const GroupSpec& group) {
   const std::int64_t before = spec.num_groups > 0 ? spec.action.shape[0] : 0;
   const std::int64_t bytes = before + ActionBytes(group.action) * group.num_agents;
-  // more than there is room for are counted, and refused by who reads the spec
+  // groups beyond the room are only counted; the reader of the spec refuses them
   if (spec.num_groups < EnvSpec::kMaxGroups) spec.groups[spec.num_groups] = group;
   ++spec.num_groups;
   spec.observation = {.dtype = DType::kUint8, .ndim = 1, .shape = {0}};
@@ -140,10 +140,10 @@ ROLLOUTS_HD constexpr std::int32_t NumAgents(const EnvSpec& spec) {
   return total;
 }
 
-// The loops over agents; a team of threads has its own in their place.
+// Loops over agents; a team of threads has other ones in their place.
 template <typename Env>
 struct AgentLoops {
-  // Work that follows a Reset.
+  // Runs the phases that follow a Reset.
   template <int kPhase = 0>
   static inline void ResetPhases(const WorldRef<Env>& world) {
     if constexpr (ResetsAgents<Env>) {
@@ -159,7 +159,7 @@ struct AgentLoops {
   template <int kPhase>
   static inline void Phases(const WorldRef<Env>& ref) {
     if constexpr (kPhase < Env::kPhases) {
-      // a copy, because pointers behind a reference stop the vectoriser
+      // copied, because pointers behind a reference prevent the vectorisation
       const WorldRef<Env> world = ref;
       const std::int32_t num_agents = world.num_agents;
       if constexpr (WorksTogether<Env>) Env::template StepTogether<kPhase>(WorldCrew<Env>{world});
@@ -176,7 +176,7 @@ struct AgentLoops {
   }
 };
 
-// Before a step: an agent that left in the last one is gone.
+// Begins a step for an agent: an agent that left in the last step is gone.
 ROLLOUTS_HD inline void BeginAgent(const AgentStatus& status, std::int32_t agent) {
   status.active[agent] = status.active[agent] & (status.terminated[agent] ^ 1);
   status.terminated[agent] = 0;
@@ -186,7 +186,7 @@ ROLLOUTS_HD inline void BeginAgents(const AgentStatus& status, std::int32_t num_
   for (std::int32_t i = 0; i < num_agents; ++i) BeginAgent(status, i);
 }
 
-// After it: adds up the rewards, and has an agent end with its world.
+// Ends a step for an agent: adds up its rewards; where the world ended, the agent does too.
 ROLLOUTS_HD inline void EndAgent(const AgentStatus& status, std::int32_t agent, bool terminated) {
   status.episode_return[agent] += status.reward[agent];
   if (terminated) status.terminated[agent] = status.active[agent];
@@ -203,8 +203,8 @@ struct AgentSums {
   }
 };
 
-// Sums are made of those of as many parts, which threads may make at once, so that their bits are the
-// same for any number of threads.
+// Sums are made of this many partial sums, which threads may compute at once, so that the bits are
+// the same for any number of threads.
 inline constexpr std::int32_t kSumParts = 32;
 
 ROLLOUTS_HD inline AgentSums SumPart(const AgentStatus& status, std::int32_t num_agents,
@@ -218,14 +218,14 @@ ROLLOUTS_HD inline AgentSums SumPart(const AgentStatus& status, std::int32_t num
   return sums;
 }
 
-// Then: what the step came to. The world ends with the last of its agents.
+// The result of the step for the whole world. The world ends with the last of its agents.
 ROLLOUTS_HD inline StepResult ResultOf(const AgentSums& sums, bool terminated) {
   return StepResult::Of(sums.reward, terminated || sums.staying == 0);
 }
 ROLLOUTS_HD inline StepResult SumAgents(const AgentStatus& status, std::int32_t num_agents,
                                         bool terminated) {
   AgentSums sums;
-  // the others are empty
+  // the other parts are empty
   const std::int32_t parts = num_agents < kSumParts ? num_agents : kSumParts;
   for (std::int32_t part = 0; part < parts; ++part) sums.Add(SumPart(status, num_agents, part));
   return ResultOf(sums, terminated);
@@ -242,8 +242,8 @@ struct AgentOutcome {
   std::uint8_t terminated, truncated, active;
 };
 
-// An agent's outcome. No step (`stepped`): no reward, and agents that are gone are not active.
-// `truncated`: the world was.
+// An agent's outcome. Without a step (`stepped` false) there is no reward, and agents that are gone
+// are not active. `truncated`: the world was truncated.
 ROLLOUTS_HD inline AgentOutcome OutcomeOf(const AgentStatus& status, std::int32_t agent,
                                           bool stepped, std::uint8_t truncated) {
   const std::uint8_t active = status.active[agent], left = status.terminated[agent];

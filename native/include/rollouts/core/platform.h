@@ -6,7 +6,7 @@
 #if defined(__CUDACC_RTC__)
 
 #define ROLLOUTS_HD __host__ __device__
-// For both as well, but a call stays a call, so that a kernel has its text once.
+// For host and device as well, but never inlined, so that a kernel contains the code once.
 #define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
 // For the host's vector instructions alone.
 #define ROLLOUTS_FLATTEN
@@ -37,26 +37,26 @@ using size_t = decltype(sizeof(0));
 #define ROLLOUTS_HD
 #endif
 #define ROLLOUTS_NOINLINE ROLLOUTS_HD
-// Whatever it calls is compiled into it.
+// Inlines all that the function calls.
 #define ROLLOUTS_FLATTEN __attribute__((flatten))
-// Compiled into its caller, for whose instruction set and loops.
+// Inlined into its caller, and so compiled for the caller's instruction set and loops.
 #define ROLLOUTS_INLINE [[gnu::always_inline]] ROLLOUTS_HD inline
-// Before a loop whose iterations do not depend on each other, though arrays could overlap.
+// For loops whose iterations do not depend on each other, which the compiler cannot know of arrays.
 #define ROLLOUTS_IVDEP _Pragma("GCC ivdep")
 
 #endif
 
 namespace rollouts {
 
-// Whether this is compiled as a kernel, for a GPU or for the host in its place: loops are one
-// thread's then, and nothing turns them into vector instructions.
+// Whether this is compiled as a kernel, for a GPU or for the host in its place: each loop is then
+// run by one thread, and nothing vectorises it.
 #if defined(ROLLOUTS_KERNEL) || defined(__CUDACC_RTC__)
 inline constexpr bool kInKernel = true;
 #else
 inline constexpr bool kInKernel = false;
 #endif
 
-// A compiler's own copy and fill of memory, which NVRTC knows by another name.
+// A compiler's own copy and fill of memory; NVRTC has other names for them.
 #if defined(__CUDACC_RTC__)
 __device__ inline void CopyBytes(void* to, const void* from, std::size_t size) { memcpy(to, from, size); }
 __device__ inline void FillBytes(void* to, int byte, std::size_t size) { memset(to, byte, size); }

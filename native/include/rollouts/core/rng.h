@@ -48,7 +48,8 @@ class Rng {
   // Number of the episode since the stream was seeded.
   ROLLOUTS_HD std::uint32_t episode() const { return episode_; }
 
-  // Number of the Philox block, the first word of its counter, that holds word `draws`.
+  // Number of the Philox block that holds word `draws`; it is the first word of the block's
+  // counter.
   ROLLOUTS_HD static constexpr std::uint32_t BlockIndex(std::uint32_t draws) {
     return draws / 4 + 1;
   }

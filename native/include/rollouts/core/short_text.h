@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A short text as plain data, for options of environments that kernels are told, too.
+// A short text as plain data, for options that kernels get as well.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -7,7 +7,7 @@
 namespace rollouts {
 
 struct ShortText {
-  static constexpr std::int32_t kSize = 64;  // with the zero behind it
+  static constexpr std::int32_t kSize = 64;  // including the final zero
 
   ROLLOUTS_HD constexpr ShortText(const char* text) {
     for (std::int32_t i = 0; i < kSize - 1 && text[i]; ++i) chars[i] = text[i];

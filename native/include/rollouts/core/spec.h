@@ -58,13 +58,13 @@ struct InfoSpec {
   ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
-// A named piece of a flat observation, for a dict of them. Parts of several dtypes lie in an
+// A named part of a flat observation that stands for a dict. Parts of several dtypes lie in an
 // observation of bytes, each at a multiple of its elements' size.
 struct ObservationPart {
   const char* name = nullptr;
   std::int32_t ndim = 0;
   std::int32_t shape[3] = {};
-  DType dtype = DType::kUint8;  // the observation's, unless that is of bytes
+  DType dtype = DType::kUint8;  // the observation's, unless that consists of bytes
 };
 
 // Agents of a multi-agent environment (core/multi_agent.h) that have the same spaces.
@@ -82,7 +82,7 @@ struct EnvSpec {
   static constexpr std::int32_t kMaxInfoValues = 256;  // in all infos together
   static constexpr std::int32_t kMaxParts = 12;
 
-  // The cost of a step of so many simulated ones: a second at most, which fits 32 bits.
+  // The cost of a step that simulates `count` steps: a second at most, which fits 32 bits.
   static constexpr std::int32_t CostNs(std::int32_t one_ns, std::int32_t count) {
     const std::int64_t all = std::int64_t{one_ns} * count;
     return static_cast<std::int32_t>(all < 1'000'000'000 ? all : 1'000'000'000);
@@ -91,16 +91,16 @@ struct EnvSpec {
   SpaceSpec observation;
   SpaceSpec action;
   std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
-  std::int32_t together = 1;  // how many a thread steps at once in less time than one by one
+  std::int32_t together = 1;  // most envs that a thread steps faster at once than one by one
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
   // Whether a reset writes the infos too, as it always does in light environments. Same-step
-  // autoreset then keeps the infos of the new episode apart from those of the last step.
+  // autoreset then keeps the infos of the new episode separate from those of the last step.
   bool reset_infos = false;
   std::int32_t num_parts = 0;  // 0: the observation has none
   ObservationPart parts[kMaxParts] = {};
-  // 0: no agents but the environment's one. Else `observation` has no elements, and `action` as
-  // many bytes as the groups' actions, one group after the other.
+  // 0: the environment is its only agent. Else `observation` has no elements, and `action` has as
+  // many bytes as the actions of all groups, one group after the other.
   std::int32_t num_groups = 0;
   GroupSpec groups[kMaxGroups] = {};
 };

@@ -19,17 +19,17 @@ enum class Command : std::uint8_t {
 };
 
 // Everything about an environment's episode that its dynamics need not know. The functions below
-// take it, or what has the same members.
+// take this type or another with the same members.
 struct EpisodeClock {
   std::uint64_t seed = 0;
-  std::uint32_t env_id = 0;        // global; what its rows are called
+  std::uint32_t env_id = 0;        // global; its rows are named by it
   std::uint32_t next_episode = 0;  // number of the next episode since seeding
   std::uint32_t draws = 0;         // random words taken in this episode
   std::int32_t elapsed_steps = 0;
   double episode_return = 0;
   bool ended = false;  // the episode is over and the next one has not begun
-  // The random stream of the seed that it draws from: its own env_id, unless it goes on
-  // from the saved state of another environment.
+  // Number of the random stream: the environment's env_id, unless it continues from the saved state
+  // of another environment.
   std::uint32_t stream_id = 0;
 
   ROLLOUTS_HD void Seed(std::uint64_t new_seed) {
@@ -44,7 +44,7 @@ struct StepRules {
   std::int32_t max_episode_steps = 0;  // 0: no limit
 };
 
-// A light environment seen through the interface of a heavy one.
+// Gives a light environment the interface of a heavy one.
 template <typename Env>
 struct LightEnv {
   using Obs = typename Env::Obs;
@@ -73,7 +73,7 @@ ROLLOUTS_HD inline Rng NextStream(const Clock& clock) {
   return Rng(clock.seed, clock.stream_id, clock.next_episode);
 }
 
-// Starts the next episode. `forced`: asked for by the user, not by autoreset.
+// Starts the next episode. `forced`: the user requested it, not autoreset.
 template <typename EnvRef, typename Clock>
 ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, Clock& clock, bool forced) {
   Rng rng = NextStream(clock);
@@ -117,8 +117,8 @@ ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row, con
   out.episode_length[row] = clock.elapsed_steps;
 }
 
-// A row's place; borrows the view. `take_row()` is called once, just before the first write, so
-// that a slow environment does not hold a row while it computes.
+// Where a row is written; borrows the view. `take_row()` is called once, just before the first
+// write, so that a slow environment does not hold a row while it computes.
 template <typename View>
 struct BasicRowRef {
   const View& view;
@@ -134,7 +134,7 @@ ROLLOUTS_HD inline void FillRow(void* array, std::int64_t row, std::int64_t byte
   for (std::int64_t i = 0; i < bytes; ++i) first[i] = value;
 }
 
-// Writes the row of an environment that failed: zeros, truncated, and so are all its agents. Its
+// Writes the row of an environment that failed: zeros, truncated for it and all its agents. Its
 // next step begins a new episode.
 ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   clock.ended = true;
@@ -155,8 +155,8 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
-// Writes an observation; `final`: that of the episode that ended. An environment whose rows are
-// not an array of its numbers writes them itself: with agents it has a row for each.
+// Writes an observation; `final`: that of the episode that ended. An environment whose rows are not
+// a single array of its numbers writes them itself: one with agents has a row for each.
 template <typename EnvRef, typename Out>
 ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const Out& out, bool final) {
   if constexpr (requires { env.ObserveRow(out, final); }) {
@@ -176,8 +176,8 @@ ROLLOUTS_HD inline void WriteBegunInfos(const EnvRef& env, const Out& out) {
   }
 }
 
-// Same-step autoreset after a step that ended: keeps the last observation aside and
-// begins the next episode. True when it did.
+// Same-step autoreset after a step that ended an episode: stores its last observation as the final
+// one, and begins the next episode. True when it did.
 template <typename EnvRef, typename Clock, typename Out>
 ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Clock& clock,
                                         const Out& out) {
@@ -188,14 +188,14 @@ ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Clo
   return true;
 }
 
-// True when the command is a step of the dynamics, and not a reset, be it asked for
-// or due since the episode ended.
+// True when the command is a step of the dynamics, and not a reset, whether requested or due
+// because the episode ended.
 template <typename Clock>
 ROLLOUTS_HD inline bool IsStep(Command command, const Clock& clock) {
   return command == Command::kStep && !clock.ended;
 }
 
-// True when it is a reset of either kind.
+// True when the command is a reset, requested or due.
 template <typename Clock>
 ROLLOUTS_HD inline bool IsBegin(Command command, const Clock& clock) {
   return command == Command::kReset || (command == Command::kStep && clock.ended);
@@ -223,7 +223,7 @@ ROLLOUTS_HD inline void RunCommand(Command command, const StepRules& rules, EnvR
   write_info(out);
   if (step && !ResetInSameStep(rules, env, clock, out) && outcome.terminated && !clock.ended &&
       out.view.final_obs) {
-    // the end is only marked: the next step goes on from what it shows
+    // the end is only reported: the next step continues from the observation shown
     WriteObs(env, out, /*final=*/true);
   }
   WriteObs(env, out, /*final=*/false);

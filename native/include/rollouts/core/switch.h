@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An option that is off, on, or on in a way that it names. On the host alone.
+// An option that is off, on, or on in a named way. On the host alone.
 #pragma once
 
 #include <string>

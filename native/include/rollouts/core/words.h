@@ -9,7 +9,7 @@ namespace rollouts {
 #if defined(__CUDACC_RTC__)
 // Number of bits that are set.
 __device__ inline std::int32_t CountBits(std::uint32_t x) { return __popc(x); }
-// Adds one to a number to which other threads of a kernel add too; returns what it was.
+// Adds one to a number that other threads of a kernel increase too; returns its former value.
 __device__ inline std::int32_t AtomicAddOne(std::int32_t* to) { return atomicAdd(to, 1); }
 #else
 inline std::int32_t CountBits(std::uint32_t x) { return __builtin_popcount(x); }

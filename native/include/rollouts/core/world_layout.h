@@ -6,7 +6,8 @@
 
 namespace rollouts {
 
-// The arrays of every environment's agents, as VisitFields has its own.
+// Visits the arrays that every environment's agents have, as VisitFields visits the environment's
+// own.
 template <typename Visit>
 ROLLOUTS_HD inline void VisitStatus(AgentStatus& status, Visit&& visit) {
   visit("reward", status.reward, 1);
@@ -15,8 +16,8 @@ ROLLOUTS_HD inline void VisitStatus(AgentStatus& status, Visit&& visit) {
   visit("terminated", status.terminated, 1);
 }
 
-// The World, its agents' status, then the environment's arrays, each at a cache line; at a quarter of
-// one where agents are few, so that small worlds are small.
+// The World, its agents' status, then the environment's arrays. Each begins at a multiple of a
+// cache line, or of a quarter of one where agents are few, so that small worlds stay small.
 template <typename Env>
 class WorldLayout {
  public:

@@ -6,10 +6,10 @@
 
 namespace rollouts {
 
-// Estimators go through the columns in blocks of this many: their running sums stay in
-// registers and the first-level cache, and nothing is allocated. A GPU's thread has one.
+// Estimators process the columns in blocks of this many: their running sums stay in registers and
+// the first-level cache, and nothing is allocated. A GPU's thread has one column.
 inline constexpr std::int64_t kColumnBlock = kInKernel ? 1 : 64;
-// Columns of the next block, where so many are left.
+// The number of columns in the next block, where `left` columns are left.
 ROLLOUTS_INLINE constexpr std::int64_t NumColumns(std::int64_t left) {
   return left < kColumnBlock ? left : kColumnBlock;
 }
@@ -26,7 +26,7 @@ struct Fragment {
   const std::uint8_t* truncated;     // (T, B)   0 or 1
   const Float* bootstrap_value;      // (T, B)   V(final_obs), read where truncated & ~terminated
   const Float* last_value;           // (B,)     V of the observation after row T - 1
-  std::int64_t row = envs;           // floats of a row: more than B where they are some of its columns
+  std::int64_t row = envs;           // from one row to the next; above B for some of the columns
 
   ROLLOUTS_INLINE bool Ended(std::int64_t i) const {
     return (terminated[i] | truncated[i]) != 0;
@@ -37,10 +37,10 @@ struct Fragment {
   }
 };
 
-// Two results of an estimator, in rows as those of its fragment.
+// Two results of an estimator, with rows like those of its fragment.
 struct Returns {
   float* advantage;  // (T, B)
-  float* target;     // (T, B)   what the value function should predict
+  float* target;     // (T, B)   the value function's regression target
 };
 
 }  // namespace rollouts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stacked observations as single frames and an index: each frame of a rollout is found once.
+// Stacked observations as single frames and an index, with each frame of a rollout stored once.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// Borrowed, C-contiguous: a rollout's observations and those that follow it.
+// A rollout's observations and those that follow it; borrowed, C-contiguous.
 struct FrameStacks {
   std::int64_t steps;           // T
   std::int64_t envs;            // B
@@ -24,10 +24,10 @@ struct FrameStacks {
   }
 };
 
-// Returns where each frame is first seen, in the order of `index` (T + 1, B, S), which gets for
-// every frame of every stack the position of its equal. Bytes are compared, nothing is assumed
-// about episodes: a stack that does not go on from the one before costs frames, never its bits.
-// The caller sees to it that the frames can be counted in 31 bits.
+// Returns where each distinct frame is first seen. `index` (T + 1, B, S) gets, for every frame of
+// every stack, the position of its equal in the result. Bytes are compared and nothing is assumed
+// about episodes: a stack that does not continue the one before costs more frames, but is never
+// wrong. The caller ensures that the frames can be counted in 31 bits.
 std::vector<const std::uint8_t*> FindFrames(const FrameStacks& stacks, std::int32_t* index);
 
 }  // namespace rollouts

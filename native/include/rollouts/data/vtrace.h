@@ -13,8 +13,8 @@ namespace rollouts {
 struct VtraceOptions {
   double gamma;
   double lambda;   // scales c, remark 2
-  double rho_bar;  // bounds the ratio in the temporal difference: what is converged to
-  double c_bar;    // bounds the ratio in the trace: how fast
+  double rho_bar;  // bounds the ratio in the temporal difference: the limit
+  double c_bar;    // bounds the ratio in the trace: the speed
 };
 
 // The log-probabilities (T, B) of the actions that were taken, under the policy that took
@@ -38,7 +38,7 @@ template <typename Float>
 
     for (std::int64_t t = in.steps - 1; t >= 0; --t) {
       const std::int64_t row = t * in.row + first;
-      // a loop of its own: exp is a call, the rest becomes vector instructions
+      // in a separate loop: exp is a call, the other loops are vectorised
       for (std::int64_t b = 0; b < count; ++b) {
         ratio[b] = std::exp(static_cast<double>(target_log_prob[row + b]) -
                             static_cast<double>(behaviour_log_prob[row + b]));
@@ -50,7 +50,7 @@ template <typename Float>
         const double end_value = in.EndValue(i);
         const double value = in.value[i];
         const double reward = in.reward[i];
-        // in this order NaN stays NaN: clipped, a broken log-probability would not be seen
+        // in this order NaN stays NaN: clipping would hide a broken log-probability
         const double rho = std::min(ratio[b], options.rho_bar);
         const double trace = gamma * options.lambda * std::min(ratio[b], options.c_bar);
         const double next = ended ? end_value : next_value[b];

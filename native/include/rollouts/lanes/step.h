@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of MuJoCo's physics for several simulations of one model at once, one in each lane of a
-// vector register. The arithmetic is ours and double precision; a step equals MuJoCo's to rounding.
-// Nothing here knows of libmujoco: engines/mujoco_lanes.cpp reads the model and owns the rows.
+// vector register. The arithmetic is this library's own, in double precision; a step equals
+// MuJoCo's up to rounding. Nothing here depends on libmujoco: engines/mujoco_lanes.cpp reads the
+// model and owns the rows.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +37,11 @@ ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read);
 std::shared_ptr<const Model> ReadVariant(const std::shared_ptr<const Model>& of, const ModelSizes& sizes,
                                          const FieldReader& read);
 
-// Whether steps write a sensor's numbers; those of others keep what they hold.
+// Whether steps write a sensor's numbers; the numbers of other sensors keep their values.
 bool CoversSensor(const Model& model, std::int32_t sensor);
 
-// One simulation: its state, which a step moves, and what else a step writes. The arrays are those of
-// an mjData, named alike. A null output is not written.
+// One simulation: its state, which a step changes, and the other arrays that a step writes. They
+// are the arrays of an mjData, with the same names. A null output is not written.
 struct Row {
   double* qpos = nullptr;            // (nq)
   double* qvel = nullptr;            // (nv)
@@ -48,7 +49,7 @@ struct Row {
   double* qacc_warmstart = nullptr;  // (nv)
   double* time = nullptr;
   const double* ctrl = nullptr;      // (nu)
-  const Model* model = nullptr;      // its own, of the same sizes; null: that which all share
+  const Model* model = nullptr;      // its own, of the same sizes; null: the model that all share
 
   double* qacc = nullptr;             // (nv)
   double* qfrc_actuator = nullptr;    // (nv)
@@ -70,7 +71,7 @@ struct Row {
   double* ten_velocity = nullptr;     // (ntendon)
 };
 
-// The state to which derived arrays belong when a step ends.
+// The state that derived arrays belong to when a step ends.
 enum class Ending {
   kAsStep,    // as mj_step leaves them: the last evaluation, one substep behind qpos
   kUpToDate,  // as dm_control leaves them: mj_step1 follows the last substep
@@ -79,17 +80,17 @@ enum class Ending {
 struct StepOptions {
   std::int32_t substeps = 1;
   Ending ending = Ending::kAsStep;
-  std::int32_t width = 0;  // lanes; 0: what suits the machine and the number of rows
+  std::int32_t width = 0;  // lanes; 0: chosen for the machine and the number of rows
 };
 
-// Steps all rows. Returns the rows, as bits, that it has left as they were, outputs included, because
-// something happened that lanes do not cover; MuJoCo steps those. At most 64 rows.
+// Steps all rows, 64 at most. Returns, as bits, the rows that it left unchanged, outputs included,
+// because something happened that lanes do not cover; MuJoCo steps those.
 std::uint64_t Step(const Model& model, std::span<const Row> rows, const StepOptions& options);
 
 // Widths that this machine runs, widest first, such as {8, 4, 1}.
 std::span<const std::int32_t> Widths();
 
-// A verification's arrays: one evaluation (mj_forward) of up to 64 rows, which moves nothing.
+// Arrays for a verification: one evaluation (mj_forward) of up to 64 rows, which moves nothing.
 // Null outputs are not written.
 struct Probe {
   double* qM = nullptr;              // (nv, nv), dense

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary to an environment of the user's own, which the user's compiler made: plain
-// data and C functions. Compilers and standard libraries of the two sides need not match: no type of
-// the standard library, no virtual call and no exception crosses. Text is read before a call returns.
+// The boundary to an environment that a user registers, built by the user's compiler: plain data
+// and C functions. Compilers and standard libraries of the two sides need not match: no type of the
+// standard library, no virtual call and no exception crosses it. Text is read before a call
+// returns.
 //
 // A plug-in exports `const PluginTable* rollouts_plugin()`, whose result lives as long as the
-// process. exports.h makes one of an environment; our side of it is plugin_batch.h.
+// process. exports.h implements it for an environment; plugin_batch.h is the library's side.
 #pragma once
 
 #include "rollouts/core/step.h"
 
 namespace rollouts {
 
-// Counts up with every change of what is below or of core/'s structs.
+// Increases with every change of what is below or of core/'s structs.
 inline constexpr std::uint32_t kPluginVersion = 3;
 inline constexpr const char* kPluginFunction = "rollouts_plugin";
 
 inline constexpr std::int32_t kNoElement = -1;
 
-// Sizes, which the two sides must have in common.
+// Sizes of structs, which must be equal on both sides.
 struct PluginLayout {
   std::uint32_t version = 0;
   std::uint32_t table_bytes = 0;
@@ -29,12 +30,12 @@ struct PluginLayout {
   std::uint32_t real_bytes = sizeof(Real);
 };
 
-// Results of calls; but for kPluginOk its ErrorSink was told why.
+// Results of calls; unless it is kPluginOk, the reason was given to the call's ErrorSink.
 enum PluginResult : std::int32_t {
   kPluginOk = 0,
   kPluginSpecError = 1,   // an argument is wrong
   kPluginFailed = 2,      // anything else
-  kPluginAbandoned = 3,   // a function that it called gave up; its caller knows why
+  kPluginAbandoned = 3,   // a function that it called gave up; its caller has the reason
 };
 
 // An option's value; `kind` says which member.
@@ -59,7 +60,7 @@ struct PluginColumns {
   std::int64_t count = 0;
 };
 
-// Functions that a plug-in calls, with their first argument.
+// Functions that a plug-in calls with an error, and their first argument.
 struct ErrorSink {
   void* to;
   void (*put)(void* to, const char* message);
@@ -87,7 +88,7 @@ struct PluginRows {
 };
 struct PluginRowSource {
   void* source;
-  // False: there are none, and the run is over.
+  // False: there are no rows, and the run is over.
   bool (*take)(void* source, std::int32_t count, PluginRows* rows);
   bool (*finish)(void* source, const PluginRows* rows);
   bool (*fail)(void* source, std::int32_t env, const char* message);
@@ -100,8 +101,8 @@ struct PluginWork {
   StepRules rules;
 };
 
-// `batch` is what `make` made. Functions mean what those of EnvBatch with their names mean, threads
-// included.
+// `batch` was returned by `make`. Each function means the same as EnvBatch's function of that name,
+// including which threads may call it.
 struct PluginTable {
   PluginLayout layout;
   std::int32_t multi_agent;
@@ -114,7 +115,7 @@ struct PluginTable {
   std::int32_t config_bytes;
   PluginResult (*configs)(PluginColumns options, std::int32_t num_envs, ByteSink out,
                           ErrorSink error);
-  // For several agents; `worlds` puts the tables of one after the other.
+  // For several agents. `worlds` writes the tables of all worlds one after the other.
   std::int32_t agents_bytes;
   PluginResult (*worlds)(PluginColumns options, std::int32_t num_envs, std::int64_t* world_bytes,
                          ByteSink tables, ErrorSink error);
@@ -138,7 +139,7 @@ struct PluginTable {
                              ErrorSink error);
   PluginResult (*read_world)(const void* batch, std::int32_t env, std::int32_t first,
                              ArraySink arrays, ErrorSink error);
-  // Environments with other options, ready to be put in place.
+  // Makes environments with other options, ready to be put in place.
   PluginResult (*prepare)(void* batch, const std::int32_t* envs, std::int64_t num_envs,
                           PluginColumns options, std::int32_t first_row, void** prepared,
                           ErrorSink error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of core/env.h and core/multi_agent.h, each with a sentence for those who broke it.
+// The rules of core/env.h and core/multi_agent.h, each with a sentence for the author who broke it.
 #pragma once
 
 #include <type_traits>
@@ -18,7 +18,7 @@ constexpr std::int32_t ElementOf() {
   const auto of = [](DType dtype) { return static_cast<std::int32_t>(dtype); };
   if constexpr (kSameType<T, float>) return of(DType::kFloat32);
   if constexpr (kSameType<T, double>) return of(DType::kFloat64);
-  // by what it holds: an int64 may be a long or a long long
+  // chosen by signedness and size: an int64 may be a long or a long long
   if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
     if (sizeof(T) == 1) return of(DType::kInt8);
     if (sizeof(T) == 2) return of(DType::kInt16);
@@ -27,7 +27,7 @@ constexpr std::int32_t ElementOf() {
   return std::is_integral_v<T> && sizeof(T) == 1 ? of(DType::kUint8) : kNoElement;
 }
 
-// Whether there is something to lay out; spec_rules.cpp checks the rest once it is compiled.
+// Whether there is something to lay out; spec_rules.cpp checks the rest after the compilation.
 constexpr bool HasElements(const SpaceSpec& space) {
   return space.ndim >= 0 && space.ndim <= SpaceSpec::kMaxDims && space.size() > 0;
 }
@@ -36,7 +36,7 @@ constexpr bool HasElements(const SpaceSpec& space) {
 template <typename Env>
 inline constexpr bool kHasAgents = requires { Env::kPhases; };
 
-// A struct whose functions are asked for one by one, so that each that is missing is named.
+// A struct with one check for each function, so that each missing one is named.
 // clang-format off
 template <typename Env>
 struct CommonContract {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plug-in side of abi.h: an environment's header, this one, and `ROLLOUTS_PLUGIN(Type)` are the
-// source of a shared library that the system's compiler makes for `rollouts.register_env`.
+// The plug-in side of abi.h: an environment's header, this one and `ROLLOUTS_PLUGIN(Type)` are the
+// source of a shared library, which the system's compiler makes for `rollouts.register_env`.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace rollouts {
 
 [[gnu::flatten]] void DrawBlocks(Draws& draws, std::int32_t count) { DrawAll(draws, count); }
 
-// Thrown where a function of ours gave up, to leave the run.
+// Thrown where a function of the library's side gave up, to leave the run.
 struct Abandoned {};
 
 // Runs a call of the table; no exception leaves it.
@@ -42,7 +42,7 @@ PluginResult Guarded(ErrorSink error, Call&& call) noexcept {
   return kPluginFailed;
 }
 
-// Rows that come from the other side.
+// Rows that the library's side hands out.
 class TableRows final : public RowSource {
  public:
   explicit TableRows(PluginRowSource calls) : calls_(calls) {}
@@ -79,7 +79,7 @@ struct BatchOf {
       throw SpecError("MakeSpec changes the " + difference +
                       " of kSpec, and may change the observation alone");
     }
-    // blocks of them lie as kSpec says
+    // blocks of environments are laid out by kSpec
     if (Vectorized<Env> && !SameSpace(spec.observation, Env::kSpec.observation)) {
       throw SpecError("MakeSpec changes the observation of kSpec, which kVectorized does not allow");
     }
@@ -91,7 +91,7 @@ struct BatchOf {
     return std::make_unique<Type>(std::move(configs), num_envs, Kernels());
   }
 
-  // flat: a call left in the loop stops the vectoriser
+  // flat: a call left in the loop prevents the vectorisation
   template <typename ConfigsOf>
   [[gnu::flatten]] static void Step(const ConfigsOf& configs, EnvBlock<Env>& block,
                                     std::int32_t count) {
@@ -144,7 +144,7 @@ struct BatchOf<Env> {
 template <typename Env>
 struct PluginOf {
   using Batch = typename BatchOf<Env>::Type;
-  // The function that Prepare returned, with nothing of the batch but through it.
+  // The function that Prepare returned; it alone touches the batch.
   using Prepared = std::function<void()>;
 
   static Batch& At(void* batch) { return *static_cast<Batch*>(batch); }

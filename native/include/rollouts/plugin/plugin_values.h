@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between options of abi.h and of the standard library, of which each side has its own.
+// Conversions between the options of abi.h and those of the standard library, which each side has
+// its own copy of.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +74,7 @@ class ColumnsToPlugin {
   }
 
  private:
-  std::vector<std::vector<PluginValue>> values_;  // inner arrays stay where they are when it grows
+  std::vector<std::vector<PluginValue>> values_;  // inner arrays keep their addresses when it grows
   std::vector<PluginColumn> columns_;
 };
 

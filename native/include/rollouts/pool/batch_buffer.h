@@ -13,8 +13,8 @@
 
 namespace rollouts {
 
-// Tells whether anyone outside the pool still looks at a buffer's memory. The
-// bindings implement it over NumPy reference counts.
+// Tells whether anyone outside the pool still holds a buffer's memory. The bindings implement it
+// with NumPy reference counts.
 class BufferUsers {
  public:
   virtual ~BufferUsers() = default;
@@ -27,8 +27,8 @@ struct BatchLayout {
   bool out_of_order = false;  // rows may be finished before those ahead of them
 };
 
-// Memory for rows of an environment's outputs. Written by worker threads
-// (disjoint rows), read by its receiver.
+// Memory for rows of environments' outputs. Worker threads write disjoint rows; the receiver reads
+// them.
 class BatchBuffer {
  public:
   BatchBuffer(const EnvSpec& spec, const BatchLayout& layout);
@@ -37,7 +37,7 @@ class BatchBuffer {
 
   // The buffer's own arrays.
   const BatchView& view() const { return view_; }
-  // The rows' place: view(), or in part a caller's arrays.
+  // Where the rows are written: view(), or in part a caller's arrays.
   const BatchView& target() const { return target_; }
   std::int32_t rows() const { return layout_.rows; }
   std::int64_t bytes() const { return bytes_; }
@@ -45,19 +45,20 @@ class BatchBuffer {
   // True when the pool may write into the buffer again. Call on the API thread.
   bool Reusable() const { return !users || users->None(); }
 
-  // Starts a batch of no rows, which go to the buffer's own arrays. All rows of the last
-  // one were taken or discarded.
+  // Starts an empty batch, whose rows go to the buffer's own arrays. All rows of the last batch
+  // must have been taken or discarded.
   void Begin();
   void Discard();
 
-  // Sends this batch's rows to the arrays that are not null; before the first is written.
+  // Sends this batch's rows to those arrays that are not null. Call before the first row is
+  // written.
   void Redirect(const BatchView& arrays);
 
   // Copies rows [from, from + count) of another batch, from where they were written.
   void CopyRows(const BatchBuffer& other, std::int32_t from, std::int32_t count, std::int32_t to);
 
-  // Publishes finished rows [first, first + count); returns how many there are so far. The
-  // count comes last: once it is complete, no thread that finishes rows touches the buffer.
+  // Publishes finished rows [first, first + count) and returns how many are finished so far. This
+  // count is changed last: once it is complete, no thread that finishes rows touches the buffer.
   std::int32_t Finish(std::int64_t first, std::int32_t count) {
     if (ready_) ready_[first].store(count, std::memory_order_seq_cst);
     return written_.fetch_add(count, std::memory_order_seq_cst) + count;
@@ -65,8 +66,8 @@ class BatchBuffer {
   // Rows finished so far, in any order.
   std::int32_t written() const { return written_.load(std::memory_order_seq_cst); }
 
-  // For buffers filled out of order: how many rows from `row` on, the first of those not
-  // taken, were finished together (0: that row is not finished), and taking some of them.
+  // For buffers filled out of order. Ready: how many rows from `row`, the first that was not taken,
+  // were finished together; 0 where that row is not finished. Take: takes some of them.
   std::int32_t Ready(std::int64_t row) const {
     return ready_[row].load(std::memory_order_seq_cst);
   }
@@ -92,7 +93,8 @@ class BatchBuffer {
   BatchView view_;
   BatchView target_;
   std::atomic<std::int32_t> written_{0};
-  // at the first row of each chunk that was finished and not taken: its rows
+  // indexed by the first row of each chunk: its number of rows, once it was finished and until it
+  // is taken
   std::unique_ptr<std::atomic<std::int32_t>[]> ready_;
 };
 

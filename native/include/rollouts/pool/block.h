@@ -16,7 +16,7 @@
 
 namespace rollouts {
 
-// A light environment whose state is Reals with these names; they are to stay finite.
+// A light environment whose state consists of Reals with these names, which have to stay finite.
 template <typename Env>
 concept Watched = requires { Env::kStateNames; };
 
@@ -33,9 +33,9 @@ struct EnvBlock {
   alignas(64) Field state[kFields][kBlockEnvs];
   alignas(64) typename Env::Action action[kBlockEnvs];
   alignas(64) double reward[kBlockEnvs];
-  // 1 where terminated, else 0, and NaN where the step does not count: the state is not
-  // finite any more, or it took more words than were drawn. As wide as the reward, so that
-  // one loop can write both
+  // 1 where terminated, else 0; NaN where the step does not count, because the state is not finite
+  // any more or the step took more words than were drawn. As wide as the reward, so that one loop
+  // can write both
   alignas(64) double ended[kBlockEnvs];
   [[no_unique_address]] std::conditional_t<DrawsInSteps<Env>, Draws, Nothing> draws;
 
@@ -51,7 +51,8 @@ struct EnvBlock {
   }
   void Store(std::int32_t i, State& to) const { to = Get(i); }
 
-  // The numbers that the step of environment i draws; KeepRng notes how many it took.
+  // A generator of the numbers that environment i draws in its step; KeepRng stores how many it
+  // took.
   [[gnu::always_inline]] auto GetRng(std::int32_t i) const {
     if constexpr (DrawsInSteps<Env>) {
       return draws.Lane(i);
@@ -95,7 +96,7 @@ struct BlockKernels {
 template <typename Env, typename ConfigsOf>
 [[gnu::always_inline]] inline void StepBlock(const ConfigsOf& given, EnvBlock<Env>& block,
                                              std::int32_t count) {
-  // a copy, because loads through a reference in a branch stop the vectoriser
+  // copied, because loads through a reference in a branch prevent the vectorisation
   const ConfigsOf configs = given;
 #pragma GCC ivdep
   for (std::int32_t i = 0; i < count; ++i) {
@@ -145,7 +146,7 @@ template <typename Env, typename ConfigsOf>
   }
 }
 
-// For the instruction set that everything else is compiled for.
+// The loops for the instruction set that all other code is compiled for.
 template <typename Env>
 BlockKernels<Env> BaselineKernels() {
   if constexpr (Vectorized<Env>) {

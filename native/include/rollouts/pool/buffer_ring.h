@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batch buffers of a pool, by the number of the batch that they hold.
+// The batch buffers of a pool, found by the number of the batch that they hold.
 #pragma once
 
 #include <atomic>
@@ -11,18 +11,18 @@
 
 namespace rollouts {
 
-// Opens buffers for the batches being filled and uses them again when nobody looks at
-// them any more. The pool's send lock guards everything but Of.
+// Opens buffers for the batches being filled, and uses a buffer again when nobody holds it any
+// more. The pool's send lock guards everything but Of.
 class BufferRing {
  public:
-  // `max_open`: most batches that are open at once.
+  // `max_open`: the most batches that are open at once.
   BufferRing(const EnvSpec& spec, const BatchLayout& layout, std::int32_t max_open)
       : spec_(spec), layout_(layout), open_(max_open) {}
 
   // Makes batches up to `last_sequence` writable.
   void Open(std::int64_t last_sequence);
 
-  // The buffer of an open batch. Lock-free, for the threads that fill it.
+  // Returns the buffer of an open batch. Lock-free, for the threads that fill it.
   BatchBuffer* Of(std::int64_t sequence) const {
     return open_[sequence % open_.size()].load(std::memory_order_acquire);
   }
@@ -30,20 +30,20 @@ class BufferRing {
   // Batches opened since construction.
   std::int64_t opened() const { return opened_; }
 
-  // The owner of an open buffer, which is not written again before Release.
+  // Shares an open buffer, which is not written again before Release.
   std::shared_ptr<BatchBuffer> HandOut(const BatchBuffer* buffer);
 
-  // Undoes one HandOut: from then on the buffer's `users` say whether it is in use.
+  // Undoes one HandOut: from then on the buffer's `users` tell whether it is in use.
   void Release(const BatchBuffer* buffer);
 
-  // Says that all rows of a batch were handed out.
+  // Notes that all rows of a batch were handed out.
   void CloseBatch(const BatchBuffer* buffer) { Find(buffer)->open = false; }
 
-  // Closes batches from `sequence` on, whose rows nobody will read.
+  // Closes batch `sequence` and those after it, whose rows nobody will read.
   void Discard(std::int64_t sequence);
 
-  // Gives up all buffers and returns those that nobody is about to release: their
-  // `users` are the caller's to reset, without the pool's locks.
+  // Gives up all buffers and returns those for which no Release is due: the caller resets their
+  // `users`, without the pool's locks.
   std::vector<std::shared_ptr<BatchBuffer>> Clear();
 
   // Bytes of all buffers.
@@ -52,7 +52,7 @@ class BufferRing {
  private:
   struct Slot {
     std::shared_ptr<BatchBuffer> buffer;
-    bool open = false;             // rows of it are yet to be filled or handed out
+    bool open = false;             // its rows are yet to be filled or handed out
     std::int32_t handed_out = 0;   // receivers that have not released it
     bool Idle() const { return !open && handed_out == 0 && buffer->Reusable(); }
   };

@@ -32,8 +32,8 @@ struct SameConfig {
   }
 };
 
-// A Config for each environment of a block, field by field, so that loops over them turn
-// into vector instructions. Fields rest as doubles, which hold every bool, int32 and float.
+// A Config for each environment of a block, field by field, so that the compiler can vectorise
+// loops over them. Fields are kept as doubles, which hold every bool, int32 and float.
 template <typename Env>
 struct ConfigLanes {
   const double* first = nullptr;  // field f of environment i is first[f * stride + i]
@@ -62,9 +62,9 @@ class Configs {
   using Config = typename Env::Config;
 
  public:
-  // A field takes a byte at least.
+  // Each field takes at least a byte.
   static constexpr std::int32_t kMaxFields = sizeof(Config);
-  // Room for the lanes of a block whose environments are no neighbours.
+  // Room for the lanes of a block whose environments do not lie next to each other.
   struct Gathered {
     alignas(64) double lanes[kMaxFields * kBlockEnvs];
   };
@@ -103,7 +103,7 @@ class Configs {
     Config any;
     Env::VisitConfig(any, count);
 
-    // a cache line more, so that the fields of one environment do not share a cache set
+    // one cache line more, so that the fields of one environment do not share a cache set
     const auto num_envs = static_cast<std::int64_t>(configs_.size());
     stride_ = num_envs + 8;
     lanes_.resize(num_fields * stride_);

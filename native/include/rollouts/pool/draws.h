@@ -9,15 +9,15 @@
 
 namespace rollouts {
 
-// Stands for an Rng in Env::Step's loop over a block: the next words of a stream, as far
-// as they were drawn. Gives the numbers that Rng gives while `valid()`.
+// Replaces an Rng in Env::Step's loop over a block: it has those next words of a stream that were
+// drawn already. Gives the numbers that Rng gives while `valid()`.
 struct LaneRng {
   std::uint32_t word0, word1, word2, word3;
   std::int32_t left;  // words that were drawn
   std::int32_t taken = 0;
   std::int32_t rejected = 0;
 
-  // False once it ran out of words, or Below met one that Rng would reject.
+  // False once it ran out of words, or once Below met a word that Rng would reject.
   [[gnu::always_inline]] bool valid() const { return (taken <= left) & !rejected; }
 
   [[gnu::always_inline]] std::uint32_t NextWord() {
@@ -38,8 +38,8 @@ struct LaneRng {
   }
 };
 
-// Philox counters of up to kBlockEnvs random streams and, after DrawBlocks, what they
-// give. Field by field, as Philox4x32 takes them.
+// Philox counters of up to kBlockEnvs random streams and, after DrawBlocks, the words drawn for
+// them. Field by field, as Philox4x32 takes them.
 struct Draws {
   alignas(64) std::uint32_t index[kBlockEnvs];
   alignas(64) std::uint32_t stream_id[kBlockEnvs];
@@ -50,7 +50,7 @@ struct Draws {
   alignas(64) std::int32_t left[kBlockEnvs];      // how many of them there are
   alignas(64) std::int32_t taken[kBlockEnvs];     // how many the step took
 
-  // The counter that `rng.NextWord()` of a stream would use.
+  // Sets the counter that the stream's `rng.NextWord()` would use.
   void Load(std::int32_t i, std::uint64_t seed, std::uint32_t stream, std::uint32_t in_episode,
             std::uint32_t draws) {
     index[i] = Rng::BlockIndex(draws);
@@ -74,7 +74,7 @@ void DrawBlocks(Draws& draws, std::int32_t count);
   for (std::int32_t i = 0; i < count; ++i) {
     const PhiloxBlock counter{{draws.index[i], draws.stream_id[i], draws.episode[i], 0}};
     const PhiloxBlock block = Philox4x32(counter, draws.key0[i], draws.key1[i]);
-    // the words that were taken before go; masks, because a branch would not vectorise
+    // the number of words taken already; masks, because a branch would not vectorise
     const std::uint32_t gone = 4 - static_cast<std::uint32_t>(draws.left[i]);
     const std::uint32_t one = 0 - (gone & 1);
     const std::uint32_t two = 0 - (gone >> 1);

@@ -20,8 +20,8 @@
 
 namespace rollouts {
 
-// Hands out rows of the batch being filled. Take may return fewer rows than
-// asked (a chunk can straddle two batches); Finish publishes them.
+// Hands out rows of the batch being filled. Take may return fewer rows than asked for, as a chunk
+// can straddle two batches; Finish publishes them.
 class RowSource {
  public:
   struct Rows {
@@ -43,29 +43,30 @@ class RowSource {
 struct Work {
   const Command* commands = nullptr;
   const std::uint8_t* actions = nullptr;
-  std::int64_t action_bytes = 0;  // one row's
+  std::int64_t action_bytes = 0;  // of one row
   StepRules rules;
 };
 
-// Options for the next episode of environments and those after it: columns with one value, or one
-// for each environment of the pool.
+// Options for the environments' next episodes: columns with one value, or with one value for each
+// environment of the pool.
 struct EnvChanges {
   OptionColumns options;
   ModelColumns model;
 };
 
-// Kinds of running statistics of what environments told.
+// Kinds of running statistics that wrapped environments keep.
 enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
-// Work on the rows of a step together, once all of them are there and before anybody sees
-// them: statistics that are updated depend on the whole batch.
+// Work that needs all rows of a step together, before anybody reads them: statistics that are
+// updated depend on the whole batch.
 class BatchFinisher {
  public:
-  // Counts rows [first, first + count) of a batch: by one thread, before any of them is scaled.
-  // `commands` are indexed by environment.
+  // Counts rows [first, first + count) of a batch. One thread calls it, before any of the rows is
+  // scaled. `commands` are indexed by environment.
   virtual void Count(const BatchView& view, std::int64_t first, std::int32_t count,
                      std::span<const Command> commands) = 0;
-  // Scales rows by what has been counted. Threads may do so at once, each for its own rows.
+  // Scales rows by the statistics counted so far. Threads may call it at once, each for its own
+  // rows.
   virtual void Scale(const BatchView& view, std::int64_t first, std::int32_t count) const = 0;
 
  protected:
@@ -78,44 +79,46 @@ class EnvBatch {
  public:
   virtual ~EnvBatch() = default;
   virtual const EnvSpec& spec() const = 0;
-  // Makes environments, each once and before anything else is asked of it. Called from
-  // several threads at once, by each for what it will mostly step. Does nothing where
-  // the constructor has made them all.
+  // Makes environments, each once and before anything else is called for it. Several threads call
+  // this at once, each for the environments that it will mostly step. Does nothing where the
+  // constructor has made them all.
   virtual void Make(std::int32_t /*first*/, std::int32_t /*count*/) {}
   virtual EpisodeClock& clock(std::int32_t env) = 0;
   virtual void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& rows) = 0;
   // Raw state of a light environment; empty for heavy ones, which have SaveState.
   virtual std::span<std::uint8_t> StateBytes(std::int32_t env) = 0;
 
-  // The environment without its clock, in bytes: Save appends to `out`, Load takes them
-  // over. Check throws SpecError for bytes that cannot be a state; where it does
-  // not, Load may still fail in an engine, and leaves the environment undefined.
+  // The environment without its clock, in bytes: Save appends to `out`, Load restores them. Check
+  // throws SpecError for bytes that cannot be a state; where it does not, Load may still fail in an
+  // engine, and leaves the environment undefined.
   virtual void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const = 0;
   virtual void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const = 0;
   virtual void LoadState(std::int32_t env, std::span<const std::uint8_t> state) = 0;
 
-  // A frame of an environment by its engine. Throws SpecError where it shows nothing.
+  // A frame of an environment, drawn by its engine. Throws SpecError where it draws nothing.
   virtual Frame Render(std::int32_t /*env*/) const {
     throw SpecError("environments of this kind have no engine that draws them");
   }
 
-  // The arrays of a world of agents, and how many steps its episode has had: as it is, or
-  // (`first`) as its episode began. Throws SpecError where there is no such world.
+  // The arrays of a world of agents, and how many steps its episode has had: as they are, or
+  // (`first`) as they were when its episode began. Throws SpecError where there is no such world.
   virtual WorldArrays ReadWorld(std::int32_t /*env*/, bool /*first*/) const {
     throw SpecError("environments of this kind have no world of agents");
   }
 
-  // All options of an environment, those at their default too.
+  // All options of an environment, including those at their default.
   virtual Options OptionsOf(std::int32_t env) const = 0;
 
   // The engine that steps an environment.
   virtual EngineChoice EngineOf(std::int32_t /*env*/) const { return {}; }
-  // Appends the counts of those that have a choice; they outlive the environments.
+  // Appends the counts of environments that have a choice of engines; the counts outlive the
+  // environments.
   virtual void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& /*out*/) const {}
 
-  // Builds what the environments need to have other options, or other values in their models;
-  // what is returned, and cannot fail, puts it in place. They are to be reset next. What `env`
-  // gets is row first_row + env of `changes`. Throws SpecError, and what engines throw.
+  // Builds what the environments need to have other options, or other values in their models. The
+  // function returned puts it in place and cannot fail. The environments are to be reset next.
+  // Environment `env` gets row first_row + env of `changes`. Throws SpecError, and what engines
+  // throw.
   virtual std::function<void()> Prepare(std::span<const std::int32_t> envs,
                                         const EnvChanges& changes, std::int32_t first_row) = 0;
 
@@ -129,14 +132,14 @@ class EnvBatch {
     throw SpecError(kNoModel);
   }
 
-  // Needs every row of a step, so that no environment goes ahead of its batch; null where
-  // rows are finished one by one.
+  // The finisher that needs every row of a step, so that no environment goes ahead of its batch;
+  // null where each row is finished alone.
   virtual BatchFinisher* Finisher() { return nullptr; }
 
-  // Null where there are none. Those who change them call RefreshStatistics.
+  // Null where there are no such statistics. A caller that changes them calls RefreshStatistics.
   virtual RunningMoments* Statistics(StatisticsOf /*of*/) { return nullptr; }
   virtual void RefreshStatistics() {}
-  // Whether batches are counted into them.
+  // Whether batches are counted into the statistics.
   virtual bool updates_statistics() const { return false; }
   virtual void UpdateStatistics(bool /*updates*/) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the environments of a pool that were reset or are in flight, and what may be done to them.
+// Keeps which environments of a pool were reset or are in flight, and so what may be done to them.
 #pragma once
 
 #include <cstdint>
@@ -21,25 +21,27 @@ class EnvLedger {
   std::int32_t num_in_flight() const { return num_in_flight_; }
   bool InFlight(std::int32_t env) const { return all_in_flight_ || in_flight_[env] != 0; }
 
-  // Environments to be stepped are known, idle, started and listed once. `ends`: whose clocks say
-  // which episodes are over, where those may not be stepped; else null.
+  // Checks that environments to be stepped are known, idle, started and listed once. `ends`: where
+  // finished episodes may not be stepped, the environments whose clocks tell which are finished;
+  // else null.
   void CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends);
-  // The same for all of them; costs nothing where none of them needs to be looked at.
+  // The same for all of them; costs nothing where no environment has to be examined.
   void CheckSendAll(std::span<const std::int32_t> all_envs, EnvBatch* ends);
 
-  // A reset comes with nothing in flight and leaves out only what was started (null: nothing).
+  // Checks that nothing is in flight, and that every environment left out was started before (null:
+  // none is left out).
   void CheckReset(const std::uint8_t* mask) const;
 
   // `purpose`, such as "seed it", and `lack`, such as " and has no state", end the message.
   void CheckIdle(std::int32_t env, const char* purpose) const;
   void CheckStarted(std::int32_t env, const char* lack) const;
-  // Environments whose rows were received and which nobody has sent since.
+  // Checks for environments whose rows were received and that were not sent since.
   void CheckReceived(std::span<const std::int32_t> envs) const;
-  // Environments that are to take other states are idle and listed once.
+  // Checks that environments that are to take other states are idle and listed once.
   void CheckLoad(std::span<const std::int32_t> envs) const;
 
   void MarkSent(std::span<const std::int32_t> envs);
-  // A round of the whole pool: no marks per environment, until any of it is received.
+  // Marks a round of the whole pool, with no mark per environment until a part of it is received.
   void MarkAllSent();
   void MarkReceived(std::span<const std::int32_t> env_ids);
   void ForgetSent();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures of a pool's environments, until its caller is told.
+// Failures of a pool's environments, until they are reported to its caller.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class FailureLog {
   // Throws EnvError, which names all failures, and forgets them; returns where there are none.
   void ThrowIfAny();
 
-  // Takes the failures of these environments; those of others stay.
+  // Takes the failures of these environments; other failures stay.
   std::vector<Failure> TakeOf(std::span<const std::int32_t> env_ids);
 
   void Clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A heavy environment behind virtual calls, and its type behind functions: what a batch steps is
-// compiled once, and an environment adds only what is its own. A call costs nothing beside an
+// A heavy environment behind virtual calls, and its type as a table of functions: the batch's code
+// is compiled once, and each environment adds only its own. A virtual call costs little next to an
 // engine's step.
 #pragma once
 
@@ -30,32 +30,32 @@ concept Saveable = requires(const Env& env, Env& target, std::vector<std::uint8_
   target.LoadState(out);
 };
 
-// A heavy environment whose engine draws it; those without are drawn in Python.
+// A heavy environment that its engine draws; others are drawn in Python.
 template <typename Env>
 concept Drawn = requires(const Env& env, std::vector<std::uint8_t>& rgb) {
   { env.Render(rgb) } -> std::same_as<std::array<std::int32_t, 2>>;
 };
 
-// A heavy environment that shares something, such as a model, with others of its options.
+// A heavy environment that shares something, such as a model, with others of equal options.
 template <typename Env>
 concept Sharing = requires(const typename Env::Config& config) { Env::Share(config); };
 
-// A heavy environment that a thread steps with others in turns: its engine stops a turn in the middle
-// and works for several at once.
+// A heavy environment that a thread steps in turns with others: a turn stops in the middle, so that
+// the engine works for several environments at once.
 template <typename Env>
 concept TakesTurns = requires(const std::function<void(std::int32_t)>& turn) {
   Env::RunTurns(std::int32_t{}, turn);
 };
 
-// A heavy environment whose engine makes steps of several at once, before each ends its own. Of other
-// options it may not: EnvSpec::together says whether it does.
+// A heavy environment whose engine makes steps of several at once, before each ends its own step.
+// EnvSpec::together tells whether it does so with the given options.
 template <typename Env>
 concept StepsAhead = requires(std::span<Env* const> envs,
                               std::span<const typename Env::Action* const> actions) {
   Env::StepAhead(envs, actions);
 };
 
-// One of those whose engine also makes steps that a reset consists of.
+// A heavy environment of this kind whose engine also makes the steps that a reset consists of.
 template <typename Env>
 concept BeginsAhead = requires(std::span<Env* const> envs, std::span<const Rng> streams) {
   Env::BeginAhead(envs, streams);
@@ -67,11 +67,11 @@ concept HasEngines = requires(const Env& env) {
   { env.engine() } -> std::same_as<EngineChoice>;
 };
 
-// A heavy environment that takes something over from one of other options that it replaces.
+// A heavy environment that takes something over from the one it replaces, which had other options.
 template <typename Env>
 concept Following = requires(Env& env, const Env& before) { env.Follow(before); };
 
-// A heavy environment whose model has fields that may differ from the file's.
+// A heavy environment whose model has fields that may differ from the file's values.
 template <typename Env>
 concept HasModel = requires(const Env& env, Env& target, const ModelOverrides& overrides) {
   env.CheckOverrides(overrides);
@@ -79,8 +79,8 @@ concept HasModel = requires(const Env& env, Env& target, const ModelOverrides& o
   env.model_overrides();
 };
 
-// One environment. The functions are those of core/env.h; actions and observations are bytes of
-// its own types. What HeavyType says it lacks is not called.
+// One environment. The functions are those of core/env.h; actions and observations are bytes of the
+// environment's own types. A function that HeavyType marks as missing is not called.
 class HeavyEnv {
  public:
   using Action = std::uint8_t;
@@ -93,7 +93,7 @@ class HeavyEnv {
   virtual void WriteInfo(double* values) const = 0;
   virtual void SaveState(std::vector<std::uint8_t>& out) const = 0;
   virtual void LoadState(std::span<const std::uint8_t> state) = 0;
-  // `before`: of the same type.
+  // Takes over what it can from `before`, which is of the same type.
   virtual void Follow(const HeavyEnv& before) = 0;
   virtual std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const = 0;
   virtual void CheckOverrides(const ModelOverrides& overrides) const = 0;
@@ -106,7 +106,7 @@ class HeavyEnv {
   virtual bool stepped_ahead() const = 0;
 };
 
-// A Config of some environment type; only that type's functions look into it.
+// A Config of some environment type; only that type's functions read it.
 using AnyConfig = std::shared_ptr<const void>;
 
 // An environment type: its Configs and what it can do. A table of functions, one per type.
@@ -114,7 +114,7 @@ struct HeavyType {
   bool saveable = false;
   bool drawn = false;
   bool has_model = false;
-  // The options of row `row` over `base`, or over the defaults where that is null.
+  // Returns the options in row `row`, over those of `base`, or over the defaults where it is null.
   AnyConfig (*read_config)(const OptionColumns& given, std::int32_t row, const void* base);
   Options (*list_options)(const void* config);
   EnvSpec (*make_spec)(const void* config);
@@ -123,14 +123,14 @@ struct HeavyType {
   // Calls turn(0) to turn(count - 1); null where environments are stepped one by one.
   using RunTurns = void (*)(std::int32_t count, const std::function<void(std::int32_t)>& turn);
   RunTurns run_turns;
-  // Makes steps that are due, of at most kMostAhead environments; the Step of each follows. It does
-  // not throw. Null where environments are stepped one by one.
+  // Makes the due steps of at most kMostAhead environments; the Step of each follows. Does not
+  // throw. Null where environments are stepped one by one.
   static constexpr std::size_t kMostAhead = 64;
   using StepAhead = void (*)(std::span<HeavyEnv* const> envs,
                              std::span<const HeavyEnv::Action* const> actions);
   StepAhead step_ahead;
-  // The same for resets that are due, whose Reset gets an equal stream. Null where a reset has nothing
-  // to be made for several.
+  // The same for due resets; the Reset of each follows, with an equal stream. Null where a reset
+  // needs nothing that could be made for several at once.
   using BeginAhead = void (*)(std::span<HeavyEnv* const> envs, std::span<const Rng> streams);
   BeginAhead begin_ahead;
 };

@@ -17,8 +17,8 @@
 
 namespace rollouts {
 
-// Each failure stays with its environment: its row says truncated and shows zeros, and its next
-// step begins a new episode.
+// Each failure stays with its environment: its row is truncated and shows zeros, and its next step
+// begins a new episode.
 class HeavyEnvBatch final : public EnvBatch {
  public:
   // `configs`: one for all environments, or one for each.
@@ -48,7 +48,7 @@ class HeavyEnvBatch final : public EnvBatch {
   void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& out) const override {
     if (tallies_) out.push_back(tallies_);
   }
-  // An environment whose options change is built anew.
+  // Builds an environment anew when its options change.
   std::function<void()> Prepare(std::span<const std::int32_t> envs, const EnvChanges& given,
                                 std::int32_t first_row) override;
   ModelArray ReadModel(std::int32_t env, const std::string& field, bool of_file) const override;
@@ -62,7 +62,7 @@ class HeavyEnvBatch final : public EnvBatch {
     std::optional<ModelOverrides> model;
     bool steps_ahead = false;
   };
-  // clocks of neighbours are written by different threads
+  // padded, because different threads write the clocks of neighbours
   struct alignas(64) PaddedClock {
     EpisodeClock value;
   };
@@ -85,11 +85,11 @@ class HeavyEnvBatch final : public EnvBatch {
   }
 
   const HeavyType& type_;
-  // held for the life of the batch, and while specs and environments are made
+  // held as long as the batch exists, and while specs and environments are made
   const std::vector<std::shared_ptr<const void>> shared_;
   const EnvSpec spec_;
   std::vector<AnyConfig> configs_;
-  bool steps_ahead_;  // the engine may make steps of several at once; changed while none is in flight
+  bool steps_ahead_;  // the engine may step several at once; changed while none is in flight
   std::mutex make_mutex_;
   std::vector<std::unique_ptr<HeavyEnv>> envs_;
   std::vector<PaddedClock> clocks_;

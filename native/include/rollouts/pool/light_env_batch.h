@@ -55,7 +55,8 @@ struct PoolEnv : LightEnv<Env> {
   }
 };
 
-// Throws SpecError where options change the spec: a kernel is compiled with the environment's own.
+// Throws SpecError where options change the spec, because a kernel is compiled with the spec of the
+// environment itself.
 template <typename Env>
 void CheckDeviceSpecs(const std::vector<typename Env::Config>& configs) {
   for (const auto& config : configs) {
@@ -124,7 +125,7 @@ class LightEnvBatch final : public EnvBatch {
     if constexpr (requires(const typename Env::State& read) {
                     Env::CheckState(configs_[env], read);
                   }) {
-      // in memory of its own, which is aligned
+      // in separate memory, which is aligned
       const auto read = std::make_unique<typename Env::State>();
       std::memcpy(read.get(), state.data(), sizeof(*read));
       if (const char* wrong = Env::CheckState(configs_[env], *read)) throw SpecError(wrong);
@@ -158,7 +159,7 @@ class LightEnvBatch final : public EnvBatch {
   }
 
  private:
-  // Throws SpecError for another spec than that of all environments here.
+  // Throws SpecError where the spec differs from that of all environments here.
   void CheckSpec(const EnvSpec& other) const {
     const std::string difference = SpecDifference(spec_, other);
     if (difference.empty()) return;
@@ -197,7 +198,7 @@ class LightEnvBatch final : public EnvBatch {
         });
   }
 
-  // Draws what the steps of a block draw first.
+  // Draws the first words that the steps of a block need.
   void DrawSteps(std::span<const std::int32_t> envs, Draws& draws) const
     requires DrawsInSteps<Env>
   {
@@ -213,9 +214,9 @@ class LightEnvBatch final : public EnvBatch {
     DrawBlocks(draws, count);
   }
 
-  // Steps every environment of the block at once, then looks at each. The step of an
-  // environment that was to reset is dropped. Environments whose step does not count come
-  // last, each on its own.
+  // Steps every environment of the block at once, then examines each. The step of an environment
+  // that was to be reset is dropped. Environments whose step does not count are stepped last, one
+  // by one.
   void RunBlock(std::span<const std::int32_t> envs, const Work& work, const BatchView& view,
                 std::int64_t first_row, RowSource& source) {
     EnvBlock<Env> block;
@@ -235,7 +236,7 @@ class LightEnvBatch final : public EnvBatch {
       kernels_.step_each(each, block, count);
     }
 
-    // before a row that ends shows the next episode
+    // before a row whose episode ended shows the next episode
     if constexpr (kTellsInfo<Env>) {
       if (configs_.same()) {
         kernels_.tell(same, block, count, view.infos, first_row);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environments of several ids in one batch: parts that follow each other, each an
-// EnvBatch of its own with its own time limit.
+// Environments of several ids in one batch: consecutive parts, each an EnvBatch with its own time
+// limit.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class MixedEnvBatch final : public EnvBatch {
 
   void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override {
     while (!envs.empty()) {
-      // neighbours in the list that are of one part run together
+      // consecutive environments of one part run together
       const Part& part = PartOf(envs[0]);
       std::array<std::int32_t, kRun> local;
       std::size_t count = 0;
@@ -142,7 +142,7 @@ class MixedEnvBatch final : public EnvBatch {
  private:
   static constexpr std::size_t kRun = 1024;  // environments that are passed on at once
 
-  // Names environments as the whole does.
+  // Numbers environments as the whole batch does.
   class PartRows final : public RowSource {
    public:
     PartRows(RowSource& source, std::int32_t first) : source_(source), first_(first) {}

@@ -15,7 +15,7 @@ namespace rollouts {
 // Values of a field for the environments of a pool.
 struct ModelColumn {
   std::string field;
-  bool shared = false;   // the file's values again; there is nothing below then
+  bool shared = false;   // the file's values again; the fields below are unused then
   bool by_env = false;   // values for each environment of the pool, else one set for all
   std::size_t size = 0;  // values of one environment
   std::vector<double> low;
@@ -24,7 +24,7 @@ struct ModelColumn {
 
 using ModelColumns = std::vector<ModelColumn>;
 
-// `before` with what row `row` gets in place of equal names.
+// Returns `before` with the values in row `row` in place of those of equal names.
 inline ModelOverrides MergeOverrides(ModelOverrides before, const ModelColumns& given,
                                      std::int32_t row) {
   for (const ModelColumn& column : given) {

@@ -42,7 +42,7 @@ inline void CheckSpec(const EnvSpec& first, const EnvSpec& other) {
   }
 }
 
-// The numbers that follow from the options, if there are such.
+// The numbers derived from the options, if the environment has such tables.
 template <typename Env>
 std::vector<float> TablesOf(const typename Env::Config& config) {
   std::vector<float> tables;
@@ -53,7 +53,7 @@ std::vector<float> TablesOf(const typename Env::Config& config) {
   return tables;
 }
 
-// Copies all of a world, whose memory this is.
+// Copies a whole world, which is the first in its memory.
 template <typename Env>
 WorldArrays ReadWorldArrays(const WorldLayout<Env>& layout, const typename Env::Config& config,
                             std::uint8_t* memory) {
@@ -73,7 +73,7 @@ WorldArrays ReadWorldArrays(const WorldLayout<Env>& layout, const typename Env::
   return reader.Take();
 }
 
-// Worlds of environments with these options. Throws SpecError where their worlds are not of one size.
+// Worlds of environments with these options. Throws SpecError where their worlds differ in size.
 template <MultiAgentEnvironment Env>
 WorldFacts DescribeWorlds(const std::vector<typename Env::Config>& configs) {
   const EnvSpec spec = Env::MakeSpec(configs[0]);
@@ -106,7 +106,7 @@ class WorldEnv {
       : world_(world), spec_(spec), kernels_(kernels), clock_(clock), state_bytes_(state_bytes) {}
 
   void Reset(Rng& rng, bool /*forced*/) {
-    // the world is the first of its memory
+    // the world lies at the start of its memory
     std::memset(static_cast<void*>(&world_.world), 0, static_cast<std::size_t>(state_bytes_));
     std::fill_n(world_.status.active, world_.num_agents, std::uint8_t{1});
     const WorldRef<Env> world = At(0);
@@ -142,7 +142,7 @@ class WorldEnv {
     }
   }
 
-  // Rewards and ends of each agent; after the outcome of the row, before an autoreset.
+  // Writes rewards and ends of each agent; after the outcome of the row, before an autoreset.
   void WriteAgents(const RowRef& out) const {
     const std::uint8_t truncated = out.view.truncated[out.row];
     std::int32_t agent = 0;
@@ -160,7 +160,7 @@ class WorldEnv {
     }
   }
 
-  // Corrects a row of WriteFailure: agents that had left before are not cut off with the others.
+  // Corrects a row of WriteFailure: agents that had left before are not truncated with the others.
   void WriteFailedAgents(const RowRef& out) const {
     const std::uint8_t* active = world_.status.active;
     for (std::int32_t g = 0; g < out.view.num_groups; ++g) {
@@ -249,7 +249,7 @@ class MultiAgentBatch final : public EnvBatch {
       throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
                       std::to_string(expected));
     }
-    // in memory of its own, which is aligned
+    // in separate memory, which is aligned
     PageMemory copy(expected);
     std::memcpy(copy.data(), state.data(), expected);
     const WorldRef<Env> world = WorldAt(*of_env_[env], copy.data(), /*max_episode_steps=*/0);
@@ -272,7 +272,7 @@ class MultiAgentBatch final : public EnvBatch {
     PageMemory copy(static_cast<std::size_t>(given.layout.bytes()));
     std::memcpy(copy.data(), now.data(), static_cast<std::size_t>(given.layout.bytes()));
     if (first) {
-      // the draws that the episode began with come again from its stream
+      // draws the numbers that the episode began with again, from its stream
       Rng rng(clock.seed, clock.stream_id, clock.next_episode - 1);
       const WorldRef<Env> world = WorldAt(given, copy.data(), /*max_episode_steps=*/0);
       WorldEnv<Env>(world, spec_, kernels_, clock, given.layout.bytes()).Reset(rng, false);
@@ -313,7 +313,7 @@ class MultiAgentBatch final : public EnvBatch {
   }
 
  private:
-  // Facts that follow from the options, of one environment or of all.
+  // Numbers derived from the options, of one environment or of all.
   struct Given {
     Config config;
     WorldLayout<Env> layout;

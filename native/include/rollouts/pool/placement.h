@@ -6,8 +6,8 @@
 
 namespace rollouts {
 
-// Keeps the calling thread on one CPU. SpecError when the system refuses: the CPU is not
-// in the process' affinity mask, or the system is not Linux.
+// Keeps the calling thread on one CPU. Throws SpecError when the system refuses: the CPU is not in
+// the process' affinity mask, or the system is not Linux.
 void PinThisThread(std::int32_t cpu);
 
 }  // namespace rollouts

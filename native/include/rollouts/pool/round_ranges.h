@@ -14,19 +14,19 @@ struct EnvRange {
   std::int32_t count = 0;
 };
 
-// The same environments are a participant's own in every round, so that their state
-// stays in that core's caches and memory. Who is done with its own takes chunks from
-// the far ends of the others' ranges: what is stolen, too, is mostly the same each round.
+// A participant owns the same environments in every round, so that their state stays in that core's
+// caches and memory. A participant that is done with its own takes chunks from the far ends of the
+// others' ranges: what it steals, too, is mostly the same each round.
 //
-// Memory order: a range is one atomic word, (end, next). Begin stores it with release
-// after all that the round needs; every change after that is a compare-and-swap with
-// acquire, whose success reads Begin's value or a later one of the same round, so the
-// claimer sees what came before Begin. A thread that still looks for work of an old
-// round may claim in the new one, and does it right: what it got is no one else's. It
-// cannot take anything from an old round, as Begin comes after all of that was stepped.
+// Memory order: a range is one atomic word, (end, next). Begin stores it with release after all
+// that the round needs; every change after that is a compare-and-swap with acquire. Its success
+// reads Begin's value or a later one of the same round, so the claimer sees all that came before
+// Begin. A thread that still looks for work of an old round may claim in the new one, which is
+// right: nobody else gets what it claimed. It cannot take anything from an old round, as Begin
+// comes after all of that was stepped.
 class RoundRanges {
  public:
-  // Ranges are equal in whole multiples of `granule`, but for the last.
+  // All ranges but the last are equal, and whole multiples of `granule`.
   RoundRanges(std::int32_t num_envs, std::int32_t participants, std::int32_t granule)
       : size_(participants), ranges_(std::make_unique<Range[]>(participants)) {
     const std::int64_t granules = (num_envs + granule - 1) / granule;
@@ -41,7 +41,7 @@ class RoundRanges {
   // The environments that `participant` steps unless others help it.
   EnvRange Own(std::int32_t participant) const { return ranges_[participant].own; }
 
-  // Offers every environment once. Only when nothing of the last round is left.
+  // Offers every environment once. Call only when nothing of the last round is left.
   void Begin() {
     for (std::int32_t i = 0; i < size_; ++i) {
       const auto [first, count] = ranges_[i].own;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One environment's turn, whose exception ends its own episode and nothing else.
+// One environment's turn; an exception in it ends that environment's episode and nothing else.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ void BeginInFailedRow(EnvRef& ref, EpisodeClock& clock, const RowRef& row) {
   }
 }
 
-// Runs `turn`, after whose exception the environment's row says that it failed; `begins_next`: and
-// shows the next episode's start. False then.
+// Runs `turn`. Where it throws, the environment's row becomes a failed one, which also shows the
+// start of the next episode where `begins_next`; false then.
 template <typename EnvRef, typename Turn, typename TakeRow, typename WriteNoInfo>
 bool TurnOrFail(std::int32_t env, bool begins_next, EnvRef& ref, EpisodeClock& clock, RowSource& source,
                 Turn&& turn, TakeRow&& take_row, WriteNoInfo&& write_no_info) {
@@ -51,9 +51,10 @@ bool TurnOrFail(std::int32_t env, bool begins_next, EnvRef& ref, EpisodeClock& c
   }
 }
 
-// RunCommand of an environment that may throw: it fails then, and the others go on. In same-step
-// mode the next episode begins in the failed row, as after any end. `take_row` may be called
-// twice and returns the same row; `write_no_info` writes zeros. True when it did not fail.
+// RunCommand of an environment that may throw: where it throws, this environment fails and the
+// others go on. In same-step mode the next episode begins in the failed row, as after any end.
+// `take_row` may be called twice and returns the same row; `write_no_info` writes zeros. True when
+// it did not fail.
 template <typename EnvRef, typename TakeRow, typename WriteInfo, typename WriteNoInfo>
 bool RunOrFail(std::int32_t env, const Work& work, EnvRef& ref, EpisodeClock& clock,
                RowSource& source, TakeRow&& take_row, WriteInfo&& write_info,

@@ -21,7 +21,7 @@ namespace rollouts {
 struct Chunk {
   std::int32_t participant = 0;
   std::span<const std::int32_t> envs;
-  std::int64_t first_row = 0;  // synchronous: of the round's rows, that of the first environment
+  std::int64_t first_row = 0;  // synchronous: the first environment's row in the round
   bool whole_round = false;    // PushAll began the round
 };
 
@@ -36,19 +36,19 @@ class ChunkRunner {
   ~ChunkRunner() = default;
 };
 
-// Synchronous: what was sent is a round, which the caller of Recv helps to step, or steps alone
-// where that is cheaper than waking a thread. Asynchronous: environments wait in a queue, and the
-// caller of Recv steps light ones.
+// Synchronous: the environments sent are a round, which the caller of Recv helps to step, or steps
+// alone where that is cheaper than waking a thread. Asynchronous: environments wait in a queue, and
+// the caller of Recv steps light ones.
 //
 // Calls of a sender (Push, PushAll, ForAllRows) come one at a time, as do calls of a receiver
 // (WorkUntil); in synchronous mode a sender and a receiver do not overlap either. The pool's locks
-// see to that. Nothing here takes a lock but to wake a thread.
+// ensure that. Nothing here takes a lock except to wake a thread.
 class Scheduler {
  public:
   using Clock = Event::Clock;
 
-  // Something done to rows [first, first + count), by several threads to different rows; false
-  // where something is wrong there. It must not throw.
+  // Processes rows [first, first + count), by several threads for different rows; false where one
+  // of them is wrong. It must not throw.
   using RowTask = std::function<bool(std::int64_t first, std::int64_t count)>;
 
   struct Settings {
@@ -56,43 +56,43 @@ class Scheduler {
     std::int32_t num_threads = 1;  // with the caller of a synchronous Recv
     bool synchronous = true;
     std::int32_t step_cost_ns = 1;
-    std::int32_t together = 1;  // the most that a thread claims at once of slow environments
+    std::int32_t together = 1;  // the most slow environments that a thread claims at once
     std::vector<std::int32_t> pin_cpus;  // one per worker; empty: they run anywhere
   };
 
   Scheduler(ChunkRunner& runner, const Settings& settings);
 
-  // Threads that step beside the caller of Recv.
+  // Threads that step in addition to the caller of Recv.
   static std::int32_t NumWorkers(std::int32_t num_threads, bool synchronous) {
     return num_threads - (synchronous ? 1 : 0);
   }
 
   // Starts the workers, and lets every participant make its environments. Throws what they throw,
-  // and SpecError where the system has no more threads; Stop and Join are called then, too.
+  // and SpecError where the system has no more threads; Stop and Join must be called then, too.
   void Start();
-  // Ends the workers after what they step now.
+  // Ends each worker after its current step.
   void Stop() { stopped_.store(true, std::memory_order_release); }
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
-  // Waits until they have ended; after Stop, by one thread at a time.
+  // Waits until the workers have ended. Call after Stop, from one thread at a time.
   void Join();
-  // Stands for Join in a forked child, where there are no threads to join.
+  // Replaces Join in a forked child, where there are no threads to join.
   void Abandon();
 
-  // Every index in order; pushing just this is cheaper than an equal list.
+  // Every index in order; pushing exactly this span is cheaper than pushing an equal list.
   std::span<const std::int32_t> all_envs() const { return all_envs_; }
   bool IsAll(std::span<const std::int32_t> envs) const {
     return envs.data() == all_envs_.data() && envs.size() == all_envs_.size();
   }
 
-  // Offers environments; `pending` were sent before and are in flight.
+  // Offers environments for stepping; `pending` others were sent before and are in flight.
   void Push(std::span<const std::int32_t> envs, std::int64_t pending);
-  // Begins a round of the whole synchronous pool, the usual case: rows are environments.
+  // Begins a round of the whole synchronous pool, the usual case: row i is environment i.
   void PushAll();
-  // Runs `task` on all rows, in a large synchronous pool by all participants, and waits; true
-  // where it said so everywhere. Nothing may be in flight.
+  // Runs `task` on all rows, in a large synchronous pool by all participants, and waits; true where
+  // the task was everywhere. Nothing may be in flight.
   bool ForAllRows(const RowTask& task);
 
-  // Something done to environments by one participant; it must not throw.
+  // One participant's work on environments; it must not throw.
   using EnvTask = std::function<void(std::int32_t participant, EnvRange envs)>;
 
   // Runs `task` on all environments of a synchronous pool, some `chunk` at a time, by all
@@ -101,8 +101,9 @@ class Scheduler {
   void ForAllEnvs(const EnvTask& task, std::int32_t chunk, bool alone,
                   const std::function<void()>& poll);
 
-  // Lets the caller of Recv work until `enough()`, `deadline` or nothing is left; at least one
-  // chunk, so that a pool without threads moves on. Returns at once where its help is not wanted.
+  // Lets the caller of Recv work until `enough()`, `deadline` or nothing is left. It runs at least
+  // one chunk, so that a pool without threads makes progress. Returns at once where its help is not
+  // wanted.
   void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
 
  private:
@@ -119,9 +120,9 @@ class Scheduler {
   void RunShared(const SharedTask& task, std::int32_t participant, EnvRange envs);
   std::int32_t ChunkSize(std::int32_t sent) const;
   bool IsCheap(std::int64_t count) const;
-  // Whether a synchronous round of so many is the caller's own, and run as one.
+  // Whether the caller steps a synchronous round of `count` alone, as one chunk.
   bool RunsInline(std::int64_t count) const;
-  // Synchronous: the caller is 0; asynchronous: it comes last.
+  // Synchronous: the caller is participant 0; asynchronous: it has the last number.
   std::int32_t CallerParticipant() const { return synchronous_ ? 0 : num_threads_; }
   std::int32_t WorkerParticipant(std::int32_t worker) const {
     return worker + (synchronous_ ? 1 : 0);
@@ -135,13 +136,13 @@ class Scheduler {
   const std::int32_t together_;
   const std::vector<std::int32_t> pin_cpus_;
   const bool light_;    // a step is cheaper than a claim of its own
-  const bool reserve_;  // the caller is one of num_threads, so that the last worker is one too many
+  const bool reserve_;  // the caller is one of num_threads, so the last worker is in reserve
   const std::int64_t reserve_limit_;  // queued environments for which the last worker joins
   const std::vector<std::int32_t> all_envs_;
 
-  // a round of all, by ranges
+  // for a round of all environments: their ranges
   RoundRanges ranges_;
-  const std::int32_t whole_chunk_;  // what is claimed of it at once
+  const std::int32_t whole_chunk_;  // how many environments of it are claimed at once
   // written while nothing is left to claim
   std::atomic<const SharedTask*> shared_{nullptr};
   std::atomic<std::int32_t> claim_;  // whole_chunk_, or that of shared_
@@ -149,12 +150,12 @@ class Scheduler {
   std::atomic<bool> shared_good_{true};
   Event shared_event_;
 
-  // whatever else was sent, one by one
+  // for all other sends: environments one by one
   WorkQueue queue_;
   std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
   std::atomic<std::int32_t> chunk_{1};
 
-  // cheap synchronous rounds, which wait for the caller of Recv; the sender's until it runs them
+  // whether a cheap synchronous round waits for the caller of Recv; the sender's until it is run
   bool whole_inline_ = false;
   std::vector<std::int32_t> inline_envs_;
 

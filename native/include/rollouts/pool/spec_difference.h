@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The difference that keeps two environments from sharing a pool's arrays.
+// The first difference that keeps two environments from sharing a pool's arrays.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline bool SameSpace(const SpaceSpec& a, const SpaceSpec& b) {
          equal(a.low, b.low) && equal(a.high, b.high);
 }
 
-// Null is a name that was forgotten.
+// Compares two names; a missing name is null.
 inline bool SameName(const char* a, const char* b) {
   return a == b || (a && b && std::strcmp(a, b) == 0);
 }
@@ -28,7 +28,7 @@ inline bool SameName(const char* a, const char* b) {
 // As SpecDifference, for groups of agents.
 inline std::string GroupDifference(const EnvSpec& a, const EnvSpec& b) {
   if (a.num_groups != b.num_groups) return "groups of agents";
-  // numbers first: spaces often follow from them
+  // numbers first, because spaces often follow from them
   for (std::int32_t g = 0; g < a.num_groups; ++g) {
     const std::string name = a.groups[g].name;
     if (name != b.groups[g].name) return "groups of agents";
@@ -44,10 +44,10 @@ inline std::string GroupDifference(const EnvSpec& a, const EnvSpec& b) {
   return "";
 }
 
-// The first thing that differs, such as "action space"; empty where nothing does. The cost
-// of a step may differ.
+// Names the first difference, such as "action space"; empty where there is none. The cost of a step
+// may differ.
 inline std::string SpecDifference(const EnvSpec& a, const EnvSpec& b) {
-  // first: the environment's own spaces follow from its groups'
+  // groups first, because the environment's own spaces follow from theirs
   const std::string of_groups = GroupDifference(a, b);
   if (!of_groups.empty()) return of_groups;
   if (!SameSpace(a.observation, b.observation)) return "observation space";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The uses of a pool's time: counts and histograms that cost the steps nothing to speak of.
+// How a pool's time is spent: counts and histograms that add almost nothing to the cost of a step.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ class Tally {
   std::atomic<std::int64_t> value_{0};
 };
 
-// Durations on a logarithmic scale, 16 buckets to the octave: a bucket's middle is within
-// 3 % of what is in it. From 1 ps to five hours.
+// Durations on a logarithmic scale, 16 buckets to the octave: each duration is within 3 % of its
+// bucket's middle. From 1 ps to five hours.
 class TimeHistogram {
  public:
   static constexpr std::int32_t kPerOctave = 16;
@@ -63,33 +63,33 @@ struct StepStatsSnapshot {
   std::vector<double> env_step_time;  // s per environment; NaN where none was timed
 };
 
-// Environments whose step costs a microsecond or more are timed at every step, lighter ones
-// when they were sent by a chosen send, one of 32 at random: then by chunk, whose time
-// is shared equally by its environments.
+// Environments whose step costs a microsecond or more are timed at every step. Lighter ones are
+// timed in one of 32 sends, chosen at random, and by chunk: its environments share the time
+// equally.
 //
-// Threads: what is a participant's (a worker or the caller of Recv) it writes itself; what
-// is an environment's is written by the one that steps it, before its row is published; what is
-// a send's under the pool's send_mutex_, what is a recv's under its recv_mutex_. So every
-// number has one writer at a time. Reset remembers where the numbers stood and nothing is
-// ever set back, so that writers and Reset do not race.
+// Threads: a participant (a worker or the caller of Recv) writes its own numbers itself. An
+// environment's numbers are written by the participant that steps it, before its row is published;
+// a send's under the pool's send_mutex_, a recv's under its recv_mutex_. So every number has one
+// writer at a time. Reset stores the numbers of that moment and nothing is ever set back, so that
+// writers and Reset do not race.
 class StepStats {
  public:
-  // `engines`: what environments count themselves.
+  // `engines`: counts that environments keep themselves.
   StepStats(std::int32_t num_envs, std::int32_t participants, std::int32_t step_cost_ns,
             std::vector<std::shared_ptr<const EngineTallies>> engines = {});
 
-  // Notes when environments are sent; before threads can claim them.
+  // Notes when environments are sent; call before threads can claim them.
   void Sent(std::span<const std::int32_t> envs) {
     const std::int64_t now = send_sampler_.Next() ? Now() : 0;
     for (const std::int32_t env : envs) sent_at_[env] = now;
   }
   void SentAll() { all_sent_at_ = send_sampler_.Next() ? Now() : 0; }
 
-  // Counts and times what one participant claimed. Lives while it is stepped; Finish comes
-  // for the next `count` environments before their rows are published.
+  // Counts and times one claim of a participant. It lives while the claim is stepped; Finish is
+  // called for the next `count` environments before their rows are published.
   class ChunkTimer {
    public:
-    // `sent_all`: SentAll noted them. `uniform`: the commands of all are of one kind.
+    // `sent_all`: SentAll noted them. `uniform`: all their commands are of one kind.
     ChunkTimer(StepStats& stats, std::int32_t participant, std::span<const std::int32_t> envs,
                const Command* commands, bool uniform, bool sent_all)
         : stats_(stats),
@@ -145,7 +145,7 @@ class StepStats {
     bool received_ = false;
   };
 
-  // Counts steps that a participant made and nobody timed.
+  // Counts steps that a participant made untimed.
   void AddSteps(std::int32_t participant, std::int64_t steps) {
     by_participant_[participant].steps.Add(steps);
   }
@@ -174,14 +174,14 @@ class StepStats {
     std::vector<std::int64_t> env_picoseconds, env_steps;
   };
 
-  // Says yes at every call, or at one of kSampleEvery.
+  // Returns true at every call, or at one of kSampleEvery.
   class Sampler {
    public:
     Sampler(bool always, std::uint32_t seed) : always_(always), random_(seed) {}
     bool Next() {
       if (always_) return true;
       if (skip_-- > 0) return false;
-      // at random, so that environments that are sent in turn all have their turn here
+      // at random, so that of environments sent in turns each is sampled
       random_ = random_ * 1664525u + 1013904223u;
       skip_ = static_cast<std::int32_t>((random_ >> 16) % (2 * kSampleEvery - 1));
       return true;
@@ -213,7 +213,8 @@ class StepStats {
   const std::unique_ptr<EnvTime[]> by_env_;
   const std::vector<std::shared_ptr<const EngineTallies>> engines_;
 
-  // written under the pool's send_mutex_; read by who claimed the environments after that
+  // written under the pool's send_mutex_; read by the participant that claimed the environments
+  // later
   Sampler send_sampler_;
   std::vector<std::int64_t> sent_at_;  // ns by environment; 0: its step is not timed
   std::int64_t all_sent_at_ = 0;

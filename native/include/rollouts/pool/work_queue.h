@@ -12,8 +12,8 @@
 
 namespace rollouts {
 
-// Single producer at a time (the pool's send lock), many consumers, lock-free.
-// Holds at most `capacity` indices; the pool never has more in flight.
+// One producer at a time (the pool's send lock), many consumers, lock-free. Holds at most
+// `capacity` indices; the pool never has more in flight.
 class WorkQueue {
  public:
   struct Claim {
@@ -22,8 +22,8 @@ class WorkQueue {
   };
 
   explicit WorkQueue(std::int32_t capacity)
-      // twice the capacity, so that a slow consumer's entries are not yet
-      // overwritten when a fast one has drained the rest
+      // twice the capacity, so that entries that a slow consumer reads are not yet overwritten when
+      // a fast one has drained the rest
       : mask_(std::bit_ceil(2 * static_cast<std::uint64_t>(capacity)) - 1),
         ring_(std::make_unique<std::atomic<std::int32_t>[]>(mask_ + 1)) {}
 
@@ -39,7 +39,7 @@ class WorkQueue {
   // Indices pushed since construction: the position of the next one.
   std::int64_t pushed() const { return tail_.load(std::memory_order_relaxed); }
 
-  // Indices that nobody has claimed yet; exact for the producer while no consumer claims.
+  // Indices not claimed yet; exact for the producer while no consumer claims.
   std::int64_t size() const {
     const std::int64_t head = head_.load(std::memory_order_acquire);
     return tail_.load(std::memory_order_acquire) - head;

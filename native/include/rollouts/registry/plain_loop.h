@@ -20,8 +20,9 @@ class PlainLoop {
   virtual const EnvSpec& spec() const = 0;
   // Begins an episode in each environment.
   virtual void Reset() = 0;
-  // Steps each; those whose episode ended begin the next one instead, as in the pool's
-  // next-step autoreset. `actions` has a row of the action space's dtype for each environment.
+  // Steps each environment; one whose episode ended begins the next episode instead, as in the
+  // pool's next-step autoreset. `actions` has a row of the action space's dtype for each
+  // environment.
   virtual void Step(const void* actions) = 0;
 
   const std::uint8_t* obs() const { return obs_.data(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environments by id: those of a table that is generated from native/envs.cmake, then those that
-// users register.
+// Environments by id: first those of a table that is generated from native/envs.cmake, then those
+// that users register.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,28 @@
 
 namespace rollouts {
 
-// Facts for a GPU's pool that only the types of an environment's header tell.
+// Facts for a GPU's pool that depend on the types of an environment's header.
 struct DeviceLayout {
   std::int32_t state_fields = 0;  // numbers that a State consists of; 0 with several agents
-  bool real_state = false;        // they are Reals, else int32s
+  bool real_state = false;        // the numbers are Reals, else int32s
   std::int32_t config_bytes = 0;
-  // The Configs of `num_envs` environments, one after the other: one alone where all are equal.
+  // The Configs of `num_envs` environments, one after the other; a single one where all are equal.
   std::function<std::vector<std::uint8_t>(const OptionColumns&, std::int32_t num_envs)> configs;
-  // Worlds of several agents, as many as `configs`.
+  // Worlds of several agents, one for each of the Configs that `configs` returns.
   std::function<WorldFacts(const OptionColumns&, std::int32_t num_envs)> worlds;
-  // A task of MuJoCo's that mujoco_warp can step; without `configs`.
+  // A MuJoCo task that mujoco_warp can step; such an entry has no `configs`.
   std::function<TaskFacts(const OptionColumns&, std::int32_t num_envs, bool of_model)> task;
 };
 
-// One line of envs.cmake or an environment of the user's own, with its type behind functions. An id that
-// ends in `*` is a family: Python supplies the rest of the id through options.
+// One line of envs.cmake or an environment that a user registered, with its type behind functions.
+// An id that ends in `*` is a family: Python supplies the rest of the id through options.
 struct RegistryEntry {
   std::string id;
   std::int32_t max_episode_steps = 0;  // 0: none
   double reward_threshold = 0;         // NaN: none
   bool cpu_only = false;
   std::string header;  // relative to include/rollouts, for NVRTC and readers; own ones: "own/..."
-  std::string type;    // environments of equal type understand each other's saved states
+  std::string type;    // environments of equal type can load each other's saved states
   std::function<Options()> default_options;
   std::function<EnvSpec(const OptionColumns&)> make_spec;  // from the first row
   // Environments whose options are rows first_row, first_row + 1, ...
@@ -47,10 +47,10 @@ struct RegistryEntry {
                                           std::int32_t num_envs)>
       make_batch;
   bool multi_agent = false;
-  DeviceLayout device;  // without `configs` where no GPU's pool steps it
+  DeviceLayout device;  // without `configs` where no GPU's pool can step it
 };
 
-// Facts of an environment of the user's own.
+// Facts of an environment that a user registers.
 struct OwnEnv {
   std::string id;
   std::int32_t max_episode_steps = 0;
@@ -68,9 +68,9 @@ struct Segment {
   OptionColumns internal;              // options that users do not give, such as a ROM's path
 };
 
-// Every entry: light ones, heavy ones, those with several agents, each in the order of envs.cmake;
-// then own ones in the order in which they came. Entries stay where they are for the life of the
-// process. Thread-safe, as are the next two.
+// Every entry: light environments, heavy ones, those with several agents, each in the order of
+// envs.cmake; then users' ones in the order in which they were registered. Entries keep their
+// addresses until the process ends. Thread-safe, as are the next two functions.
 std::vector<const RegistryEntry*> Registry();
 
 // Names of the options and infos of a library's environment. Throws SpecError where its default

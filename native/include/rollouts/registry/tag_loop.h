@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TagContinuous as a simple program would have it: agents one after the other, distances of all
+// TagContinuous as a simple program would compute it: agents one after the other, distances of all
 // pairs, a partial sort. `rollouts bench --peer all-pairs` measures the pool against it.
 #pragma once
 

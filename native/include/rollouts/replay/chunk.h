@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks of consecutive rows of one stream, counted by the items and streams that need them.
+// Chunks of consecutive rows of one stream, with reference counts of the items and streams that
+// need them.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,9 @@ struct StoreFullError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Written by its stream's one writer; what an item refers to was written before the item was
-// inserted and never changes. `next` and its first numbers may be read by who holds both.
+// Written by its stream's one writer. The rows of an item were written before the item was
+// inserted, and never change. `next` and the first fields may be read by any thread that holds
+// references on both chunks.
 struct alignas(kCacheLine) Chunk {
   std::uint8_t* data = nullptr;
   std::atomic<std::int64_t> refs{0};
@@ -30,7 +32,7 @@ struct alignas(kCacheLine) Chunk {
   std::int64_t number = 0;     // in its stream
   std::int64_t first_row = 0;  // in its stream
   std::int32_t num_rows = 0;
-  std::int32_t spare_refs = 0;  // those of `refs` that the stream has taken for items to come
+  std::int32_t spare_refs = 0;  // part of `refs` that the stream keeps for items to come
   struct Frames {
     std::int64_t first = 0;  // number of the first frame of a stacked column
     std::int32_t count = 0;
@@ -38,7 +40,7 @@ struct alignas(kCacheLine) Chunk {
   std::vector<Frames> frames;  // per column
 };
 
-// The record of one of a chunk's rows, counted from its first.
+// The record of one of a chunk's rows; `place` counts from the chunk's first row.
 inline std::uint8_t* RecordOf(const ChunkLayout& layout, const Chunk& chunk, std::int64_t place) {
   return chunk.data + place * layout.row_bytes;
 }
@@ -61,20 +63,21 @@ class Slab {
 // given back to the system before the end: a store in its steady state allocates nothing.
 class ChunkAllocator {
  public:
-  // max_bytes 0: no bound. `path` not empty: the memory is a new file there, removed with the
-  // store; throws SpecError where it cannot be made.
+  // max_bytes 0: no bound. `path` not empty: the memory is a new file there, which is removed with
+  // the store; throws SpecError where the file cannot be made.
   ChunkAllocator(const ChunkLayout& layout, std::int64_t max_bytes, const std::string& path);
   ~ChunkAllocator();
 
-  // An empty chunk with one reference, the caller's. Throws StoreFullError beyond max_bytes.
+  // An empty chunk with one reference, which the caller holds. Throws StoreFullError beyond
+  // max_bytes.
   Chunk* Take();
   static void Ref(Chunk* chunk) { chunk->refs.fetch_add(1, std::memory_order_relaxed); }
-  // The last reference gives the chunk back.
+  // Drops references; the chunk is free again once the last is dropped.
   void Unref(Chunk* chunk, std::int64_t count = 1) {
     if (chunk->refs.fetch_sub(count, std::memory_order_acq_rel) == count) GiveBack(chunk);
   }
 
-  // Raises the bound by so many chunks, or lowers it again; it has no effect without a bound.
+  // Raises the bound by `chunks`, or lowers it again; has no effect where there is no bound.
   void Spare(std::int64_t chunks);
 
   std::int64_t num_used() const;
@@ -125,9 +128,9 @@ struct RowRun {
   }
 };
 
-// The record of one of a run's rows, or of another row in its chunks.
+// The record of one of a run's rows, or of another row in the run's chunks.
 inline std::uint8_t* RecordOfRow(const ChunkLayout& layout, const RowRun& run, std::int64_t row) {
-  // the first chunks of a run may be there for their frames, or for a goal, alone
+  // the first chunks of a run may hold none of its rows, only frames or a goal
   const Chunk* chunk = run.first;
   for (std::int32_t i = 1; i < run.num_chunks && row >= chunk->next->first_row; ++i) {
     chunk = chunk->next;

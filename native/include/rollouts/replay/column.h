@@ -13,8 +13,8 @@ inline constexpr std::int64_t kCacheLine = 64;  // bytes; of x86-64 and of most 
 // Padding before the first frame of an episode where single frames are appended.
 enum class Padding : std::uint8_t { kZero, kRepeat };
 
-// One column of the store. A row of a plain column is its whole value; of a stacked column
-// single frames are kept, and a row says which `stack` of them make its value.
+// One column of the store. A row of a plain column is its whole value. A stacked column keeps
+// single frames, and a row tells which `stack` of them make its value.
 struct ColumnSpec {
   std::string name;
   std::string dtype;  // NumPy's, such as "<f4"
@@ -42,8 +42,9 @@ enum RowFlag : std::uint8_t {
   kFinalRow = 2,  // the observation after an episode's last step; no step starts here
 };
 
-// Layout of a chunk's memory: records of all columns of a row first, one after the
-// other, then the frames of each stacked column. Who reads a row, or a few in turn, thus meets
+// Layout of a chunk's memory: first the records of all rows, each with its columns one after the
+// other, then the frames of each stacked column. A reader of one row, or of a few in turn, thus
+// meets one run of memory and not one cache miss per column.
 // one run of memory and not one cache miss per column.
 struct ChunkLayout {
   struct Column {
@@ -52,9 +53,9 @@ struct ChunkLayout {
     std::int32_t stack = 1;
     Padding padding = Padding::kZero;
     std::int32_t capacity = 0;  // stacked: frames
-    // Stacked columns only, in a record. newest: int64, the number of the newest frame that was
-    // stored when the row was. deltas: `stack` bytes, how far each of the row's frames lies
-    // before the newest one, or kNoFrame.
+    // For stacked columns, within a record. newest: int64, the number of the newest frame at the
+    // time when the row was stored. deltas: `stack` bytes, how far each of the row's frames lies
+    // before that newest frame, or kNoFrame.
     std::int64_t newest_offset = 0;
     std::int64_t deltas_offset = 0;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The open part of each environment's stream of rows: its episode, where the next items begin, and
-// what the next step has to begin with.
+// The open part of each environment's stream of rows: its current episode, where the next items
+// begin, and the observation that the next step has to begin with.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct PendingItems {
   std::vector<std::int32_t> length;
   std::vector<std::int32_t> at;  // see RowRun
   std::vector<double> priority;
-  std::size_t taken = 0;  // at the front, that are no longer pending
+  std::size_t taken = 0;  // how many at the front are no longer pending
 
   std::size_t size() const { return stream.size() - taken; }
   void Push(std::int64_t of, std::int64_t first, std::int32_t rows, std::int32_t place,
@@ -36,12 +36,12 @@ struct PendingItems {
   void Take(std::size_t count);
 };
 
-// Streams are numbered as in the store, one per env_id, in the order of their first sight. Not
-// thread-safe, but for env_ids().
+// Streams are numbered as in the store, one per env_id, in the order in which they were first seen.
+// Not thread-safe, except for env_ids().
 class Episodes {
  public:
-  // history_rows: behind a stream's newest row, where items may begin. obs_bytes: of one
-  // observation.
+  // history_rows: how many rows before a stream's newest row items may begin. obs_bytes: bytes of
+  // one observation.
   Episodes(std::vector<ItemKind> kinds, std::int64_t history_rows, std::int64_t obs_bytes);
 
   struct Open {
@@ -53,11 +53,11 @@ class Episodes {
     std::uint8_t is_known = 0;        // whether next_obs is the env's next observation
   };
 
-  // Writes the streams of env_ids; those that are new are numbered on from size(), and are there
-  // after Grow. Returns how many are new. Throws SpecError for an env_id twice, or below 0.
+  // Writes the streams of env_ids. New streams get numbers from size() on, and exist after Grow.
+  // Returns how many are new. Throws SpecError for an env_id listed twice, or below 0.
   std::int64_t Find(std::span<const std::int64_t> env_ids, std::vector<std::int64_t>& streams);
   void Grow(std::span<const std::int64_t> env_ids, std::span<const std::int64_t> streams);
-  // -1: never seen.
+  // -1 for an env_id that was never seen.
   std::int64_t StreamOf(std::int64_t env_id) const;
   std::int64_t size() const { return std::ssize(open_); }
   Open& open(std::int64_t stream) { return open_[static_cast<std::size_t>(stream)]; }
@@ -67,13 +67,14 @@ class Episodes {
   std::int64_t obs_bytes() const { return obs_bytes_; }
   std::size_t num_tables() const { return kinds_.size(); }
 
-  // Takes note of a row, after which a final row follows where `ended`; the items that are complete
-  // go to `pending`, one for each table. `priority`: of all of them; NaN: of where they begin.
+  // Records a row, which a final row follows where `ended`. Items that it completes go to
+  // `pending`, one entry for each table. `priority`: of all these items; NaN: each has the priority
+  // of the step where it begins.
   void AppendedRow(std::int64_t stream, std::int64_t row, bool ended, double priority,
                    std::span<PendingItems> pending);
   // Ends the open episode at its last row, or at the final row `final_row` after it (-1: none).
   void Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending);
-  // The number of items that a cut takes away in each table, whose last row will be `end`.
+  // The number of items of each table that are lost by a cut after which `end` is the last row.
   void CountCutAway(std::int64_t stream, std::int64_t end, std::span<std::int64_t> counts) const;
 
   // Whether priorities by step were ever set; from then on they are set for each row.
@@ -95,7 +96,7 @@ class Episodes {
     std::int64_t history_rows = 0;  // rows of `priority`
   };
   Saved Save() const;
-  // Throws SpecError for an env_id twice or sizes that do not fit, with nothing changed.
+  // Throws SpecError for an env_id listed twice or sizes that do not fit, with nothing changed.
   void Load(Saved saved);
 
  private:
@@ -115,8 +116,8 @@ class Episodes {
   std::vector<std::int64_t> next_start_;
   std::vector<std::uint8_t> next_obs_;
   bool has_priorities_ = false;
-  std::vector<double> priority_;  // by a stream's last rows, for the items that begin there: a ring
-  std::vector<std::int64_t> last_env_ids_;  // the last Find's, and what it found
+  std::vector<double> priority_;  // of a stream's last rows, for the items that begin there: a ring
+  std::vector<std::int64_t> last_env_ids_;  // the last argument of Find, and its result
   std::vector<std::int64_t> last_streams_;
 
   mutable std::mutex env_id_mutex_;

@@ -18,18 +18,19 @@ namespace rollouts::replay {
 // One array of a batch.
 struct FieldSpec {
   std::string name;
-  std::string column;  // one of the store, or one of the six that start with @
-  // the item's first row to take; negative: from its end, -1 is its last row
+  std::string column;  // one of the store's, or one of the six names that start with @
+  // the first row to take of the item; negative: counted from its end, -1 is its last row
   std::int64_t offset = 0;
   std::int64_t count = 0;  // rows; 0: one row, without an axis for it
 };
 
-// Checked against a store's columns once. Immutable, hence thread-safe.
+// A plan that was checked once against a store's columns. Immutable, hence thread-safe.
 class GatherPlan {
  public:
   enum class Source : std::int32_t {
     kColumn, kStack, kValid, kFirst, kFinal, kRow,
-    // for hindsight alone: whether a sample has another goal, and what each of its steps achieved
+    // with hindsight only: whether a sample has another goal, and the goal that each of its steps
+    // achieved
     kRelabelled, kAchieved
   };
   struct Field {
@@ -40,7 +41,8 @@ class GatherPlan {
     std::int64_t rows() const { return spec.count == 0 ? 1 : spec.count; }
   };
 
-  // Throws SpecError. With `hindsight` there are fields obs and next_obs of observations, and reward.
+  // Throws SpecError. `hindsight` needs the fields obs and next_obs, both of observations, and
+  // reward.
   GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields, bool time_major,
              const std::optional<HindsightSpec>& hindsight = {});
 
@@ -49,7 +51,7 @@ class GatherPlan {
   bool time_major() const { return time_major_; }
   std::int64_t item_bytes() const { return item_bytes_; }
 
-  // Writes the rows of items [begin, end) of a batch to `out`, one pointer per field.
+  // Writes the rows of items [begin, end) of a batch to `out`, which has one pointer per field.
   void Gather(std::span<const Sampled> batch, std::int64_t begin, std::int64_t end,
               std::span<std::uint8_t* const> out) const;
   // All of the batch, with threads where it is large enough.
@@ -60,7 +62,7 @@ class GatherPlan {
   void ReadHindsight(const HindsightSpec& spec);
   void GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
                    std::uint8_t* out) const;
-  // Asks for the beginning of a run's rows, which is all of a transition's, and for its goal's.
+  // Prefetches the beginning of a run's rows, which is all of a transition, and of its goal's row.
   void Prefetch(const Sampled& sampled) const;
   void CopyRow(const Field& field, const RowRun& run, const Chunk& chunk, std::int64_t row,
                std::uint8_t* to) const;
@@ -72,7 +74,7 @@ class GatherPlan {
   std::vector<Field> fields_;
   std::int64_t item_bytes_ = 0;  // an item's, in all fields
   std::optional<Hindsight> hindsight_;
-  // numbers of the fields that it changes; -1: there is none
+  // numbers of the fields that hindsight changes; -1: there is none
   std::ptrdiff_t obs_ = -1, next_obs_ = -1, reward_ = -1, relabelled_ = -1, achieved_ = -1;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Goal relabelling (Andrychowicz et al. 2017, "Hindsight experience replay"): a sample gets the goal
-// that a row of its own episode achieved in place of the one that was desired.
+// Goal relabelling (Andrychowicz et al. 2017, "Hindsight experience replay"): the goal of a sample
+// is replaced by one that a row of its own episode achieved.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct HindsightSpec {
     kEpisode,  // any row of the episode but its first
   };
   enum class Reward : std::int32_t {
-    kCaller,  // computed by the caller, from what it asks for as @achieved
+    kCaller,  // computed by the caller, who asks for the field @achieved
     kSparse,  // -1 farther from the goal than `threshold`, else 0
     kDense,   // minus the distance
   };
   Strategy strategy = Strategy::kFuture;
   Reward reward = Reward::kCaller;
-  double share = 0;           // part of the samples that gets another goal
+  double share = 0;           // the share of samples that get another goal
   double threshold = 0;       // in units of the goal
   std::int64_t steps = 1;     // in a transition
   std::int64_t achieved = 0;  // first element in an observation
@@ -36,11 +36,12 @@ struct HindsightSpec {
 class Hindsight {
  public:
   // `column`: of observations. Throws SpecError for elements that an observation does not have, and
-  // for a reward that is not computed of its dtype.
+  // for a dtype that the reward is not computed for.
   Hindsight(const ChunkLayout& layout, std::size_t column, const HindsightSpec& spec);
 
-  // Draws goals, and narrows each run to its transition. What is drawn is a function of the seed, the
-  // item and how often it was sampled, so that the same item looked up later has the same goal.
+  // Draws goals, and narrows each run to its transition. The draw is a function of the seed, the
+  // item and how often it was sampled, so that the same item gets the same goal when it is looked
+  // up later.
   void Prepare(std::span<Sampled> batch, std::uint64_t seed) const;
 
   // Arrays of a batch; null: not wanted.
@@ -49,7 +50,7 @@ class Hindsight {
     std::uint8_t* next_obs = nullptr;    // (B, D)
     std::uint8_t* reward = nullptr;      // (B[, steps]) float32
     std::uint8_t* relabelled = nullptr;  // (B,) bool
-    std::uint8_t* achieved = nullptr;    // (B, steps, size), by each step; zeros where there is none
+    std::uint8_t* achieved = nullptr;    // (B, steps, size), by step; zeros where there is none
   };
   // Changes an item that was gathered to `out`, if it has another goal.
   void Relabel(const Sampled& sampled, std::int64_t item, const Out& out) const;
@@ -58,7 +59,7 @@ class Hindsight {
   std::int64_t goal_bytes() const { return spec_.size * item_bytes_; }
 
  private:
-  // The place of a row's observation.
+  // The address of a row's observation.
   const std::uint8_t* Observation(const RowRun& run, std::int64_t row) const;
   float Reward(const std::uint8_t* achieved, const std::uint8_t* goal) const;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The items that the rows of an episode give: the arithmetic of n-step, sequences, episodes and
+// The items that are made of an episode's rows: the arithmetic of n-step, sequences, episodes and
 // hindsight.
 //
-// An episode of N steps is N + 1 rows: row t has obs_t and what the action there led to, the last
-// one only the final observation. An item is a run of rows; its last row serves its observation
-// alone. An item of hindsight is about the step at one place of its run, and the other rows are
-// those that a goal may come from.
+// An episode of N steps is N + 1 rows: row t has obs_t and the results of the action taken there;
+// the last row has only the final observation. An item is a run of rows, whose last row is used for
+// its observation alone. An item of hindsight is about the step at one place of its run; its goal
+// may come from the other rows.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace rollouts::replay {
 
 struct ItemKind {
-  // Handling of steps at an episode's end that fill no whole item.
+  // Handling of steps at an episode's end that do not fill a whole item.
   enum class AtEnd : std::int32_t {
-    kShorten,  // n-step: an item begins at each of them
-    kWrite,    // one item of the episode's last `steps`, if it has as many
-    kKeep,     // one item of those that are left
+    kShorten,  // n-step: an item begins at each of these steps
+    kWrite,    // one item of the episode's last `steps`, if it has that many
+    kKeep,     // one item of the steps that are left
     // hindsight: an item for each step of a piece of at most `steps`, once the piece is whole
     kTails,    // its run is the piece from that step on
     kPieces,   // its run is the whole piece
@@ -47,9 +47,9 @@ void MakeOfPiece(const ItemKind& kind, std::int64_t begin, std::int64_t end, Emi
   }
 }
 
-// Calls emit(start, rows, at) for each item that is complete, of those that begin at `start` or
-// later, in the order of their beginnings; returns where the next one would begin. `at` is where the
-// item's first step stands in its run.
+// Calls emit(start, rows, at) for each complete item that begins at `start` or later, in the order
+// of their beginnings; returns where the next item would begin. `at` is the place of the item's
+// first step in its run.
 template <typename Emit>
 std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64_t start,
                        Emit&& emit) {
@@ -71,7 +71,7 @@ std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64
     for (; start < part.end; ++start) rest(start);
     return start;
   }
-  // unless the last item ended there
+  // unless the last item ended there already
   const bool covered = start > part.begin && start - kind.period + kind.steps == part.end;
   if (covered) return start;
   if (kind.at_end == ItemKind::AtEnd::kKeep) {
@@ -82,8 +82,8 @@ std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64
   return start;
 }
 
-// The number of items of a part that was cut at its end that are shorter than they would have
-// been, or left out.
+// The number of items that are shorter than they would have been, or missing, because the part was
+// cut at its end.
 inline std::int64_t NumCutAway(const ItemKind& kind, const EpisodePart& part, std::int64_t start) {
   const std::int64_t left = part.end - start;  // steps from the next item's beginning
   switch (kind.at_end) {

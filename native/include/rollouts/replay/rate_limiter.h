@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule for sampling from a table and inserting into it: Reverb's rule (Cassirer et al.,
+// The rule for when a table may be sampled and inserted into: Reverb's rule (Cassirer et al.,
 // "Reverb: a framework for experience replay", 2021).
 #pragma once
 
@@ -13,17 +13,17 @@ struct RateLimiterSpec {
   double min_diff = 0;        // bounds of inserts * samples_per_insert - samples
   double max_diff = 0;
 
-  // No sample before there are n items; nothing else.
+  // Admits samples once there are n items; limits nothing else.
   static RateLimiterSpec MinSize(std::int64_t n);
   // Throws SpecError for bounds that block both sides for ever.
   static RateLimiterSpec SampleToInsertRatio(double samples_per_insert, std::int64_t min_size,
                                              double min_diff, double max_diff);
-  // Admits at most n items that were not sampled; for tables that are queues or stacks.
+  // Admits at most n items that were not sampled yet; for tables that are queues or stacks.
   static RateLimiterSpec Queue(std::int64_t n);
   bool operator==(const RateLimiterSpec&) const = default;
 };
 
-// Counts, and decides. Not thread-safe: the table's mutex guards it.
+// Counts inserts and samples, and decides. Not thread-safe: the table's mutex guards it.
 class RateLimiter {
  public:
   explicit RateLimiter(const RateLimiterSpec& spec) : spec_(spec) {}
@@ -34,7 +34,7 @@ class RateLimiter {
   bool CanInsert(std::int64_t n) const {
     return size() + n <= spec_.min_size || Diff(n) <= spec_.max_diff;
   }
-  // Those of n samples that would be admitted now, one after the other, if none removed an item.
+  // How many of n samples would be admitted now, one after the other, if none removed an item.
   std::int64_t AdmittedSamples(std::int64_t n) const;
 
   void Insert() { ++inserts_; }

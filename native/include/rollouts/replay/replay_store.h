@@ -2,9 +2,8 @@
 // Steps of many streams, stored once, and tables of items that refer to them.
 //
 // Lock order: state_mutex_; claims_mutex_; a table's mutex (several: in the order of the tables);
-// ChunkAllocator's mutex. WorkerThreads' mutexes are taken with none of these held.
-// No lock is held while a caller waits for a rate limiter, but for that table's mutex, which
-// waiting releases.
+// ChunkAllocator's mutex. WorkerThreads' mutexes are taken with none of these held. No lock is held
+// while a caller waits for a rate limiter, except that table's mutex, which waiting releases.
 #pragma once
 
 #include <atomic>
@@ -31,7 +30,7 @@ class StateSnapshot;
 struct StoreOptions {
   std::int64_t num_streams = 0;
   std::int32_t chunk_rows = 64;
-  std::int64_t history_rows = 256;  // behind the newest append, that new items may refer to
+  std::int64_t history_rows = 256;  // rows before the newest one that new items may refer to
   std::int64_t max_bytes = 0;       // bound of column memory; 0: none
   std::int32_t num_threads = 1;     // threads that gather, the caller included
   std::string path = {};            // a file for the column memory; empty: RAM
@@ -68,12 +67,12 @@ class ReplayStore {
               const StoreOptions& options);
   ~ReplayStore();
 
-  // Returns the first new id.
+  // Returns the id of the first new stream.
   std::int64_t AddStreams(std::int64_t count);
   std::int64_t num_streams() const;
 
-  // Appends the rows and writes their numbers, -1 for those that are not valid, to `rows`
-  // (T, B). Throws StoreFullError, and leaves the streams as they were.
+  // Appends the rows and writes their numbers, -1 for those that are not valid, to `rows` (T, B).
+  // On StoreFullError the streams are as they were.
   void Append(const AppendBatch& batch, std::span<std::int64_t> rows);
   // The oldest row that an item may start at, and the number of the next row.
   void StreamRows(std::span<const std::int64_t> streams, std::span<std::int64_t> oldest,
@@ -85,7 +84,8 @@ class ReplayStore {
   Table& table(std::size_t index) { return *tables_[index]; }
   std::size_t num_tables() const { return tables_.size(); }
 
-  // The rows of new items, referenced. They go with the object, unless a table took them.
+  // The rows of new items, referenced. The references are dropped with the object, unless a table
+  // took them.
   class Runs {
    public:
     explicit Runs(ChunkAllocator& allocator) : allocator_(allocator) {}
@@ -104,11 +104,12 @@ class ReplayStore {
     std::uint64_t generation_ = 0;
   };
   Runs NewRuns() { return Runs(allocator_); }
-  // Throws SpecError for rows that are not there (any more). `ats`: as RowRun::at, one for each.
+  // Throws SpecError for rows that are not there (any more). `ats`: RowRun::at of each run.
   void Refer(std::size_t table, std::span<const std::int64_t> streams,
              std::span<const std::int64_t> starts, std::span<const std::int32_t> lengths,
              std::span<const std::int32_t> ats, Runs& runs);
-  // Table::Insert of the rest of the runs; writes as many keys, and returns how many in all.
+  // Inserts the rest of the runs, as Table::Insert, and writes their keys; runs.taken() counts
+  // them.
   void Insert(std::size_t table, Runs& runs, std::span<const double> priorities,
               std::optional<Clock::time_point> deadline, std::span<std::int64_t> keys);
 
@@ -117,9 +118,9 @@ class ReplayStore {
               std::span<std::uint8_t* const> out);
   void Drop(std::vector<Sampled>& batch);
 
-  // All there is, with a version and a checksum: see store_state.cpp. Load throws SpecError,
-  // and leaves the store as it was, for bytes that no store with these columns, tables and
-  // chunk_rows saved.
+  // The whole store, with a version and a checksum: see store_state.cpp. Load throws SpecError, and
+  // leaves the store as it was, for bytes that no store with these columns, tables and chunk_rows
+  // saved.
   std::vector<std::uint8_t> SaveState();
   std::unique_ptr<StateSnapshot> Snapshot();  // the same in pieces
   void LoadState(std::span<const std::uint8_t> state);
@@ -134,7 +135,8 @@ class ReplayStore {
   class Claims;
 
   void CheckOpen(const char* call) const;
-  // Needs claims_mutex_ held. Throws SpecError for no stream, ProtocolError for a claimed one.
+  // Needs claims_mutex_ held. Throws SpecError for an id of no stream, ProtocolError for a claimed
+  // stream.
   Stream& Unclaimed(const char* call, std::int64_t id) const;
   void AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
                      std::span<std::int64_t> rows);
@@ -148,10 +150,11 @@ class ReplayStore {
   WorkerThreads threads_;
   std::atomic<bool> closed_{false};
 
-  // Shared: streams are claimed and used. Exclusive: streams are added, states saved and loaded.
+  // Held shared while streams are claimed and used; held exclusively while streams are added and
+  // states are saved and loaded.
   mutable std::shared_mutex state_mutex_;
   std::vector<std::unique_ptr<Stream>> streams_;  // guarded by state_mutex_
-  // Guards is_claimed_, and a stream's content where it is not claimed.
+  // Guards is_claimed_, and the content of streams that are not claimed.
   std::mutex claims_mutex_;
   std::vector<std::uint8_t> is_claimed_;  // by stream: a thread appends to it
 };

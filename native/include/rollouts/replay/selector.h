@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the item of a table that is sampled, or removed, next.
+// Chooses the item of a table that is sampled or removed next.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ struct SelectorSpec {
   bool operator==(const SelectorSpec&) const = default;
 };
 
-// The highest priority whose weights can be summed over any table; of the largest finite one
-// where nothing is summed.
+// The highest priority whose weights can be summed over a table of any size; the largest finite
+// number where nothing is summed.
 double MostPriority(const SelectorSpec& spec);
-// The same of a table's two.
+// The lower limit of a table's two selectors.
 double MostPriority(const SelectorSpec& sampler, const SelectorSpec& remover);
 
 const char* NameOf(SelectorKind kind);
-// Throws SpecError naming `what` for a name that is none.
+// Throws SpecError for a name of no selector; the message calls it `what`.
 SelectorKind SelectorKindOf(const std::string& name, const std::string& what);
 
-// Items are slots, small numbers that are used again. Not thread-safe.
+// Chooses among items, which are slots: small numbers that are used again. Not thread-safe.
 class Selector {
  public:
   struct Pick {
@@ -46,15 +46,15 @@ class Selector {
   virtual void Update(std::int32_t slot, double priority) = 0;
   // Needs at least one item.
   virtual Pick Select(TableRandom& random) = 0;
-  // As many Selects, with nothing inserted, deleted or updated between them.
+  // Makes as many Selects, with nothing inserted, deleted or updated between them.
   virtual void SelectMany(TableRandom& random, std::span<Pick> picks) {
     for (Pick& pick : picks) pick = Select(random);
   }
   virtual void Clear() = 0;
-  // Saves what is not the same for each item, as orders are, but not priorities.
+  // Saves what the selector keeps besides the items and priorities, such as their order.
   virtual void Save(StateWriter& writer) const = 0;
-  // After Grow; `slots` are the items' and `priorities` theirs. Throws SpecError for what does
-  // not fit them.
+  // Call after Grow; `slots` are the items', `priorities` belong to them. Throws SpecError for a
+  // state that does not fit them.
   virtual void Load(StateReader& reader, std::span<const std::int32_t> slots,
                     std::span<const double> priorities) = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a saved state of a replay store: chunks, streams and tables as bytes.
-// Reading throws SpecError for what cannot be.
+// Parts of a saved state of a replay store: chunks, streams and tables as bytes. Reading throws
+// SpecError for values that cannot be.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +35,10 @@ struct ChunkImage {
   std::int64_t bytes(const ChunkLayout& layout) const;  // bytes that PutChunk appends
 };
 
-// Takes any thread: what an image has of a chunk does not change.
+// Any thread may call this: the part of a chunk that an image covers does not change.
 void PutChunk(StateWriter& writer, const ChunkLayout& layout, const ChunkImage& image);
 
-// Chunks taken for a state that is being loaded; given back with it.
+// Chunks taken for a state that is being loaded; they are given back with this object.
 class LoadedChunks {
  public:
   LoadedChunks(ChunkAllocator& allocator, const ChunkLayout& layout)
@@ -49,9 +49,9 @@ class LoadedChunks {
 
   void Load(StateReader& reader);
   void CheckStreams(std::int64_t num_streams) const;
-  // `count` chunks of one stream that follow each other.
+  // Checks that these are `count` chunks of one stream that follow each other.
   void CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const;
-  // Rows of such chunks.
+  // Checks that such chunks hold these rows.
   void CheckRows(std::int64_t first, std::int64_t count, std::int64_t start,
                  std::int64_t length) const;
   Chunk* at(std::int64_t i) const { return chunks_[static_cast<std::size_t>(i)]; }
@@ -67,16 +67,16 @@ class LoadedChunks {
 };
 
 void PutStream(StateWriter& writer, const Stream& stream, const ChunkIndex& index);
-// A stream without references on its chunks yet.
+// Reads a stream, without references on its chunks yet.
 Stream::Saved GetStream(StateReader& reader, std::int64_t id, std::size_t num_columns,
                         const LoadedChunks& chunks);
 
 void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkIndex& index);
-// Items and samples without references on their chunks yet.
+// Reads items and samples, without references on their chunks yet.
 std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& spec,
                                           const LoadedChunks& chunks);
 
-// A count that is followed by at least as many bytes.
+// Reads a count, which at least as many bytes must follow.
 std::int64_t GetCount(StateReader& reader);
 
 }  // namespace rollouts::replay

@@ -12,14 +12,13 @@
 
 namespace rollouts::replay {
 
-// Hands the bytes out in pieces, so that a store need not fit into memory twice. The store goes
-// on meanwhile: the chunks that are not handed out yet stay as they are. While there are such
-// chunks, the store may take as many more than its bound says. Not thread-safe, and not to
-// outlive the store.
+// Hands the bytes out in pieces, so that a store need not fit into memory twice. The store goes on
+// meanwhile: the chunks that were not handed out yet stay as they are, and the store may take that
+// many chunks beyond its bound. Not thread-safe, and must not outlive the store.
 class StateSnapshot {
  public:
-  // `chunks` with a reference each, which the snapshot takes over; `opening` are the bytes
-  // before them, `closing` those behind them.
+  // `chunks` have a reference each, which the snapshot takes over. `opening`: the bytes before
+  // them; `closing`: the bytes after them.
   StateSnapshot(const ChunkLayout& layout, ChunkAllocator& allocator,
                 std::vector<ChunkImage> chunks, std::vector<std::uint8_t> opening,
                 std::vector<std::uint8_t> closing);
@@ -29,7 +28,7 @@ class StateSnapshot {
 
   // The bytes of all pieces.
   std::uint64_t bytes() const { return bytes_; }
-  // A few megabytes; nothing at the end. Throws std::bad_alloc.
+  // The next piece, of a few megabytes; empty at the end. Throws std::bad_alloc.
   std::vector<std::uint8_t> Next();
 
  private:

@@ -28,7 +28,7 @@ struct RowSource {
   }
 };
 
-// A stream. Not thread-safe: a caller has claimed it, or keeps others from it.
+// A stream. Not thread-safe: its caller has claimed it, or keeps other threads from it.
 class alignas(kCacheLine) Stream {
  public:
   Stream(const ChunkLayout& layout, ChunkAllocator& allocator, std::int64_t id);
@@ -44,9 +44,10 @@ class alignas(kCacheLine) Stream {
   }
   // Appends a row and returns its number. Throws StoreFullError, with nothing appended.
   std::int64_t AppendRow(const RowSource& source, std::uint8_t flags);
-  // Asks the cache for the memory of the next row.
+  // Prefetches the memory of the next row.
   void PrefetchRow() const;
-  // A point to come back to. Rows of before the mark must not have been trimmed since.
+  // A point that the stream can be set back to. Rows before the mark must not have been trimmed
+  // since.
   struct Mark {
     std::int64_t next_row;
     bool next_is_first;
@@ -92,7 +93,7 @@ class alignas(kCacheLine) Stream {
 
   void OpenChunk();
   bool HasRoom() const;
-  // References in advance: one atomic operation for many items.
+  // Takes references in advance, with one atomic operation for many items.
   static void TakeSpareRefs(Chunk& chunk) {
     constexpr std::int32_t kCount = 64;
     chunk.refs.fetch_add(kCount, std::memory_order_relaxed);
@@ -100,7 +101,7 @@ class alignas(kCacheLine) Stream {
   }
   void Unref(Chunk* chunk) { allocator_.Unref(chunk, 1 + std::exchange(chunk->spare_refs, 0)); }
   RowRun ReferChunks(std::int64_t start, std::int32_t length) const;
-  // After each change of chunks_.
+  // Call after each change of chunks_.
   void NoteChunks() {
     last_chunk_ = chunks_.empty() ? nullptr : chunks_.back();
     second_chunk_row_ = chunks_.size() > 1 ? chunks_[1]->first_row : kNone;
@@ -116,7 +117,8 @@ class alignas(kCacheLine) Stream {
   std::size_t FirstChunkFor(std::int64_t row) const;
   void DropChunksBefore(std::size_t index);
 
-  // one cache line has what most rows need: a step of many streams has other lines to wait for
+  // one cache line holds what most rows need, because a step of many streams waits for other cache
+  // lines already
   bool next_is_first_ = true;
   const ChunkLayout& layout_;
   ChunkAllocator& allocator_;

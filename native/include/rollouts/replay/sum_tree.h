@@ -10,11 +10,11 @@
 namespace rollouts::replay {
 
 // A tree of eight children a node, so that a node's children are one cache line and a million
-// weights are seven levels deep. A sum is always taken anew from the children, never corrected
+// weights are seven levels deep. A sum is always computed anew from the children, never corrected
 // by a difference, so errors do not add up and equal weights give equal sums. Not thread-safe.
 //
-// Set changes a weight alone; Flush takes the sums above all changed weights anew, each once,
-// however many weights below it changed. Between the two the sums are not to be used.
+// Set changes only a weight; Flush computes the sums above all changed weights anew, each sum once,
+// however many weights below it changed. Between the two the sums must not be used.
 class SumTree {
  public:
   static constexpr std::int64_t kFanout = 8;
@@ -35,8 +35,9 @@ class SumTree {
   }
   // After Flush.
   double total() const { return levels_.empty() ? 0 : Sum(levels_.back().nodes[0]); }
-  // After Flush: replaces each target, in [0, total), by what is left of it at its index: the
-  // first at which the running sum passes the target. total > 0. Never an index of weight zero.
+  // Needs a Flush before. Replaces each target, in [0, total), by its index, the first at which the
+  // running sum passes the target, and by the rest of the target at that index. Needs total > 0.
+  // Never returns an index of weight zero.
   void Find(std::span<double> targets, std::span<std::int64_t> indices) const;
   void Clear();
 
@@ -46,7 +47,7 @@ class SumTree {
   };
   struct Level {
     std::vector<Node> nodes;
-    std::vector<std::int64_t> changed;      // nodes whose sum above is old, each once
+    std::vector<std::int64_t> changed;      // nodes whose sum above is outdated, each once
     std::vector<std::uint8_t> is_changed;   // by node
   };
   static double Sum(const Node& node) {

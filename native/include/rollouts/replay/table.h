@@ -45,7 +45,7 @@ struct Sampled {
   double probability = 0;
   double priority = 0;
   std::int32_t times_sampled = 0;
-  std::int64_t goal_row = -1;  // hindsight: of the goal in place of its own; -1: it keeps its own
+  std::int64_t goal_row = -1;  // hindsight: the row of the new goal; -1: the item keeps its own
 };
 
 struct TableInfo {
@@ -58,58 +58,59 @@ struct TableInfo {
   std::int32_t waiting_samples = 0;
 };
 
-// Thread-safe. One mutex guards everything; under it only ChunkAllocator's is ever taken.
+// Thread-safe. One mutex guards everything; while it is held, only ChunkAllocator's is ever taken.
 class Table {
  public:
-  // Throws SpecError for what cannot work.
+  // Throws SpecError for a spec that cannot work.
   Table(const TableSpec& spec, ChunkAllocator& allocator);
   ~Table();
 
-  // Inserts items one by one, as the rate limiter admits them, until the deadline (none: no
-  // wait ends but by Close). Takes over the references of those that it inserted, which it
-  // returns the number of; writes their keys. `generation` is what generation() was when the
-  // runs were made: ProtocolError when another state was loaded since. A NaN priority stands
-  // for the highest that the table has seen. Throws ClosedError. Throws only before the first
-  // insert; after it, the call ends early instead.
+  // Inserts items one by one, as the rate limiter admits them, until the deadline (none: only Close
+  // ends a wait early). Takes over the references of the items inserted, writes their keys, and
+  // returns their number. `generation` is the value of generation() when the runs were made:
+  // ProtocolError when another state was loaded since. A NaN priority stands for the highest that
+  // the table has seen. Throws ClosedError. Throws only before the first insert; after it, the call
+  // ends early instead.
   std::int64_t Insert(std::span<const RowRun> runs, std::span<const double> priorities,
                       std::uint64_t generation, std::optional<Clock::time_point> deadline,
                       std::span<std::int64_t> keys);
 
-  // Appends `count` samples to `out`, each drawn when the rate limiter admits it, as Reverb
-  // does: a batch may be larger than what the limiter ever admits at once. False when the
-  // deadline came first: what was drawn until then is the first that the next call returns,
-  // whosever it is. References the rows of each. Throws ClosedError.
+  // Appends `count` samples to `out`, each drawn when the rate limiter admits it, as Reverb does: a
+  // batch may be larger than what the limiter ever admits at once. False when the deadline came
+  // first: the samples drawn until then are the first that the next call returns, whichever thread
+  // makes it. References the rows of each. Throws ClosedError.
   bool Sample(std::int64_t count, std::optional<Clock::time_point> deadline,
               std::vector<Sampled>& out);
 
-  // The named items, uncounted; rows are referenced. Throws SpecError for a key of no item.
+  // Samples the named items without counting it; their rows are referenced. Throws SpecError for a
+  // key of no item.
   void Look(std::span<const std::int64_t> keys, std::vector<Sampled>& out);
 
-  // The number of keys that were found.
+  // Returns the number of keys that were found.
   std::int64_t UpdatePriorities(std::span<const std::int64_t> keys,
                                 std::span<const double> priorities);
   std::int64_t Delete(std::span<const std::int64_t> keys);
   void Reset();
-  // Oldest insert first.
+  // The keys of all items, oldest insert first.
   std::vector<std::int64_t> Keys() const;
 
   TableInfo Info() const;
   bool CanInsert(std::int64_t n) const;
   bool CanSample(std::int64_t n) const;
   std::uint64_t generation() const;
-  // The seed of its draws: that of a loaded state, if there is one.
+  // The seed of the table's draws: that of a loaded state, if there is one.
   std::uint64_t random_seed() const;
   const TableSpec& spec() const { return spec_; }
-  // An item's; see MostPriority.
+  // The most that an item's priority may be; see MostPriority.
   double most_priority() const { return most_priority_; }
 
-  // Wakes everybody; they and all later Inserts and Samples throw ClosedError.
+  // Wakes all waiting calls; they and all later Inserts and Samples throw ClosedError.
   void Close();
 
-  // The most that an item's generation is: keys are not negative.
+  // The highest generation of an item, chosen so that keys are not negative.
   static constexpr std::uint32_t kGenerations = 0x7FFFFFFF;
 
-  // Saved states; who calls these holds mutex().
+  // For saved states; the caller holds mutex().
   std::mutex& mutex() const { return mutex_; }
   struct alignas(64) Item {  // one cache line
     RowRun run;
@@ -122,7 +123,7 @@ class Table {
   struct Contents;  // all that a state has
   const Contents& contents() const { return *contents_; }
   static std::unique_ptr<Contents> MakeContents(const TableSpec& spec);
-  // Takes over the references of the new items and drops those of the old; wakes everybody.
+  // Takes over the references of the new items and drops those of the old; wakes all waiting calls.
   void Replace(std::unique_ptr<Contents> contents);
 
  private:

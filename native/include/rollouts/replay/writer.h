@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adding side of a replay buffer: steps into streams of rows, and the items that they complete
-// into tables.
+// The writing side of a replay buffer: stores steps as rows of streams, and inserts the items that
+// they complete into tables.
 #pragma once
 
 #include <atomic>
@@ -24,35 +24,35 @@ struct NewSteps {
   std::int64_t steps = 1;                       // T
   std::vector<AppendBatch::Values> columns;     // the first one: whole observations
   const std::uint8_t* valid = nullptr;          // null: all
-  const std::uint8_t* ended = nullptr;          // after which a final row follows
-  const std::uint8_t* final_obs = nullptr;      // (K, *obs_shape), one for each that ended
+  const std::uint8_t* ended = nullptr;          // steps that a final row follows
+  const std::uint8_t* final_obs = nullptr;      // (K, *obs_shape), one for each step that ended
   const std::uint8_t* next_obs = nullptr;       // (B, *obs_shape), after the last step
-  const double* priorities = nullptr;           // one for the items that begin at each step
+  const double* priorities = nullptr;           // of the items that begin at each step
   double priority = std::numeric_limits<double>::quiet_NaN();  // for all items completed
-  std::int64_t policy_version = 0;              // the newest
+  std::int64_t policy_version = 0;              // the newest one
 };
 
 // Arguments of AddStep besides the arrays.
 struct StepMarks {
   Autoreset mode = Autoreset::kSameStep;
-  // (B,); null: none. Their episodes are cut before this step
+  // (B,); null: none. The episodes of these are cut before this step
   const std::uint8_t* failed = nullptr;
 };
 
-// Thread-safe in policy_version, env_ids and num_streams alone: for the rest, the owner locks.
+// Thread-safe in policy_version, env_ids and num_streams alone: the owner locks the other calls.
 class Writer {
  public:
-  // `kinds`: of the store's tables. Its first column is the observation.
+  // `kinds`: of the store's tables. The store's first column is the observation.
   Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
          std::int64_t history_rows);
 
-  // Whether the next step of each environment only resets it; throws as Add for the env_ids.
+  // Writes whether the next step of each environment only resets it; throws as Add for the env_ids.
   void AwaitReset(std::span<const std::int64_t> env_ids, std::span<std::uint8_t> awaits);
 
-  // Stores steps and makes the items they complete pending. An open episode that they do not
-  // continue to the bit is completed with the observation that came after it, and cut. Throws
-  // StoreFullError, with none of the steps taken; broken episodes may have been cut then, and the
-  // call may be repeated.
+  // Stores steps and makes the items that they complete pending. Where steps do not continue an
+  // open episode exactly, bit for bit, the episode is completed with the observation that came
+  // after it, and cut. Throws StoreFullError, with none of the steps taken; broken episodes may
+  // have been cut then, and the call may be repeated.
   void Add(const NewSteps& steps);
   void AddStep(const NewSteps& step, const StepMarks& marks);
   // Cuts the open episodes of those env_ids that were seen; nullopt: of all. Throws as Add.
@@ -60,7 +60,7 @@ class Writer {
 
   // Inserts a table's pending items until the deadline, and returns how many; see Table::Insert.
   std::int64_t Insert(std::size_t table, Clock::time_point deadline);
-  // Those of all tables that may be inserted now.
+  // Inserts the pending items of all tables that may be inserted now.
   std::int64_t InsertNow();
   std::int64_t num_pending() const;
   std::span<const PendingItems> pending() const { return pending_; }
@@ -72,7 +72,7 @@ class Writer {
   struct Counts {
     std::int64_t produced = 0;  // steps
     std::int64_t episodes_cut = 0;
-    std::vector<std::int64_t> cut_away;  // by table: items, by steps that did not continue
+    std::vector<std::int64_t> cut_away;  // by table: items lost because steps did not continue
     bool has_cut_away = false;           // any of them
   };
   Counts counts;

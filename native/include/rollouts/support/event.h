@@ -19,7 +19,7 @@ inline void CpuRelax() {
 #endif
 }
 
-// Spin, then park. Notify costs one fence and one load when nobody is parked.
+// Spins, then parks. Notify costs one fence and one load when nobody is parked.
 //
 // Memory order: the notifier writes its condition, then a seq_cst fence, then
 // reads `parked_`; the waiter raises `parked_`, then a seq_cst fence, then
@@ -29,8 +29,8 @@ class Event {
   using Clock = std::chrono::steady_clock;
 
   Event() = default;
-  // Nobody waits any more, but in a forked child, whose waiters stayed in the parent:
-  // destroying the condition would wait for them for ever, so it is left behind.
+  // No thread waits any more, except in a forked child, whose waiters stayed in the parent:
+  // destroying the condition would wait for them for ever, so it is leaked.
   ~Event() {
     if (parked_.load(std::memory_order_relaxed) != 0) static_cast<void>(condition_.release());
   }
@@ -58,7 +58,7 @@ class Event {
     return result;
   }
 
-  // Wakes every parked waiter so that it looks at its condition again. Never blocks for long.
+  // Wakes every parked waiter, which then checks its condition again. Never blocks for long.
   void Notify() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (parked_.load(std::memory_order_relaxed) == 0) return;

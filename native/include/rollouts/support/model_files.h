@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that a model is made of, and whether one of them was written since.
+// The files that a model is made of, and whether one of them was changed since.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,17 @@
 
 namespace rollouts {
 
-// Finds them in the text of an XML file: every attribute's value that names a file, from the file's
-// folder or from a folder that another value names, and what those files name in turn. Meshes,
-// textures and height fields are so found without knowing which attribute means what; a file
-// too many costs a model that is read once more.
+// Finds the files in the text of an XML file: every attribute's value that names a file, in the
+// file's folder or in a folder that another value names, and then the files that those files name.
+// So meshes, textures and height fields are found without knowing which attribute means what; a
+// file too many costs only that the model is read once more.
 class ModelFiles {
  public:
-  // As they are now. A file that is no XML, such as a binary model, stands for itself.
+  // Takes note of the files as they are now. A file that is not XML, such as a binary model, is the
+  // only one.
   explicit ModelFiles(const std::string& path);
 
-  // Looks at each of them again.
+  // Checks each of the files again.
   bool Unchanged() const;
 
   struct Stamp {

@@ -8,17 +8,17 @@
 
 namespace rollouts {
 
-// Moments of `count` rows by element; the variance is that of the rows themselves (ddof 0).
+// Moments of `count` rows, for each element; the variance is that of the rows themselves (ddof 0).
 struct Moments {
   std::vector<double> mean;
   std::vector<double> var;
   double count = 0;
 };
 
-// Counts `more` into `moments`, in the order of Gymnasium's update_mean_var_count_from_moments.
+// Merges `more` into `moments`, in the order of Gymnasium's update_mean_var_count_from_moments.
 void Merge(const Moments& more, Moments& moments);
 
-// All counts, and the counts since TakeNew was called last. Not thread-safe.
+// Moments of everything counted, and of the rows since the last TakeNew. Not thread-safe.
 class RunningMoments {
  public:
   explicit RunningMoments(std::int64_t size);
@@ -26,7 +26,7 @@ class RunningMoments {
   const Moments& all() const { return all_; }
   void Add(const Moments& batch);
 
-  // Replaces what was counted; what is new stays new. As many elements as before.
+  // Replaces all but the rows since the last TakeNew. `moments` has as many elements as before.
   void Set(Moments moments) { all_ = std::move(moments); }
   Moments TakeNew();
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// std::mutex with the names that clang's -Wthread-safety follows: the standard library's has none.
+// std::mutex with the annotations that clang's -Wthread-safety needs; the standard library's has
+// none.
 #pragma once
 
 #include <mutex>

@@ -20,15 +20,15 @@ namespace rollouts {
 using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
 using Options = std::map<std::string, OptionValue>;
 
-// Options of several environments: of each name one value for all of them, or a value
-// for each.
+// Options of several environments: for each name, one value for all of them or a value for each.
 using OptionColumns = std::map<std::string, std::vector<OptionValue>>;
 
 // True when some option has a value for each environment.
 bool DifferByRow(const OptionColumns& given);
 
-// Writes the options of one row into a Config; collects the names that exist. Defined out of
-// line: every environment visits its fields, and inlined they are most of what a build compiles.
+// Writes the options of one row into a Config, and collects the names of its fields. Defined out of
+// line, because every environment visits its fields: inlined, these functions would be most of what
+// a build compiles.
 class OptionReader {
  public:
   OptionReader(const OptionColumns& given, std::int32_t row) : given_(given), row_(row) {}
@@ -41,7 +41,7 @@ class OptionReader {
   void operator()(const char* name, std::string& field);
   void operator()(const char* name, ShortText& field);
   void operator()(const char* name, Switch& field);
-  // One of `words`, by its number.
+  // Reads one of `words` and writes its number.
   template <std::size_t kCount>
   void Word(const char* name, std::int32_t& field, const char* const (&words)[kCount]) {
     ReadWord(name, field, {words, kCount});
@@ -82,7 +82,7 @@ void CheckConfig(const typename Env::Config& config) {
   if constexpr (requires { Env::CheckConfig(config, check); }) Env::CheckConfig(config, check);
 }
 
-// Reads a Config's fields: the defaults, when called on a fresh one.
+// Collects a Config's fields: the defaults, when called on a fresh Config.
 class OptionLister {
  public:
   void operator()(const char* name, bool field);
@@ -98,13 +98,13 @@ class OptionLister {
   Options options;
 };
 
-// Throws the error that is being handled again; the message says which row, where rows differ.
+// Throws the error being handled again; the message names the row, where rows differ.
 [[noreturn]] void RethrowOfRow(const OptionColumns& given, std::int32_t row,
                                const SpecError& error);
 
-// Writes the options given for row `row` over `config`. Every Config that an environment
-// gets comes from here. Throws SpecError for options that do not exist or do not fit; the
-// message says which row, where rows differ.
+// Writes the options given for row `row` over `config`. Every Config that an environment gets comes
+// from here. Throws SpecError for options that do not exist or do not fit; the message names the
+// row, where rows differ.
 template <typename Env>
 typename Env::Config ReadConfig(const OptionColumns& given, std::int32_t row,
                                 typename Env::Config config = {}) {
@@ -119,8 +119,8 @@ typename Env::Config ReadConfig(const OptionColumns& given, std::int32_t row,
   return config;
 }
 
-// The Configs of `num_envs` rows that begin at `first_row`, over an id's `defaults`: a single one
-// where all of them are equal because every option has one value.
+// The Configs of `num_envs` rows from `first_row` on, over an id's `defaults`: only one Config
+// where all are equal because every option has one value.
 template <typename Env>
 std::vector<typename Env::Config> ReadConfigs(const OptionColumns& given, std::int32_t first_row,
                                               std::int32_t num_envs,
@@ -141,7 +141,7 @@ std::vector<std::uint8_t> BytesOf(const std::vector<Config>& configs) {
   return {bytes, bytes + configs.size() * sizeof(Config)};
 }
 
-// All options of an environment, those at their default too.
+// All options of an environment, including those at their default.
 template <typename Env>
 Options ListOptions(typename Env::Config config) {
   OptionLister lister;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of options.h's functions. Included by one source of our library, and of every environment
-// that users register (plugin/exports.h).
+// Definitions of options.h's functions. Included by one source of the library, and by every
+// environment that users register (plugin/exports.h).
 #pragma once
 
 #include "rollouts/support/options.h"
@@ -13,7 +13,7 @@
 namespace rollouts {
 namespace {
 
-// For numbers, which all have the same message.
+// Throws for a number that breaks its condition; all numbers have the same message.
 void Require(bool condition, const char* name, double value, const char* expected) {
   if (condition) return;
   char given[32];
@@ -29,7 +29,7 @@ bool DifferByRow(const OptionColumns& given) {
 }
 
 const OptionValue* OptionReader::Find(const char* name) {
-  // asked for, so known: CheckAllTaken refuses what no field asked for
+  // noted as known, because a field read it: CheckAllTaken refuses all other options
   names_.push_back(name);
   const auto found = given_.find(name);
   if (found == given_.end()) return nullptr;
@@ -42,7 +42,7 @@ void OptionReader::operator()(const char* name, bool& field) {
   const OptionValue* value = Find(name);
   if (!value) return;
   const auto* given = std::get_if<bool>(value);
-  // 1 and 0 are no bools, as true is no int: each would hide a mistake
+  // 1 and 0 are not accepted as bools, nor true as an int: each would hide a mistake
   if (!given) ThrowType(name, *value, "a bool");
   field = *given;
 }
@@ -50,7 +50,7 @@ void OptionReader::operator()(const char* name, bool& field) {
 void OptionReader::operator()(const char* name, std::int32_t& field) {
   const OptionValue* value = Find(name);
   if (!value) return;
-  // no conversion from float or bool: it would hide a mistake
+  // a float or a bool is not converted, which would hide a mistake
   const auto* given = std::get_if<std::int64_t>(value);
   if (!given || !std::in_range<std::int32_t>(*given)) {
     ThrowType(name, *value, "an int that fits 32 bits");
@@ -72,7 +72,7 @@ void OptionReader::operator()(const char* name, double& field) {
 }
 
 void OptionReader::operator()(const char* name, float& field) {
-  // options are double on their way; rounded here, once
+  // options are passed as double; they are rounded here, once
   double wide = field;
   (*this)(name, wide);
   field = static_cast<float>(wide);
@@ -145,7 +145,7 @@ void OptionReader::ThrowType(const char* name, const OptionValue& value, const c
 void OptionLister::operator()(const char* name, bool field) { options[name] = field; }
 
 void OptionLister::operator()(const char* name, std::int32_t field) {
-  // options have one type of whole numbers
+  // options have a single type for whole numbers
   options[name] = static_cast<std::int64_t>(field);
 }
 
@@ -164,7 +164,7 @@ void OptionLister::operator()(const char* name, const Switch& field) {
 }
 
 void RethrowOfRow(const OptionColumns& given, std::int32_t row, const SpecError& error) {
-  // the very same exception: there is no row to name
+  // the very same exception, because there is no row to name
   if (!DifferByRow(given)) throw;
   throw SpecError("options of row " + std::to_string(row) + ": " + error.what());
 }

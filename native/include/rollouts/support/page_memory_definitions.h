@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of page_memory.h's functions. Included by one source of our library, and of every
+// Definitions of page_memory.h's functions. Included by one source of the library, and by every
 // environment that users register (plugin/exports.h).
 #pragma once
 
@@ -18,7 +18,7 @@ constexpr std::align_val_t kCacheLine{64};
 std::uint8_t* Allocate(std::size_t bytes) {
   if (bytes < PageMemory::kFromKernel) {
     void* memory = ::operator new(bytes, kCacheLine);
-    // the heap hands out what others have used
+    // memory of the heap may have been used before
     std::memset(memory, 0, bytes);
     return static_cast<std::uint8_t*>(memory);
   }

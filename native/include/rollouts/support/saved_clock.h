@@ -22,10 +22,10 @@ inline void PutClock(StateWriter& writer, const EpisodeClock& clock) {
   writer.Put(static_cast<std::uint8_t>(clock.ended));
 }
 
-// Throws SpecError for what no clock can be.
+// Throws SpecError for values that no clock can have.
 inline EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
   EpisodeClock clock;
-  // the environment's own: a state may come from another one
+  // keeps the env_id of this environment: a state may come from another one
   clock.env_id = env_id;
   clock.seed = reader.Get<std::uint64_t>();
   clock.stream_id = reader.Get<std::uint32_t>();
@@ -34,7 +34,8 @@ inline EpisodeClock GetClock(StateReader& reader, std::uint32_t env_id) {
   clock.elapsed_steps = reader.Get<std::int32_t>();
   clock.episode_return = reader.Get<double>();
   const auto ended = reader.Get<std::uint8_t>();
-  // one more step can be counted; a clock that has begun counts the next episode, which is 1 at least
+  // leaves room for one more step; a clock that has begun counts the next episode, which is at
+  // least 1
   constexpr std::int32_t kMostSteps = std::numeric_limits<std::int32_t>::max();
   if (clock.elapsed_steps < 0 || clock.elapsed_steps == kMostSteps || clock.next_episode == 0 || ended > 1) {
     throw SpecError("has no episode that could be");

@@ -21,25 +21,26 @@
 
 namespace rollouts {
 
-// Environments of equal kind understand each other's states.
+// Environments of equal kind can load each other's states.
 struct StateKind {
   std::string type;
   std::uint64_t fingerprint = 0;  // the options' fingerprint
 };
 
-// `options` are all that the environment has. Of a path only the file's name counts: it
-// may lie elsewhere on the machine where the state is loaded.
+// `options` are all options of the environment. Only the file name of a path counts, because the
+// file may lie elsewhere on the machine where the state is loaded.
 StateKind MakeStateKind(const std::string& type, const Options& options);
 
-// Surrounds what CpuPool::SaveState returned.
+// Surrounds the bytes that CpuPool::SaveState returned.
 std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::uint8_t> state);
 
-// The bytes that SealState was given; borrows from `sealed`. Throws SpecError, whose message
-// goes on after the name of the thing, when it is foreign, damaged or truncated.
+// The bytes that SealState was given; borrows from `sealed`. Throws SpecError when the state is
+// foreign, damaged or truncated; the message continues a sentence that begins with the state's
+// name.
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed);
 
-// The same for an environment of any kind, to look at it alone.
+// The same for an environment of any kind, for reading alone.
 std::span<const std::uint8_t> StateInside(std::span<const std::uint8_t> sealed);
 
 // Appends plain values.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of a world of agents by their names, as copies: what drawings of it are made of. And what
-// pools of a GPU are told of worlds.
+// Copies of the arrays of a world of agents, by name, for drawings; and facts about worlds for a
+// GPU's pools.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ struct WorldArray {
 
 using WorldArrays = std::vector<WorldArray>;
 
-// Facts for a GPU's pool that only the types of worlds tell.
+// Facts for a GPU's pool that depend on the types of worlds.
 struct WorldFacts {
   std::int64_t world_bytes = 0;   // each world's
   std::int64_t agents_bytes = 0;  // for the addresses of its agents' arrays
-  std::vector<float> tables;      // as many of each
+  std::vector<float> tables;      // an equal number for each world
 };
 
-// Copies the arrays that it is shown.
+// Copies the arrays that it visits.
 class WorldReader {
  public:
   // An array of `num_agents` agents, `count` elements each.

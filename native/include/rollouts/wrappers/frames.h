@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observations with the time beside them, and stacks of the last ones.
+// Observations with the elapsed time appended, and stacks of the last ones.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,9 @@
 
 namespace rollouts {
 
-// Makes what callers see of what environments show: frames, which are observations with or without
-// the time, and the last few of them. Threads may call it at once for different environments.
+// Makes the observations that callers see from those of environments: frames, which are
+// observations with or without the time, and stacks of the last few. Threads may call it at once
+// for different environments.
 class Frames {
  public:
   // Whether these wrappers change what an observation consists of.
@@ -25,18 +26,19 @@ class Frames {
   // `shown`: the space of the environments' own observations.
   Frames(const SpaceSpec& shown, const Wrappers& wrappers, std::int32_t num_envs);
 
-  // The space of what callers see, without its bounds, which Python knows.
+  // The space of the observations that callers see, without bounds, which Python keeps.
   const SpaceSpec& space() const { return space_; }
 
   // Writes the row of an episode's first observation: a stack full of it.
   void Begin(std::int32_t env, const std::uint8_t* shown, std::uint8_t* out);
-  // Writes the row after a step: the stack goes on by one frame.
+  // Writes the row after a step: the stack advances by one frame.
   void GoOn(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed, std::uint8_t* out);
-  // Writes the row again that was written last.
+  // Writes the last row again.
   void Repeat(std::int32_t env, const std::uint8_t* shown, std::int32_t elapsed,
               std::uint8_t* out) const;
 
-  // The bytes on which an environment's rows depend besides what it shows; empty without a stack.
+  // The bytes that an environment's rows depend on besides its current observation; empty without a
+  // stack.
   std::span<const std::uint8_t> Kept(std::int32_t env) const {
     return {stacks_.data() + env * stack_bytes(), static_cast<std::size_t>(stack_bytes())};
   }
@@ -54,7 +56,7 @@ class Frames {
   const std::int64_t depth_;  // frames of a stack; 0: there is none
   SpaceSpec frame_;
   SpaceSpec space_;
-  std::vector<std::uint8_t> stacks_;  // each environment's, the oldest frame first
+  std::vector<std::uint8_t> stacks_;  // of each environment, the oldest frame first
 };
 
 }  // namespace rollouts

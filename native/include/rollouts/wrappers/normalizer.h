@@ -17,8 +17,8 @@ namespace rollouts {
 
 // Gymnasium's NormalizeObservation, NormalizeReward and ClipReward over rows of batches.
 //
-// While statistics are updated, a row depends on its whole batch: Count and Scale are then called
-// by its receiver. Frozen ones are read alone, by threads for their own rows.
+// While statistics are updated, a row depends on its whole batch: the receiver then calls Count and
+// Scale. Frozen statistics are only read, by each thread for its own rows.
 class Normalizer {
  public:
   Normalizer(const Wrappers& wrappers, const SpaceSpec& observation, std::int32_t num_envs);
@@ -32,12 +32,12 @@ class Normalizer {
   // The return that AddReward keeps of an environment; null where rewards are not normalised.
   const double* Kept(std::int32_t env) const { return reward_ ? &returns_[env] : nullptr; }
   void SetKept(std::int32_t env, double sum) { returns_[env] = sum; }
-  // Forgets the returns of episodes that ended, where those are of episodes.
+  // Forgets the returns of episodes that ended, where each episode has a return of its own.
   void EndEpisodes(const BatchView& view, std::int64_t first, std::int32_t count,
                    std::uint32_t first_env_id);
 
-  // Counts rows [first, first + count) of a batch: of those whose command is a step their
-  // environment's discounted return, of those that were only shown again nothing.
+  // Counts rows [first, first + count) of a batch. A row whose command is a step adds its
+  // environment's discounted return; a row that was only shown again adds nothing.
   void Count(const BatchView& view, std::int64_t first, std::int32_t count,
              std::span<const Command> commands, std::uint32_t first_env_id);
 
@@ -64,7 +64,7 @@ class Normalizer {
   std::vector<double> deviation_;    // one for each element of an observation
   double reward_deviation_ = 1;
   std::vector<double> returns_;      // discounted, of each environment
-  std::vector<std::uint8_t> packed_;  // rows that count, where others lie between them
+  std::vector<std::uint8_t> packed_;  // the rows that count, packed where others lie between them
   std::vector<double> stepped_;       // discounted returns that count
 };
 

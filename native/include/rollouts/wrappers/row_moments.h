@@ -9,8 +9,9 @@
 
 namespace rollouts {
 
-// Moments of rows that lie one after the other, `size` numbers each; at least one. Sums go in
-// NumPy's order, so that rows of double give the bits of np.mean and np.var along axis 0.
+// Moments of at least one row; the rows lie one after the other and have `size` numbers each. Sums
+// are taken in NumPy's order, so that rows of double give the bits of np.mean and np.var along axis
+// 0.
 Moments MomentsOf(const float* rows, std::int64_t num_rows, std::int64_t size);
 Moments MomentsOf(const double* rows, std::int64_t num_rows, std::int64_t size);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics that belong to somebody else than the pool, for one rollout.
+// Statistics of an owner outside of the pool, for one rollout.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace rollouts {
 
-// Counts and scales the steps of a rollout, whose rows are environments in their order, by
-// statistics that are put in before and taken out after it. Remembers what the last step was like
-// before it was scaled.
+// Counts and scales the steps of a rollout, whose rows are the environments in order. The
+// statistics are put in before the rollout and taken out after it. Keeps the last step's values
+// from before they were scaled.
 class StepNormalizer final : public BatchFinisher {
  public:
   StepNormalizer(const Wrappers& wrappers, const SpaceSpec& observation, std::int32_t num_envs,

@@ -17,11 +17,11 @@
 
 namespace rollouts {
 
-// Wrapped environments. The thread that steps a row finishes what depends on it alone;
+// Wrapped environments. The thread that steps a row computes all that depends on this row alone;
 // statistics that are updated wait for the whole batch.
 class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
  public:
-  // Takes environments with one agent, whose spaces the wrappers fit: Python has checked that.
+  // Takes environments with one agent, whose spaces fit the wrappers: Python has checked that.
   WrappedEnvBatch(std::unique_ptr<EnvBatch> envs, Wrappers wrappers, std::int32_t num_envs);
 
   const EnvSpec& spec() const override { return spec_; }
@@ -30,13 +30,13 @@ class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
   void Run(std::span<const std::int32_t> envs, const Work& work, RowSource& source) override;
   std::span<std::uint8_t> StateBytes(std::int32_t env) override { return envs_->StateBytes(env); }
 
-  // The environment's own state, then what is kept of it here.
+  // Saves the environment's own state, then what the wrappers keep of it.
   void SaveState(std::int32_t env, std::vector<std::uint8_t>& out) const override;
   void CheckState(std::int32_t env, std::span<const std::uint8_t> state) const override;
   void LoadState(std::int32_t env, std::span<const std::uint8_t> state) override;
 
   Frame Render(std::int32_t env) const override { return envs_->Render(env); }
-  // Also the wrappers of which a saved state holds something.
+  // Adds the wrappers that a saved state has parts of.
   Options OptionsOf(std::int32_t env) const override;
   EngineChoice EngineOf(std::int32_t env) const override { return envs_->EngineOf(env); }
   void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& out) const override {
@@ -71,7 +71,7 @@ class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
   // Whether batches are counted.
   bool Counts() const { return normalizer_.any() && updates_; }
 
-  // Action rows as environments get them.
+  // Returns the action rows that environments get.
   const std::uint8_t* ChangeActions(std::span<const std::int32_t> envs, const Work& work);
   void FinishRows(std::span<const std::int32_t> envs, const Work& work, const BatchView& shown,
                   const RowSource::Rows& rows);
@@ -80,11 +80,11 @@ class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
 
   const Wrappers wrappers_;
   const std::unique_ptr<EnvBatch> envs_;
-  std::optional<Frames> frames_;  // where observations are made of others
+  std::optional<Frames> frames_;  // where wrappers change the observations' elements
   const EnvSpec spec_;
   Normalizer normalizer_;
   bool updates_ = true;          // statistics; changes only while nothing is in flight
-  std::vector<float> actions_;   // rows as environments get them, where wrappers change them
+  std::vector<float> actions_;   // rows that environments get, where wrappers change them
 };
 
 }  // namespace rollouts

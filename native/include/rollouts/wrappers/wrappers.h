@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrappers around the environments of a pool: changes to actions, observations and rewards that
-// Gymnasium has as wrappers. Python has checked them; rollouts/envs/wrappers.py has their meaning.
+// Gymnasium has as wrappers. Python has checked them; rollouts/envs/wrappers.py explains them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ClipAction {
 struct RescaleAction {
   std::vector<float> gradient;
   std::vector<float> intercept;
-  std::vector<double> low;  // bounds of what callers give
+  std::vector<double> low;  // bounds of the actions that callers give
   std::vector<double> high;
 };
 
@@ -37,19 +37,20 @@ struct TimeAware {
 struct NormalizeObservation {
   double epsilon = 0;
   double clip = 0;
-  bool to_float32 = false;  // what comes out is rounded so, whatever the observations' dtype
+  bool to_float32 = false;  // results are rounded to it, whatever the observations' dtype
 };
 
 struct NormalizeReward {
   double gamma = 0;
   double epsilon = 0;
-  // As Stable-Baselines3 has it: of rewards of 32 bits, and each episode's return begins at 0. As
-  // Gymnasium has it: the last reward of an episode is the first of the next one's return.
+  // True, as in Stable-Baselines3: rewards are rounded to 32 bits, and each episode's return begins
+  // at 0. False, as in Gymnasium: the last reward of an episode is the first of the next one's
+  // return.
   bool of_episodes = false;
-  bool scales = true;  // else rewards are counted alone
+  bool scales = true;  // else rewards are only counted
 };
 
-// Wrappers in the order in which they change what an environment gets, and what it tells.
+// Wrappers in the order in which they change an environment's inputs, and then its outputs.
 struct Wrappers {
   std::optional<ClipAction> clip_action;
   std::optional<RescaleAction> rescale_action;
