@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of a policy's kernel, as ctypes structures.
 
-`PolicyLaunch` of native/include/rollouts/policy/policy_kernel.h.
+`PolicyLaunch` of native/include/rollouts/policy/policy_launch.h.
 """
 
 from __future__ import annotations
