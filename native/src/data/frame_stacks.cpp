@@ -22,19 +22,19 @@ class Finder {
  public:
   explicit Finder(const FrameStacks& stacks)
       : depth_(stacks.depth), frame_bytes_(stacks.frame_bytes) {
-    // room for one new frame a step and the first stacks; episodes that begin need more
+    // room for one new frame a step and the first stacks; the beginnings of episodes need more
     found_.reserve(static_cast<std::size_t>((stacks.steps + stacks.depth) * stacks.envs));
   }
 
-  // A stack of which nothing is known.
+  // Adds a stack without knowing an earlier one.
   void AddFirst(const Stack& now) {
     for (std::int64_t s = 0; s < depth_; ++s) AddFrame(now, s, nullptr);
   }
 
-  // A stack that mostly is `before` moved on by one frame.
+  // Adds a stack that mostly is `before`, moved on by one frame.
   void AddNext(const Stack& now, const Stack& before) {
     const std::int64_t kept = depth_ - 1;
-    // one comparison for all frames that moved on
+    // one comparison for all frames that both stacks have
     if (Equal(now.frames, before.frames + frame_bytes_, kept * frame_bytes_)) {
       std::copy_n(before.index + 1, kept, now.index);
       AddFrame(now, kept, &before);
@@ -46,8 +46,9 @@ class Finder {
   std::vector<const std::uint8_t*> TakeFound() { return std::move(found_); }
 
  private:
-  // Looks for a frame one place further in the stack before, at its own place there (where the
-  // game stood still), and beside it in its own stack (which begins with equal, empty frames).
+  // Looks for a frame one place further in the stack before, at the same place there (where the
+  // game stood still), and at the next place in its own stack (which begins with equal, empty
+  // frames).
   void AddFrame(const Stack& now, std::int64_t s, const Stack* before) {
     if (before != nullptr) {
       if (s + 1 < depth_ && Copies(now, s, *before, s + 1)) return;
@@ -78,7 +79,7 @@ std::vector<const std::uint8_t*> FindFrames(const FrameStacks& stacks, std::int3
   for (std::int64_t t = 0; t <= stacks.steps; ++t) {
     for (std::int64_t env = 0; env < stacks.envs; ++env) {
       std::int32_t* const at = index + t * row + env * stacks.depth;
-      // environment by environment: a stack is looked for in its own past alone
+      // environment by environment, because a stack is only compared with its environment's past
       const Stack now{stacks.At(t, env), at};
       if (t == 0) {
         finder.AddFirst(now);

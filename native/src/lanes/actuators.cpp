@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what acts on joints, and what is sensed.
+// Reads actuators, tendons and sensors from the model.
 #include <algorithm>
 #include <cstdint>
 
@@ -46,7 +46,7 @@ std::uint64_t DofsThatMove(const Model& model, const FieldReader& read, std::int
   return dofs;
 }
 
-// Adds the dofs that move a point of the tendon and not the next one.
+// Adds the dofs that move a point of the tendon but not the next point.
 void AddDofs(Model& model, const TendonPoint* points, Tendon& tendon) {
   std::uint64_t dofs = 0;
   for (std::int32_t i = tendon.adr; i + 1 < tendon.adr + tendon.num; ++i) {
@@ -148,7 +148,7 @@ void ReadSensors(Model& model, const FieldReader& read) {
     if (framed && (!known || Array<std::int32_t>(read, "sensor_refid")[i] >= 0)) {
       one.kind = SensorKind::kUncovered;
     }
-    // zones of other shapes
+    // touch zones of other shapes
     if (one.kind == SensorKind::kTouch) {
       const std::int32_t zone = model.site_type[one.object];
       if (zone != kSphere && zone != kCapsule && zone != kBox && zone != kEllipsoid) {

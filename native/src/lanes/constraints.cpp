@@ -13,11 +13,11 @@
 namespace rollouts::lanes {
 namespace {
 
-// mj_makeImpedance and what it reads.
+// mj_makeImpedance, and the fields that it reads.
 Impedance<double> MakeImpedance(const Model& model, const double* solref, const double* solimp, double margin,
                         double diagonal, bool friction = false) {
   double time = solref[0], ratio = solref[1];
-  // mixed formats become the default
+  // solref in mixed formats becomes the default
   if ((time > 0) != (ratio > 0)) {
     time = 0.02;
     ratio = 1;
@@ -40,7 +40,7 @@ Impedance<double> MakeImpedance(const Model& model, const double* solref, const 
   return out;
 }
 
-// getimpedance's curve, of corrected numbers.
+// The kind of getimpedance's curve, after its corrections of the numbers.
 Curve CurveOf(const double* solimp) {
   const auto within = [](double value) { return std::min(0.9999, std::max(0.0001, value)); };
   if (within(solimp[0]) == within(solimp[1]) || solimp[2] <= kTiny) return Curve::kFlat;
@@ -146,7 +146,8 @@ class PairReader {
  public:
   PairReader(Model& model, const FieldReader& read) : model_(model), read_(read) {}
 
-  // Bodies in the order of MuJoCo's: so are rows of constraints, which PGS visits in that order.
+  // Reads all pairs, by bodies in MuJoCo's order: constraint rows have the same order, in which PGS
+  // visits them.
   std::vector<Pair> ReadAll() {
     std::vector<Pair> pairs;
     const auto* const geoms = Array<std::int32_t>(read_, "body_geomadr");
@@ -165,7 +166,7 @@ class PairReader {
             pairs.push_back(Read(swaps ? gb : ga, swaps ? ga : gb));
           }
         }
-        // contacts of two bodies are ordered by geoms, the plainer kind first
+        // contacts of two bodies are ordered by geoms, the simpler kind first
         std::sort(pairs.begin() + static_cast<std::ptrdiff_t>(begin), pairs.end(),
                   [](const Pair& x, const Pair& y) {
                     return x.geom[0] != y.geom[0] ? x.geom[0] < y.geom[0] : x.geom[1] < y.geom[1];
@@ -211,7 +212,7 @@ class PairReader {
     return pair;
   }
 
-  // Adds dofs that move one geom and not the other: the rest moves both alike.
+  // Adds the dofs that move one geom but not the other; all others move both alike.
   void AddDofs(Pair& pair) {
     const auto* const parent = Array<std::int32_t>(read_, "dof_parentid");
     const auto* const of_joint = Array<std::int32_t>(read_, "dof_jntid");
@@ -242,7 +243,7 @@ class PairReader {
   const FieldReader& read_;
 };
 
-// Both ends of the ranges of tendons, which MuJoCo looks at before contacts.
+// Adds both ends of the ranges of tendons, which come before contacts in MuJoCo.
 void AddTendonLimits(const Model& model, const FieldReader& read, std::vector<Pair>& pairs) {
   const auto* const limited = Array<std::uint8_t>(read, "tendon_limited");
   const auto* const parent = Array<std::int32_t>(read, "dof_parentid");
@@ -283,12 +284,12 @@ PairNumbers<double> NumbersOfTendon(const Model& model, const FieldReader& read,
   return out;
 }
 
-// The largest distance of the centres, without the margin.
+// The largest distance of the centres at which the geoms touch, without the margin.
 double Reach(const FieldReader& read, const Pair& pair) {
   const auto* const type = Array<std::int32_t>(read, "geom_type");
   const double* const size = Array<double>(read, "geom_size");
   const double* const bound = Array<double>(read, "geom_rbound");
-  // a plane that moves is everywhere
+  // a plane that moves can touch anything
   if (type[pair.geom[0]] == kPlane && !pair.plane) return 1e300;
   double reach = 0;
   for (const std::int32_t g : pair.geom) {

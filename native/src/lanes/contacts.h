@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constraints that act, and their stiffness: limits, dry friction, contacts of planes, spheres and
-// capsules. A row exists where it acts in one of the lanes; in the others it weighs nothing.
+// Active constraints, and their stiffness: limits, dry friction, contacts of planes, spheres and
+// capsules. A row exists where it is active in one of the lanes; in the others it has no weight.
 
 // getimpedance.
 template <typename C, typename D>
@@ -25,7 +25,7 @@ D ImpedanceAt(const Impedance<C>& p, Curve curve, D pos) {
   return Select(x >= 1.0, D(p.most), Select(x <= 0.0, D(p.least), p.least + y * (p.most - p.least)));
 }
 
-// R and D of a row; D is 0 in lanes where it does not act.
+// R and D of a row; D is 0 in lanes where it is not active.
 template <typename C, typename D>
 void SetStiffness(const Impedance<C>& p, D impedance, C scale, typename D::Bits active, D& R, D& stiffness) {
   R = Max(D(kTiny), (1.0 - impedance) * p.diagonal / impedance) * scale;
@@ -54,7 +54,7 @@ void DofConstraints(const M& m, Work<D>& w) {
   }
 }
 
-// mju_makeFrame: tangents of a normal, the first along `hint` where that is given.
+// mju_makeFrame: tangents of a normal; the first goes along `hint` if that is given.
 template <typename D>
 void MakeFrame(Contact<D>& c, const Vec3<D>* hint) {
   const Vec3<D> n = c.frame[0];
@@ -69,7 +69,7 @@ void MakeFrame(Contact<D>& c, const Vec3<D>* hint) {
     const D length = Sqrt(Dot(t, t));
     const auto some = length >= kTiny;
     t = t * (1.0 / Select(some, length, D(1.0)));
-    // a vector of no length is normalised to (1, 0, 0)
+    // a vector of length 0 is normalised to (1, 0, 0)
     c.frame[1] = {Select(some, t.x, D(1.0)), Keep(some, t.y), Keep(some, t.z)};
   } else {
     c.frame[1] = by_default();
@@ -138,7 +138,7 @@ void AddContact(const M& m, Work<D>& w, int index, typename D::Bits active, D di
   w.constrained = w.constrained | active;
 }
 
-// The same point and normal whatever way it is told: spheres around two points.
+// A contact of spheres around two points: point and normal are the same in either order.
 template <typename M, typename D>
 void SphereSphere(const M& m, Work<D>& w, int index, typename D::Bits near, Vec3<D> first,
                   Vec3<D> second) {
@@ -148,7 +148,7 @@ void SphereSphere(const M& m, Work<D>& w, int index, typename D::Bits near, Vec3
   const D dist = length - (k.radius[0] + k.radius[1]);
   const auto active = near & (dist < k.margin);
   if (!Any(active)) return;
-  // centres in one point have no direction
+  // centres in the same point give no direction
   w.escaped = w.escaped | (active & (length < 1e-10));
   const Vec3<D> normal = d * (1.0 / length);
   AddContact<M, D>(m, w, index, active, dist, normal, first + normal * (dist * 0.5 + k.radius[0]), nullptr);
@@ -162,8 +162,9 @@ void CapsuleCapsule(const M& m, Work<D>& w, int index, typename D::Bits near) {
   const Vec3<D> d = w.geom_pos[g1] - w.geom_pos[g2];
   const D ma = Dot(a1, a1), mb = -Dot(a1, a2), mc = Dot(a2, a2), u = -Dot(a1, d), v = Dot(a2, d);
   const D det = ma * mc - mb * mb;
-  // Almost parallel ones, if they touch, touch in several points below an angle of 1e-4, and somewhere
-  // along their lengths that rounding decides below 1e-3: MuJoCo's, unless lines or ends are apart.
+  // Almost parallel capsules that touch: below an angle of 1e-4 they touch in several points, and
+  // below 1e-3 rounding decides where along their lengths. Left to MuJoCo, unless the capsules are
+  // clearly apart.
   const auto parallel = near & (det <= 1e-6 * (ma * mc));
   if (Any(parallel)) {
     const D along = Dot(d, w.geom_axis[g1]);
@@ -198,7 +199,8 @@ void PlaneCapsule(const M& m, Work<D>& w, int index) {
   }
 }
 
-// mjc_PlaneCylinder: the lowest point, the one above it, and two that make a triangle with the lowest.
+// mjc_PlaneCylinder: the lowest point, the one above it, and two that form a triangle with the
+// lowest.
 template <typename M, typename D>
 void PlaneCylinder(const M& m, Work<D>& w, int index) {
   const Pair& pair = m.pairs[index];
@@ -215,7 +217,7 @@ void PlaneCylinder(const M& m, Work<D>& w, int index) {
   Vec3<D> side = axis * along - normal;
   const D square = Dot(side, side);
   const auto flat = square < kTiny * kTiny;
-  // rounding alone says where the lowest point of such a cylinder is
+  // rounding alone decides where the lowest point of such a cylinder is
   if (pair.turns) w.escaped = w.escaped | ((square < 1e-24) & ~(square < 1e-34));
   const Mat3<D> turned = Product(w.xmat[pair.body[1]], m.geom_mat + 9 * g);
   const Vec3<D> across{turned.m[0], turned.m[3], turned.m[6]};
@@ -275,7 +277,7 @@ void PlaneBox(const M& m, Work<D>& w, int index) {
   }
 }
 
-// An end of a tendon's range, as a contact of one row.
+// The end of a tendon's range, as a contact of one row.
 template <typename M, typename D>
 void TendonLimit(const M& m, Work<D>& w, int index) {
   const Pair& pair = m.pairs[index];
@@ -284,7 +286,7 @@ void TendonLimit(const M& m, Work<D>& w, int index) {
   const D length = w.tendon_length[pair.tendon], dist = (length - k.range) * sign;
   const auto active = (dist < k.margin) & ~w.escaped;
   if (!Any(active)) return;
-  // a way of hardly any length has no direction
+  // a segment of almost no length has no direction
   w.escaped = w.escaped | (active & (length < 1e-10));
   if (w.num_contacts == m.max_contacts) {
     w.escaped = w.escaped | active;

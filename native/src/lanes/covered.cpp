@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuJoCo's features that lanes step, by the fields of a model.
+// Which of MuJoCo's features lanes can step, found by the fields of a model.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace rollouts::lanes {
 namespace {
 
-// Whether any of the values is not nothing. Fields that a release lacks are nothing.
+// Whether any of the values is not zero. Fields that a release lacks count as zero.
 template <typename T>
 bool Any(const FieldReader& read, const char* name, std::int64_t count) {
   const T* const values = Array<T>(read, name);
@@ -29,11 +29,11 @@ std::string WhyNotOptions(const FieldReader& read) {
   if (integrator != kEuler && integrator != kRungeKutta4) return "its integrator is neither Euler nor RK4";
   const std::int32_t solver = *Array<std::int32_t>(read, "opt.solver");
   if (solver != kPgs && solver != kNewton) return "its solver is CG";
-  // rounding alone would decide when to stop
+  // rounding alone would decide when the solver stops
   if (*Array<double>(read, "opt.tolerance") < 1e-13) return "its solver's tolerance is below 1e-13";
   if (*Array<std::int32_t>(read, "opt.cone") != 0) return "its friction cones are elliptic";
   if (*Array<std::int32_t>(read, "opt.noslip_iterations") > 0) return "it has noslip iterations";
-  // energy is only told, and tells nobody here
+  // energy is only reported, and nobody here reads it
   constexpr std::int32_t kEnergy = 1 << 1;
   if ((*Array<std::int32_t>(read, "opt.enableflags") & ~kEnergy) != 0) return "it enables optional features";
   const std::int32_t disabled = *Array<std::int32_t>(read, "opt.disableflags");
@@ -154,7 +154,7 @@ std::string WhyUncovered(const ModelSizes& n, const FieldReader& read) {
                           WhyNotTendons(n, read), WhyNotActuators(n, read), WhyNotConstraints(n, read)}) {
     if (!why.empty()) return why;
   }
-  // pairs of geoms that move against each other
+  // pairs of geoms that move relative to each other
   const std::int32_t disabled = *Array<std::int32_t>(read, "opt.disableflags");
   if (disabled & (kNoConstraint | kNoContact)) return "";
   const auto* const dims = Array<std::int32_t>(read, "geom_condim");
@@ -170,11 +170,11 @@ std::string WhyUncovered(const ModelSizes& n, const FieldReader& read) {
 std::string WhyUncoveredPairs(const Model& model) {
   for (std::int32_t i = 0; i < model.num_pairs; ++i) {
     const Pair& pair = model.pairs[i];
-    // what moves meets what is fixed all the time
+    // a moving geom often meets a fixed one
     if (pair.kind == PairKind::kUncovered && (pair.tree[0] < 0 || pair.tree[1] < 0)) {
       return "it has geoms of kinds that lanes do not cover on fixed ones";
     }
-    // opposite edges of so flat a pyramid cancel, and rounding alone would decide when to stop
+    // opposite edges of such a flat pyramid cancel, and rounding alone would decide when to stop
     if (pair.dim > 1 && model.pair_numbers[i].friction < 1e-3) return "it has contacts with hardly any friction";
   }
   return "";

@@ -9,13 +9,13 @@
 
 namespace rollouts::lanes {
 
-// An array or an option of a model; null where its release has none.
+// An array or an option of a model; null where the model's release has none.
 template <typename T>
 const T* Array(const FieldReader& read, const char* name) {
   return static_cast<const T*>(read(name));
 }
 
-// A copy that the model owns; zeros where its release has none.
+// A copy that the model owns; zeros where the model's release has none.
 template <typename T>
 const T* Copy(Model& model, const FieldReader& read, const char* name, std::size_t count) {
   T* const out = model.Keep<T>(count);

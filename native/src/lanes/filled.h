@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Hessian where limbs touch each other: it lies in memory as a dense matrix, and only entries that
-// its factor may have are computed.
+// The Hessian where limbs touch each other: stored as a dense matrix, of which only the entries are
+// computed that its factor may have.
 
-// For each row its columns below the diagonal, highest first.
+// The columns below the diagonal for each row, highest first.
 class FilledOrder {
  public:
-  // Takes those of the tree, those of contacts, and what elimination from the last row to the first adds.
+  // Collects the entries of the tree, those of contacts, and those that elimination from the last
+  // row to the first adds.
   template <typename D>
   void Find(const Structure& m, const Work<D>& w, const Island<D>& island) {
     const int nv = m.n.nv;
@@ -65,7 +66,7 @@ class FilledOrder {
     }
   }
 
-  // Sets all entries to those of the inertia.
+  // Sets all entries to those of the inertia matrix.
   template <typename D>
   void Fill(const Structure& m, const D* inertia, const Factor<D>& f) const {
     for (int k = 0; k < m.n.nv; ++k) {
@@ -78,7 +79,7 @@ class FilledOrder {
 
  private:
   static std::uint64_t Bit(int i) { return std::uint64_t{1} << i; }
-  // A row; [-column] is the entry of a column.
+  // Returns a row such that [-column] is the entry of a column.
   template <typename D>
   static D* Row(const Factor<D>& f, int k) {
     return f.entries + f.order->adr[k] + k;

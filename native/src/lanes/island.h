@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of constraints that are solved together, and their cost.
 
-// An island: trees that constraints couple, in lanes where they do so alike.
+// An island: trees that constraints couple, in those lanes that couple the same trees.
 template <typename D>
 struct Island {
-  std::uint64_t trees;      // as bits
+  std::uint64_t trees;      // a bit for each tree
   typename D::Bits lanes;
   int num_dofs;
   std::int32_t dofs[kMaxDofs];
@@ -25,7 +25,7 @@ struct Island {
   LANES_INLINE void ForContacts(Work<D>& w, F&& f) const {
     for (int i = 0; i < num_contacts; ++i) f(w.contacts[contacts[i]]);
   }
-  // Those that touch in one of some lanes; in the others they are left alone.
+  // Calls f for contacts that are active in any of these lanes.
   template <typename F>
   LANES_INLINE void ForContacts(Work<D>& w, typename D::Bits in, F&& f) const {
     ForContacts(w, [&](Contact<D>& c) {
@@ -34,7 +34,7 @@ struct Island {
   }
 };
 
-// J x of a contact's rows.
+// J x for a contact's rows.
 template <typename D>
 LANES_INLINE void MultiplyRows(const Contact<D>& c, const D* x, D* out) {
   const Pair& pair = *c.pair;
@@ -66,7 +66,8 @@ LANES_INLINE typename D::Bits Pushing(const Contact<D>& c) {
   return some & c.active;
 }
 
-// The cost and the force of a row at x: one that pushes alone, or dry friction between two bounds.
+// The cost and the force of a row at x: a row that can only push, or dry friction between two
+// bounds.
 template <typename D>
 LANES_INLINE D PushCost(D x, D stiffness, D& force) {
   const D pushed = Keep(x < 0.0, stiffness * x);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The length of Newton's step: MuJoCo's search along a line, for the lanes of a vector.
+// The length of Newton's step: MuJoCo's line search, for all lanes of a vector.
 template <typename M, typename D>
 class LineSearch {
  public:
@@ -7,7 +7,8 @@ class LineSearch {
   LineSearch(const M& m, Work<D>& w, const Island<D>& island, D scale)
       : m_(m), w_(w), island_(island), scale_(scale) {}
 
-  // PrimalSearch: a Newton step, one-sided ones until the slope changes its sign, then a bracket.
+  // PrimalSearch: a Newton step, then steps on one side until the slope changes its sign, then a
+  // bracket.
   void Run(Bits on, D& alpha, D& improvement) {
     alpha = 0.0;
     improvement = 0.0;
@@ -93,7 +94,7 @@ class LineSearch {
     t2 += Select(low | high, D(0.0), row.q2);
   }
 
-  // Cost against that at alpha 0, and its derivatives.
+  // Computes the cost relative to that at alpha 0, and its derivatives.
   void Evaluate(Point& p) {
     const D alpha = p.alpha;
     D t0 = 0.0, t1 = slope_, t2 = curvature_;
@@ -126,7 +127,8 @@ class LineSearch {
     to.curvature = Select(mask, from.curvature, to.curvature);
   }
 
-  // Takes the candidate with the flattest slope on p's side; a Newton step from there becomes `next`.
+  // Moves p to the candidate with the flattest slope on p's side; a Newton step from there becomes
+  // `next`.
   Bits UpdateBracket(Bits on, Point& p, const Point* candidates, Point& next) {
     Bits found = FromBits<D::kWidth>(0);
     for (int i = 0; i < 3; ++i) {
@@ -145,7 +147,7 @@ class LineSearch {
     return found;
   }
 
-  // Rows of the lanes that search.
+  // Prepares the rows of the lanes that search.
   void PrepareSearch(Bits on) {
     MultiplyInertia(m_, w_, w_.Mv, w_.search);
     slope_ = 0.0;
@@ -179,7 +181,7 @@ class LineSearch {
   Work<D>& w_;
   const Island<D>& island_;
   const D scale_;
-  D slope_, curvature_;  // the cost's, without rows
-  D cost_;               // that of rows at alpha 0, negative
+  D slope_, curvature_;  // of the cost without rows
+  D cost_;               // of the rows at alpha 0, negative
   const LineRow<D>* end_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops for any machine, two simulations at once (SSE2, NEON) and one.
+// The loops for any machine: for two simulations at once (SSE2, NEON), and for one.
 #include <cstdint>
 #include <initializer_list>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of the loops, compiled for each target in a namespace of its own: LANES_TARGET names it,
-// LANES_WIDEST is its widest vector. Headers of the standard library are included before the target is
-// set, so that none of their functions is compiled for it.
+// The code of the loops, compiled for each target in a namespace of its own: LANES_TARGET is its
+// name, LANES_WIDEST the widest vector. Headers of the standard library are included before the
+// target is set, so that none of their functions is compiled for it.
 namespace rollouts::lanes::LANES_TARGET {
 
 #include "vectors.h"
@@ -13,7 +13,7 @@ namespace rollouts::lanes::LANES_TARGET {
 #include "sensors.h"
 #include "stepper.h"
 
-// Whether so little differs that it is worth to write that alone.
+// Whether so few numbers differ that writing only those is worth it.
 template <int W>
 bool AreVariants(const Model* const* models) {
   const Model& root = models[0]->root();
@@ -59,7 +59,7 @@ void WriteAll(const Model* const* models, MixedNumbers& mixed) {
   }
 }
 
-// A model whose numbers differ by lane, from one model for each lane.
+// Makes one model whose numbers differ by lane, of one model for each lane.
 template <typename D>
 ModelOf<D> Mix(const Model* const* models, MixedNumbers& numbers) {
   ModelOf<D> mixed;
@@ -77,7 +77,7 @@ ModelOf<D> Mix(const Model* const* models, MixedNumbers& numbers) {
     mixed.viscous |= models[lane]->viscous;
     mixed.dense_fluid |= models[lane]->dense_fluid;
   }
-  // a zero of one lane saves nothing where another has none
+  // a computation can be left out only where it changes nothing in all lanes
   mixed.body_offset = mixed.body_turned = mixed.body_inertia_offset = mixed.body_inertia_turned =
       mixed.jnt_offset = mixed.jnt_springs = first.ones;
   return mixed;

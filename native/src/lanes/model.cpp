@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies a model's constants, and refuses what lanes do not step.
+// Copies a model's constants, and refuses models that lanes do not step.
 #include "fields.h"
 #include "model.h"
 
@@ -40,7 +40,7 @@ void ToMatrices(const double* quats, std::int32_t count, double* out) {
   for (std::int32_t i = 0; i < count; ++i) ToMatrix(quats + 4 * i, out + 9 * i);
 }
 
-// Marks the vectors of `width` numbers that are not `zero`.
+// Marks the groups of `width` numbers that differ from `zero`.
 const std::uint8_t* Differs(Model& model, const double* values, std::int32_t count, int width,
                             const double* zero) {
   std::uint8_t* const out = model.Keep<std::uint8_t>(static_cast<std::size_t>(count));
@@ -99,7 +99,7 @@ void ReadBodies(Model& model, const FieldReader& read) {
   model.ones = ones;
 }
 
-// Fluid pushes against a box of uniform mass with the body's inertia.
+// Reads the drag of bodies: fluid acts on a box of uniform mass with the body's inertia.
 void ReadFluid(Model& model, std::size_t b) {
   const double* const inertia = model.body_inertia + 3 * b;
   const double sum = inertia[0] + inertia[1] + inertia[2];
@@ -169,8 +169,8 @@ void ReadJointNumbers(Model& model, const FieldReader& read) {
   }
 }
 
-// Sparsity of matrices over the dofs whose entries are those of a dof and its ancestors, or of all dofs
-// before it.
+// Sparsity of matrices over the dofs: each row has entries for a dof and its ancestors, or for all
+// dofs before it.
 Sparsity MakeSparsity(Model& model, const std::int32_t* parent) {
   const std::int32_t nv = model.n.nv;
   const auto all = static_cast<std::size_t>(nv) * static_cast<std::size_t>(nv);
@@ -203,7 +203,7 @@ void ReadDofs(Model& model, const FieldReader& read) {
   const std::int32_t* const parent = Array<std::int32_t>(read, "dof_parentid");
   model.tree = MakeSparsity(model, parent);
   model.dense = MakeSparsity(model, nullptr);
-  // dofs of a tree follow each other
+  // dofs of a tree have consecutive numbers
   auto* const tree = model.Keep<std::int32_t>(nv);
   model.num_trees = 0;
   for (std::size_t i = 0; i < nv; ++i) {
@@ -248,7 +248,7 @@ void ReadPlaceNumbers(Model& model, const FieldReader& read) {
   ToMatrices(Array<double>(read, "site_quat"), model.n.nsite, model.site_mat);
 }
 
-// A text of all that steps choose by: of two models with equal ones only numbers differ.
+// A text of all facts by which steps branch: two models with equal texts differ only in numbers.
 std::string Describe(const Model& model) {
   std::string out;
   const auto add = [&out](const auto* values, std::int64_t count) {
@@ -324,7 +324,7 @@ std::shared_ptr<const Model> ReadVariant(const std::shared_ptr<const Model>& of,
   if (!variant || variant->structure != of->structure) return variant;
   std::vector<std::uint32_t> differs;
   for (std::size_t i = 0; i < of->num_numbers; ++i) {
-    // by their bits: 0 and -0 are two numbers
+    // compared by their bits, because 0 and -0 are different numbers
     if (std::memcmp(&variant->numbers[i], &of->numbers[i], sizeof(double)) != 0) {
       differs.push_back(static_cast<std::uint32_t>(i));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The constants of a model, as steps read them: MuJoCo's arrays under MuJoCo's names, copied, and what
-// follows from them once. Plain pointers alone, for the loops are compiled for several instruction
-// sets, and functions of the standard library must not be compiled with them.
+// The constants of a model for steps: copies of MuJoCo's arrays under MuJoCo's names, and values
+// derived from them once. Uses only plain pointers: the loops are compiled for several instruction
+// sets, and no functions of the standard library may be compiled with them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace rollouts::lanes {
 
-// mjtJoint, mjtGeom, mjtIntegrator, mjtWrap, mjtSolver, mjtDisableBit: the numbers of MuJoCo.
+// MuJoCo's numbers of mjtJoint, mjtGeom, mjtIntegrator, mjtWrap, mjtSolver and mjtDisableBit.
 enum JointKind : std::int32_t { kFree, kBall, kSlide, kHinge };
 enum GeomKind : std::int32_t {
   kPlane = 0, kHeightField = 1, kSphere = 2, kCapsule = 3, kEllipsoid = 4, kCylinder = 5, kBox = 6
@@ -31,12 +31,12 @@ enum Disabled : std::int32_t {
 
 inline constexpr int kMaxDofs = 64;
 inline constexpr int kMaxContacts = 256;  // in the lanes of a vector together
-inline constexpr int kMaxDualRows = 192;  // rows of PGS, which keeps a square of them
+inline constexpr int kMaxDualRows = 192;  // rows of PGS, which keeps the products of all pairs
 inline constexpr double kTiny = 1e-15;    // mjMINVAL
 inline constexpr double kHuge = 1e10;     // mjMAXVAL
 
-// Below, C is double, or a vector of them where every simulation has a model of its own. Structs of C
-// alone, for a model's numbers are one array.
+// Below, C is double, or a vector of double where every simulation has a model of its own. These
+// structs have only members of type C, because a model's numbers are one array.
 
 // A constraint's stiffness: solref and solimp, after MuJoCo's corrections.
 template <typename C>
@@ -44,19 +44,19 @@ struct Impedance {
   C least, most, width, middle, power;
   C K, B;      // stiffness and damping of the reference acceleration
   C margin;
-  C diagonal;  // that of the inverse inertia that the constraint sees
+  C diagonal;  // of the inverse inertia that the constraint sees
 };
 
 template <typename C>
 struct PairNumbers {
-  C normal[3], point[3];  // a plane's
-  C size[3];              // the second geom's
+  C normal[3], point[3];  // of a plane
+  C size[3];              // of the second geom
   C radius[2], half[2];
   C margin;
   C reach;     // between the centres, or from the plane to the second one
-  C range;     // a tendon's length at its end
+  C range;     // the length of a tendon at the end of its range
   C friction;
-  C r_scale;   // a pyramid edge's
+  C r_scale;   // of a pyramid edge
   Impedance<C> impedance;
 };
 
@@ -77,14 +77,14 @@ struct OptionNumbers {
   C timestep, tolerance, ls_tolerance, density, viscosity, gravity[3], wind[3];
 };
 
-// Kinds of getimpedance's curve.
+// Kinds of getimpedance's curve: how impedance depends on distance.
 enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
 
 enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kPlaneEllipsoid, kPlaneBox,
                                      kSphereSphere, kSphereCapsule, kCapsuleCapsule, kTendon, kUncovered };
 
-// Two geoms that may touch, in the order in which MuJoCo looks at them; or (kTendon) an end of a tendon's
-// range, which is a row as that of a contact without friction.
+// Two geoms that may touch, in MuJoCo's order; or (kTendon) an end of a tendon's range, which is a
+// row like that of a contact without friction.
 struct Pair {
   PairKind kind;
   Curve curve;
@@ -94,7 +94,7 @@ struct Pair {
   std::int32_t dim;
   std::int32_t num_dofs;    // dofs that move one of the geoms against the other, highest first
   std::int32_t branches;    // the dofs are not all on one path to the root
-  std::int32_t turns;       // one of the dofs is of a joint that turns
+  std::int32_t turns;       // one of the dofs belongs to a joint that turns
   const std::int32_t* dofs;
   const std::uint8_t* of_first;  // whether the dof moves the first geom
 };
@@ -103,11 +103,11 @@ struct Pair {
 struct DofRow {
   std::int32_t dof, qpos, tree;
   std::int32_t dry;
-  double sign;  // the dof's in the constraint's row
+  double sign;  // of the dof in the constraint's row
   Curve curve;
 };
 
-// The order of a matrix's entries: for each row its columns, from the diagonal to the first.
+// The order of a sparse matrix's entries: the columns of each row, from the diagonal to the first.
 struct Sparsity {
   std::int32_t size;
   const std::int32_t* adr;     // (nv) of the diagonal
@@ -129,14 +129,14 @@ struct TendonJoint {
 // A point of a tendon that goes from site to site.
 struct TendonPoint {
   std::int32_t site, body, root;
-  std::uint64_t dofs;  // those that move it, as bits
+  std::uint64_t dofs;  // that move it, as bits
 };
 
-// A tendon: a sum of joints, or a way along points.
+// A tendon: a sum of joints, or a path along points.
 struct Tendon {
-  std::int32_t adr, num;  // its joints or points
+  std::int32_t adr, num;  // first and number of its joints or points
   std::int32_t spatial;
-  std::int32_t num_dofs, moments;  // dofs that change a way's length, highest first; where their moments begin
+  std::int32_t num_dofs, moments;  // dofs that change a path's length, highest first; first moment
   const std::int32_t* dofs;
 };
 
@@ -148,10 +148,10 @@ struct Sensor {
   SensorKind kind;
   FrameKind frame;
   std::int32_t object, adr, dim, axis;
-  std::int32_t cuts;  // it has a cutoff
+  std::int32_t cuts;  // whether it has a cutoff
 };
 
-// Everything of a model but its numbers.
+// All of a model except its numbers.
 struct Structure {
   ModelSizes n;
   std::int32_t iterations, ls_iterations, disabled;
@@ -160,8 +160,8 @@ struct Structure {
 
   const std::int32_t *body_parentid, *body_rootid, *body_jntnum, *body_jntadr, *body_dofnum, *body_dofadr,
       *body_tree;  // body_tree: -1 where nothing moves it
-  const std::uint8_t *body_heavy, *subtree_heavy;  // there is mass
-  // Flags: 0 where the computation would change nothing, and is left out.
+  const std::uint8_t *body_heavy, *subtree_heavy;  // whether there is mass
+  // Flags: 0 where a computation would change nothing and is left out.
   const std::uint8_t *body_offset, *body_turned, *body_inertia_offset, *body_inertia_turned, *jnt_offset,
       *jnt_springs;
   const std::int32_t *jnt_type, *jnt_qposadr, *jnt_dofadr;
@@ -184,16 +184,17 @@ struct Structure {
   const std::uint8_t* const* visits;  // for PGS: [rows] (iterations, rows)
 };
 
-// A model's numbers: MuJoCo's arrays under MuJoCo's names, and some that follow from them.
+// A model's numbers: MuJoCo's arrays under MuJoCo's names, and some derived from them.
 template <typename C>
 struct Numbers {
   OptionNumbers<C>* options;
   C *body_pos, *body_quat, *body_ipos, *body_mass, *body_inertia, *body_imat,
       *inverse_subtree_mass;
-  // what fluid does to a body: to the squares of its speeds (3) and spins (3), to its spin and speed (2)
+  // coefficients of a fluid's force on a body: for squared speeds (3) and spins (3), for spin and
+  // speed (2)
   C *body_drag, *body_spin_drag, *body_friction;
   C *jnt_pos, *jnt_axis, *jnt_stiffness, *jnt_force_range, *qpos0, *qpos_spring;
-  // dof_damping_step: damping by timestep, rounded before it is added, in a vector as in a number
+  // dof_damping_step: damping by timestep, rounded before it is added, in vectors and scalars alike
   C *dof_armature, *dof_damping, *dof_damping_step;
   C *geom_pos, *geom_axis, *geom_mat;  // geom_axis: the third column of geom_mat
   C *site_pos, *site_mat, *site_size;
@@ -202,7 +203,7 @@ struct Numbers {
   DofRowNumbers<C>* dof_row_numbers;
   PairNumbers<C>* pair_numbers;
 
-  // Gives each its place in one array, which may be null; the array's length.
+  // Gives each number its place in one array, which may be null; returns the array's length.
   std::size_t Place(const Structure& m, C* first) {
     std::size_t used = 0;
     const auto take = [&](auto*& array, std::int64_t count) {
@@ -254,13 +255,13 @@ class Model : public ModelOf<double> {
   const double* numbers = nullptr;  // all of them
   std::size_t num_numbers = 0;
   const std::uint8_t* ones = nullptr;  // as many as there are bodies or joints
-  // Models of equal texts are stepped together: their structures are equal, but for what their zeros
-  // would save.
+  // Models with equal texts are stepped together: their structures are equal, except for the
+  // computations that zeros would save.
   std::string structure;
   std::uint64_t serial = 0;  // no other model of the process has it
 
-  // The model of which this one is a variant of equal structure; null: of none. Numbers at other
-  // places than `differs` are equal.
+  // The model that this one is a variant of, with equal structure; null: it is no variant. Numbers
+  // at other places than `differs` are equal.
   std::shared_ptr<const Model> variant_of;
   const std::uint32_t* differs = nullptr;
   std::size_t num_differs = 0;
@@ -270,7 +271,7 @@ class Model : public ModelOf<double> {
     return &root() == &other.root() || structure == other.structure;
   }
 
-  // Owned by the model, at addresses that stay.
+  // Allocates an array that the model owns, at an address that does not change.
   template <typename T>
   T* Keep(std::size_t count) {
     memory_.push_back(std::make_unique<std::uint8_t[]>(count * sizeof(T) + 64));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuJoCo's Newton solver over the islands of several simulations, with its tests of when to stop: equal
-// numbers of iterations are what makes results equal to rounding. What a lane does is a mask; a loop
-// ends when its last lane ends.
+// MuJoCo's Newton solver over the islands of several simulations, with MuJoCo's stopping tests:
+// results are equal up to rounding only if the numbers of iterations are equal. Conditions of
+// single lanes are masks; a loop ends when its last lane ends.
 
-// Whether each lane begins at its last accelerations or at those without constraints, by what both cost
-// over all islands. Sets Ma of the former, and b and x of rows.
+// Decides whether each lane begins at its last accelerations or at those without constraints, by
+// the cost of each over all islands. Sets Ma of the last accelerations, and b and x of rows.
 template <typename M, typename D>
 void WarmStart(const M& m, Work<D>& w) {
   D warm_cost = 0.0, smooth_cost = 0.0, unused;
@@ -40,16 +40,17 @@ class NewtonSolver {
   NewtonSolver(const M& m, Work<D>& w, const Island<D>& island)
       : m_(m), w_(w), island_(island), tolerance_(m.options->tolerance) {}
 
-  // Moves qacc of the island's dofs and lanes from qacc_smooth to the constrained one.
+  // Moves qacc of the island's dofs and lanes from qacc_smooth to the constrained accelerations.
   void Run() {
     Start();
     D trace = 0.0;
     island_.ForDofs([&](int i) { trace += w_.M[m_.tree.adr[i]]; });
     scale_ = 1.0 / trace;
-    // where the island is, constrained or not, elsewhere nothing moves
+    // only lanes of the island; nothing moves in the others
     Bits run = island_.lanes;
     const D norm = Gradient();
-    // on entry the gradient alone does not tell: a gap to the optimum has to be small, too
+    // on entry the gradient alone is not enough: a bound of the distance to the optimum must be
+    // small, too
     const Bits small = run & (scale_ * norm < tolerance_);
     run = run & ~small;
     if (Any(small)) {
@@ -68,7 +69,7 @@ class NewtonSolver {
   }
 
  private:
-  // Starts from where WarmStart said.
+  // Starts from the accelerations that WarmStart chose.
   void Start() {
     const Bits cold = w_.cold | ~island_.lanes;
     island_.ForDofs([&](int i) {
@@ -81,7 +82,7 @@ class NewtonSolver {
     });
   }
 
-  // Forces of all rows, and what they do to the dofs.
+  // Computes the forces of all rows, and their effect on the dofs.
   void Forces() {
     island_.ForDofs([&](int i) { w_.constraint[i] = 0.0; });
     island_.ForRows(w_, [&](DofConstraint<D>& c) {
@@ -112,7 +113,8 @@ class NewtonSolver {
     return sum;
   }
 
-  // The Hessian M + J' D J of the rows that push, its factor, and Mgrad = H^-1 grad, in some lanes.
+  // Computes the Hessian M + J' D J of the rows that push, its factor, and Mgrad = H^-1 grad, in
+  // some lanes.
   void Direction(Bits in) {
     const Sparsity& o = island_.branches ? m_.dense : m_.tree;
     const int nv = m_.n.nv;
@@ -140,7 +142,7 @@ class NewtonSolver {
     });
     island_.ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
     if (island_.branches) {
-      // dofs of other islands stay by themselves
+      // dofs of other islands are left alone
       for (int i = 0; i < nv; ++i) {
         if (!(island_.trees >> m_.dof_tree[i] & 1)) w_.Mgrad[i] = 0.0;
       }
@@ -152,7 +154,7 @@ class NewtonSolver {
     }
   }
 
-  // `entry`: the Hessian's of two dofs, the higher one first.
+  // `entry` returns the Hessian's entry of two dofs, the higher one first.
   template <typename Entry>
   void AddHessian(const Contact<D>& c, const Entry& entry) {
     const Pair& pair = *c.pair;
@@ -187,7 +189,7 @@ class NewtonSolver {
     }
   }
 
-  // One step along the direction; the lanes that go on.
+  // Makes one step along the direction; returns the lanes that go on.
   Bits Iterate(Bits run) {
     island_.ForDofs([&](int i) { w_.search[i] = Keep(run, -w_.Mgrad[i]); });
     D alpha, improvement;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuJoCo's dual solver (PGS with momentum): rows are built in lanes, and sweeps run over all lanes
-// side by side; the order of a lane's visits depends on how many rows it has.
+// MuJoCo's dual solver (PGS with momentum). Rows are built in lanes; sweeps then run over all lanes
+// at once, but the order of a lane's visits depends on its number of rows.
 
-// The rows of constraints in MuJoCo's order, each half-transformed: products of two are entries of
-// J M^-1 J'.
+// The constraint rows in MuJoCo's order, each half-transformed, so that products of two of them are
+// entries of J M^-1 J'.
 template <typename M, typename D>
 class DualSolver {
  public:
@@ -21,7 +21,7 @@ class DualSolver {
   }
 
  private:
-  // The dofs on the way from each of `dofs` to the root.
+  // All dofs from each of `dofs` to the root, as bits.
   std::uint64_t WithAncestors(std::uint64_t dofs) const {
     std::uint64_t all = 0;
     for (std::uint64_t rest = dofs; rest; rest &= rest - 1) {
@@ -32,7 +32,8 @@ class DualSolver {
     return all;
   }
 
-  // x L^-1 sqrt(D^-1) in place, for N rows with entries at `dofs`; all dofs that they have then.
+  // Computes x L^-1 sqrt(D^-1) in place, for N rows with entries at `dofs`; returns all dofs that
+  // have entries then.
   template <int N>
   std::uint64_t HalfTransform(D* const (&rows)[N], std::uint64_t dofs) const {
     const std::uint64_t all = WithAncestors(dofs);
@@ -56,14 +57,14 @@ class DualSolver {
 
   void SetRow(int row, D residual, D warm, D stiffness, D R, Bits active, std::uint64_t dofs) {
     w_.dual_b[row] = residual;
-    // the force that the last accelerations ask for
+    // the force that follows from the last accelerations
     w_.dual_f[row] = m_.warm_starts ? Keep(warm < 0.0, -(stiffness * warm)) : D(0.0);
     w_.dual_R[row] = R;
     w_.row_lanes[row] = ToBits(active) & kAllBits<D::kWidth>;
     w_.row_dofs[row] = dofs;
   }
 
-  // False where a lane has more rows than there is room for; it escapes.
+  // False where a lane has more rows than there is room for; it is left to MuJoCo.
   bool AddRows() {
     const int nv = m_.n.nv;
     num_rows_ = 0;
@@ -128,7 +129,7 @@ class DualSolver {
     for (int i = 0; i < num_rows_; ++i) {
       const D* const a = w_.rows + i * nv;
       for (int j = 0; j <= i; ++j) {
-        // rows that no lane has together meet nowhere
+        // rows with no lane in common have no product
         if (!(w_.row_lanes[i] & w_.row_lanes[j])) continue;
         const D* const b = w_.rows + j * nv;
         D sum = 0.0;
@@ -145,11 +146,12 @@ class DualSolver {
 
   using Lane = DualLane<D>;
 
-  // Sweeps over all lanes side by side: what one lane's row waits for, another's does meanwhile.
+  // Sweeps over all lanes at once: while one lane's row waits for a result, another lane's is
+  // computed.
   void Sweep(const D& scale) {
     Lane* live[D::kWidth];
     int num_live = 0;
-    // lanes that repeat another are nobody's
+    // lanes that repeat another one are skipped
     for (int lane = 0; lane < w_.num_rows; ++lane) {
       Lane& own = w_.dual_lanes[lane];
       own.index = lane;
@@ -158,7 +160,7 @@ class DualSolver {
       own.A = w_.lane_products + lane * kMaxDualRows * kMaxDualRows;
       if (!Read(own)) continue;
       StartAt(own);
-      // those with most rows first
+      // lanes with most rows first
       int at = num_live++;
       for (; at > 0 && live[at - 1]->count < own.count; --at) live[at] = live[at - 1];
       live[at] = &own;
@@ -180,7 +182,7 @@ class DualSolver {
     for (int k = 0; k < num_live; ++k) Finish(*live[k], m_.iterations);
   }
 
-  // False where the lane has no rows.
+  // Loads one lane's rows; false where it has none.
   bool Read(Lane& own) const {
     constexpr int W = D::kWidth;
     const int lane = own.index;
@@ -202,7 +204,7 @@ class DualSolver {
     return own.count > 0;
   }
 
-  // r = b + A f.
+  // Computes r = b + A f.
   static void Residual(Lane& own) {
     for (int j = 0; j < own.size; j += D::kWidth) {
       D sum = *reinterpret_cast<const D*>(own.b + j);
@@ -213,7 +215,7 @@ class DualSolver {
     }
   }
 
-  // Starts at the forces of the last accelerations, or at none where those cost more.
+  // Starts at the forces that follow from the last accelerations, or at none where those cost more.
   static void StartAt(Lane& own) {
     Residual(own);
     double cost = 0;
@@ -225,7 +227,7 @@ class DualSolver {
     for (int j = 0; j < own.size; ++j) own.before[j] = own.f[j];
   }
 
-  // Momentum, before a sweep.
+  // Applies momentum before a sweep.
   static void Jump(Lane& own, int sweep) {
     const double beta = sweep > 0 ? static_cast<double>(own.since - 1) / (own.since + 2) : 0;
     if (beta > 0) {
@@ -252,7 +254,8 @@ class DualSolver {
     }
   }
 
-  // Moves a force, in vectors of equal numbers: the row's products need its change in all lanes.
+  // Changes one force. Uses vectors of equal numbers, because the row's products need the change in
+  // all lanes.
   static LANES_INLINE void Visit(Lane& own, int i) {
     const double* const row = own.A + i * own.size;
     const D old = own.f[i], slope = own.r[i];
@@ -265,7 +268,7 @@ class DualSolver {
     }
     own.f[i] = First(next);
     own.improvement -= worse;
-    // nobody can predict whether one of a few rows moves
+    // only for many rows: whether one of a few rows moves cannot be predicted
     if (own.size > 32 && All(change == 0.0)) return;
     for (int j = 0; j < own.size; j += D::kWidth) {
       *reinterpret_cast<D*>(own.r + j) += *reinterpret_cast<const D*>(row + j) * change;
@@ -273,7 +276,7 @@ class DualSolver {
   }
 
   static bool IsDone(Lane& own, int sweep) {
-    // momentum that points uphill begins anew
+    // momentum that increases the cost is reset
     double uphill = 0;
     for (int j = 0; sweep > 0 && j < own.size; ++j) {
       uphill += (own.f[j] - own.jumped[j]) * (own.jumped[j] - own.before[j]);
@@ -288,7 +291,7 @@ class DualSolver {
     Numbers(&w_.iterations)[own.index] = sweeps;
   }
 
-  // Accelerations of the dofs by the forces.
+  // Computes the accelerations of the dofs from the forces.
   void Accelerate() {
     const int nv = m_.n.nv;
     int row = 0;

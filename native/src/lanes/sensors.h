@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sensors and forces on bodies, from the last evaluation.
+// Sensors and forces on bodies, computed from the last evaluation.
 
-// mj_subtreeVel, of one body.
+// mj_subtreeVel for one body.
 template <typename M, typename D>
 Vec3<D> SubtreeVelocity(const M& m, const Work<D>& w, int body) {
   Vec3<D> momentum{0.0, 0.0, 0.0};
@@ -23,7 +23,7 @@ Vec3<D> ContactForce(const Contact<D>& c) {
   return c.frame[0] * (c.f[0] + c.f[1] + c.f[2] + c.f[3]) + c.frame[1] * s + c.frame[2] * t;
 }
 
-// Adds what an end of a tendon's range does to the bodies of its two sites.
+// Adds the forces that the end of a tendon's range exerts on the bodies of its two sites.
 template <typename M, typename D>
 void AddTendonForce(const M& m, const Work<D>& w, const Contact<D>& c, Spatial<D>* out) {
   const TendonPoint* const points = m.tendon_points + m.tendons[c.pair->tendon].adr;
@@ -56,7 +56,7 @@ void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
       const int b = c.pair->body[side];
       if (b == 0) continue;
       const Vec3<D> torque = Cross(c.pos - w.com[m.body_rootid[b]], force);
-      // a point of lanes that do not touch is anywhere
+      // in lanes that do not touch the point is arbitrary
       const Spatial<D> one{Select(c.active, torque, Vec3<D>{0.0, 0.0, 0.0}), force};
       out[b] = side == 0 ? out[b] - one : out[b] + one;
     }
@@ -64,7 +64,7 @@ void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
 }
 
 // Accelerations of bodies and forces between them and their parents, as mj_rnePostConstraint leaves
-// them; for sensors alone. `forces` holds cfrc_ext at first.
+// them; only for sensors. `forces` holds cfrc_ext before.
 template <typename M, typename D>
 void BodyForces(const M& m, const Work<D>& w, Spatial<D>* accelerations, Spatial<D>* forces) {
   accelerations[0] = {{0.0, 0.0, 0.0}, -Fixed<D>(m.options->gravity)};
@@ -92,7 +92,8 @@ Mat3<D> SiteRotation(const M& m, const Work<D>& w, int site) {
   return Product(w.xmat[m.site_bodyid[site]], m.site_mat + 9 * site);
 }
 
-// Whether a ray from `from` along `ray`, in the zone's own frame, meets the zone; from inside it does.
+// Whether a ray from `from` along `ray`, in the zone's own frame, meets the zone; from inside it
+// always does.
 inline bool MeetsQuadric(double a, double b, double c) {
   const double det = b * b - a * c;
   if (det < kTiny) return false;
@@ -127,7 +128,7 @@ inline bool MeetsZone(int kind, const double* size, const double* from, const do
     }
     return enter <= leave && leave >= 0;
   }
-  // a capsule: its cylinder between the two ends, or one of the balls at them
+  // a capsule: its cylinder between the two ends, or one of the spheres at them
   for (const double end : {-size[1], size[1]}) {
     const double at[3] = {from[0], from[1], from[2] - end};
     if (MeetsQuadric(dot(ray, ray), dot(ray, at), dot(at, at) - size[0] * size[0])) return true;
@@ -231,7 +232,7 @@ class SensorReader {
     return SitePosition(m_, w_, s.object) - w_.com[m_.body_rootid[Body(s)]];
   }
 
-  // A motion of the site's body in the site's own frame.
+  // A motion of the site's body, in the frame of the site.
   Spatial<D> AtSite(const Sensor& s, const Spatial<D>& motion) const {
     const Mat3<D> r = SiteRotation(m_, w_, s.object);
     return {RotateBack(r, motion.a), RotateBack(r, motion.l + Cross(motion.a, Lever(s)))};

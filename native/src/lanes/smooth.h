@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything before constraints: where bodies are, their inertia, and what moves them.
+// The computations before constraints: positions of bodies, their inertia, and the forces on them.
 
 // mj_kinematics.
 template <typename M, typename D>
@@ -58,7 +58,7 @@ void Kinematics(const M& m, Work<D>& w) {
   }
 }
 
-// mj_comPos: centres of mass of subtrees, inertias and motion axes about those of the roots.
+// mj_comPos: centres of mass of subtrees; inertias and motion axes about those of the roots.
 template <typename M, typename D>
 void CentresOfMass(const M& m, Work<D>& w) {
   for (int b = 0; b < m.n.nbody; ++b) w.moment[b] = w.xipos[b] * m.body_mass[b];
@@ -134,12 +134,13 @@ void JointInertia(const M& m, Work<D>& w) {
   }
 }
 
-// Dofs one after the other, or those of a list.
+// All dofs one after the other; replaces a list of dofs.
 struct EveryDof {
   LANES_INLINE int operator[](int i) const { return i; }
 };
 
-// The L' D L factor of a matrix in place, over `count` dofs: entries off the diagonal are those of L.
+// Computes the L' D L factor of a matrix in place, over `count` dofs: entries off the diagonal are
+// those of L.
 template <typename D, typename Dofs = EveryDof>
 void Factorize(const Factor<D>& f, int count, Dofs dofs = {}) {
   const Sparsity& o = *f.order;
@@ -195,7 +196,7 @@ void MultiplyInertia(const M& m, const Work<D>& w, D* y, const D* x) {
   }
 }
 
-// mj_comVel: velocities of bodies, and how motion axes change.
+// mj_comVel: velocities of bodies, and the changes of motion axes.
 template <typename M, typename D>
 void Velocities(const M& m, Work<D>& w) {
   w.cvel[0] = {{0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}};
@@ -220,7 +221,7 @@ void Velocities(const M& m, Work<D>& w) {
         v.l = v.l + Vec3<D>{w.qvel[dof], w.qvel[dof + 1], w.qvel[dof + 2]};
         dof += 3;
       }
-      // all three by the velocity before them
+      // all three with the velocity before them
       for (int i = 0; i < 3; ++i) w.cdof_dot[dof + i] = CrossMotion(v, w.cdof[dof + i]);
       for (int i = 0; i < 3; ++i) v = v + w.cdof[dof + i] * w.qvel[dof + i];
     }
@@ -228,7 +229,7 @@ void Velocities(const M& m, Work<D>& w) {
   }
 }
 
-// mj_rne without accelerations: what gravity and inertia ask of the joints.
+// mj_rne without accelerations: the joint forces of gravity and inertia.
 template <typename M, typename D>
 void Bias(const M& m, Work<D>& w) {
   w.cacc[0] = {{0.0, 0.0, 0.0}, -Fixed<D>(m.options->gravity)};
@@ -247,7 +248,7 @@ void Bias(const M& m, Work<D>& w) {
   for (int i = 0; i < m.n.nv; ++i) w.bias[i] = Dot(w.cdof[i], w.cfrc[m.dof_bodyid[i]]);
 }
 
-// mj_inertiaBoxFluidModel: the push of a fluid against boxes of the bodies' inertia.
+// mj_inertiaBoxFluidModel: the force of a fluid on boxes with the bodies' inertia.
 template <typename M, typename D>
 void AddFluid(const M& m, Work<D>& w) {
   Spatial<D>* const force = w.cfrc;
@@ -295,13 +296,13 @@ void Passive(const M& m, Work<D>& w) {
   if (m.viscous || m.dense_fluid) AddFluid(m, w);
 }
 
-// The place of a point of a tendon.
+// The position of a point of a tendon.
 template <typename M, typename D>
 Vec3<D> PlaceOf(const M& m, const Work<D>& w, const TendonPoint& point) {
   return w.xpos[point.body] + Rotate(w.xmat[point.body], m.site_pos + 3 * point.site);
 }
 
-// The length of a tendon from site to site, and what each dof adds to it.
+// The length of a tendon along its sites, and the contribution of each dof to it.
 template <typename M, typename D>
 void WayAlong(const M& m, Work<D>& w, int t) {
   const Tendon& tendon = m.tendons[t];
@@ -315,7 +316,7 @@ void WayAlong(const M& m, Work<D>& w, int t) {
     const Vec3<D> to = PlaceOf(m, w, next), way = to - from;
     const D part = Sqrt(Dot(way, way));
     length += part;
-    // a way of no length is normalised to (1, 0, 0)
+    // a segment of length 0 is normalised to (1, 0, 0)
     const auto some = part >= kTiny;
     const Vec3<D> scaled = way * (1.0 / Select(some, part, D(1.0)));
     const Vec3<D> along{Select(some, scaled.x, D(1.0)), Keep(some, scaled.y), Keep(some, scaled.z)};
@@ -324,8 +325,9 @@ void WayAlong(const M& m, Work<D>& w, int t) {
       const int dof = tendon.dofs[q];
       const std::uint64_t bit = std::uint64_t{1} << dof;
       const Spatial<D>& axis = w.cdof[dof];
-      // A dof that moves both adds nothing. Each condition is a comparison with zero: in a branch on whether
-      // two such bits are equal, GCC 12.2 for x86-64 loses one of them.
+      // Counts dofs that move only one of the points; one that moves both adds nothing. Each
+      // condition is a comparison with zero: in a branch on whether two such bits are equal, GCC
+      // 12.2 for x86-64 loses one of them.
       if (next.dofs & ~last.dofs & bit) moments[q] += Dot(along, axis.l + Cross(axis.a, to_centre));
       if (last.dofs & ~next.dofs & bit) moments[q] -= Dot(along, axis.l + Cross(axis.a, from_centre));
     }
@@ -364,7 +366,7 @@ void TendonVelocities(const M& m, Work<D>& w) {
   }
 }
 
-// mj_fwdActuation, of motors and servos without activations.
+// mj_fwdActuation for motors and servos without activations.
 template <typename M, typename D>
 void Actuation(const M& m, Work<D>& w) {
   for (int i = 0; i < m.n.nv; ++i) w.actuation[i] = 0.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accelerations under constraints: which solver, over which islands.
+// Accelerations under constraints: chooses the solver and the islands.
 
 template <typename D>
 LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
@@ -23,7 +23,8 @@ LANES_INLINE void AddForces(Work<D>& w, const Contact<D>& c) {
 #include "newton.h"
 #include "pgs.h"
 
-// The trees that contacts couple, lane by lane: the first of two trees in one island names it.
+// The trees that contacts couple, in each lane. Trees of one island have the number of its first
+// tree.
 template <typename D>
 class Coupling {
  public:
@@ -36,7 +37,7 @@ class Coupling {
     for (int lane = 0; lane < D::kWidth; ++lane) Find(w, lane);
   }
 
-  // The lanes whose trees are coupled as the first lane's among them are.
+  // The lanes in which the same trees are coupled as in lane `first`.
   unsigned LanesLike(int first) const {
     unsigned alike = 0;
     for (int lane = 0; lane < D::kWidth; ++lane) {
@@ -69,7 +70,7 @@ class Coupling {
   std::uint8_t first_of_[D::kWidth][kMaxDofs];
 };
 
-// Fills in what belongs to the island's trees.
+// Fills in the parts of an island that follow from its trees.
 template <typename D>
 void FillIsland(const Structure& m, Work<D>& w, Island<D>& island) {
   auto lanes = FromBits<D::kWidth>(0);
@@ -105,7 +106,7 @@ void SolveIslands(const M& m, Work<D>& w) {
     return;
   }
   const Coupling<D> coupling(m, w);
-  // lanes whose trees are coupled otherwise than most lanes' go alone
+  // lanes in which other trees are coupled than in most lanes are stepped alone
   unsigned most = 0;
   int first = 0;
   for (int lane = 0; lane < D::kWidth; ++lane) {
@@ -143,7 +144,7 @@ void SolveConstraints(const M& m, Work<D>& w) {
   }
 }
 
-// mj_forward, without sensors.
+// mj_forward without sensors.
 template <typename M, typename D>
 void Evaluate(const M& m, Work<D>& w) {
   SmoothPositions(m, w);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors, rotations and spatial quantities of several simulations at once: D is a Lanes type, C that
-// of a model's numbers. Spatial vectors have the rotation first, about the centre of mass of the body's tree, as MuJoCo's.
+// Vectors, rotations and spatial quantities of several simulations at once: D is a Lanes type, C
+// the type of a model's numbers. Spatial vectors have the rotation first and are about the centre
+// of mass of the body's tree, as in MuJoCo.
 template <typename D>
 struct Vec3 {
   D x, y, z;
@@ -126,7 +127,7 @@ LANES_INLINE Spatial<D> CrossForce(const Spatial<D>& v, const Spatial<D>& f) {
   return {Cross(v.a, f.a) + Cross(v.l, f.l), Cross(v.a, f.l)};
 }
 
-// Symmetric inertia, mass times offset, mass: MuJoCo's cinert.
+// A body's inertia: the symmetric matrix, mass times offset, mass: MuJoCo's cinert.
 template <typename D>
 struct Inertia {
   D xx, yy, zz, xy, xz, yz;

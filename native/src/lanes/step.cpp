@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses loops by the machine and the number of rows.
+// Chooses loops for the machine and the number of rows.
 #include "rollouts/lanes/step.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ const std::vector<const Loops*>& All() {
   return loops;
 }
 
-// The narrowest that takes all rows, or the widest.
+// Chooses the narrowest loops that take all rows, or the widest.
 const Loops& Choose(std::int32_t width, std::size_t rows) {
   const Loops* best = All().front();
   for (const Loops* one : All()) {
@@ -40,7 +40,8 @@ const Loops& Choose(std::int32_t width, std::size_t rows) {
   return *best;
 }
 
-// For one row that cannot go with others: of a width that has the bits of the widest.
+// The loops for one row that cannot be stepped with others: of a width with the same bits as the
+// widest.
 const Loops& Alone() {
   for (const Loops* one : All()) {
     if (one->width == 4) return *one;
@@ -50,15 +51,15 @@ const Loops& Alone() {
 
 constexpr std::int32_t kWidest = 8;
 
-// Memory that grows and does not shrink, aligned as the widest vectors.
+// Memory that grows and never shrinks, aligned for the widest vectors.
 class Block {
  public:
-  // True when it is another one now.
+  // Makes room for `bytes`; true when the memory is another block now.
   bool Hold(std::size_t bytes) {
     if (bytes_ >= bytes) return false;
     memory_.reset();
     bytes_ = 0;
-    // pages that no step needs are never there
+    // uninitialised, so that pages that no step needs are never allocated
     memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes + 64);
     bytes_ = bytes;
     return true;
@@ -77,7 +78,7 @@ std::uint8_t* Memory(const Loops& loops, const Model& model) {
   static thread_local Block block;
   static thread_local const Loops* last_loops = nullptr;
   static thread_local std::uint64_t last_model = 0;
-  // most often it is the model of the step before, or a variant
+  // most often it is the model of the step before, or a variant of it
   if (const std::uint64_t root = model.root().serial; last_loops != &loops || last_model != root) {
     block.Hold(loops.memory_bytes(model));
     last_loops = &loops;
@@ -86,7 +87,7 @@ std::uint8_t* Memory(const Loops& loops, const Model& model) {
   return block.address();
 }
 
-// A thread's memory for the numbers of models that stand side by side.
+// A thread's memory for the numbers of several models in one vector.
 MixedNumbers& Mixed(const Model& model) {
   static thread_local Block numbers;
   static thread_local Block changed;
@@ -101,10 +102,10 @@ MixedNumbers& Mixed(const Model& model) {
   return mixed;
 }
 
-// The model of each lane; those without a row have the first one's.
+// The model of each lane; lanes without a row have the first row's.
 struct LaneModels {
   std::array<const Model*, kWidest> of{};
-  bool alike = true;  // in structure
+  bool alike = true;  // equal in structure
 
   LaneModels(const Model& model, std::span<const Row> rows) {
     for (std::size_t lane = 0; lane < of.size(); ++lane) {
@@ -115,7 +116,7 @@ struct LaneModels {
   }
 };
 
-// Rows whose models differ in more than numbers go one by one.
+// Runs rows together; rows whose models differ in more than numbers are run one by one.
 template <typename Run>
 std::uint64_t ByVectors(const Model& model, std::span<const Row> rows, std::int32_t width, const Run& run) {
   std::uint64_t left = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a vector of simulations: rows into lanes, MuJoCo's integrators, lanes into rows.
+// Steps of a vector of simulations: loads rows into lanes, integrates as MuJoCo does, and stores
+// lanes into rows.
 template <typename M, typename D>
 class Stepper {
  public:
@@ -16,7 +17,7 @@ class Stepper {
         m.n.ngeom > m.n.nsite ? m.n.ngeom : m.n.nsite));
   }
 
-  // The rows, as bits, that were left as they were.
+  // Steps the rows; returns, as bits, those that were left unchanged.
   unsigned Step(const Row* rows, int count, const StepOptions& options) {
     const bool sensors = rows[0].sensordata != nullptr && (m_.disabled & kNoSensor) == 0;
     Load(rows, count);
@@ -25,7 +26,7 @@ class Stepper {
       if (All(w_.escaped)) break;
       Evaluate(m_, w_);
       CheckAccelerations();
-      // in the middle of a step of Runge and Kutta's nothing is sensed
+      // within a Runge-Kutta step no sensors are computed
       if (sensors && i == options.substeps - 1) Sense(Stage::kAll);
       if (m_.runge_kutta) {
         RungeKutta();
@@ -56,7 +57,7 @@ class Stepper {
   }
 
  private:
-  // Lanes without a row of their own repeat the first one.
+  // Loads rows into lanes. Lanes without a row of their own repeat the first row.
   void Load(const Row* rows, int count) {
     w_.escaped = w_.divided = FromBits<W>(0);
     w_.num_rows = count;
@@ -68,7 +69,7 @@ class Stepper {
       Gather(row.qacc_warmstart, w_.warm, m_.n.nv, lane);
       Gather(row.ctrl, w_.ctrl, m_.n.nu, lane);
     }
-    // huge controls are MuJoCo's to warn of
+    // huge controls are left to MuJoCo, which warns
     Limit(w_.ctrl, m_.n.nu, kHuge);
     Limit(w_.warm, m_.n.nv, 1e300);
   }
@@ -83,13 +84,14 @@ class Stepper {
     for (int i = 0; i < count; ++i) to[i] = in[i * W];
   }
 
-  // NaN is not within any limit.
+  // Marks lanes with values beyond a limit; NaN is beyond any.
   void Limit(const D* values, int count, double most) {
     Bits good = FromBits<W>(~0U);
     for (int i = 0; i < count; ++i) good = good & (Abs(values[i]) <= most);
     w_.escaped = w_.escaped | ~good;
   }
-  // Well before MuJoCo's own limits, which it then looks at itself: angles stay within those of SinCos.
+  // Marks lanes with large values, well before MuJoCo's own limits, which MuJoCo then checks
+  // itself: so angles stay within those of SinCos.
   void Check() {
     Limit(w_.qpos, m_.n.nq, kLargestAngle);
     Limit(w_.qvel, m_.n.nv, 1e6);
@@ -157,8 +159,8 @@ class Stepper {
     Integrate(w_.qpos, w_.sum_qvel);
   }
 
-  // Velocities of rotations at a stage, brought back to where the step began by the inverse of the
-  // exponential map's derivative.
+  // Maps the rotational velocities of a stage back to the beginning of the step, by the inverse of
+  // the exponential map's derivative.
   void CorrectRotation(int j) {
     const int kind = m_.jnt_type[j];
     if (kind != kFree && kind != kBall) return;
@@ -168,7 +170,7 @@ class Stepper {
     const Vec3<D> spin{w_.qvel[d], w_.qvel[d + 1], w_.qvel[d + 2]};
     const Vec3<D> once = Cross(turned, spin), twice = Cross(turned, once);
     const D square = Dot(turned, turned), angle = Sqrt(square);
-    // MuJoCo takes the shorter way round
+    // MuJoCo chooses the shorter way around
     w_.escaped = w_.escaped | (angle >= 3.1);
     D s, c;
     SinCos(angle * 0.5, s, c);
@@ -181,7 +183,7 @@ class Stepper {
     w_.stage_qvel[d + 2] = back.z;
   }
 
-  // mj_integratePos, over a time step.
+  // mj_integratePos over a time step.
   void Integrate(D* qpos, const D* qvel) {
     const D h = D(m_.options->timestep);
     for (int j = 0; j < m_.n.njnt; ++j) {
@@ -223,7 +225,7 @@ class Stepper {
       Scatter(w_.qpos, row.qpos, m_.n.nq, lane);
       Scatter(w_.qvel, row.qvel, m_.n.nv, lane);
       Scatter(w_.warm, row.qacc_warmstart, m_.n.nv, lane);
-      // one by one, as MuJoCo adds them
+      // added one by one, as in MuJoCo
       for (int i = 0; i < options.substeps; ++i) *row.time += InLane(m_.options->timestep, lane);
       StoreDerived(row, lane);
       if (external) Scatter(&external_[0].a.x, row.cfrc_ext, 6 * m_.n.nbody, lane);
@@ -238,7 +240,7 @@ class Stepper {
 
   void StoreDerived(const Row& row, int lane) {
     const int nv = m_.n.nv, nb = m_.n.nbody;
-    // that of the whole step
+    // the acceleration of the whole step
     Scatter(m_.runge_kutta ? w_.sum_qacc : w_.qacc, row.qacc, nv, lane);
     Scatter(w_.actuation, row.qfrc_actuator, nv, lane);
     Scatter(w_.constraint, row.qfrc_constraint, nv, lane);
@@ -247,7 +249,7 @@ class Stepper {
     Scatter(w_.xmat[0].m, row.xmat, 9 * nb, lane);
     Scatter(&w_.xipos[0].x, row.xipos, 3 * nb, lane);
     Scatter(&w_.com[0].x, row.subtree_com, 3 * nb, lane);
-    // that of the world is nothing
+    // the inertia of the world's body is zero
     if (row.cinert) {
       for (int i = 0; i < 10; ++i) row.cinert[i] = 0;
       Scatter(&w_.cinert[1].xx, row.cinert + 10, 10 * (nb - 1), lane);
@@ -257,7 +259,7 @@ class Stepper {
     Scatter(w_.tendon_velocity, row.ten_velocity, m_.n.ntendon, lane);
   }
 
-  // Stores places of geoms and sites, for rows that are looked at.
+  // Stores the places of geoms and sites, for rows that want them.
   void StorePlaces(const Row* rows, int count, unsigned left) {
     const auto store = [&](double* const Row::*array, int number, int size, auto&& place) {
       if (!(rows[0].*array)) return;

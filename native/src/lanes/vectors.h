@@ -204,7 +204,7 @@ LANES_INLINE bool All(Mask<W> m) {
   return (ToBits(m) & kAllBits<W>) == kAllBits<W>;
 }
 
-// Mixed with plain numbers, which stand for all lanes.
+// Operators for a vector and a plain number, which stands for all lanes.
 #define LANES_MIXED(Result, op)                                        \
   template <int W>                                                     \
   LANES_INLINE Result operator op(Lanes<W> a, double b) {              \
@@ -243,12 +243,12 @@ template <int W, typename T>
 LANES_INLINE Lanes<W>& operator*=(Lanes<W>& a, T b) {
   return a = a * b;
 }
-// Zero where the mask is not set, whatever stood there.
+// The value where the mask is set, else zero, whatever the value is.
 template <int W>
 LANES_INLINE Lanes<W> Keep(Mask<W> m, Lanes<W> a) {
   return Select(m, a, Lanes<W>(0.0));
 }
-// A sum that grows where the mask is set.
+// Adds to a sum where the mask is set.
 template <int W>
 LANES_INLINE Lanes<W> AddWhere(Mask<W> m, Lanes<W> sum, Lanes<W> a) {
 #if LANES_WIDEST == 8
@@ -261,7 +261,7 @@ LANES_INLINE Lanes<W> Clip(Lanes<W> a, C low, C high) {
   return Min(Max(a, Lanes<W>(low)), Lanes<W>(high));
 }
 
-// One lane, as memory. GCC's vector types may alias doubles.
+// Access to one lane through memory. GCC's vector types may alias doubles.
 template <int W>
 LANES_INLINE double* Numbers(Lanes<W>* array) {
   return reinterpret_cast<double*>(array);
@@ -277,7 +277,7 @@ LANES_INLINE double InLane(const Lanes<W>& x, int lane) {
   return Numbers(&x)[lane];
 }
 LANES_INLINE double InLane(double x, int) { return x; }
-// The first lane's, without a way through memory.
+// The value of the first lane, without going through memory.
 template <int W>
 LANES_INLINE double First(Lanes<W> x) {
   if constexpr (W == 1) {
@@ -287,7 +287,8 @@ LANES_INLINE double First(Lanes<W> x) {
   }
 }
 
-// |x| at most kLargestAngle: pi/2 in three parts, then fdlibm's polynomials on [-pi/4, pi/4].
+// Sines for |x| at most kLargestAngle: pi/2 in three parts, then fdlibm's polynomials on [-pi/4,
+// pi/4].
 inline constexpr double kLargestAngle = 1e5;
 template <int W>
 LANES_INLINE void SinCos(Lanes<W> x, Lanes<W>& sine, Lanes<W>& cosine) {

@@ -12,7 +12,8 @@
 namespace rollouts::lanes {
 namespace {
 
-// The rows of a sweep of PGS in the order of MuJoCo's: shuffled before each sweep by PCG32 from state 0.
+// The order in which sweeps of PGS visit rows, as in MuJoCo: shuffled before each sweep by PCG32
+// from state 0.
 struct Visits {
   std::vector<std::vector<std::uint8_t>> orders;
   std::vector<const std::uint8_t*> table;
@@ -47,7 +48,7 @@ std::unique_ptr<Visits> MakeVisits(std::int32_t sweeps) {
 
 }  // namespace
 
-// Models with as many sweeps share a table, for the life of the process.
+// Models with equal numbers of sweeps share a table, which is kept until the process ends.
 const std::uint8_t* const* VisitsOf(std::int32_t sweeps) {
   static std::mutex mutex;
   static std::map<std::int32_t, std::unique_ptr<Visits>> known;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread's memory while it steps some simulations of a model: an array of each of MuJoCo's
-// names, one vector for each number. Laid out in memory that the caller owns.
+// A thread's memory while it steps some simulations of a model: arrays with MuJoCo's names, with
+// one vector for each number. Laid out in memory that the caller owns.
 
-// A contact of a pair of geoms, in the lanes where they touch, or the end of a tendon's range.
+// A contact of a pair of geoms, or the end of a tendon's range, in the lanes where it is active.
 template <typename D>
 struct Contact {
   const Pair* pair;
@@ -24,7 +24,8 @@ struct DofConstraint {
   D loss, dist, R, stiffness, aref, x, jv, b, f;
 };
 
-// PGS: the rows of one lane as numbers in a row, padded with zeros to whole vectors.
+// For PGS: the rows of one lane, its numbers one after the other, padded with zeros to whole
+// vectors.
 template <typename D>
 struct DualLane {
   int index, count, size;
@@ -37,13 +38,13 @@ struct DualLane {
   int since;
 };
 
-// A row along a line: where it starts, how fast it goes, and its cost as a quadratic.
+// A row during a line search: its value at the start, its rate, and its cost as a quadratic.
 template <typename D>
 struct LineRow {
   D x, jv, q0, q1, q2;
 };
 
-// A matrix over the dofs, as its sparsity says, and 1 / its factor's diagonal.
+// A matrix over the dofs, stored by its sparsity, and 1 / the diagonal of its factor.
 template <typename D>
 struct Factor {
   const Sparsity* order;
@@ -51,7 +52,7 @@ struct Factor {
   D* inverse;
 };
 
-// Hands out parts of a block of memory; null as block: counts alone.
+// Hands out parts of a block of memory; where the block is null, only counts.
 class Allotment {
  public:
   explicit Allotment(std::uint8_t* block) : block_(block) {}
@@ -87,17 +88,17 @@ struct Work {
   DofConstraint<D>* dofs;
   D* jacobians;
   LineRow<D>* line_rows;
-  // PGS: half-transformed rows, their products
+  // for PGS: half-transformed rows, and their products
   D *rows, *products, *dual_b, *dual_f, *dual_R, *root_inverse;
   std::uint64_t *row_dofs, *row_lanes;
   DualLane<D>* dual_lanes;
   double* lane_products;
 
-  int num_rows;    // lanes with a row of their own: the first ones
+  int num_rows;    // lanes with a row of their own, which are the first ones
   int num_contacts, num_dofs;
-  Bits escaped;   // lanes that MuJoCo is to step
-  Bits divided;   // those that would be stepped alone
-  D iterations;   // the solver's, over islands
+  Bits escaped;   // lanes that are left to MuJoCo
+  Bits divided;   // of these, lanes that would be stepped alone
+  D iterations;   // of the solver, over all islands
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations
 

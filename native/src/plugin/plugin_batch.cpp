@@ -14,8 +14,8 @@
 namespace rollouts {
 namespace {
 
-// One call of the table: what its sinks were told, and what went wrong in them meanwhile, which must
-// not pass through the plug-in.
+// One call of the table: the errors that its sinks got, and exceptions in the sinks, which must not
+// pass through the plug-in.
 class Call {
  public:
   ErrorSink error() {
@@ -64,7 +64,7 @@ class Call {
     return {this, take, finish, fail};
   }
 
-  // Throws what the call came to, if that is an error.
+  // Throws the error that the call ended with, if any.
   void Check(PluginResult result) {
     if (failure_) std::rethrow_exception(failure_);
     if (result == kPluginSpecError) throw SpecError(message_);
@@ -72,7 +72,7 @@ class Call {
   }
 
  private:
-  // Runs what a sink does; false once something went wrong.
+  // Runs a sink's action; false once something went wrong.
   template <typename Action>
   static bool Keep(void* to, Action&& action) noexcept {
     Call& call = *static_cast<Call*>(to);
@@ -180,7 +180,7 @@ const PluginTable& LoadPlugin(const std::string& path) {
   const PluginTable& table = *get_table();
   const PluginLayout ours{.version = kPluginVersion, .table_bytes = sizeof(PluginTable)};
   const PluginLayout& theirs = table.layout;
-  // the version first: what follows it may lie elsewhere in another one
+  // the version first, because in another version the fields after it may lie elsewhere
   if (theirs.version != ours.version || theirs.table_bytes != ours.table_bytes ||
       theirs.env_spec_bytes != ours.env_spec_bytes ||
       theirs.batch_view_bytes != ours.batch_view_bytes ||
@@ -232,7 +232,7 @@ WorldFacts PluginWorlds(const PluginTable& table, const OptionColumns& options,
 
 std::unique_ptr<EnvBatch> MakePluginBatch(const PluginTable& table, const OptionColumns& options,
                                           std::int32_t first_row, std::int32_t num_envs) {
-  // checks the numbers that size what is made
+  // checks the numbers that determine sizes
   PluginSpec(table, options);
   Call call;
   const ColumnsToPlugin columns(options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our side of include/rollouts/plugin/abi.h: environments of a plug-in as a batch of a pool.
+// The library's side of include/rollouts/plugin/abi.h: environments of a plug-in as a batch of a
+// pool.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace rollouts {
 
-// Loads a plug-in, which stays for the life of the process. Throws EngineError where it cannot be
+// Loads a plug-in, which stays loaded until the process ends. Throws EngineError where it cannot be
 // loaded or was made for another release.
 const PluginTable& LoadPlugin(const std::string& path);
 

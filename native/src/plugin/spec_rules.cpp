@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::int64_t kMaxRowBytes = std::numeric_limits<std::int32_t>::max();
 
-// An element type: its DType in a spec, its name in C++, and the numbers that it holds.
+// An element type: its DType in a spec, its name in C++, and its range.
 struct Element {
   DType dtype;
   const char* dtype_name;
   const char* type_name;
-  double least, end;  // the first that it holds, and the first above them; a float holds its limits
+  double least, end;  // the lowest value, and the first one too large; a float has both
   bool is_float = false;
 };
 
@@ -55,7 +55,7 @@ std::string Text(double value) {
   return std::to_string(value);
 }
 
-// One space of a spec, as messages name it.
+// The rules for one space of a spec, which messages name.
 class SpaceRules {
  public:
   SpaceRules(const SpaceSpec& space, std::string where) : space_(space), where_(std::move(where)) {}
@@ -71,7 +71,7 @@ class SpaceRules {
     CheckBounds(element);
   }
 
-  // `action`: the DType of what Step reads; negative where nothing says.
+  // `action`: the DType of what Step reads; negative where it is unknown.
   void CheckAction(std::int32_t action) const {
     const Element& element = CheckForm();
     const bool is_discrete = space_.n > 0;
@@ -95,7 +95,7 @@ class SpaceRules {
  private:
   [[noreturn]] void Fail(const std::string& what) const { throw SpecError(where_ + " " + what); }
 
-  // Shape and kind.
+  // Checks shape and kind.
   const Element& CheckForm() const {
     const Element* const element = Find(static_cast<std::int32_t>(space_.dtype));
     if (!element) Fail("has a .dtype that there is not");
@@ -144,7 +144,7 @@ class SpaceRules {
          element.type_name + "`, got " + TypeName(given));
   }
 
-  // Those that are given: of each element, or one.
+  // Checks the bounds that are given: of each element, or one pair.
   void CheckBounds(const Element& element) const {
     if (space_.n > 0) return;
     if (space_.multi_discrete && element.is_float) {
@@ -170,7 +170,7 @@ class SpaceRules {
         Fail("has .multi_discrete, whose elements begin at 0, and .low" + place + " = " +
              Text(space_.low[i]));
       }
-      // Gymnasium keeps the number of values in the same type
+      // Gymnasium stores the number of values in the same type
       if (space_.high[i] + 1 >= element.end) {
         Fail("has .multi_discrete and .high" + place + " = " + Text(space_.high[i]) +
              ", expected " + Text(element.end - 2) + " at most for " + element.dtype_name);
@@ -194,7 +194,7 @@ class SpaceRules {
   const std::string where_;
 };
 
-// Names are there and differ; how many there may be is checked before.
+// Checks that names exist and differ; how many there may be is checked before.
 class Names {
  public:
   explicit Names(const char* of) : of_(of) {}

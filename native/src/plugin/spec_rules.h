@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for a user's own environment: every space that pools, kernels and Gymnasium
-// read alike. A wrong word there would have them read each other's memory as something else.
+// Rules for an environment that a user registers: pools, kernels and Gymnasium must all read its
+// spaces alike. With a wrong spec they would misread each other's memory.
 #pragma once
 
 #include "rollouts/core/spec.h"
@@ -8,8 +8,8 @@
 
 namespace rollouts {
 
-// Throws SpecError in one sentence for the first thing that is wrong with the spec of an environment
-// whose elements have these types.
+// Throws SpecError, in one sentence, for the first mistake in the spec of an environment whose
+// elements have these types.
 void CheckSpec(const EnvSpec& spec, const PluginTable& table);
 
 }  // namespace rollouts

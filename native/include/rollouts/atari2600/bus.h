@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chip behind an address. A 6507 has 13 address lines: the cartridge is where line 12
-// is high, else line 7 chooses RAM and RIOT or the TIA.
+// Finds the chip at an address. A 6507 has 13 address lines: line 12 selects the cartridge where it
+// is high; else line 7 selects RAM and RIOT or the TIA.
 #pragma once
 
 #include "rollouts/atari2600/cartridge.h"
@@ -22,12 +22,12 @@ inline ROLLOUTS_HD U8 Read(Console& c, I32 address, U8 bus, I32 cycles) {
   return ReadChips(c, address, bus, cycles);
 }
 
-// The same in the zero page, and in the stack's: RAM or the TIA.
+// The same for the zero page and the page of the stack: RAM or the TIA.
 inline ROLLOUTS_HD U8 ReadLow(Console& c, I32 address, U8 bus, I32 cycles) {
   return address & 0x80 ? c.riot.ram[address & 0x7f] : ReadTia(c, address, bus, cycles);
 }
 
-// WSYNC moves `cycles` on. Returns whether the frame is done.
+// Writes there. WSYNC increases `cycles`. Returns whether the frame is done.
 inline ROLLOUTS_HD bool WriteLow(Console& c, I32 address, U8 value, I32& cycles) {
   if (address & 0x80) {
     c.riot.ram[address & 0x7f] = value;

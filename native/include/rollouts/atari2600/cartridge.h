@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cartridges: which KiB of the ROM are seen at 0x1000-0x1fff, and the addresses that change this.
+// Cartridges: which KiB of the ROM appear at 0x1000-0x1fff, and the addresses that switch them.
 // Source: "Cart Information" by Kevin Horton, and D. Crane's patent US 4644495 (DPC).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace rollouts::atari2600 {
 
-// Shows 4 KiB of the ROM.
+// Makes 4 KiB of the ROM appear.
 inline ROLLOUTS_HD void SelectBank(Cartridge& cartridge, I32 bank) {
   cartridge.bank = static_cast<U8>(bank);
   for (U32 i = 0; i < 4; ++i) {
@@ -20,7 +20,7 @@ inline ROLLOUTS_HD void SelectSlice(Cartridge& cartridge, I32 slot, I32 slice) {
   cartridge.slices[slot] = static_cast<U32>(slice) * 1024;
 }
 
-// Switches the banks that an access to `address` switches.
+// Switches banks as an access to `address` does.
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD void TouchCartridge(Cartridge& cartridge, I32 address) {
   const I32 low = address & 0xfff;
@@ -37,7 +37,7 @@ inline ROLLOUTS_HD void TouchCartridge(Cartridge& cartridge, I32 address) {
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD U8 ReadCartridge(Cartridge& cartridge, I32 address) {
   if constexpr (kKind == CartridgeKind::kFE) {
-    // the address line that a 6507 does not have
+    // address line 13, which a 6507 does not have
     return cartridge.rom[(address & 0xfff) + (address & 0x2000 ? 0 : 4096)];
   }
   if constexpr (kKind == CartridgeKind::kDpc) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// An Atari 2600 as plain data: what the chips hold between two accesses. Behaviour is in the other
-// headers of this folder: riot.h, tia_picture.h, tia.h, cartridge.h, cpu.h, decoded_cpu.h, frame.h.
+// An Atari 2600 as plain data: the state of its chips between two accesses. Behaviour is in the
+// other headers of this folder: riot.h, tia_picture.h, tia.h, cartridge.h, cpu.h, decoded_cpu.h,
+// frame.h.
 //
 // Written from public documents of the 6507, the TIA and the RIOT, and from comparing with ale-py
-// as a black box: where that differs from the hardware, this is equal to ale-py 0.12.
+// as a black box: where ale-py 0.12 differs from the hardware, this equals ale-py.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -17,15 +18,15 @@ using U64 = std::uint64_t;
 using I16 = std::int16_t;
 using I32 = std::int32_t;
 
-inline constexpr I32 kWidth = 160;          // pixels of a line that are shown
+inline constexpr I32 kWidth = 160;          // visible pixels of a line
 inline constexpr I32 kMaxHeight = 250;      // lines of a screen; 210 for most games
 inline constexpr I32 kLineClocks = 228;     // colour clocks of a line
-inline constexpr I32 kBlankClocks = 68;     // those before the first pixel
+inline constexpr I32 kBlankClocks = 68;     // of these, before the first pixel
 inline constexpr I32 kLineCycles = 76;      // CPU cycles of a line: 3 clocks each
-inline constexpr I32 kMaxInstructions = 25000;  // after so many, a frame is left unfinished
+inline constexpr I32 kMaxInstructions = 25000;  // a frame with more is left unfinished
 inline constexpr I32 kNever = 0x7fffffff;
-inline constexpr I32 kEmptyPaddle = -1;  // its INPT is never high
-inline constexpr I32 kFullPaddle = -2;   // is always high
+inline constexpr I32 kEmptyPaddle = -1;  // the paddle's INPT is never high
+inline constexpr I32 kFullPaddle = -2;   // the paddle's INPT is always high
 
 struct Cpu {
   U16 pc = 0;
@@ -35,7 +36,7 @@ struct Cpu {
   U8 sp = 0;
   U8 n = 0;      // bit 7 is the flag N
   U8 z = 1;      // the flag Z is set where this is 0
-  U8 carry = 0;  // 0 or 1, as the flags below
+  U8 carry = 0;  // 0 or 1, as are the flags below
   U8 overflow = 0;
   U8 decimal = 0;
   U8 interrupt = 0;
@@ -47,13 +48,13 @@ struct Riot {
   U8 ram[128] = {};
   U8 timer = 0;             // as last written
   U8 shift = 0;             // the timer falls every 1 << shift cycles
-  U8 read_expired = 0;      // it was read after it had expired
-  I32 set_cycle = 0;        // when it was written
-  I32 expired_read_cycle = 0;  // when it was first read after that
+  U8 read_expired = 0;      // the timer was read after it had expired
+  I32 set_cycle = 0;        // when the timer was written
+  I32 expired_read_cycle = 0;  // when it was first read after it expired
   U8 direction_a = 0;
 };
 
-// 160 pixels of a line, the first one in bit 0 of the first word.
+// The 160 pixels of a line; the first one is bit 0 of the first word.
 struct Mask {
   U64 words[3] = {0, 0, 0};
 };
@@ -62,20 +63,20 @@ struct Mask {
 enum Object : I32 { kP0, kP1, kM0, kM1, kBall, kPlayfield, kObjects };
 
 struct Tia {
-  // clocks of this frame, 0 where the frame began
-  I32 frame_start = 0;  // the first line's, which may have begun before
+  // clocks, counted from the beginning of the frame
+  I32 frame_start = 0;  // of the first line, which may have begun before
   I32 first_shown = 0;
-  I32 last_shown = 0;   // the clock after it
+  I32 last_shown = 0;   // the clock after the last one shown
   I32 drawn_until = 0;
-  I32 line_start = 0;  // that of the line that is drawn next, or further
-  I32 row = 0;         // its first pixel in the screen
-  I32 vsync_end = kNever;  // from then on, switching VSYNC off ends the frame
-  I32 last_hmove = 0;      // may be negative: in a frame before
-  I32 dump_end = 0;        // cycle, not clock
+  I32 line_start = 0;  // of the line drawn next, or of a later one
+  I32 row = 0;         // the line's first pixel in the screen
+  I32 vsync_end = kNever;  // switching VSYNC off ends the frame from then on
+  I32 last_hmove = 0;      // may be negative: in an earlier frame
+  I32 dump_end = 0;        // a cycle, not a clock
   I32 touched = 0;         // when the CPU last read or wrote a register
   I32 touched_register = 0;  // the register of a write; kReadAccess for a read
-  I32 too_late = kNever;   // any write from then on ends the frame
-  I32 alarm = kNever;      // an access from then on needs more than others: see Notice
+  I32 too_late = kNever;   // any write ends the frame from then on
+  I32 alarm = kNever;      // accesses need more than usual from then on: see Notice
   I32 blanked = kNever;    // when the first access came that saw hmove_blank
   I32 blanked_register = 0;  // its register, as touched_register
 
@@ -84,7 +85,7 @@ struct Tia {
   U8 nusiz[2] = {};
   U8 colour[4] = {};  // P0, P1, playfield, background
   U8 ctrlpf = 0;
-  U8 reflect = 0;  // CTRLPF's bit, as this line shows it
+  U8 reflect = 0;  // CTRLPF's bit, as used in this line
   U8 refp[2] = {};
   U8 pf[3] = {};
   U8 grp[2] = {};
@@ -97,15 +98,15 @@ struct Tia {
   U8 vdelbl = 0;
   U8 resmp[2] = {};
   U8 pos[5] = {};  // 0..159: P0, P1, M0, M1, ball
-  U8 skip_first[2] = {};  // RESPx has struck: the first copy is not shown in this line
+  U8 skip_first[2] = {};  // after RESPx: this line does not show the first copy
   U8 hmove_blank = 0;     // the first 8 pixels of this line are black
-  U8 stars = 0;        // missile 0 moves on with every line
-  U8 star_line = 0;    // 0..3, of the four lines after which it moves alike
-  U8 star_shape = 0;   // missile 0's in this line: 0 its own, 1 wide, 2 none
+  U8 stars = 0;        // missile 0 moves by itself in every line
+  U8 star_line = 0;    // 0..3: its moves repeat after four lines
+  U8 star_shape = 0;   // missile 0 in this line: 0 its own shape, 1 wide, 2 none
   U8 dump = 0;
-  U8 stale = 0x3f;        // bit of Object: its mask is to be made again
-  U8 present = 0;         // bit of Object: its mask, where not stale, is not empty
-  U8 line_is_plain = 0;   // the row above was drawn whole, and nothing has changed since
+  U8 stale = 0x3f;        // bit of Object: its mask has to be made again
+  U8 present = 0;         // bit of Object: its mask, unless stale, is not empty
+  U8 line_is_plain = 0;   // the row above was drawn as a whole, and nothing has changed since
   U8 frame_done = 0;
   U16 collisions = 0;     // bit 2i + 1: bit 7 of the i-th collision register, 2i: bit 6
   Mask masks[kObjects];
@@ -123,7 +124,7 @@ struct Dpc {
   U8 bottoms[8] = {};
   U16 counters[8] = {};
   U8 flags[8] = {};  // 0xff inside the window from top to bottom
-  U8 music[8] = {};  // the pointer is a voice's
+  U8 music[8] = {};  // the pointer belongs to a voice
   U8 random = 1;
 };
 
@@ -133,18 +134,19 @@ namespace jit {
 class CompiledRom;
 }
 
-// A ROM whose instructions were decoded, and what runs them in place of Execute: see decoded_rom.h.
+// A ROM whose instructions were decoded, and the code that runs them in place of Execute: see
+// decoded_rom.h.
 struct Decoded {
   using Run = void(Console& c, const Decoded& rom, I32 end);
   const Instruction* records = nullptr;
-  const jit::CompiledRom* compiled = nullptr;  // machine code of them, where there is any
+  const jit::CompiledRom* compiled = nullptr;  // their machine code, where there is any
   Run* run = nullptr;
 };
 
 struct Cartridge {
-  const U8* rom = nullptr;  // borrowed, of all environments of the game
+  const U8* rom = nullptr;  // borrowed, from all environments of the game
   const Decoded* decoded = nullptr;  // the decoded rom, or null; borrowed as well
-  U32 slices[4] = {};       // offset in rom of each KiB at 0x1000
+  U32 slices[4] = {};       // offset in rom of each of the four KiB at 0x1000
   U8 bank = 0;
   U8 ram[128] = {};
   Dpc dpc;
@@ -155,18 +157,18 @@ struct Inputs {
   U8 port_a = 0xff;      // joysticks, low where pushed
   U8 switches = 0x3f;    // the console's
   U8 fire[2] = {0x80, 0x80};  // INPT4 and INPT5: high where not pressed
-  // cycles until INPT0..3 go high
+  // cycles until each of INPT0..3 is high
   I32 paddles[4] = {kEmptyPaddle, kEmptyPaddle, kEmptyPaddle, kEmptyPaddle};
 };
 
-// Facts that are the same in all frames of a game.
+// Facts that hold in all frames of a game.
 struct Board {
   CartridgeKind kind = CartridgeKind::kPlain;
   U8 pal = 0;
-  U8 hmove_blanks = 1;  // off: HMOVE blackens nothing
+  U8 hmove_blanks = 1;  // off: HMOVE makes no pixels black
   I32 first_line = 34;
   I32 height = 210;
-  I32 max_lines = 290;  // a frame ends with the first write to the TIA after these
+  I32 max_lines = 290;  // the first write to the TIA after these ends a frame
 };
 
 struct Console {
@@ -176,10 +178,10 @@ struct Console {
   Cartridge cartridge;
   Inputs inputs;
   Board board;
-  U8 bus = 0;            // what was last on the data bus, where the CPU left the ROM
-  U8 jammed = 0;         // the CPU met an instruction that stops it
-  U8 partial = 0;        // the frame before ran out of instructions
-  U8 odd_lines = 0;      // PAL: the frame before had an odd number of lines
+  U8 bus = 0;            // the last byte on the data bus, where the CPU left the ROM
+  U8 jammed = 0;         // the CPU has met an instruction that stops it
+  U8 partial = 0;        // the last frame ran out of instructions
+  U8 odd_lines = 0;      // PAL: the last frame had an odd number of lines
   U8 shown = 0;          // number of the newest screen
   U8* screens[2] = {nullptr, nullptr};  // borrowed: (height, 160) palette indices
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's instructions, one after the other. An instruction takes all of its cycles first, and
-// accesses memory then, as ale-py's does: the TIA and the timer see its end.
+// The CPU's instructions, executed one after the other. As in ale-py, an instruction first takes all
+// of its cycles and then accesses memory, so that the TIA and the timer see the time of its end.
 #pragma once
 
 #include "rollouts/atari2600/bus.h"
@@ -8,8 +8,8 @@
 
 namespace rollouts::atari2600 {
 
-// Results of addressing: an address, and the byte that was last on the data bus, which code among
-// the chips' registers is made of.
+// Results of addressing: an address, and the last byte on the data bus, which the CPU reads as code
+// from the chips' registers.
 #define ROLLOUTS_ADDRESS_ZP address = b1, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPX address = (b1 + r.x) & 0xff, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPY address = (b1 + r.y) & 0xff, bus = b1, pc += 2
@@ -27,7 +27,7 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_PEEK(at, noise) Read<kKind>(c, at, noise, cycles)
 #define ROLLOUTS_PEEK_LOW(at, noise) ReadLow(c, at, noise, cycles)
 
-// Reads pay a cycle for an index that leaves the page.
+// Adds the cycle that a read takes for an index that leaves the page.
 #define ROLLOUTS_CROSS_ZP
 #define ROLLOUTS_CROSS_ZPX
 #define ROLLOUTS_CROSS_ZPY
@@ -103,8 +103,8 @@ namespace rollouts::atari2600 {
     break;                                                  \
   }
 #define BRANCH(CODE, TAKEN) ROLLOUTS_BRANCH(CODE, TAKEN, )
-// Branches with which loops end that only wait: where all of such a loop is in one KiB of ROM, what
-// precedes the branch can be read through `code`.
+// Branches that end loops which only wait: where all of such a loop is in one KiB of ROM, `code`
+// also reaches the bytes before the branch.
 #define WAITING_BRANCH(CODE, TAKEN)                                                              \
   ROLLOUTS_BRANCH(CODE, TAKEN, if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) <= 0x400 - 5 &&   \
                                    !(HasRam(kKind) && (pc & 0xf00) == 0))                        \
@@ -120,23 +120,22 @@ namespace rollouts::atari2600 {
 #define ROLLOUTS_PUSH(what)                       \
   ROLLOUTS_POKE_LOW(r.sp, what)                   \
   --r.sp;
-// The same before another push, which strikes in the same cycle: what this one is to leave as it was
-// is drawn before that.
+// A push before another push in the same cycle: first draws all that this write leaves unchanged.
 #define ROLLOUTS_PUSH_FIRST(what)                                 \
   if (!(r.sp & 0x80)) DrawForWrite(c, r.sp & 0x3f, cycles);       \
   ROLLOUTS_PUSH(what)
-// the byte at the old top is read first, behind the opcode, and stays on the bus
+// the byte at the old top is read first, after the opcode, and stays on the bus
 #define ROLLOUTS_PULL(into)                                   \
   bus = ROLLOUTS_PEEK_LOW(r.sp, code[0]);                     \
   ++r.sp;                                                     \
   into = bus = ROLLOUTS_PEEK_LOW(r.sp, bus);
 
-// Does all rounds but the last of two loops that only wait: DEX or DEY with a branch, and LDA, LDX
-// or LDY of the timer with one. `code` is the branch, which was taken; `while_positive`: it is BPL,
-// else BNE; `taken`: the cycles that being taken cost.
+// Runs all rounds but the last of two loops that only wait: DEX or DEY with a branch, and LDA, LDX
+// or LDY of the timer with a branch. `code` is the branch, which was taken; `while_positive`: it is
+// BPL, else BNE; `taken`: the cycles that a taken branch adds.
 ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool while_positive,
                                  I32 taken, I32& cycles, I32& count, I32 end) {
-  // rounds of two instructions; one more is left, so that registers are the last one's
+  // rounds of two instructions; one round is left, so that registers are those of the last one
   const I32 most = (end - 2 - count) / 2;
   I32 rounds = 0;
   if (code[1] == 0xfd && (code[-1] == 0xca || code[-1] == 0x88)) {
@@ -149,7 +148,7 @@ ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool whi
     if (rounds > most) rounds = most;
     if (rounds <= 0) return;
     counter = static_cast<U8>(counter - rounds);
-    // no reference to either one: registers whose address is taken stay in memory
+    // without a reference to either one, because registers whose address is taken stay in memory
     if (is_x) {
       r.x = counter;
     } else {
@@ -196,9 +195,9 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
     if (!code) {
       for (I32 i = 0; i < 3; ++i) {
         const I32 at = (pc + i) & 0xffff;
-        // what lies behind the instruction is not touched, and not used
+        // bytes after the instruction are neither read nor used
         if (i > 0 && i >= LengthOf(bytes[0])) break;
-        // JSR's last byte is read when the others have been pushed
+        // JSR's last byte is read after the pushes
         if (i == 2 && bytes[0] == 0x20) break;
         bytes[i] = bus = Read<kKind>(c, at, bus, i ? cycles + CyclesOf(bytes[0]) : cycles);
       }
@@ -212,7 +211,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
     switch (code[0]) {
 #include "rollouts/atari2600/opcodes.inc"
 
-      // what is written depends on the address
+      // the value written depends on the address
       case 0x93:  // SHA
         ROLLOUTS_ADDRESS_IZY;
         ROLLOUTS_STORE_IZY(static_cast<U8>(r.a & r.x & ((address >> 8) + 1)))
@@ -267,7 +266,7 @@ inline ROLLOUTS_HD void Execute(Console& c, I32 end) {
       case 0x20: {  // JSR
         pc += 2;
         ROLLOUTS_PUSH_FIRST(static_cast<U8>(pc >> 8))
-        // WSYNC waits where the access before was a read
+        // WSYNC stops the CPU at the access before it, if that was a read
         const I32 before = cycles;
         ROLLOUTS_PUSH(static_cast<U8>(pc))
         cycles = before;

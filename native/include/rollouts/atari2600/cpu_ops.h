@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The effect of a 6507's instructions on its registers. Source: MOS MCS6500 data sheet; "Extra
-// Instructions of the 65XX Series CPU" by Adam Vardy; decimal results that no data sheet tells:
-// ale-py.
+// The effect of a 6507's instructions on its registers. Sources: MOS MCS6500 data sheet; "Extra
+// Instructions of the 65XX Series CPU" by Adam Vardy; ale-py for decimal results that no data sheet
+// defines.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
@@ -30,11 +30,11 @@ inline ROLLOUTS_HD I32 CyclesOf(U8 opcode) {
   return kCycles[opcode];
 }
 
-// Bytes of an instruction, with the one that BRK skips.
+// Bytes of an instruction; those of BRK include the byte that it skips.
 inline ROLLOUTS_HD I32 LengthOf(U8 opcode) {
   if (opcode == 0x20) return 3;
   if (opcode == 0x40 || opcode == 0x60) return 1;
-  // what stops the CPU reads no more
+  // an instruction that stops the CPU reads no more bytes
   if ((opcode & 0x9f) == 0x02) return 1;
   switch (opcode & 0x1f) {
     case 0x08:
@@ -60,13 +60,13 @@ ROLLOUTS_INLINE void SetNZ(Cpu& r, U32 value) { r.n = r.z = static_cast<U8>(valu
 
 inline ROLLOUTS_HD I32 FromBcd(I32 v) { return (v >> 4) * 10 + (v & 15); }
 inline ROLLOUTS_HD I32 ToBcd(I32 v) {
-  // what is no two digits comes from outside of ale-py's table
+  // for other bytes than two decimal digits ale-py reads outside of its table
   if (v < 0) return FromBcd(v & 0xff);
   v &= 0xff;
   return ((v % 100) / 10 << 4) | (v % 10);
 }
 
-// Accumulator, carry in bit 8 and overflow in bit 9: what a decimal sum leaves.
+// The result of a decimal sum: the accumulator, carry in bit 8 and overflow in bit 9.
 inline ROLLOUTS_NOINLINE U32 AddDecimal(U32 a, U32 v, U32 carry) {
   const I32 sum = FromBcd(static_cast<I32>(a)) + FromBcd(static_cast<I32>(v)) +
                   static_cast<I32>(carry);
@@ -81,7 +81,7 @@ inline ROLLOUTS_NOINLINE U32 SubtractDecimal(U32 a, U32 v, U32 borrow) {
   return result | (a >= v + borrow ? 0x100u : 0u) | (((a ^ result) & (v ^ result)) >> 7) << 9;
 }
 
-// Only values of decimal sums go to a function: registers whose address is taken stay in memory.
+// Takes a decimal sum's result by value: registers whose address is taken stay in memory.
 ROLLOUTS_INLINE void TakeDecimal(Cpu& r, U32 result) {
   r.a = static_cast<U8>(result);
   r.carry = (result >> 8) & 1;
@@ -179,7 +179,7 @@ ROLLOUTS_INLINE void OpARR(Cpu& r, U8 v) {
     r.carry = (r.a >> 6) & 1;
     return;
   }
-  // digits above 9 are corrected, the flags are not
+  // the digits above 9 are corrected, but not the flags
   r.carry = (v & 0xf0) + (v & 0x10) > 0x50;
   if ((v & 0xf) + (v & 1) > 5) r.a = static_cast<U8>((r.a & 0xf0) | ((r.a + 6) & 0xf));
   if (r.carry) r.a = static_cast<U8>(r.a + 0x60);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ROM's instructions, decoded once for all environments of a game: every byte of the ROM as if an
-// instruction began there. What an operand reaches (RAM, the TIA, ROM) is known then.
+// A ROM's instructions, decoded once for all environments of a game: at every byte of the ROM as if
+// an instruction began there. So it is known in advance what an operand reaches: RAM, the TIA or
+// ROM.
 #pragma once
 
 #include "rollouts/atari2600/cpu.h"
@@ -20,14 +21,15 @@ enum Handler : U8 {
 };
 
 struct Instruction {
-  U8 handler = kStep;  // kStep leaves it to Execute, and decodes nothing
+  U8 handler = kStep;  // kStep: not decoded, Execute runs it
   U8 cycles = 0;
   U16 operand = 0;
-  U16 rest = 1;  // instructions until one that may jump, with that one
-  I16 jump = 0;  // how many bytes on a branch goes that is taken
+  U16 rest = 1;  // instructions up to and including one that may jump
+  I16 jump = 0;  // how many bytes on a taken branch goes
 };
 
-// Instructions are found by pages that are switched as one.
+// Whether cartridges of this kind are decoded. Instructions are found by pages that are switched as
+// a whole.
 inline constexpr bool IsDecoded(CartridgeKind kind) {
   return kind != CartridgeKind::kFE && kind != CartridgeKind::kDpc;
 }
@@ -52,7 +54,7 @@ struct Decoding {
   enum Form : U8 { kOther, kRead, kWrite, kModify, kPlain, kBranch };
   Form form = kOther;
   Mode mode = Mode::kNone;
-  I32 handler = -1;  // the first of its handlers, negative: it has none
+  I32 handler = -1;  // the first of its handlers; negative: it has none
 };
 
 inline constexpr bool IsName(const char* a, const char* b) {
@@ -106,8 +108,8 @@ inline Decoding DecodingOf(U8 opcode) {
   }
 }
 
-// A read's handler, counted from the first; negative: none of them. `page`: the bytes that
-// are switched together with the instruction.
+// The handler of a read, counted from the first; negative: none of them fits. `page`: the bytes
+// that are switched together with the instruction.
 inline I32 ReadOf(CartridgeKind kind, Mode mode, const U8* page, Instruction& op) {
   const I32 operand = op.operand;
   const bool is_far = operand & 0x1000;
@@ -150,29 +152,29 @@ inline I32 WriteOf(CartridgeKind kind, Mode mode, Instruction& op) {
   }
 }
 
-// Whether SkipLoop knows the loop that ends with the branch at `code`.
+// Whether SkipLoop can run the loop that ends with the branch at `code`.
 inline bool IsWait(const U8* code) {
   const bool counts = code[1] == 0xfd && (code[-1] == 0xca || code[-1] == 0x88);
   return counts || (code[1] == 0xfb && code[-2] == 0x84 && code[-1] == 0x02 && code[-3] >= 0xac &&
                     code[-3] <= 0xae);
 }
 
-// The instruction at a place of a page, whose ROM starts at `offset`; `rest` is left as it is.
+// Decodes the instruction at a place of a page, whose ROM starts at `offset`; leaves `rest` unset.
 inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 offset, I32 at) {
   const U8* const page = rom + offset;
   Instruction op;
-  // what Execute reads byte by byte
+  // such code is run by Execute, which reads it byte by byte
   if ((at & 0x3ff) >= 0x3fe || (HasRam(kind) && at < 0x100)) return op;
   const U8* const code = page + at;
   const Decoding decoding = DecodingOf(code[0]);
   const I32 length = LengthOf(code[0]);
-  // what leaves the page is Execute's, too
+  // Execute also runs instructions that leave the page
   if (decoding.handler < 0 || at + length >= PageSize(kind)) return op;
   Instruction found;
   found.cycles = static_cast<U8>(CyclesOf(code[0]));
   found.operand = static_cast<U16>(length == 3 ? code[1] | (code[2] << 8) : code[1]);
   I32 handler = decoding.handler;
-  // code among the chips is made of what is on the bus, which Execute knows
+  // code among the chips' registers is read from the bus, which only Execute tracks
   if ((handler == kJump || handler == kCall) && !(found.operand & 0x1000)) return op;
   I32 which = 0;
   if (decoding.form == Decoding::kRead) {
@@ -192,7 +194,7 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
     const I32 crosses = ((target ^ (at + 2)) >> 8) & 1;
     found.jump = static_cast<I16>(target - at);
     found.operand = static_cast<U16>(1 + crosses);
-    // all of the loop in one KiB
+    // the whole loop lies in one KiB
     if ((code[0] == 0x10 || code[0] == 0xd0) && code[1] >= 0xfb && (target & 0x3ff) <= 0x400 - 5 &&
         at >= 3 && !(HasRam(kind) && target < 0x100) && IsWait(code)) {
       handler = code[0] == 0x10 ? kWaitPlus : kWaitNotEqual;
@@ -204,7 +206,7 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
   return found;
 }
 
-// Whether another instruction than the next one may follow.
+// Whether the next instruction executed may be another one than the next in memory.
 inline bool EndsBlock(const Instruction& op) {
   const I32 handler = op.handler;
   if (handler == kStep || handler == kJump || handler == kCall) return true;
@@ -217,7 +219,7 @@ inline bool EndsBlock(const Instruction& op) {
 inline void DecodeRom(CartridgeKind kind, const U8* rom, I32 rom_size, Instruction* records) {
   const I32 size = PageSize(kind);
   U8 doubled[4096];
-  // 2 KiB are seen twice
+  // 2 KiB appear twice
   const bool is_small = rom_size < size;
   for (I32 i = 0; is_small && i < size; ++i) doubled[i] = rom[i % rom_size];
   for (I32 page = 0; page < PagesOf(kind, rom_size); ++page) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs what decoded.h decoded, as Execute runs the ROM: for hosts, whose compilers know labels as
-// values. What is not decoded, Execute does.
+// Runs the instructions of decoded.h, as Execute runs the ROM. Only on hosts, whose compilers have
+// labels as values. Execute runs instructions that are not decoded.
 #pragma once
 
 #include "rollouts/atari2600/decoded.h"
@@ -13,7 +13,7 @@ inline I32 PageOf(const Cartridge& cartridge, I32 pc) {
   return static_cast<I32>(cartridge.slices[(pc >> 10) & 3]) / PageSize(kKind);
 }
 
-// Read of an address that is not hot.
+// Reads an address that is not hot.
 ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
   const Cartridge& cartridge = c.cartridge;
   if (address & 0x1000) {
@@ -22,7 +22,7 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
   return ReadChips(c, address, bus, cycles);
 }
 
-// Goes on with the instruction at `op`.
+// Continues with the instruction at `op`.
 #define GO_ON                  \
   {                            \
     cycles += op->cycles;      \
@@ -33,7 +33,7 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
     op += LENGTH;    \
     GO_ON            \
   }
-// The same where a write may have ended the frame, and where a block begins.
+// The same after a write that may have ended the frame, and where a block begins.
 #define NEXT_OF_FRAME(LENGTH)           \
   {                                     \
     op += LENGTH;                       \
@@ -89,12 +89,12 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
   Op##NAME(r, value);                                                                    \
   NEXT(2)
 
-// A pointer in RAM, with Y.
+// Reads a pointer in RAM and adds Y.
 #define POINT                                             \
   bus = c.riot.ram[(op->operand + 1) & 0x7f];             \
   address = ((c.riot.ram[op->operand & 0x7f] | (bus << 8)) + r.y) & 0xffff; \
   if ((address & 0x1000) && IsHot(kKind, address)) goto Step;
-// WSYNC alone moves time on, and `cycles` stays in a register.
+// Only WSYNC changes the time, so that `cycles` can stay in a register.
 #define POKE(WRITE)     \
   {                     \
     I32 now = cycles;   \
@@ -141,7 +141,7 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
     ENTER                                                                                 \
   }
 
-// Execute of a ROM that was decoded into `records`.
+// Replaces Execute for a ROM that was decoded into `records`.
 template <CartridgeKind kKind>
 inline void ExecuteDecoded(Console& c, const Decoded& rom, I32 end) {
   const Instruction* const records = rom.records;
@@ -154,9 +154,9 @@ inline void ExecuteDecoded(Console& c, const Decoded& rom, I32 end) {
   I32 cycles = r.cycles;
   I32 pc = r.pc;
   I32 left = end;
-  const Instruction* first = records;  // the page's first
+  const Instruction* first = records;  // of the page
   const Instruction* op = records;
-  I32 origin = 0;  // where the CPU sees the page
+  I32 origin = 0;  // where the page appears to the CPU
   I32 address;
   I32 crossed;
   U8 bus;
@@ -175,7 +175,7 @@ Find:
   ENTER
 
 Step:
-  // only what is before it in its block was done
+  // only the part of its block before `op` was done
   left += op->rest - 1;
   cycles -= op->cycles;
   pc = (origin + static_cast<I32>(op - first)) & 0xffff;
@@ -202,7 +202,7 @@ Leap:
   return;
 
 Wsync : {
-  // WSYNC is a write, too, and ends a frame that is too long
+  // WSYNC is a write too, and ends a frame that is too long
   BeginAccess(c.tia, kWsyncRegister, cycles * 3);
   const I32 passed = cycles - c.tia.frame_start / 3;
   const I32 rest = passed % kLineCycles;
@@ -214,11 +214,11 @@ Jump:
   pc = op->operand;
   goto Find;
 JumpIndirect:
-  // a pointer in RAM: it does not leave its page
+  // a pointer in RAM, which does not leave its page
   address = op->operand;
   if (address < 0x80 || address >= 0xff) goto Step;
   pc = c.riot.ram[address & 0x7f] | (c.riot.ram[(address + 1) & 0x7f] << 8);
-  // Execute knows what is on the bus
+  // only Execute tracks the bus
   if (!(pc & 0x1000)) goto Step;
   goto Find;
 Call:
@@ -232,7 +232,7 @@ Call:
 Return:
   if (r.sp < 0x80 || r.sp > 0xfd) goto Step;
   pc = c.riot.ram[(r.sp + 1) & 0x7f] | (c.riot.ram[(r.sp + 2) & 0x7f] << 8);
-  // Execute knows what is on the bus, and reads the last byte of the JSR again
+  // Execute tracks the bus, and reads the last byte of the JSR again
   if (!(pc & 0x1000) || IsHot(kKind, pc) || (pc & 0xfff) == 0xfff) goto Step;
   ++pc;
   r.sp = static_cast<U8>(r.sp + 2);

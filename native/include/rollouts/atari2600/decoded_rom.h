@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoded ROM that owns its memory: of all consoles with the game.
+// A decoded ROM that owns its memory, for all consoles with the game.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace rollouts::atari2600 {
 
 class DecodedRom {
  public:
-  // `rom` has rom_size bytes and outlives this, which outlives the consoles that run it. `compiles`: it
-  // becomes machine code, on x86-64 Linux, where the system lets code be made.
+  // `rom` has rom_size bytes and must outlive this object, which must outlive the consoles that run
+  // it. `compiles`: makes machine code of it, on x86-64 Linux, where the system permits that.
   DecodedRom(CartridgeKind kind, const U8* rom, I32 rom_size, [[maybe_unused]] bool compiles) {
     if (!IsDecoded(kind)) return;
     records_.resize(static_cast<std::size_t>(PagesOf(kind, rom_size) * PageSize(kind)));
@@ -37,7 +37,7 @@ class DecodedRom {
   DecodedRom(const DecodedRom&) = delete;
   DecodedRom& operator=(const DecodedRom&) = delete;
 
-  // For Attach; null for a cartridge of a kind that is not decoded.
+  // The argument for Attach; null for a cartridge of a kind that is not decoded.
   const Decoded* get() const { return records_.empty() ? nullptr : &decoded_; }
   bool is_compiled() const { return decoded_.compiled != nullptr; }
 

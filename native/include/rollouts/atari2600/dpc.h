@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chip in Pitfall II. Source: D. Crane's patent US 4644495. Its three voices are silent here:
-// a game hears nothing of them.
+// The chip in Pitfall II. Source: D. Crane's patent US 4644495. Its three voices make no sound
+// here: a game cannot read them.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
 
 namespace rollouts::atari2600 {
 
-inline constexpr U32 kDpcGraphics = 8192;  // offset in the ROM, behind two banks
+inline constexpr U32 kDpcGraphics = 8192;  // offset in the ROM, after two banks
 
-// The random number: a shift register of 8 bits, which moves on with every access that the chip
-// sees. Of reads these are, in ale-py, those of the pages with its registers and with the hot spots,
-// instructions in there included; of writes, all.
+// The random number: a shift register of 8 bits, which advances with every access that the chip
+// sees. In ale-py these are reads of the pages with its registers and with the hot spots, including
+// instructions there, and all writes.
 inline ROLLOUTS_HD bool DpcSeesRead(I32 low) { return low < 0x80 || low >= 0xfc0; }
 
 inline ROLLOUTS_HD void ShiftDpcRandom(Dpc& dpc) {
@@ -24,14 +24,14 @@ inline ROLLOUTS_HD U8 ReadDpc(Cartridge& cartridge, I32 reg) {
   Dpc& dpc = cartridge.dpc;
   const I32 i = reg & 7;
 
-  // the window opens and closes where the pointer's low byte meets its ends
+  // the window opens and closes where the pointer's low byte reaches its ends
   const U8 low = static_cast<U8>(dpc.counters[i]);
   if (low == dpc.tops[i]) {
     dpc.flags[i] = 0xff;
   } else if (low == dpc.bottoms[i]) {
     dpc.flags[i] = 0;
   }
-  // the graphics are stored from their end
+  // the graphics are stored backwards
   const U8 byte = cartridge.rom[kDpcGraphics + 2047 - (dpc.counters[i] & 0x7ff)];
   if (!dpc.music[i]) dpc.counters[i] = static_cast<U16>((dpc.counters[i] - 1) & 0x7ff);
   switch (reg >> 3) {
@@ -53,7 +53,7 @@ inline ROLLOUTS_HD void WriteDpc(Cartridge& cartridge, I32 reg, U8 value) {
       break;
     case 1: dpc.bottoms[i] = value; break;
     case 2:
-      // a voice's pointer starts at its top
+      // the pointer of a voice starts again at its top
       if (dpc.music[i]) value = dpc.tops[i];
       dpc.counters[i] = static_cast<U16>((dpc.counters[i] & 0x700) | value);
       break;

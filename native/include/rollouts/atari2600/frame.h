@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame: what ale-py emulates for one action.
+// A frame: the part of the emulation that ale-py runs for one action.
 #pragma once
 
 #include "rollouts/atari2600/cpu.h"
@@ -12,7 +12,7 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   const I32 cycles = c.cpu.cycles;
   const I32 clock = cycles * 3;
   const I32 lines = (clock - tia.frame_start) / kLineClocks;
-  // lines go on through the frame's end, which is where clocks start again
+  // lines continue across the end of a frame, where clocks start again
   tia.frame_start = -((clock - tia.frame_start) % kLineClocks);
   tia.first_shown = tia.frame_start + kLineClocks * c.board.first_line;
   tia.last_shown = tia.first_shown + kLineClocks * c.board.height;
@@ -30,22 +30,22 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   tia.blanked = kNever;
   SetAlarm(c);
 
-  // colour loss: where a PAL frame had an odd number of lines, colours are others
+  // colour loss: after a PAL frame with an odd number of lines, colours differ
   if (c.board.pal) {
     c.odd_lines = lines & 1;
     for (U8& colour : tia.colour) colour = (colour & 0xfe) | c.odd_lines;
   }
 }
 
-// Whether ale-py draws four pixels at once: by which objects are switched on, in bits as kP0 to
-// kPlayfield. A background alone, and most groups of objects, are drawn to the pixel.
+// Whether ale-py draws four pixels at once, which depends on the objects that are switched on, as
+// bits kP0 to kPlayfield. A background alone, and most groups of objects, are drawn pixel by pixel.
 inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
   constexpr U8 kGroups[] = {1, 2, 3, 4, 8, 12, 16, 18, 20, 24, 32, 33, 34, 48};
   const U8 playfield = tia.pf[0] >> 4 | tia.pf[1] | tia.pf[2];
   const I32 shown = I32{ShowsPlayer(tia, 0)} | ShowsPlayer(tia, 1) << 1 |
                     ShowsMissile(tia, 0) << 2 | ShowsMissile(tia, 1) << 3 | ShowsBall(tia) << 4 |
                     (playfield != 0) << 5;
-  // in the players' colours, a playfield is drawn so where it is alone
+  // in the players' colours, a playfield is drawn by fours where it is alone
   if ((tia.ctrlpf & 2) && shown > 32) return false;
   for (const U8 group : kGroups) {
     if (group == shown) return true;
@@ -53,14 +53,14 @@ inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
   return false;
 }
 
-// Draws as ale-py does beyond the clock at which a frame ends, where that is within the picture.
+// Draws, as ale-py does, beyond the clock at which a frame ends, where that is within the picture.
 inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   Tia& tia = c.tia;
   if (clock <= tia.first_shown || clock >= tia.last_shown) return;
   const I32 column = (clock - tia.first_shown) % kLineClocks;
   U8* const row = c.screens[c.shown] + (clock - tia.first_shown) / kLineClocks * kWidth;
   const I32 pixel = column > kBlankClocks ? column - kBlankClocks : 0;
-  // as much as the first access with HMOVE's blank left of the line's beginning is black
+  // the line's beginning is black as far as the first access with HMOVE's blank left it black
   I32 black = tia.hmove_blank && pixel > 0 ? 8 : 0;
   const I32 blanked = tia.blanked == kNever
                           ? kNever
@@ -72,7 +72,7 @@ inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   for (I32 i = pixel; i < black; ++i) row[i] = 0;
   if (pixel == 0) return;
   if (pixel % 4 == 0 || (tia.vblank & 2)) return;
-  // four pixels at once, where no object is, of some pictures
+  // in some pictures, four pixels at once where there is no object
   if (!IsDrawnByFours(tia)) return;
   if (tia.stale) RefreshMasks(tia);
   U64 there = 0;
@@ -81,8 +81,8 @@ inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   for (I32 i = pixel; i % 4; ++i) row[i] = row[pixel - 1];
 }
 
-// Greys out an older frame, from the line on in which a CPU stopped. Frames that are unfinished
-// otherwise are longer than the screen.
+// Greys out an older frame, from the line in which a CPU stopped. Other unfinished frames are
+// longer than the screen.
 inline ROLLOUTS_HD void GreyOut(Console& c) {
   I32 row = (c.cpu.cycles * 3 - c.tia.first_shown) / kLineClocks;
   if (c.cpu.cycles * 3 < c.tia.first_shown) row = 0;
@@ -101,15 +101,15 @@ inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
   Execute<kKind>(c, end);
 }
 
-// A call in kernels too: all cartridges in one function take a compiler many minutes.
+// Not inlined in kernels either: with all cartridges in one function, compiling takes many minutes.
 template <CartridgeKind kKind>
 inline ROLLOUTS_NOINLINE void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);
-  // nothing happens any more
+  // a jammed CPU does nothing any more
   if (c.jammed) return;
   c.tia.frame_done = 0;
   RunInstructions<kKind>(c, kMaxInstructions);
-  // an unfinished frame is drawn until the CPU last read or wrote a register of the TIA
+  // an unfinished frame is drawn up to the CPU's last read or write of a TIA register
   c.partial = !c.tia.frame_done;
   I32 clock = c.partial ? DrawnBy(c.tia, c.tia.touched_register, c.tia.touched) : c.cpu.cycles * 3;
   if (clock < c.tia.drawn_until) clock = c.tia.drawn_until;

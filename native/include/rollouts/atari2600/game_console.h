@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A console with a game in it, as ale-py has it: switched on, reset into a mode, played with its 18
-// actions. A GameConsole is plain data: a copy of it is a snapshot, valid in the same process (in
-// another one: after Attach).
+// A console with a game in it, as ale-py emulates it: switched on, reset into a mode, played with
+// its 18 actions. A GameConsole is plain data: a copy of it is a snapshot, valid in the same
+// process (and in another one after Attach).
 #pragma once
 
 #include "rollouts/atari2600/frame.h"
@@ -11,23 +11,23 @@
 namespace rollouts::atari2600 {
 
 inline constexpr U32 kSystemSeed = 4753849;  // ale-py's setting system_random_seed
-// resistance of a paddle: the least, and what a frame of turning changes
+// resistance of a paddle: the least, and the change in a frame of turning
 inline constexpr I32 kLeastTurned = 27450;
 inline constexpr I32 kTurn = 23000;
-inline constexpr I32 kMaxPresses = 1000;  // a key's, until RAM is as a mode wants it: some dozens
+inline constexpr I32 kMaxPresses = 1000;  // of a key until RAM is as a mode needs it: some dozens
 
 struct GameConsole {
   Console console;
   const Game* game = nullptr;  // borrowed, as the ROM is
-  Mersenne system_random;      // draws where the timer stands after a reset; seeded the same always
+  Mersenne system_random;      // draws where the timer stands after a reset; always seeded alike
   Mersenne sticky_random;      // draws whether an action is repeated
-  I32 last_action = 0;  // what was done in the frame before
-  I32 resistances[2] = {};  // those of the two paddles at the left port
+  I32 last_action = 0;  // the action of the frame before
+  I32 resistances[2] = {};  // of the two paddles at the left port
   U8 screens[2][kWidth * kMaxHeight] = {};
 };
 
-// Points a copy from elsewhere to its game and ROM: `rom` has game.rom_size bytes and outlives `g`,
-// as what was decoded of it does (DecodedRom), where a host has that.
+// Points a copied console to its game and ROM. `rom` has game.rom_size bytes and must outlive `g`,
+// as must its decoded form (DecodedRom), which a host may pass.
 inline ROLLOUTS_HD void Attach(GameConsole& g, const Game& game, const U8* rom,
                                const Decoded* decoded = nullptr) {
   g.game = &game;
@@ -44,7 +44,7 @@ inline ROLLOUTS_HD const U8* CartridgeRam(const GameConsole& g) { return g.conso
 // (game->height, 160) palette indices.
 inline ROLLOUTS_HD const U8* Screen(const GameConsole& g) { return g.screens[g.console.shown]; }
 
-// One frame with the inputs that are set.
+// Runs one frame with the inputs that are set.
 inline ROLLOUTS_HD void RunFrame(GameConsole& g) {
   g.console.screens[0] = g.screens[0];
   g.console.screens[1] = g.screens[1];
@@ -75,7 +75,7 @@ inline ROLLOUTS_HD void SetHands(GameConsole& g, I32 action) {
   inputs.port_a = 0xff;
   inputs.fire[0] = inputs.fire[1] = 0x80;
   if (g.game->controls >= Controls::kPaddles) {
-    // Pong: the first player has the second paddle, and there are two more
+    // in Pong the first player has the second paddle, and there are two more
     const bool swapped = g.game->controls == Controls::kSwappedPaddles;
     if (push.fire) inputs.port_a = swapped ? 0xbf : 0x7f;
     inputs.paddles[swapped] = PaddleCycles(g.resistances[0]);
@@ -106,7 +106,7 @@ inline ROLLOUTS_HD void CenterPaddles(GameConsole& g) {
   g.resistances[0] = g.resistances[1] = (kLeastTurned + g.game->most_turned) / 2;
 }
 
-// Chips as a reset leaves them; RAM stays.
+// Sets the chips as a reset leaves them; RAM stays.
 inline ROLLOUTS_HD void ResetChips(GameConsole& g) {
   Console& c = g.console;
   Cartridge& cartridge = c.cartridge;
@@ -143,16 +143,17 @@ inline ROLLOUTS_HD void RunFrames(GameConsole& g, I32 frames) {
   for (I32 i = 0; i < frames; ++i) RunFrame(g);
 }
 
-// The action that a sticky one becomes.
+// Draws whether sticky actions replace an action by the last one.
 inline ROLLOUTS_HD I32 DrawAction(GameConsole& g, I32 action, float repeat_probability) {
-  // a number for either player
+  // one random number for each player
   if (DrawUnit(g.sticky_random) < static_cast<double>(repeat_probability)) action = g.last_action;
   Draw(g.sticky_random);
   g.last_action = action;
   return action;
 }
 
-// SELECT for some frames more, which are drawn, then released, then an action that does nothing.
+// Presses SELECT for some more frames, which are drawn, then releases it, then takes an action that
+// does nothing.
 inline ROLLOUTS_HD void PressRandomly(GameConsole& g, I32 frames, float repeat_probability) {
   U8& switches = g.console.inputs.switches;
   const U8 released = switches;
@@ -217,8 +218,8 @@ inline ROLLOUTS_HD void PressKeys(GameConsole& g, const char* keys, float repeat
   SetHands(g, 0);
 }
 
-// Does as ale-py's loadROM, but for the reset at its end. `random_seed` is that of the sticky
-// actions.
+// Does the same as ale-py's loadROM, except for the reset at its end. `random_seed` is that of the
+// sticky actions.
 inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom, U32 random_seed,
                                 const Decoded* decoded = nullptr) {
   Attach(g, game, rom, decoded);
@@ -234,7 +235,7 @@ inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom,
   // the chip is reset once before the console is
   Draw(g.system_random);
 
-  // what found the television's format
+  // the reset with which ale-py finds the television's format
   ResetChips(g);
   RunFrames(g, 60);
   c.board.first_line = game.first_line;
@@ -244,9 +245,9 @@ inline ROLLOUTS_HD void PowerOn(GameConsole& g, const Game& game, const U8* rom,
   ResetChips(g);
 }
 
-// ale-py's reset_game: `mode` is one of the game's, `difficulty` a bit of game.difficulties. A reset
-// draws random numbers, and RAM is kept: the second one differs from the first, as ale-py's does.
-// Some modes are chosen with sticky actions.
+// ale-py's reset_game: `mode` is one of the game's, `difficulty` a bit of game.difficulties. A
+// reset draws random numbers and keeps RAM, so that the second one differs from the first, as in
+// ale-py. Some modes are chosen with sticky actions.
 inline ROLLOUTS_HD void Reset(GameConsole& g, I32 mode, I32 difficulty,
                               float repeat_probability) {
   g.console.inputs.switches = static_cast<U8>(0x3f | (difficulty & 3) << 6);
@@ -260,8 +261,8 @@ inline ROLLOUTS_HD void Reset(GameConsole& g, I32 mode, I32 difficulty,
   g.last_action = 0;
 }
 
-// One frame with an action of 0..17. With `repeat_probability`, the action of the frame before is
-// taken instead (sticky actions). A paddle turns by 23000 * strength.
+// Runs one frame with an action of 0..17. With `repeat_probability`, the last action is taken
+// instead (sticky actions). A paddle turns by 23000 * strength.
 inline ROLLOUTS_HD void Act(GameConsole& g, I32 action, float repeat_probability,
                             float strength = 1) {
   action = DrawAction(g, action, repeat_probability);
@@ -275,12 +276,12 @@ inline ROLLOUTS_HD void Act(GameConsole& g, I32 action, float repeat_probability
   }
   SetHands(g, action);
   RunFrame(g);
-  // ale-py looks at all of memory then, through the bus
+  // ale-py then reads all of memory, through the bus
   g.console.bus = g.console.riot.ram[127];
 }
 
-// Takes over all of `start` but the random numbers of sticky actions: an episode from a start that
-// was reset once.
+// Copies all of `start` except the random numbers of sticky actions: so an episode begins from a
+// console that was reset once.
 inline ROLLOUTS_HD void Restart(GameConsole& g, const GameConsole& start) {
   const Mersenne sticky_random = g.sticky_random;
   g = start;

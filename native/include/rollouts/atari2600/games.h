@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about the games that ale-py supports: what their cartridges need, and what their modes are.
+// Facts about the games that ale-py supports: what their cartridges need, and how to choose their
+// modes.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
@@ -18,17 +19,18 @@ struct Game {
   U8 hmove_blanks;
   Controls controls;
   I32 first_line;
-  I32 height;        // the screen's
+  I32 height;        // of the screen
   I32 most_turned;   // greatest resistance of a paddle
   U32 actions;       // bit a: ale-py's minimal set has action a
   U32 difficulties;  // bit d: difficulty d may be chosen
-  // Every mode's number, a colon, and the keys that choose it and start the game; semicolons between
-  // modes. A key is a letter, a number of frames, and "x" with how many times if not once:
-  // S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r: UP, DOWN, LEFT,
-  // RIGHT; j: UP and FIRE. With "?" behind it, it is a sticky action. s: SELECT for up to 255 frames
-  // more, at random. With "@address=value" behind it, it is pressed until RAM has that value there:
-  // not at all, if it does at once; "@address&mask=value" looks at some bits. Behind a sticky
-  // action that is pressed so comes a frame of nothing, sticky as well. The first mode is the default.
+  // Every mode's number, a colon, and the keys that choose it and start the game; semicolons
+  // between modes. A key is a letter, a number of frames, and "x" with the number of presses if it
+  // is not one: S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r:
+  // UP, DOWN, LEFT, RIGHT; j: UP and FIRE. A "?" after it makes it a sticky action. s: SELECT for
+  // up to 255 frames more, at random. With "@address=value" after it, it is pressed until RAM has
+  // that value there, and not at all if it does already; "@address&mask=value" compares some bits.
+  // After a sticky action that is pressed in this way comes a frame of nothing, sticky as well. The
+  // first mode is the default.
   const char* modes;
 };
 
@@ -43,7 +45,7 @@ inline constexpr Game kGames[] = {
 #include "rollouts/atari2600/games.inc"
 };
 
-// The game that a ROM is, null for a ROM that is none of them (or is damaged).
+// The game of a ROM, or null for a ROM of no supported game (or a damaged one).
 inline const Game* FindGame(const U8* rom, U32 size) {
   const U64 hash = HashRom(rom, size);
   for (const Game& game : kGames) {
@@ -52,7 +54,7 @@ inline const Game* FindGame(const U8* rom, U32 size) {
   return nullptr;
 }
 
-// The keys of a mode, null for a mode that the game does not have.
+// The keys of a mode, or null for a mode that the game does not have.
 inline ROLLOUTS_HD const char* FindKeys(const Game& game, I32 mode) {
   const char* at = game.modes;
   while (*at) {

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RIOT's ports and timer. Source of the registers: MOS 6532 data sheet; of the numbers after
-// the timer has expired: ale-py.
+// The RIOT's ports and timer. Sources: the MOS 6532 data sheet for the registers; ale-py for the
+// numbers after the timer has expired.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
 
 namespace rollouts::atari2600 {
 
-// Intervals of the timer that have passed. Code among the registers is read a cycle too early: then it
-// is a number without a sign.
+// Intervals of the timer that have passed. Code among the registers is read a cycle too early; the
+// number is then unsigned.
 inline ROLLOUTS_HD I32 PassedIntervals(const Riot& riot, I32 passed) {
   return static_cast<I32>(static_cast<U32>(passed) >> riot.shift);
 }
 
-// INTIM, `cycles` being when the instruction that reads it ends.
+// Reads INTIM; `cycles` is when the reading instruction ends.
 inline ROLLOUTS_HD U8 ReadTimer(Riot& riot, I32 cycles) {
   const I32 passed = cycles - 1 - riot.set_cycle;
   const I32 value = riot.timer - PassedIntervals(riot, passed) - 1;
   if (value >= 0) return static_cast<U8>(value);
 
-  // expired: it falls with every cycle, until it was read; then by the interval again
+  // expired: the timer falls with every cycle until it is read, then by the interval again
   const I32 length = riot.timer << riot.shift;
   const I32 fallen = length - passed - 1;
   if (fallen <= -2 && !riot.read_expired) {
@@ -57,7 +57,7 @@ inline ROLLOUTS_HD void WriteRiot(Riot& riot, I32 address, U8 value, I32 cycles)
     riot.read_expired = 0;
     return;
   }
-  // the switches' port is for reading alone
+  // the port of the switches is read-only
   if ((address & 7) == 1) riot.direction_a = value;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reward, lives and end of games, read from the console's memory after each frame, as ale-py gives
-// them: numbers that a game keeps for its own screen, found by comparing with ale-py from outside.
+// Reward, lives and end of games, read from the console's memory after each frame, equal to
+// ale-py's: a game keeps these numbers for its own screen. They were found by comparing with ale-py
+// from outside.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
@@ -10,7 +11,7 @@ namespace rollouts::atari2600 {
 // Ways to read a number from a byte.
 enum class Reading : U8 {
   kByte,
-  kBcd,           // two decimal digits, of which each may be above 9
+  kBcd,           // two decimal digits, each of which may be above 9
   kLow,           // the four low bits
   kHigh,          // the four high bits
   kLowThree,      // the three low bits
@@ -19,10 +20,10 @@ enum class Reading : U8 {
   kBitSix,        // 0 or 1
   kMiddleThree,   // bits 4, 5 and 6
   kDigit,         // the four low bits, of which 10 is a blank: 0
-  kHighDigit,     // the four high bits, too
+  kHighDigit,     // the same for the four high bits
   kDigits,        // two decimal digits with blanks
-  kPicture,       // where a digit's picture is, of 8 bytes; 0x80 is a blank
-  kDigitPicture,  // the same, but 0 where it is none of the ten digits
+  kPicture,       // the address of a digit's picture, of 8 bytes; 0x80 is a blank
+  kDigitPicture,  // the same, but 0 for none of the ten digits
   kKnockout,      // two decimal digits; 0xc0 is 100
   kBitCount,      // how many of the three low bits are set
   kVines,         // Pitfall's lives
@@ -39,12 +40,12 @@ struct Points {
 };
 
 struct Lives {
-  U8 address = 0;  // 0: the table does not say
+  U8 address = 0;  // 0: not in the table
   Reading reading = Reading::kByte;
-  I32 more = 0;  // by how much it is above the number in memory
+  I32 more = 0;  // added to the number in memory
 };
 
-// Whether a number in memory is as it says. Tests form groups: all of one group are enough.
+// Compares a number in memory. Tests form groups: it is enough that all of one group hold.
 struct Test {
   U8 address = 0;
   Reading reading = Reading::kByte;
@@ -53,7 +54,7 @@ struct Test {
   bool or_else = false;  // begins another group
 };
 
-// Rules that no row of the table can say: the functions below have them.
+// Rules that no row of the table can express: the functions below implement them.
 enum class Special : U8 {
   kNone, kBeamRider, kBreakout, kChopperCommand, kDemonAttack, kEnduro, kGravitar, kQbert,
   kRiverRaid, kStarGunner, kTennis, kVideoCheckers, kVideoPinball, kWizardOfWor,
@@ -67,18 +68,18 @@ struct Rules {
   I32 first_score = 0;  // before the first frame
   I32 first_lives = 0;
   Points score[6] = {};  // added up; ends at a weight of 0
-  I32 wrap = 0;          // added to a reward below 0: the score has begun anew
+  I32 wrap = 0;          // added to a reward below 0, after which the score began anew
   I32 least = -kMost;    // reward
   I32 most = kMost;
-  bool keeps_score = false;  // the frame that ends the game changes no score
+  bool keeps_score = false;  // the frame that ends the game does not change the score
   Lives lives = {};
-  Test lives_when = {};  // with a test: lives stay as they were where it fails
+  Test lives_when = {};  // with a test: lives stay unchanged where it fails
   Test over[4] = {};     // ends at kNever
 };
 
-// State that is remembered from frame to frame. Plain data.
+// State that is kept from frame to frame. Plain data.
 struct RulesState {
-  I32 reward = 0;  // the last frame's
+  I32 reward = 0;  // of the last frame
   I32 score = 0;
   I32 lives = 0;
   I32 seen = 0;  // a byte of the frame before, or points
@@ -138,7 +139,8 @@ inline ROLLOUTS_HD bool AnyGroupHolds(const Test (&tests)[4], const U8* ram) {
   return group;
 }
 
-// Before a game has begun, some have the memory of one that is over.
+// Whether the game is over. Before a game has begun, some games have the memory of one that is
+// over.
 inline ROLLOUTS_HD bool IsOver(const Rules& rules, const U8* ram, RulesState& state) {
   const bool over = AnyGroupHolds(rules.over, ram);
   switch (rules.special) {
@@ -155,13 +157,13 @@ inline ROLLOUTS_HD bool IsOver(const Rules& rules, const U8* ram, RulesState& st
 }
 
 inline ROLLOUTS_HD I32 ReadScore(const Rules& rules, const U8* ram) {
-  // a title in place of the score, before the first game
+  // before the first game, the score's bytes show a title
   if (rules.special == Special::kDemonAttack && ByteAt(ram, 0x81) == 0xab &&
       ByteAt(ram, 0x83) == 0xcd && ByteAt(ram, 0x85) == 0xea) {
     return 0;
   }
   if (rules.special == Special::kEnduro) {
-    // cars passed, of 200 on the first day and 300 on each other
+    // counts the cars passed, of 200 on the first day and 300 on every other day
     const I32 day = ByteAt(ram, 0xad);
     const I32 left = ReadByte(ByteAt(ram, 0xac), Reading::kBcd) * 100 +
                      ReadByte(ByteAt(ram, 0xab), Reading::kBcd);
@@ -176,7 +178,7 @@ inline ROLLOUTS_HD I32 ReadScore(const Rules& rules, const U8* ram) {
   return score;
 }
 
-// Games won and lost, and points where a frame changes no game.
+// Counts games won and lost, and points in frames without a game won or lost.
 inline ROLLOUTS_HD void FollowTennis(const U8* ram, RulesState& state) {
   const I32 points = ByteAt(ram, 0xc5) - ByteAt(ram, 0xc6);
   const I32 won = ByteAt(ram, 0xc7), lost = ByteAt(ram, 0xc8);
@@ -187,8 +189,8 @@ inline ROLLOUTS_HD void FollowTennis(const U8* ram, RulesState& state) {
   state.over = won == 7 || lost == 7 || (won >= 6 && ahead >= 2) || (lost >= 6 && ahead <= -2);
 }
 
-// A player without pieces has lost; `seen` is 1 where white is the first player's colour, -1 where black
-// is. Squares are four times eight bytes, with a byte between them.
+// A player without pieces has lost; `seen` is 1 where white is the first player's colour, -1 where
+// it is black. Squares are four times eight bytes, with a byte between them.
 inline ROLLOUTS_HD void FollowCheckers(const U8* ram, RulesState& state) {
   bool has_white = false, has_black = false;
   for (I32 address = 0x80; address < 0xa3; ++address) {
@@ -204,7 +206,7 @@ inline ROLLOUTS_HD void FollowCheckers(const U8* ram, RulesState& state) {
 inline ROLLOUTS_HD void FollowLives(const Rules& rules, const U8* ram, RulesState& state) {
   switch (rules.special) {
     case Special::kBeamRider: {
-      // a life that is lost counts when the ship has gone
+      // a lost life counts once the ship has gone
       const I32 lives = ByteAt(ram, 0x85) + 1;
       if (lives != state.lives - 1 || ByteAt(ram, 0x8c) == 1) state.lives = lives;
       return;
@@ -234,19 +236,20 @@ inline ROLLOUTS_HD void FollowLives(const Rules& rules, const U8* ram, RulesStat
   state.lives = ReadByte(ByteAt(ram, lives.address), lives.reading) + lives.more;
 }
 
-// As a game begins in a mode, before its first frame; a negative mode is the game's own.
+// The state at the beginning of a game in a mode, before its first frame; a negative mode is the
+// game's own.
 inline ROLLOUTS_HD RulesState StartRules(const Rules& rules, I32 mode) {
   RulesState state;
   state.score = rules.first_score;
   state.lives = rules.first_lives;
-  // the bytes that these look at are seen from the second frame on
+  // these functions compare the bytes from the second frame on
   if (rules.special == Special::kQbert) state.seen = 2;
   if (rules.special == Special::kRiverRaid) state.seen = 0x58;
   if (rules.special == Special::kVideoCheckers) state.seen = mode > 10 ? -1 : 1;
   return state;
 }
 
-// Looks at the (128,) bytes of memory; to be called after each frame.
+// Reads the (128,) bytes of memory; to be called after each frame.
 inline ROLLOUTS_HD void StepRules(const Rules& rules, const U8* ram, RulesState& state) {
   if (rules.special == Special::kTennis) return FollowTennis(ram, state);
   if (rules.special == Special::kVideoCheckers) return FollowCheckers(ram, state);
@@ -264,7 +267,7 @@ inline ROLLOUTS_HD void StepRules(const Rules& rules, const U8* ram, RulesState&
   FollowLives(rules, ram, state);
 }
 
-// None are left of a game that is over.
+// No lives are left in a game that is over.
 inline ROLLOUTS_HD I32 LivesOf(const RulesState& state) { return state.over ? 0 : state.lives; }
 
 namespace rules_table {
@@ -275,7 +278,7 @@ inline constexpr Rules kRules[] = {
 };
 }  // namespace rules_table
 
-// The rules of a game, null where there are none of ours.
+// The rules of a game; null where this library has none.
 inline const Rules* FindRules(const char* name) {
   for (const Rules& rules : rules_table::kRules) {
     const char* ours = rules.name;

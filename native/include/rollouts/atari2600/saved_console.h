@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a console that was saved, maybe by somebody else, can go on: nothing that is looked up or
-// drawn by its numbers lies outside.
+// Checks whether a console from a saved state, perhaps made by somebody else, can be run: none of
+// its numbers leads a lookup or a drawing outside of its bounds.
 #pragma once
 
 #include "rollouts/atari2600/game_console.h"
@@ -25,7 +25,7 @@ inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 
     }
     return true;
   }
-  // banks of 4 KiB; behind those of a DPC are its pictures
+  // banks of 4 KiB; after those of a DPC come its graphics
   const U32 banks = kind == CartridgeKind::kDpc ? 2 : rom_size / 4096;
   for (U32 i = 0; i < 4; ++i) {
     if (slices[i] != slices[0] + i * 1024) return false;
@@ -33,7 +33,7 @@ inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 
   return slices[0] % 4096 == 0 && slices[0] / 4096 < banks;
 }
 
-// True where the next place to draw is within the screen.
+// True where the place to draw next is within the screen.
 inline bool IsPicture(const Tia& tia, const Board& board) {
   const bool begun = tia.frame_start > -kLineClocks && tia.frame_start <= 0;
   if (!begun || tia.first_shown != tia.frame_start + kLineClocks * board.first_line ||
@@ -54,7 +54,7 @@ inline bool IsTia(const Tia& tia) {
     if (at >= kWidth) return false;
   }
   for (const Mask& mask : tia.masks) {
-    // a line's last word is a half
+    // only half of a line's last word is used
     if (mask.words[2] >> 32) return false;
   }
   return tia.star_line < 4 && tia.star_shape < 3 && tia.skip_first[0] < 2 && tia.skip_first[1] < 2;
@@ -65,9 +65,9 @@ inline bool IsSameBoard(const Board& a, const Board& b) {
          a.first_line == b.first_line && a.height == b.height && a.max_lines == b.max_lines;
 }
 
-// `start`: of the same game, which was reset; `rom_size`: bytes.
+// `start`: a console of the same game after a reset; `rom_size`: bytes.
 inline bool IsConsole(const GameConsole& g, const GameConsole& start, U32 rom_size) {
-  constexpr I32 kMostCycles = 1 << 29;  // three clocks each are a number yet
+  constexpr I32 kMostCycles = 1 << 29;  // three clocks for each still fit the type
   const Console& c = g.console;
   const Cpu& cpu = c.cpu;
   return IsSameBoard(c.board, start.console.board) &&

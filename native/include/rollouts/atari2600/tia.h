@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TIA's registers. Source: "Stella Programmer's Guide" by Steve Wright, "Atari 2600 TIA Hardware
-// Notes" by Andrew Towers; where ale-py approximates, its numbers, as measured.
+// The TIA's registers. Sources: "Stella Programmer's Guide" by Steve Wright, "Atari 2600 TIA
+// Hardware Notes" by Andrew Towers; where ale-py approximates, its measured numbers.
 #pragma once
 
 #include "rollouts/atari2600/tia_access.h"
 
 namespace rollouts::atari2600 {
 
-// Pixels to the left that an object moves, whose motion register is `hm`, when HMOVE strikes in
-// `cycle` of a line. A pulse comes every 4 clocks, and moves in the blank part of a line only.
+// How many pixels to the left an object with motion register `hm` moves, when HMOVE strikes in
+// `cycle` of a line. A pulse comes every 4 clocks, and moves an object only in the blank part of a
+// line.
 inline ROLLOUTS_HD I32 MotionOf(I32 hm, I32 cycle) {
   const I32 left = hm < 8 ? hm : hm - 16;
-  // the last pulses come too late, and were to move left
+  // the last pulses, which would move left, come too late
   if (cycle <= 3 || cycle == 75) return left;
   if (cycle <= 20) {
     const I32 most = 7 - (3 * (cycle - 3) + 2) / 4;
     return left < most ? left : most;
   }
   if (cycle < 55) return 0;
-  // the last pulses come in the next line's blank part, which is not made longer
+  // the last pulses come in the blank part of the next line, which is not extended
   const I32 moved = left + ((3 * (cycle - 63) + 2) >> 2);
   return moved > 0 ? moved : 0;
 }
@@ -41,7 +42,7 @@ inline ROLLOUTS_HD void StrikePlayer(Console& c, I32 i, I32 clock, I32 column) {
     if (behind < 4) {
       skips = false;
     } else if (behind < 4 + size) {
-      // the copy that is being shown goes on for some pixels
+      // a copy that is being shown continues for some pixels
       DrawUntil(c, clock + 11);
     }
   }
@@ -50,8 +51,8 @@ inline ROLLOUTS_HD void StrikePlayer(Console& c, I32 i, I32 clock, I32 column) {
   Touch(tia, 1u << (kP0 + i));
 }
 
-// The object's position after RESM0, RESM1 or RESBL. Soon after an HMOVE of some games, positions are
-// others; `since` is in clocks.
+// The object's position after RESM0, RESM1 or RESBL. Soon after an HMOVE, some games get other
+// positions; `since` is in clocks.
 inline ROLLOUTS_HD I32 StruckPosition(I32 object, I32 since, I32 column) {
   struct Exception {
     U8 object;
@@ -78,7 +79,7 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
     tia.hmove_blank = 1;
     tia.alarm = clock + 1;
   }
-  // most objects do not move, and look as they did
+  // most objects neither move nor change their shape
   U32 touched = tia.star_shape ? 1u << kM0 : 0;
   for (I32 i = 0; i < 5; ++i) {
     const I32 motion = MotionOf(tia.hm[i], cycle);
@@ -92,7 +93,8 @@ inline ROLLOUTS_HD void Hmove(Console& c, I32 clock, I32 column) {
   if (touched) Touch(tia, touched);
 }
 
-// HMM0 while an HMOVE still counts: from then on missile 0 gets a pulse too many in every line.
+// A write to HMM0 while an HMOVE is still active: from then on missile 0 gets an extra pulse in
+// every line.
 inline ROLLOUTS_HD void StartStars(Console& c, I32 clock, U8 motion) {
   constexpr I32 kSince = 63;  // clocks
   Tia& tia = c.tia;
@@ -102,10 +104,10 @@ inline ROLLOUTS_HD void StartStars(Console& c, I32 clock, U8 motion) {
   tia.star_line = 0;
 }
 
-// Column until which a line takes over how CTRLPF reflects the playfield.
+// The column up to which a line takes over a change of CTRLPF's reflection of the playfield.
 inline constexpr I32 kReflects = kBlankClocks + 79;
 
-// Whether a write leaves everything as it is.
+// Whether a write changes nothing.
 ROLLOUTS_INLINE bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   switch (reg) {
     case 0x04:
@@ -140,10 +142,10 @@ inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
   return tia.pf[0] | tia.pf[1] | tia.pf[2];
 }
 
-// Whether a write that changes a register changes what is shown or collides. Where it does not,
-// nothing has to be drawn before it: most writes are to objects that are not there.
+// Whether a write that changes a register changes the picture or collisions. Where it does not,
+// nothing has to be drawn before it: most writes are to objects that are not shown.
 ROLLOUTS_INLINE bool IsSeen(const Tia& tia, I32 reg, U8 value) {
-  // a star's shape is that of its line
+  // in these lines a missile's shape depends on the line
   if (tia.stars) return true;
   switch (reg) {
     case 0x00:
@@ -185,7 +187,8 @@ ROLLOUTS_INLINE bool IsSeen(const Tia& tia, I32 reg, U8 value) {
   }
 }
 
-// Writes to a register other than WSYNC. The compiler keeps only the code of a constant `reg`.
+// Writes to a register other than WSYNC. For a constant `reg` the compiler keeps only that
+// register's code.
 ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I32 clock) {
   Tia& tia = c.tia;
   const I32 column = Column(tia, clock);
@@ -254,7 +257,7 @@ ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I3
     case 0x1b:
       tia.grp[0] = value;
       tia.old_grp[1] = tia.grp[1];
-      // the delay chooses the new or the old value of each register
+      // the delay selects the new or the old value of each register
       Touch(tia, U32{!tia.vdelp[0]} << kP0 | U32{tia.vdelp[1]} << kP1);
       break;
     case 0x1c:
@@ -320,7 +323,7 @@ ROLLOUTS_INLINE void WriteRegister(Console& c, I32 reg, U8 value, I32 cycles, I3
 #define ROLLOUTS_REG(REG) \
   case REG: return WriteRegister(c, REG, value, cycles, clock);
 
-// `cycles` is when the instruction that writes ends; WSYNC moves it.
+// `cycles` is when the writing instruction ends; WSYNC increases it.
 inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& cycles) {
   Tia& tia = c.tia;
   const I32 clock = cycles * 3;
@@ -340,23 +343,23 @@ inline ROLLOUTS_NOINLINE void WriteTia(Console& c, I32 address, U8 value, I32& c
     ROLLOUTS_REG(0x21) ROLLOUTS_REG(0x22) ROLLOUTS_REG(0x23) ROLLOUTS_REG(0x24) ROLLOUTS_REG(0x25)
     ROLLOUTS_REG(0x26) ROLLOUTS_REG(0x27) ROLLOUTS_REG(0x28) ROLLOUTS_REG(0x29) ROLLOUTS_REG(0x2a)
     ROLLOUTS_REG(0x2b) ROLLOUTS_REG(0x2c)
-    // sounds and what is no register
+    // sounds, and addresses without a register
     default: return;
   }
 }
 
 #undef ROLLOUTS_REG
 
-// INPT0..3: a capacitor that VBLANK bit 7 empties fills through the paddle.
+// Reads INPT0..3: a capacitor, which VBLANK bit 7 empties, fills through the paddle.
 inline ROLLOUTS_HD U8 ReadPaddle(const Console& c, I32 i, I32 cycles) {
   const I32 needed = c.inputs.paddles[i];
   if (needed == kFullPaddle) return 0x80;
   if (needed == kEmptyPaddle || c.tia.dump) return 0;
-  // ale-py's sum is of no sign: what was full in a frame before reads as empty
+  // ale-py adds unsigned numbers: a capacitor that was full in an earlier frame reads as empty
   return static_cast<U32>(cycles) > static_cast<U32>(c.tia.dump_end + needed) ? 0x80 : 0;
 }
 
-// `bus` is the byte that was last on the data bus: the TIA drives the upper bits only.
+// `bus` is the last byte on the data bus: the TIA drives only the upper bits.
 inline ROLLOUTS_NOINLINE U8 ReadTia(Console& c, I32 address, U8 bus, I32 cycles) {
   BeginAccess(c.tia, kReadAccess, cycles * 3);
   DrawUntil(c, cycles * 3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock at which an access to the TIA shows, and a frame's accesses: ale-py's way to draw
-// a frame that ends within the picture depends on it.
+// The clock at which an access to the TIA takes effect, and the accesses of a frame: ale-py's
+// drawing of a frame that ends within the picture depends on them.
 #pragma once
 
 #include "rollouts/atari2600/tia_picture.h"
@@ -30,28 +30,28 @@ ROLLOUTS_INLINE I32 WriteDelay(I32 reg, I32 column) {
   }
 }
 
-inline constexpr I32 kReadAccess = -1;  // in place of the register that is written
+inline constexpr I32 kReadAccess = -1;  // in place of a written register
 inline constexpr I32 kWsyncRegister = 0x02;
 
-// Until when an access draws, before it does what it is for.
+// The clock up to which an access draws before it takes effect.
 inline ROLLOUTS_HD I32 DrawnBy(const Tia& tia, I32 reg, I32 clock) {
   return clock + WriteDelay(reg, Column(tia, clock));
 }
 
-// Draws all that a write to a register leaves as it was, also where the write would change nothing.
+// Draws all that a write to a register leaves unchanged, even where the write would change nothing.
 inline ROLLOUTS_NOINLINE void DrawForWrite(Console& c, I32 reg, I32 cycles) {
   DrawUntil(c, DrawnBy(c.tia, reg, cycles * 3));
 }
 
-// The alarm of a frame that begins.
+// Sets the alarm of a frame that begins.
 inline ROLLOUTS_HD void SetAlarm(Console& c) {
   Tia& tia = c.tia;
   tia.too_late = tia.frame_start + (c.board.max_lines + 1) * kLineClocks;
   tia.alarm = tia.hmove_blank ? tia.first_shown + 1 : tia.too_late;
 }
 
-// Notices an access from the alarm's clock on: the first one that sees HMOVE's blank in the picture
-// is remembered, and a write ends a frame that is too long.
+// Handles an access after the alarm's clock: the first one that sees HMOVE's blank in the picture
+// is stored, and a write ends a frame that is too long.
 inline ROLLOUTS_NOINLINE void Notice(Tia& tia, I32 reg, I32 clock) {
   if (tia.alarm < tia.too_late) {
     if (clock <= tia.first_shown && DrawnBy(tia, reg, clock) <= tia.first_shown) {
@@ -65,7 +65,7 @@ inline ROLLOUTS_NOINLINE void Notice(Tia& tia, I32 reg, I32 clock) {
   if (clock >= tia.too_late && reg != kReadAccess) tia.frame_done = 1;
 }
 
-// Every access begins so: a write to a register 0..0x3f, or kReadAccess.
+// Begins every access: a write to a register 0..0x3f, or kReadAccess.
 ROLLOUTS_INLINE void BeginAccess(Tia& tia, I32 reg, I32 clock) {
   tia.touched = clock;
   tia.touched_register = reg;

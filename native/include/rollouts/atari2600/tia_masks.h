@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pixels of an object of the TIA among a line's 160, and objects that meet.
+// The pixels of the TIA's objects among a line's 160, and collisions of objects.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
 
 namespace rollouts::atari2600 {
 
-// Places of a player's or missile's copies, by NUSIZ: 8 bits, of 16 pixels each, from the first.
+// Places of the copies of a player or missile, by NUSIZ: 8 bits, for 16 pixels each, from the first
+// copy on.
 inline ROLLOUTS_HD U32 CopiesOf(U8 nusiz) {
   static constexpr U8 kCopies[8] = {0x01, 0x03, 0x05, 0x07, 0x11, 0x01, 0x15, 0x01};
   return kCopies[nusiz & 7];
@@ -16,8 +17,8 @@ inline ROLLOUTS_HD U64 LowBits(I32 count) {
   return count >= 64 ? ~U64{0} : (U64{1} << count) - 1;
 }
 
-// Adds a pattern of up to 33 pixels, its first one in bit 0, at a position; what passes the line's
-// end comes in at its start.
+// Adds a pattern of up to 33 pixels, with its first one in bit 0, at a position; the part after the
+// line's end continues at the line's start.
 inline ROLLOUTS_HD void AddPattern(Mask& mask, U64 pattern, I32 position) {
   const I32 bit = position & 63;
   const U64 low = pattern << bit;
@@ -39,7 +40,7 @@ inline ROLLOUTS_HD void AddPattern(Mask& mask, U64 pattern, I32 position) {
   }
 }
 
-// For every byte its bits in reverse, and each of its bits four times.
+// Tables for every byte: its bits reversed, and each of its bits four times.
 struct ByteTables {
   U8 reversed[256] = {};
   U32 four[256] = {};
@@ -60,7 +61,7 @@ inline ROLLOUTS_HD const ByteTables& TablesOfBytes() {
 
 inline ROLLOUTS_HD U32 ReverseByte(U32 v) { return TablesOfBytes().reversed[v & 0xff]; }
 
-// Every bit of a byte twice.
+// Doubles every bit of a byte.
 inline ROLLOUTS_HD U32 DoubleBits(U32 v) {
   v = (v | (v << 4)) & 0x0f0f;
   v = (v | (v << 2)) & 0x3333;
@@ -76,7 +77,7 @@ inline ROLLOUTS_HD Mask PlayerMask(const Tia& tia, I32 i) {
   const U32 bits = tia.refp[i] ? graphics : ReverseByte(graphics);
   const I32 mode = tia.nusiz[i] & 7;
   if (mode == 5 || mode == 7) {
-    // wide players start a pixel late
+    // wide players begin a pixel late
     if (tia.skip_first[i]) return mask;
     U64 wide = DoubleBits(bits);
     if (mode == 7) wide = DoubleBits(wide & 0xff) | (U64{DoubleBits(wide >> 8)} << 16);
@@ -117,7 +118,7 @@ inline ROLLOUTS_HD Mask BallMask(const Tia& tia) {
 inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   Mask mask;
   if (!(tia.pf[0] >> 4 | tia.pf[1] | tia.pf[2])) return mask;
-  // half a line: half of PF0, PF1 from its bit 7, PF2 from its bit 0; four pixels a bit
+  // half a line: half of PF0, PF1 from its bit 7, PF2 from its bit 0; each bit is four pixels
   const ByteTables& tables = TablesOfBytes();
   const U64 first = tables.four[tia.pf[0] >> 4];
   const U64 second = tables.four[tables.reversed[tia.pf[1]]];
@@ -136,7 +137,7 @@ inline ROLLOUTS_HD Mask PlayfieldMask(const Tia& tia) {
   return mask;
 }
 
-// True where the object is switched on, wherever it is.
+// True where the object is switched on, at any position.
 inline ROLLOUTS_HD bool ShowsPlayer(const Tia& tia, I32 i) {
   return tia.vdelp[i] ? tia.old_grp[i] : tia.grp[i];
 }
@@ -151,7 +152,8 @@ inline ROLLOUTS_HD bool ShowsObject(const Tia& tia) {
          ShowsMissile(tia, 1) || ShowsBall(tia);
 }
 
-// Whether the halves of the playfield have the players' colours. Alone, it has them before objects, too.
+// Whether the halves of the playfield have the players' colours. A playfield alone has them even
+// before objects.
 inline ROLLOUTS_HD bool HasScore(const Tia& tia) {
   if (!(tia.ctrlpf & 2)) return false;
   return !(tia.ctrlpf & 4) || !ShowsObject(tia);
@@ -177,7 +179,7 @@ inline ROLLOUTS_HD void RefreshMasks(Tia& tia) {
   tia.stale = 0;
 }
 
-// Records the objects that meet. `m` has 64 pixels of each.
+// Records collisions. `m` has 64 pixels of each object.
 inline ROLLOUTS_NOINLINE void Meet(Tia& tia, const U64* m) {
   struct Pair {
     U8 a;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pixels of a line from the masks of its objects, 64 at a time, by the instructions that the machine
-// has.
+// Paints pixels of a line from the masks of its objects, 64 at a time, with the instructions that
+// the machine has.
 #pragma once
 
 #include "rollouts/atari2600/tia_masks.h"
@@ -13,13 +13,13 @@
 
 namespace rollouts::atari2600 {
 
-// Layers from the back: the background, then three. Each has pixels and a colour.
+// Layers from the back: the background, then three others. Each has pixels and a colour.
 struct Layers {
   U64 pixels[3];
-  U8 colours[4];  // the background's first
+  U8 colours[4];  // of the background first
 };
 
-// A byte of ones for every bit of a byte.
+// Makes a byte of ones of every bit of a byte.
 inline ROLLOUTS_HD U64 SpreadBits(U64 byte) {
   const U64 spread = (byte * 0x0101010101010101u) & 0x8040201008040201u;
   return (((spread + 0x7f7f7f7f7f7f7f7fu) | spread) >> 7 & 0x0101010101010101u) * 0xff;
@@ -27,7 +27,7 @@ inline ROLLOUTS_HD U64 SpreadBits(U64 byte) {
 
 inline ROLLOUTS_HD U64 Repeat(U8 byte) { return U64{byte} * 0x0101010101010101u; }
 
-// Fills in words: what compilers make of a memset of any length takes longer.
+// Fills in words: a compiler's memset of any length takes longer.
 inline ROLLOUTS_HD void FillPixels(U8* at, U8 colour, I32 size) {
   constexpr I32 kWord = 8;
   if (size < kWord) {
@@ -40,7 +40,7 @@ inline ROLLOUTS_HD void FillPixels(U8* at, U8 colour, I32 size) {
   CopyBytes(at + size - kWord, &colours, kWord);
 }
 
-// Paints the layers, whose pixels are in `range`, on a background that is there.
+// Paints the layers, whose pixels are in `range`, over the background.
 inline ROLLOUTS_HD void PaintLayers(U8* row, U64 /*range*/, const Layers& layers) {
   for (I32 i = 0; i < 3; ++i) {
     const U64 colour = Repeat(layers.colours[i + 1]);
@@ -66,7 +66,7 @@ inline ROLLOUTS_HD void PaintLayers(U8* row, U64 /*range*/, const Layers& layers
 
 #define ROLLOUTS_TARGET __attribute__((target("avx2,bmi,bmi2")))
 
-// A byte of ones for every bit of 32.
+// Makes a byte of ones of every bit of 32.
 ROLLOUTS_TARGET inline __m256i SpreadAvx2(U64 bits) {
   const __m256i bytes = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
                                            0x0303030303030303);
@@ -77,7 +77,7 @@ ROLLOUTS_TARGET inline __m256i SpreadAvx2(U64 bits) {
 
 ROLLOUTS_TARGET inline void PaintAvx2(U8* row, U64 range, const Layers& layers) {
   for (I32 at = 0; at < 64; at += 32) {
-    // a line has 160 pixels: 32 of them are all there, or none is
+    // a line has 160 pixels, so a group of 32 is complete or empty
     const U32 painted = static_cast<U32>(range >> at);
     if (!painted) continue;
     __m256i pixels = _mm256_set1_epi8(static_cast<char>(layers.colours[0]));
@@ -126,7 +126,7 @@ inline const Vectors kVectors = FindVectors();
 
 #endif
 
-// Pixels first .. last - 1 of a line, and what meets there.
+// Paints pixels first .. last - 1 of a line, and records their collisions.
 inline ROLLOUTS_HD void Show(Tia& tia, U8* row, I32 first, I32 last) {
 #if defined(ROLLOUTS_ATARI_X86)
   if (kVectors == Vectors::kAvx512) return ShowAvx512(tia, row, first, last);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TIA's picture, line by line. Nothing is drawn before a register changes the picture or the
+// The TIA's picture, line by line. Nothing is drawn until a register changes the picture or the
 // frame ends; then DrawUntil draws all that is due.
 #pragma once
 
@@ -7,14 +7,14 @@
 
 namespace rollouts::atari2600 {
 
-// Copies in words: what compilers make of a memcpy of any length takes longer.
+// Copies in words: a compiler's memcpy of any length takes longer.
 inline ROLLOUTS_HD void CopyLine(U8* row, const U8* from) {
   for (I32 i = 0; i < kWidth; i += 8) CopyBytes(row + i, from + i, 8);
 }
 
 // Draws a whole line, which is not black.
 inline ROLLOUTS_HD void DrawLine(Tia& tia, U8* row) {
-  // the same line once more: its collisions are known, too
+  // the same line once more, so that its collisions are known too
   if (tia.line_is_plain && !tia.hmove_blank) {
     CopyLine(row, row - kWidth);
     return;
@@ -43,7 +43,8 @@ inline ROLLOUTS_HD void DrawSegment(Tia& tia, U8* row, I32 first, I32 last) {
   if (last >= 8) tia.hmove_blank = 0;
 }
 
-// Cosmic Ark's stars: missile 0 moves by 68 pixels in four lines, and has other shapes in two.
+// Cosmic Ark's stars: missile 0 moves by 68 pixels in four lines, and has other shapes in two of
+// them.
 inline ROLLOUTS_HD void MoveStar(Tia& tia) {
   static constexpr U8 kMoves[4] = {18, 33, 0, 17};
   tia.star_line = (tia.star_line + 1) & 3;
@@ -55,7 +56,7 @@ inline ROLLOUTS_HD void MoveStar(Tia& tia) {
 
 inline ROLLOUTS_HD void EndLine(Tia& tia) {
   if (tia.stars) MoveStar(tia);
-  // what a line began with no longer holds
+  // states that hold only for one line end
   for (I32 i = 0; i < 2; ++i) {
     if (!tia.skip_first[i]) continue;
     tia.skip_first[i] = 0;
@@ -69,14 +70,14 @@ inline ROLLOUTS_HD void EndLine(Tia& tia) {
   }
 }
 
-// Draws until `clock`, which is later than drawn_until and not behind what is shown.
+// Draws until `clock`, which is later than drawn_until and not after the last clock shown.
 inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
   Tia& tia = c.tia;
   I32 column = tia.drawn_until - tia.line_start;
   I32 left = clock - tia.drawn_until;
   tia.drawn_until = clock;
   U8* const screen = c.screens[c.shown];
-  // a line that was drawn to its end ends when more is drawn
+  // a line that was drawn to its end is finished when more is drawn
   if (column == 0 && tia.row > 0) EndLine(tia);
   while (left > 0) {
     const I32 end = column + left < kLineClocks ? column + left : kLineClocks;
@@ -94,7 +95,7 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
       tia.row += kWidth;
     }
   }
-  // nothing is drawn before the first pixel
+  // nothing is shown before the first pixel
   if (column > 0 && column < kBlankClocks) tia.drawn_until += kBlankClocks - column;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Light environments on a GPU, or on the host in its place: a thread for each, states field by
-// field, one launch for everything that a step is (core/step.h).
+// Light environments on a GPU, or on the host in its place: a thread for each environment, states
+// field by field, and one launch for all of a step (core/step.h).
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// Arrays for rows; an array that nobody asked for is null.
+// Arrays for rows; an array that is not wanted is null.
 struct DeviceRows {
   std::uint8_t* obs;
   std::uint8_t* final_obs;  // (N, ...), valid where an episode ended; null unless same-step
@@ -25,17 +25,18 @@ struct DeviceRows {
   void* begun_infos[EnvSpec::kMaxInfos];
 };
 
-// Steps whose rows nobody reads.
+// Replaces the rows of steps that nobody reads.
 struct NoRows {
   static constexpr std::uint8_t* final_obs = nullptr;
 };
 
-// A launch. The same bytes on host and device; rollouts/envs/kernel/launch_args.py writes them.
+// Arguments of a launch. The same bytes on host and device; rollouts/envs/kernel/launch_args.py
+// writes them.
 struct EnvLaunch {
   std::int64_t num_envs;
   const void* configs;
-  std::int64_t config_stride;  // in Configs: 0 where all environments have the same
-  std::uint32_t* states;       // (words of a State, N); (N, words) of those stepped where they lie
+  std::int64_t config_stride;  // in Configs: 0 where all environments share one
+  std::uint32_t* states;       // (words of a State, N); (N, words) where stepped in place
   ClockColumns clock;
   StepRules rules;
   const std::uint8_t* commands;  // a Command for each environment; null: `command` for all
@@ -45,9 +46,9 @@ struct EnvLaunch {
   std::int32_t action_bytes;  // bytes of an element: 4 or 8
   ActionSource action_source;
   std::uint64_t action_seed;
-  std::int64_t action_step;   // the first step's, for random actions
+  std::int64_t action_step;   // of the first step, for random actions
   void* taken;                // (K, N, size) actions, written where not null
-  std::int64_t record_steps;  // rows of each step are kept, else those of the last one
+  std::int64_t record_steps;  // how many steps' rows are kept; else those of the last one
   DeviceRows rows;
   EpisodeTotals totals;
   std::uint64_t* fault;
@@ -65,7 +66,7 @@ ROLLOUTS_HD inline void WriteOutcome(const DeviceRows& out, std::int64_t row, co
 template <typename Clock>
 ROLLOUTS_HD inline void WriteOutcome(const NoRows&, std::int64_t, const Clock&, const Outcome&) {}
 
-// Copies a long row, by as many bytes at once as all rows of that length allow.
+// Copies a long row, with the largest words that all rows of that length allow.
 template <std::int64_t kBytes>
 ROLLOUTS_HD inline void CopyRow(const void* from, std::uint8_t* to) {
   constexpr std::int64_t kUnit = kBytes % 16 == 0 ? 16 : kBytes & -kBytes;
@@ -77,7 +78,7 @@ ROLLOUTS_HD inline void CopyRow(const void* from, std::uint8_t* to) {
   }
 }
 
-// Writes a row of a type that observations may have, 16 bytes at once where rows allow that.
+// Writes a row of any type that observations may have, 16 bytes at once where rows allow that.
 template <typename To, typename From, std::int64_t kSize>
 ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array, std::int64_t row) {
   struct alignas(16) Chunk {
@@ -100,11 +101,11 @@ ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array,
   }
 }
 
-// A light environment as the device steps it: nothing can be thrown there.
+// A light environment on the device, where nothing can be thrown.
 template <typename Env, typename ObsTo>
 struct DeviceEnv : LightEnv<Env> {
   bool failed = false;  // in some step
-  bool broken = false;  // since the last one: what it shows are zeros
+  bool broken = false;  // since the last step: its observation is zeros
 
   ROLLOUTS_HD void Reset(Rng& rng, bool forced) {
     LightEnv<Env>::Reset(rng, forced);
@@ -148,7 +149,7 @@ class EnvKernel {
   static_assert(sizeof(State) % 4 == 0);
 
  public:
-  // The environments of one block. `kMany`: for num_steps of them, which takes more registers.
+  // Runs the environments of one block. `kMany`: for num_steps steps, which takes more registers.
   template <bool kMany>
   ROLLOUTS_HD static void Run(const Block& block, const EnvLaunch& launch) {
     const std::int64_t first = block.index() * block.num_threads();
@@ -196,7 +197,7 @@ class EnvKernel {
     if (ref.failed) Report(launch.fault, clock.env_id, Fault::kNotFinite);
   }
 
-  // K steps, the clock in registers.
+  // Runs K steps, with the clock in registers.
   ROLLOUTS_HD static void RunSteps(const EnvLaunch& launch, std::int64_t env,
                                    DeviceEnv<Env, ObsTo>& ref, ClockRef& stored) {
     EpisodeClock clock{stored.seed,          stored.env_id,         stored.next_episode,
@@ -224,13 +225,13 @@ class EnvKernel {
     auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
     if (command == Command::kStep && clock.ended &&
         launch.rules.autoreset == AutoresetMode::kDisabled) {
-      // it stays as it is, and the caller is told
+      // it stays unchanged, and the caller is told
       Report(launch.fault, clock.env_id, Fault::kEnded);
       command = Command::kObserve;
     }
     const bool is_step = IsStep(command, clock);
     Action action[kActionSize] = {};
-    // where a step begins an episode, its action is read too, and counts for nothing
+    // a step that begins an episode reads its action too, which has no effect
     if (command == Command::kStep) TakeAction(launch, env, k, clock, action);
     const auto ended_before = clock.ended;
     RunCommand(
@@ -244,7 +245,7 @@ class EnvKernel {
   ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>& ref,
                                      const BasicRowRef<DeviceRows>& out) {
     ref.WriteInfoRow(out.view.infos, out.row);
-    // where the episode ends in this row, the next one's take their place
+    // where the episode ends in this row, the infos of the next one replace them
     if (out.view.begun_infos[0]) ref.WriteInfoRow(out.view.begun_infos, out.row);
   }
   ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>&, const BasicRowRef<NoRows>&) {}
@@ -272,8 +273,8 @@ class EnvKernel {
     }
   }
 
-  // An element of the caller's actions; where it is none of the space's, the first of those is
-  // taken and the caller told.
+  // An element of the caller's actions. Where it is outside of the space, the space's first value
+  // is taken and the caller is told.
   template <typename Clock>
   ROLLOUTS_HD static Action Given(const EnvLaunch& launch, std::int64_t at, std::int32_t element,
                                   const Clock& clock) {
@@ -297,7 +298,7 @@ class EnvKernel {
 
 }  // namespace rollouts
 
-// The entries that loaders look for: of one step, and of num_steps. `OBS` is float,
+// The entry points that loaders look for: of one step, and of num_steps. `OBS` is float,
 // rollouts::Float16 and so on.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_ENV_ENTRY(NAME, MANY, ENV, OBS)                                   \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks and teams of threads, as CUDA runs them and as loops on the host: kernels are written against
-// them, so that every line runs in tests on machines without a GPU.
+// Blocks and teams of threads, as CUDA runs them and as loops on the host: kernels are written with
+// these, so that every line runs in tests on machines without a GPU.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -45,11 +45,11 @@ class Block {
   }
 };
 
-// Threads of a block that work on one thing together: a power of two up to a warp's, or all threads
-// of the block. What they share is in `memory`.
+// Threads of a block that work together: a power of two up to a warp's number, or all threads of
+// the block. What they share is in `memory`.
 //
-// Code that is given a team is run by all its threads, with the same values; what differs between
-// them is inside ForEach and Once, after which all see what was written there.
+// All threads of a team run the code that gets it, with the same values; what differs between
+// threads is inside ForEach and Once, after which all see what was written there.
 class Team {
  public:
   __device__ Team(std::int32_t size, std::int64_t shared_bytes)
@@ -102,10 +102,10 @@ class Team {
 };
 
 // A thread that does a team's work alone, for a world of a few agents. The threads of a warp write
-// their worlds' rows together: what each has to write is in its slot, of the block's shared memory.
+// their worlds' rows together: each puts its data into its slot in the block's shared memory.
 class Solo {
  public:
-  // `is_well(index)`: asked for each world of `count`. All threads of the block come here.
+  // `is_well(index)` is called for each world of `count`. All threads of the block must call this.
   template <typename IsWell>
   __device__ Solo(std::int64_t count, std::int32_t slot_bytes, IsWell&& is_well)
       : index_(static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x),
@@ -120,10 +120,10 @@ class Solo {
   }
 
   __device__ std::int64_t index() const { return index_; }
-  // Whether it has a world, and all worlds of the warp are well.
+  // Whether the thread has a world, and all worlds of the warp are well.
   __device__ bool TakesPart() const { return takes_part_; }
   __device__ bool IsFirst() const { return true; }
-  // Place in the warp, whose threads that take part are the first ones.
+  // The thread's place in the warp, in which the threads that take part come first.
   __device__ std::int32_t lane() const { return static_cast<std::int32_t>(threadIdx.x & 31u); }
   __device__ std::uint8_t* slot(std::int32_t lane) const { return slots_ + lane * slot_bytes_; }
 
@@ -137,7 +137,7 @@ class Solo {
     run();
   }
   // Runs `run(lane, i)` for all lanes and all i below `count`, neighbours at once. All threads with
-  // worlds come here; what they wrote before is seen, and slots are free after it.
+  // worlds must call this. `run` sees what they wrote before, and slots are free after it.
   template <typename Run>
   __device__ void Share(std::int32_t count, Run&& run) const {
     __syncwarp(mask_);
@@ -153,7 +153,7 @@ class Solo {
   bool takes_part_;
 };
 
-// The smaller of what is there and `value`, where several threads may do so at once.
+// Stores the smaller of the present number and `value`; several threads may do so at once.
 __device__ inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {
   atomicMin(reinterpret_cast<unsigned long long*>(to), value);
 }
@@ -162,7 +162,7 @@ __device__ inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {
 
 class Block {
  public:
-  // `backwards`: the last thread first, which must not make a difference.
+  // `backwards`: runs the last thread first, which must not make a difference.
   Block(std::int64_t index, std::int32_t num_threads, bool backwards, void* memory = nullptr)
       : index_(index), num_threads_(num_threads), backwards_(backwards), memory_(memory) {}
 

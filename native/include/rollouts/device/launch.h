@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of all kernels' launches: clocks, counts, faults, sources of actions.
+// The parts that all kernels' launches have in common: clocks, counts, faults, sources of actions.
 #pragma once
 
 #include "rollouts/core/step.h"
@@ -19,7 +19,7 @@ struct ClockColumns {
   std::uint32_t* stream_id;
 };
 
-// One environment's clock where it lies: what a step does not look at is not loaded.
+// One environment's clock in place: members that a step does not read are not loaded.
 struct ClockRef {
   ROLLOUTS_HD ClockRef(const ClockColumns& of, std::int64_t env)
       : seed(of.seed[env]),
@@ -41,7 +41,7 @@ struct ClockRef {
   std::uint32_t& stream_id;
 };
 
-// Results of episodes, by environment since they were counted last.
+// Results of episodes for each environment, since they were last collected.
 struct EpisodeTotals {
   std::int64_t* episodes;
   std::int64_t* lengths;
@@ -54,7 +54,8 @@ enum class ActionSource : std::int32_t {
   kRandom,    // uniform over the space, a function of (seed, env_id, step)
 };
 
-// The least of (env_id << 8 | kind) over all that went wrong; all ones while nothing has.
+// Kinds of faults. The launch keeps the least (env_id << 8 | kind) of all faults; all ones while
+// there is none.
 enum class Fault : std::uint64_t {
   kNotFinite = 1,
   kNoSuchAction = 2,
@@ -67,7 +68,7 @@ ROLLOUTS_HD inline void Report(std::uint64_t* fault, std::uint32_t env_id, Fault
   AtomicMin(fault, std::uint64_t{env_id} << 8 | static_cast<std::uint64_t>(kind));
 }
 
-// After a step and before the autoreset that may follow it.
+// Updates the totals after a step and before the autoreset that may follow it.
 template <typename Clock, typename Ended>
 ROLLOUTS_HD inline void CountEpisode(const EpisodeTotals& totals, std::int64_t env,
                                      const Clock& clock, Ended ended_before) {

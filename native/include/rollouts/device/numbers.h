@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observations as narrower numbers than their environment's, the same bits on host and device.
+// Observations in narrower types than their environment's, with the same bits on host and device.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -16,13 +16,13 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// To the nearest, to even among two.
+// Shifts right, rounding to the nearest number, and to the even one of two.
 ROLLOUTS_HD inline std::uint16_t RoundedShift(std::uint32_t bits, std::int32_t shift) {
   const std::uint32_t half = (1u << (shift - 1)) - 1 + ((bits >> shift) & 1);
   return static_cast<std::uint16_t>((bits + half) >> shift);
 }
 
-// A number in a type that observations may have: the number itself, or the nearest.
+// A number converted to a type that observations may have: unchanged, or the nearest.
 template <typename To>
 struct NumberAs {
   template <typename From>
@@ -35,7 +35,7 @@ template <>
 struct NumberAs<BFloat16> {
   ROLLOUTS_HD static BFloat16 Of(float value) {
     const auto bits = __builtin_bit_cast(std::uint32_t, value);
-    // NaN stays NaN, whatever of it is cut off
+    // keeps NaN a NaN, whatever bits are cut off
     if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40)};
     return {RoundedShift(bits, 16)};
   }
@@ -50,10 +50,10 @@ struct NumberAs<Float16> {
     if (size > 0x7F800000) return {static_cast<std::uint16_t>(sign | 0x7E00)};  // NaN
     if (size >= 0x477FF000) return {static_cast<std::uint16_t>(sign | 0x7C00)};  // infinite
     if (size >= 0x38800000) {
-      // the exponent of a float is 112 more
+      // a float's exponent is 112 larger
       return {static_cast<std::uint16_t>(sign | RoundedShift(size - 0x38000000, 13))};
     }
-    // smaller than the smallest normal one: a whole number of 2^-24
+    // below the smallest normal number: a whole number of 2^-24
     if (size < 0x33000000) return {sign};
     const std::uint32_t mantissa = (size & 0x7FFFFF) | 0x800000;
     const auto shift = static_cast<std::int32_t>(126 - (size >> 23));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks of the DeepMind Control Suite (envs/dm_control/suite_task.h) over the arrays of mujoco_warp. A
-// start is several launches where physics is between its parts: rollouts/envs/physics/header_task.py.
+// Tasks of the DeepMind Control Suite (envs/dm_control/suite_task.h) over the arrays of
+// mujoco_warp. A start takes several launches where physics runs between its parts:
+// rollouts/envs/physics/header_task.py.
 #pragma once
 
 #include "rollouts/device/task_kernel.h"
@@ -8,7 +9,7 @@
 
 namespace rollouts {
 
-// A start as tasks draw it, in arrays of mujoco_warp.
+// A start, which tasks draw, in arrays of mujoco_warp.
 class KernelStart {
  public:
   ROLLOUTS_HD KernelStart(const TaskLaunch& launch, std::int64_t world,
@@ -27,14 +28,14 @@ class KernelStart {
     return launch_.model.body_pos.Row(world_)[3 * body + axis];
   }
 
-  // A field that is none of a device is seen by nobody there.
+  // Writes a drawn field. A field that a device does not have is ignored.
   ROLLOUTS_HD void Put(DrawnField field, std::int32_t at, double value) {
     const TaskModelArrays& arrays = launch_.model;
     const auto number = static_cast<float>(value);
     switch (field) {
       case DrawnField::kGeomPos:
         arrays.geom_pos.Row(world_)[at] = number;
-        // no joint moves it, so mujoco_warp does not look again
+        // no joint moves it, so mujoco_warp does not compute it again
         launch_.data.geom_xpos.Row(world_)[at] = number;
         break;
       case DrawnField::kSitePos: arrays.site_pos.Row(world_)[at] = number; break;
@@ -58,7 +59,8 @@ class KernelStart {
   bool is_placed = false;
 
  private:
-  // Moves the geoms of a child of the world's body, at which mujoco_warp does not look again either.
+  // Moves the geoms of a child of the world's body, which mujoco_warp does not compute again
+  // either.
   ROLLOUTS_HD void MoveGeoms(std::int32_t body) {
     const TaskModelArrays& arrays = launch_.model;
     const float* const place = arrays.body_pos.Row(world_) + 3 * body;
@@ -81,7 +83,8 @@ class KernelStart {
     }
   }
 
-  // The rotation (3, 3) of a quaternion, which may be no unit while only half of it is drawn.
+  // The rotation (3, 3) of a quaternion, which need not have length 1 while only half of it is
+  // drawn.
   ROLLOUTS_HD static void ToMatrix(const float* q, float* rotation) {
     const float w = q[0], x = q[1], y = q[2], z = q[3];
     rotation[0] = w * w + x * x - y * y - z * z;
@@ -135,7 +138,7 @@ class SuiteKernel {
     const bool begins = launch.phase == TaskPhase::kStart;
     Rng rng = StreamOf(launch, world, begins);
     KernelStart start(launch, world, sim.model);
-    // one launch draws all where nothing happens in between
+    // one launch draws everything where nothing happens in between
     constexpr bool kAtOnce = !Task::kIsApart && Task::kSubstepsToRest == 0;
     if (begins) {
       ClearStart(launch, world);
@@ -148,7 +151,7 @@ class SuiteKernel {
     }
     if (launch.phase == TaskPhase::kPlace && launch.placed[world]) task.Place(start, sim.data);
     if (launch.phase == TaskPhase::kFinish || (begins && kAtOnce)) task.Finish(start, rng);
-    // a start draws numbers of 64 bits alone, and the generator counts words of 32
+    // a start draws only numbers of 64 bits, while the generator counts words of 32
     launch.draws[world] = static_cast<std::int32_t>(rng.draws() / 2);
     PutStart(launch, world);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MuJoCo's tasks over the arrays of mujoco_warp, on a GPU or on the host in its place: a thread for
-// each world. A task is what envs/mujoco/task.h says; those of the DeepMind Control Suite have another
-// kernel (suite_kernel.h). The clock and the rows of a step are of
-// rollouts/envs/physics/kernels/episodes.py.
+// each world. envs/mujoco/task.h defines a task; those of the DeepMind Control Suite have another
+// kernel (suite_kernel.h). rollouts/envs/physics/kernels/episodes.py handles the clock and the rows
+// of a step.
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -19,14 +19,14 @@ enum class TaskPhase : std::int32_t {
   kReset,    // the first infos
   kStep,     // reward, end and infos
   kObserve,  // observations
-  // these are of the DeepMind Control Suite's tasks alone: suite_kernel.h
+  // only for tasks of the DeepMind Control Suite: suite_kernel.h
   kDraw,    // positions, again
-  kPlace,   // where bodies have brought them
+  kPlace,   // positions of bodies that follow from them
   kFinish,  // the rest of a start
 };
 
-// An array over N worlds of numbers as mujoco_warp has them, a row for each or, where the stride is 0,
-// one for all.
+// An array of mujoco_warp's numbers over N worlds, with a row for each or, where the stride is 0,
+// one row for all.
 struct TaskRows {
   float* first;
   std::int64_t stride;  // numbers
@@ -36,7 +36,7 @@ struct TaskRows {
 
 struct TaskModelArrays {
   std::int32_t nq, nv, nu, na, nbody, ngeom, nsite, ntendon, njnt, nsensordata;
-  const std::int32_t* jnt_type;     // (njnt) this and the next are one for all worlds
+  const std::int32_t* jnt_type;     // (njnt) this and the next are shared by all worlds
   const std::int32_t* jnt_qposadr;  // (njnt)
   const std::int32_t* jnt_dofadr;   // (njnt)
   const std::int32_t* jnt_limited;  // (njnt)
@@ -59,20 +59,21 @@ struct TaskResults {
   float* obs;    // (N, obs_size)
 };
 
-// A launch. The same bytes on host and device; rollouts/envs/kernel/task_launch.py writes them.
+// Arguments of a launch. The same bytes on host and device; rollouts/envs/kernel/task_launch.py
+// writes them.
 struct TaskLaunch {
   std::int64_t num_envs;
-  const std::uint8_t* marked;  // (N) worlds that it is about
-  const void* task;            // as the host has made it of the model's names
+  const std::uint8_t* marked;  // (N) worlds that the launch is for
+  const void* task;            // made by the host from names in the model
   const void* configs;         // (N)
   const double* timestep;      // (N) seconds of a substep
-  double* starts;              // (N, nq + nv + na) positions, velocities, activations while they are drawn
+  double* starts;              // (N, nq + nv + na) positions, velocities, activations of starts
   TaskModelArrays model;
   TaskDataArrays data;
   ClockColumns clock;
-  std::int32_t* draws;        // (N) numbers of 64 bits that an episode has taken of its stream
-  std::uint8_t* broken;       // (N) what a world shows are zeros
-  std::uint8_t* placed;       // (N) Place is to follow
+  std::int32_t* draws;        // (N) numbers of 64 bits that an episode has taken from its stream
+  std::uint8_t* broken;       // (N) the world's observation is zeros
+  std::uint8_t* placed;       // (N) Place follows next
   TaskResults results;
   TaskPhase phase;
   std::int32_t frame_skip;
@@ -134,7 +135,7 @@ ROLLOUTS_HD inline BasicDataView<float> DataOf(const TaskLaunch& launch, std::in
   return data;
 }
 
-// Runs `run(world)` by a thread for each world that the launch is about.
+// Runs `run(world)` in a thread for each world that the launch is for.
 template <typename Run>
 ROLLOUTS_HD void EachMarked(const Block& block, const TaskLaunch& launch, const Run& run) {
   const std::int64_t first = block.index() * block.num_threads();
@@ -144,8 +145,8 @@ ROLLOUTS_HD void EachMarked(const Block& block, const TaskLaunch& launch, const 
   });
 }
 
-// The stream of a world's episode, from what it has taken on; `begins`: of the next one, which sets
-// its clock.
+// The stream of a world's episode, after the numbers already taken; `begins`: the stream of the
+// next episode, after setting its clock.
 ROLLOUTS_HD inline Rng StreamOf(const TaskLaunch& launch, std::int64_t world, bool begins) {
   const ClockRef clock(launch.clock, world);
   if (begins) {
@@ -164,7 +165,7 @@ ROLLOUTS_HD inline double* StartOf(const TaskLaunch& launch, std::int64_t world)
   const TaskModelArrays& model = launch.model;
   return launch.starts + (model.nq + model.nv + model.na) * world;
 }
-// Those of the model itself, at rest.
+// Sets a start to the model's own positions, at rest.
 ROLLOUTS_HD inline void ClearStart(const TaskLaunch& launch, std::int64_t world) {
   const TaskModelArrays& model = launch.model;
   double* const start = StartOf(launch, world);
@@ -172,7 +173,7 @@ ROLLOUTS_HD inline void ClearStart(const TaskLaunch& launch, std::int64_t world)
   for (std::int32_t i = 0; i < model.nq; ++i) start[i] = from[i];
   for (std::int32_t i = model.nq; i < model.nq + model.nv + model.na; ++i) start[i] = 0;
 }
-// Hands a start to mujoco_warp, in 32 bits.
+// Writes a start into mujoco_warp's arrays, in 32 bits.
 ROLLOUTS_HD inline void PutStart(const TaskLaunch& launch, std::int64_t world) {
   const TaskModelArrays& model = launch.model;
   const double* start = StartOf(launch, world);
@@ -184,7 +185,7 @@ ROLLOUTS_HD inline void PutStart(const TaskLaunch& launch, std::int64_t world) {
   }
 }
 
-// Zeros where an episode was broken off; whether it was.
+// Writes zeros where an episode was broken off; returns whether it was.
 ROLLOUTS_HD inline bool ShowsNothing(const TaskLaunch& launch, std::int64_t world, float* row) {
   if (!launch.broken[world]) return false;
   for (std::int32_t i = 0; i < launch.obs_size; ++i) row[i] = 0;
@@ -226,14 +227,14 @@ class TaskKernel {
     PutStart(launch, world);
   }
 
-  // After a step, or at an episode's start.
+  // Computes the results after a step, or at an episode's start.
   ROLLOUTS_HD static void Look(const TaskLaunch& launch, std::int64_t world, Task& task,
                                const Config& config, const BasicSimulation<float>& sim) {
     float* const row = launch.results.infos + launch.num_infos * world;
     ObservationWriter infos(reinterpret_cast<std::uint8_t*>(row), /*single=*/true);
     if (launch.phase == TaskPhase::kReset) {
       task.AfterReset(config, sim, infos);
-      // a reset reports the first of them
+      // a reset reports only the first infos
       for (std::int32_t i = infos.size(); i < launch.num_infos; ++i) row[i] = 0;
       return;
     }
@@ -253,7 +254,7 @@ class TaskKernel {
 
 }  // namespace rollouts
 
-// The entry that loaders look for, of a TaskKernel or a SuiteKernel.
+// The entry point that loaders look for, for a TaskKernel or a SuiteKernel.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_TASK_KERNEL(KERNEL)                                                              \
   extern "C" __global__ void __launch_bounds__(256) rollouts_task(rollouts::TaskLaunch launch) { \

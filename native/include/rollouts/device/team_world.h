@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of agents that a team of threads steps, through the interface of core/step.h.
+// A world of agents with the interface of core/step.h, stepped by a team of threads.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
@@ -8,15 +8,15 @@
 
 namespace rollouts {
 
-// Memory of a team's threads. The world's arrays are here so that a phase loads the addresses it
-// uses, and none rests in registers from one phase to the next.
+// Memory shared by a team's threads. It holds the world's arrays, so that a phase loads the
+// addresses that it uses, and no address stays in a register from one phase to the next.
 template <typename Env>
 struct TeamState {
   StepResult result;
   std::uint32_t draws;
   std::int32_t terminated;
   const typename Env::Config* config;
-  typename Env::World* world;  // the first of its memory
+  typename Env::World* world;  // the first in its memory
   typename Env::Agents agents;
   AgentStatus status;
   AgentActions actions;
@@ -25,22 +25,22 @@ struct TeamState {
   std::int32_t elapsed_steps;
   std::int32_t max_episode_steps;
 
-  // A copy, since what is behind a reference is loaded again after each store.
+  // Copied, because values behind a reference are loaded again after each store.
   ROLLOUTS_HD WorldRef<Env> Ref() const {
     return {*config, *world,     agents,        status,           actions,
             tables,  num_agents, elapsed_steps, max_episode_steps};
   }
 };
 
-// The rows of a step, as core/step.h asks for them. `written`: somebody reads them.
+// The rows of a step, as core/step.h needs them. `written`: whether somebody reads them.
 template <typename Team>
 struct TeamRows {
-  static constexpr std::uint8_t* final_obs = nullptr;  // no end is but marked
+  static constexpr std::uint8_t* final_obs = nullptr;  // unused: each end is real
 
   const Team& team;
   const WorldRows& rows;
   bool written;
-  bool& truncated;  // the last outcome's
+  bool& truncated;  // of the last outcome
 };
 
 template <typename Team, typename Clock>
@@ -52,14 +52,14 @@ ROLLOUTS_HD inline void WriteOutcome(const TeamRows<Team>& out, std::int64_t row
   out.rows.episode_length[row] = clock.elapsed_steps;
 }
 
-// One world through the interface of core/step.h, stepped by a team, or by a thread alone.
+// One world with the interface of core/step.h, stepped by a team, or by a thread alone.
 template <typename Env, typename ObsTo, typename Team, typename Shape>
 class TeamWorld {
  public:
   using Obs = typename Env::Obs;
   using Action = std::uint8_t;
 
-  // `state`, which the team has in common, has all but what differs from step to step.
+  // `state`, which the team shares, has all that stays the same from step to step.
   ROLLOUTS_HD TeamWorld(const Team& team, const WorldLaunch& launch, const EpisodeClock& clock,
                         TeamState<Env>& state)
       : team_(team), launch_(launch), clock_(clock), state_(state) {}
@@ -102,7 +102,8 @@ class TeamWorld {
     return result;
   }
 
-  // Each step of a world ends with a row that is not final, where threads alone write together.
+  // Writes the observations of a row. Each step of a world ends with a row that is not final, which
+  // single threads write together.
   template <typename Out>
   ROLLOUTS_HD void ObserveRow(const Out& out, bool final) const {
     if (!out.view.written) return;
@@ -113,8 +114,8 @@ class TeamWorld {
     }
   }
 
-  // Rewards and ends of each agent; after the outcome of the row, before an autoreset. Where the
-  // world failed, those who took part are cut off without a reward.
+  // Writes rewards and ends of each agent; after the outcome of the row, before an autoreset. Where
+  // the world failed, its active agents are truncated without a reward.
   template <typename Out>
   ROLLOUTS_HD void WriteAgents(const Out& out) const {
     if (!out.view.written) return;
@@ -134,11 +135,11 @@ class TeamWorld {
     });
   }
 
-  // Nothing was stepped since.
+  // Begins a row: nothing was stepped yet.
   ROLLOUTS_HD void BeginStep() { stepped_ = false; }
 
  private:
-  // The agents, for their work together.
+  // The agents, for work on all of them together.
   struct TeamCrew {
     const Team& team;
     const TeamState<Env>& state;
@@ -150,7 +151,7 @@ class TeamWorld {
     }
   };
 
-  // Functions that are called twice stay calls where a kernel's text would be long.
+  // Functions that are called twice are not inlined where a kernel's code would be long.
   ROLLOUTS_NOINLINE void CallBegin(Rng& rng) { Begin(rng); }
 
   ROLLOUTS_HD void Begin(Rng& rng) {
@@ -253,7 +254,7 @@ class TeamWorld {
   }
 
   // Writes (A, size) observations, one agent's at a time. Where the episode goes on, all threads of
-  // the warp are here, and the rows of their worlds follow each other.
+  // the warp call this, and the rows of their worlds follow each other.
   ROLLOUTS_HD void ObserveAlone(const GroupFacts& group, ObsTo* array, std::int64_t row,
                                 bool final) const {
     const std::int32_t size = group.obs_size;
@@ -273,8 +274,8 @@ class TeamWorld {
     });
   }
 
-  // Writes (A, size) observations: through shared memory, so that a warp writes neighbours, where
-  // they fit there.
+  // Writes (A, size) observations. Where they fit into shared memory they are written there first,
+  // so that a warp's threads write neighbouring numbers.
   ROLLOUTS_HD void ObserveGroup(const GroupFacts& group, ObsTo* to) const {
     const std::int32_t size = group.obs_size, rows = launch_.memory.obs_rows;
     if (rows == 0) {
@@ -310,7 +311,7 @@ class TeamWorld {
   const EpisodeClock& clock_;
   TeamState<Env>& state_;
   bool stepped_ = false;
-  bool broken_ = false;  // since the last step: what it shows are zeros
+  bool broken_ = false;  // since the last step: its observations are zeros
 };
 
 }  // namespace rollouts

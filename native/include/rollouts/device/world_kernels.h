@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds of agents on a GPU, or on the host in its place: a team of threads for each, agents strided
-// over them, one launch for everything that a step is (core/step.h).
+// Worlds of agents on a GPU, or on the host in its place: a team of threads for each world, which
+// shares out its agents, and one launch for all of a step (core/step.h).
 #pragma once
 
 #include "rollouts/core/world_layout.h"
@@ -24,7 +24,7 @@ class WorldKernel {
   };
 
  public:
-  // Whether there is a world of this number, which lies where the launch says.
+  // Whether there is a world of this number, and its layout is that of the launch.
   ROLLOUTS_HD static bool Has(const WorldLaunch& launch, std::int64_t env) {
     if (env >= launch.num_envs) return false;
     const WorldLayout<Env> layout(ConfigOf(launch, env), Shape::NumAgents(launch));
@@ -33,7 +33,7 @@ class WorldKernel {
     return false;
   }
 
-  // One thread's world, of which it has a copy. All threads come here that have one.
+  // Runs one thread's world, on a copy. All threads with a world call this.
   ROLLOUTS_HD static void RunAlone(const Team& solo, const WorldLaunch& launch) {
     constexpr std::int64_t kChunks = Shape::kWorldBytes / 16;
     const std::int64_t env = solo.index();
@@ -47,7 +47,7 @@ class WorldKernel {
     for (std::int64_t i = 0; i < kChunks; ++i) stored[i * launch.num_envs] = world[i];
   }
 
-  // One team's world.
+  // Runs one team's world.
   ROLLOUTS_HD static void Run(const Team& team, const WorldLaunch& launch) {
     const std::int64_t env = team.index();
     if (!Has(launch, env)) return;
@@ -68,7 +68,7 @@ class WorldKernel {
     return static_cast<const Config*>(launch.configs)[env * launch.config_stride];
   }
 
-  // Sets all of a state but what differs from step to step; its world is in `memory`.
+  // Sets all of a state that stays the same from step to step; its world is in `memory`.
   ROLLOUTS_HD static void Begin(TeamState<Env>& state, const WorldLaunch& launch, std::int64_t env,
                                 std::uint8_t* memory) {
     state.config = &ConfigOf(launch, env);
@@ -86,7 +86,7 @@ class WorldKernel {
     ClockRef at(launch.clock, env);
     EpisodeClock clock{at.seed,           at.env_id,         at.next_episode, at.draws,
                        at.elapsed_steps,  at.episode_return, at.ended != 0,   at.stream_id};
-    // all have read it before one writes it
+    // waits until all have read it, before one writes it
     team.Once([] {});
     Ref ref(team, launch, clock, state);
     for (std::int32_t k = 0; k < launch.num_steps; ++k) {
@@ -114,12 +114,12 @@ class WorldKernel {
     auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
     if (command == Command::kStep && clock.ended &&
         launch.rules.autoreset == AutoresetMode::kDisabled) {
-      // it stays as it is, and the caller is told
+      // it stays unchanged, and the caller is told
       Report(launch.fault, clock.env_id, Fault::kEnded);
       command = Command::kObserve;
     }
     const bool is_step = IsStep(command, clock);
-    // where a step begins an episode, its actions are read too, and count for nothing
+    // a step that begins an episode reads its actions too, which have no effect
     if (command == Command::kStep) TakeActions(team, launch, env, k, clock, actions);
     const bool ended_before = clock.ended;
     bool truncated = false;
@@ -164,8 +164,8 @@ class WorldKernel {
     });
   }
 
-  // An element of an agent's action, drawn or the caller's; where that is none of the space's, the
-  // first of those is taken and the caller told.
+  // An element of an agent's action, drawn or the caller's. Where it is outside of the space, the
+  // space's first value is taken and the caller is told.
   template <typename Action>
   ROLLOUTS_HD static Action TakeElement(const WorldLaunch& launch, const GroupFacts& of,
                                         std::int64_t row, std::int32_t i, std::int32_t k,
@@ -173,7 +173,8 @@ class WorldKernel {
     const std::int32_t g = of.index, element = i % of.action_size;
     const DeviceGroup& group = launch.groups[g];
     if (launch.action_source == ActionSource::kRandom) {
-      // elements have 4 bytes and as many words of the stream to themselves, and as a rule draw less
+      // each element has 4 bytes and thus as many words of the stream, of which most draws use
+      // fewer
       const auto step = static_cast<std::uint32_t>(launch.action_step + k);
       const auto first = static_cast<std::uint32_t>(of.action_offset + 4 * std::int64_t{i});
       Rng rng(launch.action_seed, clock.env_id, step, first);
@@ -200,9 +201,9 @@ class WorldKernel {
 
 }  // namespace rollouts
 
-// The entry that loaders look for, of one step as of many. `OBS` is float, rollouts::Float16 and so
-// on; `...` is an AloneShape, in ROLLOUTS_ALONE_KERNEL. The launch stays where CUDA has it: functions
-// that are called get its address, and no copy.
+// The entry point that loaders look for, for one step as for many. `OBS` is float,
+// rollouts::Float16 and so on; `...` is an AloneShape, in ROLLOUTS_ALONE_KERNEL. The launch stays
+// where CUDA puts it: functions get its address, and no copy.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                          \
   extern "C" __global__ void __launch_bounds__(256)                              \
@@ -219,7 +220,7 @@ class WorldKernel {
     if (solo.TakesPart()) Kernel::RunAlone(solo, launch);                                     \
   }
 #else
-// Before each team, memory is filled with what nobody wrote.
+// Fills memory with a pattern before each team, so that reads of unwritten memory show.
 #define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                                           \
   extern "C" void rollouts_step(const rollouts::WorldLaunch* launch, std::int64_t num_blocks,     \
                                 std::int32_t num_threads, std::int32_t backwards) {               \

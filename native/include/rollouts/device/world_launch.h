@@ -11,10 +11,10 @@ namespace rollouts {
 // A group of agents, and where its actions lie among a world's.
 struct DeviceGroup {
   std::int32_t num_agents = 0;
-  std::int32_t first_agent = 0;    // place among the world's
+  std::int32_t first_agent = 0;    // place among the world's agents
   std::int32_t obs_size = 0;       // elements, of one agent
   std::int32_t action_size = 0;
-  std::int64_t action_offset = 0;  // bytes in front of the first one's
+  std::int64_t action_offset = 0;  // bytes before its first agent's
   SpaceSpec action;
 
   ROLLOUTS_HD bool has_real_actions() const { return action.n == 0 && !action.multi_discrete; }
@@ -49,30 +49,30 @@ struct GroupRows {
 };
 
 struct WorldRows {
-  std::uint8_t* ended;  // (N,), as is the next
+  std::uint8_t* ended;  // (N,), as the next one
   std::int32_t* episode_length;
   GroupRows groups[EnvSpec::kMaxGroups];
 };
 
-// Layout of a team's shared memory, in bytes from its beginning, where its own state is.
+// Layout of a team's shared memory: offsets in bytes from its beginning, where the team's state is.
 struct TeamMemory {
   std::int32_t bytes;
-  std::int32_t actions;     // a world's; 0: they are in `action_memory`
-  std::int32_t world;       // 0: worlds are stepped where they lie
-  std::int32_t obs;         // those of `obs_rows` agents
+  std::int32_t actions;     // of a world; 0: they are in `action_memory`
+  std::int32_t world;       // 0: worlds are stepped in place
+  std::int32_t obs;         // observations of `obs_rows` agents
   std::int32_t obs_rows;    // 0: observations are written straight to their rows
-  std::int32_t sums;        // kSumParts of them; 0: one thread makes the sum
+  std::int32_t sums;        // kSumParts sums; 0: one thread makes the sum
 };
 
-// Bytes of a team's own state, without the addresses of its agents' arrays.
+// Bytes of a team's state, without the addresses of its agents' arrays.
 inline constexpr std::int32_t kTeamStateBytes = 192;
 
 struct WorldLaunch {
   std::int64_t num_envs;
   const void* configs;
-  std::int64_t config_stride;  // in Configs: 0 where all environments have the same
+  std::int64_t config_stride;  // in Configs: 0 where all environments share one
   const float* tables;
-  std::int64_t table_stride;  // in floats, as config_stride
+  std::int64_t table_stride;  // in floats; 0 as for config_stride
   std::uint8_t* worlds;       // (N, world_bytes); (world_bytes / 16, N, 16) of an AloneShape
   std::int64_t world_bytes;
   const DeviceGroup* groups;
@@ -85,26 +85,26 @@ struct WorldLaunch {
   std::int32_t num_steps;
   const void* actions[EnvSpec::kMaxGroups];
   void* taken[EnvSpec::kMaxGroups];             // (K, N, A, size) actions, written where not null
-  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // an element's: 4 or 8
+  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // of an element: 4 or 8
   ActionSource action_source;
-  std::int32_t record_steps;  // rows of each step are kept, else those of the last one
+  std::int32_t record_steps;  // how many steps' rows are kept; else those of the last one
   std::uint64_t action_seed;
-  std::int64_t action_step;     // the first step's, for random actions
+  std::int64_t action_step;     // of the first step, for random actions
   std::uint8_t* action_memory;  // (N, bytes of a world's actions)
   WorldRows rows;
   EpisodeTotals totals;
   std::uint64_t* fault;
   std::int32_t team_size;
-  TeamMemory memory;  // an AloneShape has `bytes` alone: a thread's slot
+  TeamMemory memory;  // an AloneShape uses only `bytes`: a thread's slot
 };
 
-// A group of agents as loops see it.
+// A group of agents, as loops over agents need it.
 struct GroupFacts {
   std::int32_t index, num_agents, first_agent, obs_size, action_size;
   std::int64_t action_offset;
 };
 
-// Worlds as a launch describes them, each stepped by a team of threads.
+// Worlds whose sizes only the launch has; a team of threads steps each.
 struct AnyShape {
   static constexpr bool kIsAlone = false;
 
@@ -126,7 +126,7 @@ struct GroupShape {
   std::int32_t num_agents, obs_size, action_size;
 };
 
-// Small worlds of a few agents, whose numbers the compiler knows: one thread steps each alone, on a
+// Small worlds of a few agents, whose sizes the compiler has: one thread steps each alone, on a
 // copy that can be in registers.
 template <std::int64_t kBytes, GroupShape... kGroups>
 struct AloneShape {

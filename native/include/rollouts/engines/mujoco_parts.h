@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a simulation by name, for models that nobody here knows: MuJoCo's arrays ("qpos"), the
-// share of one object in them ("xpos:torso"), sensors ("gyro"), and elements of those ("qpos[2:]").
+// Parts of a simulation by name, for any model: MuJoCo's arrays ("qpos"), the share of one object
+// in them ("xpos:torso"), sensors ("gyro"), and elements of those ("qpos[2:]").
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@ namespace rollouts {
 
 // Consecutive numbers of an array of mjData.
 struct ModelPart {
-  std::string name;        // as it was given
+  std::string name;        // as the user gave it
   std::int32_t field = 0;  // row of the table in engines/mujoco_parts.cpp
   std::int64_t offset = 0;
   std::int64_t count = 0;
-  std::vector<std::int64_t> shape;  // that of the array or of the object's row in it
+  std::vector<std::int64_t> shape;  // of the array, or of the object's row in it
 };
 
-// The parts that an option names, with commas between them. Throws SpecError, which lists what the
-// model has, for a name that means nothing.
+// The parts that an option names, separated by commas. Throws SpecError, which lists what the model
+// has, for an unknown name.
 std::vector<ModelPart> FindParts(const PhysicsModel& model, const char* option,
                                  const std::string& names);
 
-// Whether a part is of those that MuJoCo computes by mj_rnePostConstraint alone.
+// Whether one of the parts is computed only by mj_rnePostConstraint.
 bool NeedContactForces(const std::vector<ModelPart>& parts);
 
-// The name in mjData of the array that a part is of.
+// The name in mjData of a part's array.
 const char* PartArray(const ModelPart& part);
 
-// The place of a part's numbers, for as long as the simulation lives.
+// The address of a part's numbers, valid as long as the simulation exists.
 const double* PartData(const Physics& physics, const ModelPart& part);
 
 inline constexpr std::int32_t kNoKeyframe = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of a simulation as observations, drawn by MuJoCo with an OpenGL that needs no display.
-// Who draws takes one of the model's renderers for that long, so there are at most as many of them
-// as threads; no thread keeps one.
+// Pictures of a simulation as observations, drawn by MuJoCo with an OpenGL that needs no display. A
+// thread that draws borrows one of the model's renderers for that time, so there are at most as
+// many of them as threads.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@ class StateReader;
 class StateWriter;
 
 // Options of every environment on MuJoCo. rollouts/rendering/pixels.py sets those after
-// `grayscale`, from the options of frames.
+// `grayscale`, from the options for frames.
 struct PixelConfig {
   bool from_pixels = false;  // observations are pictures, (height, width, 3) of uint8
   bool grayscale = false;    // with from_pixels: (height, width), by the weights of Gymnasium's wrapper
 
-  bool all_parts = false;    // set by flatten_observation=False: pictures and what there was without
+  bool all_parts = false;    // set by flatten_observation=False: also the usual observation
   std::int32_t pixel_width = 84;
   std::int32_t pixel_height = 84;
   std::int32_t pixel_max_geom = 1000;
-  std::int32_t pixel_camera_id = -2;  // -1: the free one, -2: the one that is usual for the task
+  std::int32_t pixel_camera_id = -2;  // -1: the free one, -2: the task's usual one
   std::string pixel_camera_name;      // in place of a number
-  bool pixel_gymnasium = false;       // whether cameras are chosen and look as Gymnasium's
+  bool pixel_gymnasium = false;       // cameras are chosen and set up as by Gymnasium
   std::string pixel_lens;             // fields of the free camera: "distance=4 lookat=0,0,1.15"
   std::string pixel_flags;            // fields of mjtVisFlag: "14=1"
 
@@ -50,7 +50,7 @@ struct PixelConfig {
   }
 };
 
-// A camera's place. Fields are those of MuJoCo's mjvCamera.
+// A camera's place, in fields of MuJoCo's mjvCamera.
 struct PixelCamera {
   std::int32_t type = 0;
   std::int32_t fixedcamid = 0;
@@ -67,23 +67,24 @@ class PixelRenderers;
 // The view of one environment. Used by one thread at a time.
 class PixelView {
  public:
-  // Null without from_pixels. Throws SpecError for a camera or a flag that there is not.
+  // Null without from_pixels. Throws SpecError for an unknown camera or flag.
   static std::unique_ptr<PixelView> Make(std::shared_ptr<const PhysicsModel> model,
                                          const PixelConfig& config);
-  // Makes a first renderer, which environments of these options share while somebody holds it.
+  // Makes a first renderer, which environments with these options share while somebody holds it.
   // Throws EngineError where there is no OpenGL.
   static std::shared_ptr<const void> Share(std::shared_ptr<const PhysicsModel> model,
                                            const PixelConfig& config);
-  // The spec of an environment that shows this in place of what `spec` has, or beside it.
+  // Changes the spec to that of an environment that shows pictures in place of its usual
+  // observation, or in addition to it.
   static void ChangeSpec(const PixelConfig& config, EnvSpec& spec);
 
   // To be called when the simulation has moved.
   void Forget() { shown_.clear(); }
-  // Writes the picture of the simulation as it is: drawn at the first call after Forget. Throws
-  // EngineError.
+  // Writes the picture of the simulation's present state, which is drawn at the first call after
+  // Forget. Throws EngineError.
   void Write(const Physics& physics, std::uint8_t* out);
 
-  // The picture that is shown: what it was drawn from is not part of MuJoCo's states.
+  // Saves the picture shown, because MuJoCo's states do not contain all that it was drawn from.
   void Save(const Physics& physics, StateWriter& writer);
   // Throws SpecError.
   void Load(StateReader& reader);
@@ -97,7 +98,7 @@ class PixelView {
   const std::vector<std::uint8_t> flags_;  // an mjvOption
   const PixelCamera camera_;
   std::shared_ptr<PixelRenderers> renderers_;  // from the first picture on
-  std::vector<std::uint8_t> drawn_;  // as OpenGL has it: the lowest row first
+  std::vector<std::uint8_t> drawn_;  // in OpenGL's order: the lowest row first
   std::vector<std::uint8_t> shown_;  // empty while there is nothing to show
 };
 

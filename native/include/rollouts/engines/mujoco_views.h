@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model and a simulation of it as tasks read them, on the host and in kernels. Names and layouts
-// are those of MuJoCo's mjModel and mjData. `Number` is double, MuJoCo's, or float, mujoco_warp's.
+// A model and a simulation, in the form that tasks read on the host and in kernels. Names and
+// layouts are those of MuJoCo's mjModel and mjData. `Number` is double, as in MuJoCo, or float, as
+// in mujoco_warp.
 #pragma once
 
 #include "rollouts/core/platform.h"
 
 namespace rollouts {
 
-// Parts of a model that are read.
+// The parts of a model that tasks read.
 template <typename Number>
 struct BasicModelView {
   std::int32_t nq = 0;       // positions
@@ -42,8 +43,8 @@ using ModelView = BasicModelView<double>;
 // mjtJoint
 enum JointType : std::int32_t { kFreeJoint, kBallJoint, kSlideJoint, kHingeJoint };
 
-// Arrays of a simulation that are read. They are MuJoCo's own and change with every step. Those
-// that depend on positions lag one substep behind qpos, as MuJoCo leaves them after mj_step.
+// The arrays of a simulation that tasks read. They are MuJoCo's own and change with every step.
+// Those that depend on positions lag one substep behind qpos, as mj_step leaves them.
 template <typename Number>
 struct BasicDataView {
   const Number* qpos = nullptr;             // (nq)
@@ -80,7 +81,7 @@ struct BasicSimulation {
 };
 using Simulation = BasicSimulation<double>;
 
-// Arrays of a DataView that a task reads besides qpos, qvel, act and ctrl: names of bits.
+// Bits for the arrays of a DataView that a task reads besides qpos, qvel, act and ctrl.
 using DataArrays = std::uint32_t;
 enum DataArray : DataArrays {
   kXpos = 1u << 0,
@@ -99,9 +100,9 @@ enum DataArray : DataArrays {
   kTenLength = 1u << 13,
   kTenVelocity = 1u << 14,
   kSubtreeCom = 1u << 15,
-  kQacc = 1u << 16,  // no part of a DataView
+  kQacc = 1u << 16,  // not a part of a DataView
   kAllArrays = (1u << 17) - 1,
-  kBeyondLanes = 1u << 31,  // others, which lanes do not write
+  kBeyondLanes = 1u << 31,  // other arrays, which lanes do not write
 };
 
 }  // namespace rollouts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observations of either precision.
+// Observations as float or double.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -9,7 +9,7 @@ namespace rollouts {
 // Writes an observation element by element, or counts its elements.
 class ObservationWriter {
  public:
-  // `out` may be null: nothing is written then.
+  // Where `out` is null, nothing is written.
   ROLLOUTS_HD ObservationWriter(std::uint8_t* out, bool single) : out_(out), single_(single) {}
 
   ROLLOUTS_HD std::int32_t size() const { return size_; }
@@ -34,7 +34,7 @@ class ObservationWriter {
   template <typename Number>
   ROLLOUTS_HD void PutClipped(const Number* values, std::int32_t count, double low, double high) {
     for (std::int32_t i = 0; i < count; ++i) {
-      // as NumPy does, for whatever bounds
+      // as NumPy does, even where low is above high
       const double raised = values[i] < low ? low : values[i];
       Put(high < raised ? high : raised);
     }

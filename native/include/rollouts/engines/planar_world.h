@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of Box2D as its environments see it; Box2D's headers are not needed to read it.
-// Numbers are Box2D's float32. Bodies and hinges are counted from 0 in the order they were added.
+// A world of Box2D for its environments; Box2D's headers are not needed to read it. Numbers are
+// Box2D's float32. Bodies and hinges are numbered from 0 in the order in which they were added.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rollouts {
 
-// Rounded as Box2D's binding for Python rounds what it is given.
+// Rounded as Box2D's binding for Python rounds its arguments.
 struct PlanarPoint {
   constexpr PlanarPoint() = default;
   constexpr PlanarPoint(double x_value, double y_value)
@@ -27,7 +27,7 @@ struct PlanarMaterial {
   float restitution = 0;
   std::uint16_t category = 0x0001;
   std::uint16_t mask = 0xFFFF;  // the categories it collides with
-  bool sensor = false;          // has contacts, and stops nothing
+  bool sensor = false;          // reports contacts, and stops nothing
 };
 
 // A joint that turns, with a motor and limits.
@@ -51,7 +51,7 @@ struct PlanarMotion {
   PlanarPoint right{1, 0};  // where the body's x axis points
 };
 
-// Shapes of two bodies that began to touch, or ended.
+// Two bodies whose shapes began to touch, or stopped.
 struct PlanarContact {
   std::int32_t body_a = 0;
   std::int32_t body_b = 0;
@@ -63,20 +63,20 @@ struct PlanarTurn {
   float speed = 0;
 };
 
-// Whether this build has Box2D (ROLLOUTS_BOX2D in native/box2d.cmake). Without it worlds are not
-// made: the constructor throws EngineError.
+// Whether this build has Box2D (ROLLOUTS_BOX2D in native/box2d.cmake). Without it, the constructor
+// of a world throws EngineError.
 bool HasBox2D();
 
-// The number of turns of RunPlanarTurns share instructions; 1: none.
+// How many turns of RunPlanarTurns share instructions; 1: none do.
 std::int32_t PlanarTurns();
 
-// Calls turn(0) to turn(count - 1) on this thread. Turns that step worlds are halted in the middle
-// and go on when others are as far: the worlds of several are solved side by side, to the same
+// Calls turn(0) to turn(count - 1) on this thread. A turn that steps a world pauses in the middle
+// until others have come as far: the worlds of several turns are then solved at once, with the same
 // bits. Rethrows the first exception of a turn, after all have ended.
 void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn);
 
 // A world of Box2D. Not thread-safe; several threads may have their own. Functions throw
-// std::runtime_error where Box2D's assertions fail, and the world is only to be destroyed then.
+// std::runtime_error where an assertion of Box2D fails; the world may then only be destroyed.
 class PlanarWorld {
  public:
   explicit PlanarWorld(PlanarPoint gravity);
@@ -97,19 +97,20 @@ class PlanarWorld {
   void ApplyImpulse(std::int32_t body, PlanarPoint impulse, PlanarPoint at);
   void SetMotor(std::int32_t hinge, float speed, float max_torque);
 
-  // Throws std::runtime_error where a body's motion is no longer finite, too.
+  // Also throws std::runtime_error where a body's motion is not finite any more.
   void Step(float seconds, std::int32_t velocity_iterations, std::int32_t position_iterations);
 
   PlanarMotion Motion(std::int32_t body) const;
   PlanarTurn Turn(std::int32_t hinge) const;
-  // A contact of the body began, and none ended since; of several contacts the first end counts.
+  // Whether a contact of the body began and none ended since: of several contacts, the first end
+  // counts.
   bool Touches(std::int32_t body) const;
   bool HasTouched(std::int32_t body) const;
-  // Those of the last step, in the order Box2D found them; valid until the next.
+  // The contacts of the last step, in Box2D's order; valid until the next step.
   std::span<const PlanarContact> Contacts() const;
   // Appends the corners of the body's first shape, a polygon, in the world: x, y of each.
   void AppendCorners(std::int32_t body, std::vector<double>& out) const;
-  // The part of the way to `to` is free of shapes of `category`; 1: all of it.
+  // The part of the way to `to` that is free of shapes of `category`; 1: all of it.
   float FreeWay(PlanarPoint from, PlanarPoint to, std::uint16_t category) const;
 
  private:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outputs of the DeepMind Control Suite's tasks, on the host and in kernels.
+// Observations and starts of the DeepMind Control Suite's tasks, on the host and in kernels.
 #pragma once
 
 #include "rollouts/engines/observation_writer.h"
 
 namespace rollouts {
 
-// Fields of a model that tasks draw. The last two are the host's alone: mujoco_warp's worlds share
-// them, or nobody there looks at them.
+// Fields of a model that tasks draw. The last two exist only on the host: mujoco_warp's worlds
+// share them, or nothing reads them there.
 enum class DrawnField : std::int32_t {
   kGeomPos,
   kSitePos,
@@ -27,21 +27,21 @@ struct ObservationParts {
   };
   static constexpr std::int32_t kMost = 12;
 
-  std::int32_t count = 0;  // may be more than there is room for
+  std::int32_t count = 0;  // may exceed the room
   Part parts[kMost] = {};
 };
 
-// A flat observation and, where they are asked for, the parts that it consists of.
+// A flat observation and, on request, the names and sizes of its parts.
 class NamedObservation : public ObservationWriter {
  public:
   static constexpr std::int32_t kScalar = 0;   // a part of one number, of shape ()
   static constexpr std::int32_t kVector = -1;  // shape (n); positive: (n / columns, columns)
 
-  // Either may be null.
+  // Either pointer may be null.
   ROLLOUTS_HD NamedObservation(std::uint8_t* out, bool single, ObservationParts* parts = nullptr)
       : ObservationWriter(out, single), parts_(parts) {}
 
-  // Names what is put from here to the next part.
+  // Names the part that consists of all that is put from here to the next Begin.
   ROLLOUTS_HD void Begin(const char* name, std::int32_t columns = kVector) {
     if (!parts_) return;
     if (parts_->count < ObservationParts::kMost) parts_->parts[parts_->count] = {name, columns, size()};

@@ -19,15 +19,15 @@ class AleEmulator final : public AtariEmulator {
   }
 
   std::int32_t Act(const AtariPress& press) override {
-    // a game that is over when it starts stays there
+    // a game that is over at its start stays in its start state
     at_start_ = at_start_ && ale_->GameOver();
     return ale_->Act(press.action, press.strength);
   }
   bool GameOver() const override { return ale_->GameOver(); }
   std::int32_t Lives() const override { return ale_->Lives(); }
 
-  // After a restart ALE's own screen is stale. Between Resume and the next Act it is two frames
-  // ahead, as ALE saves none.
+  // After a restart ALE's own screen is out of date. Between Resume and the next Act it is two
+  // frames ahead, because ALE saves no screen.
   const std::uint8_t* Screen() const override {
     return at_start_ ? game_->start_screen().data() : ale_->screen().pixels;
   }
@@ -54,7 +54,7 @@ class AleEmulator final : public AtariEmulator {
 
   const std::shared_ptr<const AtariGame> game_;
   const std::unique_ptr<Ale> ale_;
-  bool at_start_ = false;  // nothing was emulated in this game: its start screen shows
+  bool at_start_ = false;  // this game has emulated nothing: show its start screen
 };
 
 }  // namespace

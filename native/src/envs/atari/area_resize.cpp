@@ -48,7 +48,7 @@ AreaResize::AreaResize(std::int32_t src_height, std::int32_t src_width, std::int
                     ", the size of the screen: frames are only shrunk");
   }
 
-  // as OpenCV, which has an exact path for whole numbers of source elements
+  // as in OpenCV, which has an exact path where cells are whole source elements
   const bool whole_cells = src_height % dst_height == 0 && src_width % dst_width == 0;
   if (whole_cells) {
     cell_height_ = src_height / dst_height;
@@ -59,7 +59,7 @@ AreaResize::AreaResize(std::int32_t src_height, std::int32_t src_width, std::int
     return;
   }
 
-  // terms of a row are neighbours in row_terms_, and name neighbouring source rows
+  // terms of a row follow each other in row_terms_, and refer to consecutive source rows
   row_terms_ = MakeTerms(src_height, dst_height);
   std::size_t next = 0;
   for (std::int32_t y = 0; y < dst_height; ++y) {
@@ -91,7 +91,7 @@ std::vector<AreaResize::Term> AreaResize::MakeTerms(std::int32_t src_size,
         std::min(static_cast<std::int32_t>(std::floor(end)), src_size - 1);
     whole_begin = std::min(whole_begin, whole_end);
 
-    // the cut-off source element on the left, the whole ones, the one on the right
+    // the part of a source element on the left, the whole elements, the part on the right
     if (whole_begin - begin > kSliver) {
       terms.push_back({dst, whole_begin - 1, static_cast<float>((whole_begin - begin) / cell)});
     }
@@ -107,11 +107,11 @@ std::vector<AreaResize::Term> AreaResize::MakeTerms(std::int32_t src_size,
 }
 
 void AreaResize::MakeColumnTaps(const std::vector<Term>& terms, std::int32_t channels) {
-  // results have different numbers of terms: the most of them, others get weight 0
+  // results have different numbers of terms: all get the largest number, with weight 0 for the rest
   std::vector<std::int32_t> count(dst_row_elements_ / channels, 0);
   for (const Term& term : terms) num_taps_ = std::max(num_taps_, ++count[term.dst]);
 
-  // taps keep the order of the terms: float sums depend on it
+  // taps keep the order of the terms, because float sums depend on it
   padded_elements_ = (dst_row_elements_ + kLanes - 1) / kLanes * kLanes;
   tap_src_.assign(static_cast<std::size_t>(num_taps_) * padded_elements_, 0);
   tap_weight_.assign(tap_src_.size(), 0.0f);
@@ -133,7 +133,7 @@ void AreaResize::MakeGroups() {
   for (std::int32_t dst = 0; dst < padded_elements_; dst += kLanes) {
     Group group{{0, 0}, dst};
     for (std::int32_t half = 0; half < 2; ++half) {
-      // the smallest window that holds every byte this half reads
+      // the smallest window that contains every byte that this half reads
       std::int32_t low = src_row_bytes_ - 1;
       std::int32_t high = 0;
       for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
@@ -146,7 +146,7 @@ void AreaResize::MakeGroups() {
       }
       // no window reaches beyond the row's end
       group.window[half] = std::min(low, src_row_bytes_ - kWindow);
-      // cells too wide for one shuffle: no groups at all, and the plain loop
+      // cells are too wide for one shuffle: no groups at all, so that the plain loop is used
       if (high - group.window[half] >= kWindow) return;
     }
     for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
@@ -156,19 +156,19 @@ void AreaResize::MakeGroups() {
             tap_weight_[at] == 0.0f
                 ? 0x80  // the shuffle writes 0
                 : static_cast<std::uint8_t>(tap_src_[at] - group.window[lane / 4]);
-        // a byte to the low end of 32 bits, zeros above it
+        // places a byte in the low end of 32 bits, with zeros above it
         masks.insert(masks.end(), {pick, 0x80, 0x80, 0x80});
       }
     }
     groups.push_back(group);
   }
-  // all or none: ComputeRow asks whether there are any
+  // all groups or none, because ComputeRow only checks whether there are any
   groups_ = std::move(groups);
   group_mask_ = std::move(masks);
 }
 
 void AreaResize::AverageColumns(const std::uint8_t* src_row, float* out) const {
-  // the loop over elements is inside: it is the one that vectorises
+  // the loop over elements is the inner one, because it vectorises
   std::fill_n(out, padded_elements_, 0.0f);
   for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
     const std::int32_t* src = tap_src_.data() + tap * padded_elements_;
@@ -180,7 +180,7 @@ void AreaResize::AverageColumns(const std::uint8_t* src_row, float* out) const {
 }
 
 #if defined(__x86_64__)
-// Same products and the same order of sums as AverageColumns. Without "fma" in the
+// Computes the same products and sums as AverageColumns, in the same order. Without "fma" in the
 // target the compiler cannot fuse them, which would round differently.
 __attribute__((target("avx2"))) void AreaResize::AverageColumnsAvx2(const std::uint8_t* src_row,
                                                                     float* out) const {
@@ -192,7 +192,7 @@ __attribute__((target("avx2"))) void AreaResize::AverageColumnsAvx2(const std::u
     __m256 sum = _mm256_setzero_ps();
     const float* weight = tap_weight_.data() + group.dst;
     for (std::int32_t tap = 0; tap < num_taps_; ++tap) {
-      // the bytes of this tap, each in a lane of its own
+      // the bytes of this tap, each in its own lane
       const __m256i picked = _mm256_shuffle_epi8(
           bytes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(mask)));
       sum = _mm256_add_ps(sum,
@@ -217,7 +217,7 @@ void AreaResize::ComputeWholeCells(const std::uint8_t* src, std::int32_t dst_y,
   const std::uint8_t* cell_rows = src + static_cast<std::ptrdiff_t>(dst_y) * cell_height_ *
                                             src_row_bytes_;
   for (std::int32_t x = 0; x < dst_row_elements_; ++x) {
-    // channels of an element are neighbours, elements of a cell are `channels_` apart
+    // the channels of an element are adjacent; elements of a cell are `channels_` apart
     const std::int32_t column = x / channels_ * cell_width_ * channels_ + x % channels_;
     std::int32_t sum = 0;
     for (std::int32_t i = 0; i < cell_height_; ++i) {
@@ -236,11 +236,11 @@ void AreaResize::ComputeRow(const std::uint8_t* src, std::int32_t dst_y, std::ui
     return;
   }
 
-  // columns first, then rows: float sums in OpenCV's order
+  // columns first, then rows, so that float sums are in OpenCV's order
   const std::int32_t begin = row_begin_[dst_y];
   for (std::int32_t i = begin; i < row_begin_[dst_y + 1]; ++i) {
     const Term& term = row_terms_[i];
-    // neighbouring results share a source row
+    // adjacent results share a source row
     if (term.src != cached_row_) {
       const std::uint8_t* row = src + static_cast<std::ptrdiff_t>(term.src) * src_row_bytes_;
       groups_.empty() ? AverageColumns(row, columns_.data())

@@ -55,11 +55,11 @@ void CheckConfig(const Atari::Config& config) {
 }
 
 void CountUp(std::int32_t& count, std::int32_t by = 1) {
-  // frames without an end: the count stops where it would overflow
+  // with endless frames, the count stops before it would overflow
   if (count <= std::numeric_limits<std::int32_t>::max() - by) count += by;
 }
 
-// ale-py's order, bounds and dtype.
+// The space of continuous actions, with ale-py's order, bounds and dtype.
 SpaceSpec ContinuousActions() {
   return {.dtype = DType::kFloat32,
           .ndim = 1,
@@ -87,14 +87,14 @@ struct Atari::Engine {
                      std::find(actions.begin(), actions.end(), kAleFire) != actions.end();
   }
 
-  // Takes 70 ms with ALE.
+  // Makes the emulator, which takes 70 ms with ALE.
   void NeedEmulator() {
     if (!emulator) emulator = is_native ? NewNativeEmulator(game) : NewAleEmulator(game);
   }
 
   const std::shared_ptr<const AtariGame> game;
   const bool is_native;
-  const std::vector<AleAction>& actions;  // the game's
+  const std::vector<AleAction>& actions;  // of the game
   AtariObservation observation;
   bool fires_at_start = false;
   std::unique_ptr<AtariEmulator> emulator;  // null before the first Reset
@@ -102,7 +102,7 @@ struct Atari::Engine {
 
 EnvSpec Atari::MakeSpec(const Config& config) {
   CheckConfig(config);
-  // loads the game, if nobody has: the actions are the ROM's
+  // loads the game, unless it is loaded already: the actions depend on the ROM
   const Engine engine(config);
   EnvSpec spec;
   spec.observation = AtariObservation::Space(config);
@@ -130,14 +130,14 @@ Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
   if (const auto* name = std::get_if<std::string>(&episodic_life)) {
     return *name == "restart" ? OnLifeLoss::kRestart : OnLifeLoss::kContinue;
   }
-  // True is EnvPool's rule, by which life loss ends an episode and not the game
+  // True means EnvPool's rule: a lost life ends an episode, but not the game
   return std::get<bool>(episodic_life) ? OnLifeLoss::kContinue : OnLifeLoss::kNothing;
 }
 
 void Atari::Reset(Rng& rng, bool forced) {
   engine_->NeedEmulator();
 
-  // an episode that ended with a life, not with the game
+  // the last episode ended with a life, not with the game
   if (rng.episode() == 0) frame_number_ = engine_->game->loading_frames();
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
@@ -158,16 +158,16 @@ void Atari::Restart() {
 
 void Atari::NewGame(Rng& rng) {
   AtariEmulator& emulator = *engine_->emulator;
-  // drawn first: the number does not depend on the game
+  // drawn first, so that the number does not depend on the game
   const std::int32_t noops =
       config_.noop_max > 0 ? static_cast<std::int32_t>(rng.Below(config_.noop_max)) : 0;
 
   Restart();
   if (engine_->fires_at_start) EmulateFrame(kFire, rng);
-  // FIRE was the first of them
+  // FIRE counts as the first no-op
   for (std::int32_t i = engine_->fires_at_start ? 1 : 0; i < noops; ++i) {
     EmulateFrame(kNothing, rng);
-    // no-ops alone may end a game: it starts again, and goes on with what is left of them
+    // no-ops alone may end a game: it is started again, and the rest of the no-ops follow
     if (emulator.GameOver()) Restart();
   }
 
@@ -182,7 +182,7 @@ void Atari::ContinueGame(Rng& rng) {
   EmulateStep(kNothing, rng);
   // some games wait for FIRE after each life
   if (engine_->fires_at_start && !game_over_) EmulateStep(kFire, rng);
-  // the steps that were to continue the game may end it
+  // these steps, made to continue the game, may end it
   if (game_over_) NewGame(rng);
   life_lost_ = false;
 }
@@ -206,9 +206,9 @@ StepResult Atari::Step(const Action* action, Rng& rng) {
   StepResult result;
   result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
   result.terminated = game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_);
-  // told and not ended: the game goes on in every autoreset mode
+  // only reported: the game goes on in every autoreset mode
   result.marks_end = config_.life_loss_info && life_lost_;
-  // statistics count what the game gave, clipped or not
+  // statistics count the game's own reward, even where it is clipped
   result.score = score;
   return result;
 }
@@ -221,11 +221,11 @@ double Atari::EmulateStep(const AtariPress& press, Rng& rng) {
     reward += EmulateFrame(press, rng);
     game_over_ = emulator.GameOver();
     const std::int32_t lives = emulator.Lives();
-    // some games count down to 0 at their end, which game_over_ says
+    // some games count lives down to 0 at their end, which game_over_ reports
     life_lost_ = lives > 0 && lives < lives_;
     // the frame that ends the step early is not shown, as in the reference
     if (game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_)) break;
-    // the last two frames are maximised: sprites flicker in turns
+    // the maximum of the last two frames, because sprites flicker in turns
     if (frames_left == 2) engine_->observation.CaptureEarlier(emulator);
     if (frames_left == 1) engine_->observation.CaptureLast(emulator);
   }
@@ -234,8 +234,8 @@ double Atari::EmulateStep(const AtariPress& press, Rng& rng) {
   return reward;
 }
 
-// Sticky actions (Machado et al. 2018): with some probability, the buttons stay
-// as they were for one more frame.
+// Sticky actions (Machado et al. 2018): with some probability, the last action is repeated for one
+// more frame.
 std::int32_t Atari::EmulateFrame(const AtariPress& press, Rng& rng) {
   const double probability = config_.repeat_action_probability;
   if (probability == 0.0 || rng.Uniform() >= probability) pressed_ = press;
@@ -260,7 +260,7 @@ std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const 
   const std::uint8_t* const pixels = engine_->emulator->Screen();
   const std::array<std::int32_t, 2> size = {game.screen_height(), game.screen_width()};
   rgb.resize(3 * static_cast<std::size_t>(size[0]) * size[1]);
-  // in the game's own size and colours, whatever is observed
+  // in the game's own size and colours, whatever the observation is
   for (std::size_t i = 0; 3 * i < rgb.size(); ++i) {
     std::copy_n(game.palette().rgb[pixels[i]].data(), 3, rgb.data() + 3 * i);
   }
@@ -306,7 +306,7 @@ void Atari::LoadState(std::span<const std::uint8_t> state) {
   const auto emulator = reader.GetBytes(reader.Get<std::uint64_t>());
   // a state may be loaded before the first reset
   engine_->NeedEmulator();
-  // it may be refused, and nothing has changed then
+  // may throw, before anything has changed
   const auto saved = engine_->emulator->Read(emulator);
   engine_->observation.Load(reader);
   engine_->emulator->Resume(*saved);

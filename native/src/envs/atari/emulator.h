@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An Atari 2600 with a game in it, as the environment sees it: frames, screen, memory, score. Two
-// engines have it, ALE's and ours, and give the same numbers.
+// An Atari 2600 with a game in it, for the environment: frames, screen, memory, score. There are
+// two implementations, ALE's and the native one, which give the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace rollouts {
 
 class AtariEmulator {
  public:
-  // Bytes that Save wrote, read and found to be whole.
+  // Bytes that Save wrote, after Read has checked them.
   class Saved {
    public:
     virtual ~Saved() = default;
@@ -23,7 +23,7 @@ class AtariEmulator {
 
   virtual ~AtariEmulator() = default;
 
-  // The state that every episode of the game starts from, whatever was played before.
+  // Goes to the state that every episode of the game starts from, whatever was played before.
   virtual void Restart() = 0;
 
   // Emulates one frame and returns its reward.
@@ -38,11 +38,11 @@ class AtariEmulator {
   virtual void Save(std::vector<std::uint8_t>& out) const = 0;
   // Throws an Error for bytes that Save did not write.
   virtual std::unique_ptr<Saved> Read(std::span<const std::uint8_t> bytes) const = 0;
-  // Goes on from what Read returned.
+  // Continues from the state that Read returned.
   virtual void Resume(const Saved& saved) = 0;
 };
 
-// Ours, as a console: what ale-py does with its own besides what an environment needs.
+// The native emulator as a console: adds functions that ale-py has and environments do not need.
 class AtariMachine : public AtariEmulator {
  public:
   // As ale-py's reset_game: memory is kept, and random numbers are drawn, those of sticky actions too.
@@ -51,19 +51,19 @@ class AtariMachine : public AtariEmulator {
   virtual void Poke(std::uint8_t address, std::uint8_t value) = 0;
 };
 
-// Sticky actions as ale-py draws them: an environment has its own random numbers.
+// Sticky actions drawn as by ale-py; an environment uses its own random numbers.
 struct AtariSticky {
   float probability = 0;
   std::uint32_t seed = 0;  // ale-py's random_seed
 };
 
-// ALE's. Takes 70 ms but for the first one of a game.
+// Makes ALE's emulator. Takes 70 ms, except for the first one of a game.
 std::unique_ptr<AtariEmulator> NewAleEmulator(std::shared_ptr<const AtariGame> game);
 
-// Ours. Takes microseconds but for the first one of a game.
+// Makes the native emulator. Takes microseconds, except for the first one of a game.
 std::unique_ptr<AtariEmulator> NewNativeEmulator(std::shared_ptr<const AtariGame> game);
 
-// Makes a machine. With sticky actions it is as ale-py's after a second reset.
+// Makes a machine. With sticky actions its state equals that of ale-py after a second reset.
 std::unique_ptr<AtariMachine> NewAtariMachine(std::shared_ptr<const AtariGame> game,
                                               const AtariSticky& sticky);
 

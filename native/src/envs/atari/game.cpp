@@ -12,7 +12,7 @@
 namespace rollouts {
 namespace {
 
-// Everything about a frame that a restart could get wrong.
+// All parts of a frame that a restart could get wrong.
 struct FrameRecord {
   std::vector<std::uint8_t> bytes;
   std::int32_t reward;
@@ -24,7 +24,7 @@ struct FrameRecord {
 FrameRecord Record(Ale& ale, std::int32_t reward, bool with_screen) {
   const auto ram = ale.Ram();
   FrameRecord record{{ram.begin(), ram.end()}, reward, ale.Lives(), ale.GameOver()};
-  // the start state's own screen is not part of it
+  // without the start state's own screen
   if (with_screen) {
     const AleScreen screen = ale.screen();
     record.bytes.insert(record.bytes.end(), screen.pixels,
@@ -33,10 +33,10 @@ FrameRecord Record(Ale& ale, std::int32_t reward, bool with_screen) {
   return record;
 }
 
-// The start state and what a fixed sequence of actions makes of it.
+// Records the start state and the frames of a fixed sequence of actions after it.
 std::vector<FrameRecord> RecordStart(Ale& ale, const std::vector<AleAction>& actions) {
-  // both frame buffers are shown whole in the first two frames; the rest is for
-  // the flags that are not part of a saved state
+  // the first two frames show both frame buffers completely; the others test the flags that are not
+  // part of a saved state
   constexpr std::size_t kFrames = 12;
   std::vector<FrameRecord> records{Record(ale, 0, /*with_screen=*/false)};
   for (std::size_t i = 0; i < kFrames; ++i) {
@@ -48,7 +48,7 @@ std::vector<FrameRecord> RecordStart(Ale& ale, const std::vector<AleAction>& act
 
 void Play(Ale& ale, const std::vector<AleAction>& actions, std::int32_t num_frames) {
   for (std::int32_t i = 0; i < num_frames && !ale.GameOver(); ++i) {
-    // each action for some frames, so that games get anywhere
+    // each action for some frames, so that games make progress
     ale.Act(actions[static_cast<std::size_t>(i / 7) % actions.size()]);
   }
 }
@@ -76,7 +76,7 @@ std::shared_ptr<const AtariGame> AtariGame::Get(const std::string& rom_path, std
   static auto& games = *new std::map<Key, std::shared_ptr<const AtariGame>>;  // guarded by mutex
 
   const std::lock_guard<std::mutex> lock(mutex);
-  // made under the lock: environments of one game that start at once wait for one loading
+  // made under the lock, so that environments of one game that start at once wait for one loading
   auto& game = games[Key{rom_path, mode, difficulty}];
   if (!game) game.reset(new AtariGame(rom_path, mode, difficulty));
   return game;
@@ -86,7 +86,7 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
     : rom_path_(rom_path), mode_(mode), difficulty_(difficulty) {
   AleLibrary::CheckRom(rom_path);
   std::unique_ptr<Ale> ale = LoadEmulator();
-  // the same for all emulators of this game: asked once
+  // the same for all emulators of this game, so read once
   minimal_actions_ = ale->MinimalActions();
   legal_actions_ = ale->LegalActions();
   palette_ = ale->Palette();
@@ -100,13 +100,13 @@ AtariGame::AtariGame(const std::string& rom_path, std::int32_t mode, std::int32_
   start_screen_.assign(screen.pixels, screen.pixels + screen.height * screen.width);
   start_state_ = ale->CloneState();
   start_frames_ = start_state_->CountFrames().of_episode;
-  // the first environment takes it: loading another would take 70 ms
+  // kept for the first environment, because loading another emulator would take 70 ms
   spare_ = std::move(ale);
 }
 
 std::unique_ptr<Ale> AtariGame::NewEmulator() const {
   {
-    // for the move alone: a second emulator is loaded without the lock
+    // locked only for the move: a second emulator is loaded without the lock
     const std::lock_guard<std::mutex> lock(spare_mutex_);
     if (spare_) return std::move(spare_);
   }
@@ -115,12 +115,12 @@ std::unique_ptr<Ale> AtariGame::NewEmulator() const {
 
 std::unique_ptr<Ale> AtariGame::LoadEmulator() const {
   auto ale = std::make_unique<Ale>();
-  // randomness is ours: ALE's generator must not matter
+  // randomness comes from the pool: ALE's generator must not matter
   ale->SetInt("random_seed", 0);
   ale->SetFloat("repeat_action_probability", 0.0f);
-  // time limits are the pool's, too
+  // time limits are the pool's as well
   ale->SetInt("max_num_frames_per_episode", 0);
-  // ALE ends the process on a ROM that is gone or is not one any more
+  // checked, because ALE ends the process for a ROM that is missing or invalid
   AleLibrary::CheckRom(rom_path_);
   ale->LoadRom(rom_path_);
   ChooseMode(*ale);
@@ -135,7 +135,7 @@ void AtariGame::ChooseMode(Ale& ale) const {
 }
 
 void AtariGame::Restart(Ale& ale) const {
-  // by the first environment, while others wait: a game is checked once in a process
+  // done by the first environment, while others wait: a game is checked once in a process
   std::call_once(restart_checked_, [&] {
     restarts_fast_ = FastRestartIsExact(ale);
   });
@@ -147,8 +147,8 @@ void AtariGame::Restart(Ale& ale) const {
 }
 
 void AtariGame::RestartExactly(Ale& ale) const {
-  // the reset puts frame buffers and flags right, the saved state the memory and
-  // timer that a reset leaves as they were
+  // the reset restores frame buffers and flags; the saved state restores the memory and timer,
+  // which a reset leaves unchanged
   ale.ResetGame();
   ale.RestoreState(*start_state_);
 }
@@ -156,17 +156,17 @@ void AtariGame::RestartExactly(Ale& ale) const {
 void AtariGame::RestartFast(Ale& ale) const { Resume(ale, *start_state_); }
 
 void AtariGame::Resume(Ale& ale, const AleState& state) const {
-  // a saved state lacks the TIA's frame buffers and its flag for an unfinished
-  // frame: two frames from the state bring both to what they are there
+  // a saved state lacks the TIA's frame buffers and its flag for an unfinished frame: both are
+  // restored by two frames after the state
   ale.RestoreState(state);
   ale.Act(kAleNoop);
   ale.Act(kAleNoop);
   ale.RestoreState(state);
 }
 
-// Plays from the start state without and with fast restarts after several games
-// that leave the emulator in different conditions. An action may change what the
-// first frames keep of older ones: FIRE does, which mostly is the second one.
+// Plays from the start state with and without fast restarts, after several games that leave the
+// emulator in different conditions. An action may change the parts of older frames that the first
+// frames keep: FIRE does, which mostly is the second action.
 bool AtariGame::FastRestartIsExact(Ale& ale) const {
   std::array<std::vector<AleAction>, 2> orders{minimal_actions_, minimal_actions_};
   std::rotate(orders[1].begin(), orders[1].begin() + 1, orders[1].end());
@@ -179,7 +179,7 @@ bool AtariGame::FastRestartIsExact(Ale& ale) const {
     Play(ale, minimal_actions_, num_frames);
     for (std::size_t i = 0; i < orders.size(); ++i) {
       RestartFast(ale);
-      // one difference is enough to restart this game the slow way for ever
+      // one difference is enough to restart this game slowly for ever
       if (RecordStart(ale, orders[i]) != expected[i]) return false;
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part that all environments of one game share: its facts, and the one state that
-// every episode starts from.
+// What all environments of one game share: facts about the game, and the one state that every
+// episode starts from.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,23 @@ class AtariGame {
  public:
   static constexpr std::int32_t kDefault = -1;  // for mode and difficulty: the game's own
 
-  // The game of a ROM, looked into once per process (about 70 ms) and then shared.
-  // Thread-safe. Throws EngineError for a ROM that cannot be played and SpecError
-  // for a mode or difficulty that the game does not have.
+  // The game of a ROM, examined once per process (about 70 ms) and then shared. Thread-safe. Throws
+  // EngineError for a ROM that cannot be played, and SpecError for a mode or difficulty that the
+  // game does not have.
   static std::shared_ptr<const AtariGame> Get(const std::string& rom_path, std::int32_t mode,
                                               std::int32_t difficulty);
 
-  // An emulator with the game loaded, to be restarted before use. Takes 70 ms but for
-  // the first one. Thread-safe.
+  // An emulator with the game loaded; it must be restarted before use. Takes 70 ms, except for the
+  // first one. Thread-safe.
   std::unique_ptr<Ale> NewEmulator() const;
 
-  // Brings an emulator of this game into the start state, whatever was played on
-  // it before, so that an episode never depends on the one before it. Its screen()
-  // is stale until the next Act: start_screen() is what belongs there. Takes 0.1 ms,
-  // or 4 ms in the games that it finds to need more; the first call, which finds
-  // out, takes 0.1 s and other threads wait for it.
+  // Puts an emulator of this game into the start state, whatever was played on it before, so that
+  // an episode never depends on the one before it. Its screen() is out of date until the next Act:
+  // use start_screen(). Takes 0.1 ms, or 4 ms in games that need a slow restart. The first call
+  // finds out which game does: it takes 0.1 s, and other threads wait for it.
   void Restart(Ale& ale) const;
 
-  // Goes on from a saved state. screen() is stale until the next Act.
+  // Continues from a saved state. screen() is out of date until the next Act.
   void Resume(Ale& ale, const AleState& state) const;
 
   const std::vector<AleAction>& minimal_actions() const { return minimal_actions_; }
@@ -44,8 +43,8 @@ class AtariGame {
   const std::string& rom_path() const { return rom_path_; }
   std::int32_t mode() const { return mode_; }
   std::int32_t difficulty() const { return difficulty_; }
-  // Frames that ALE counts before an episode begins: actions with which some games start. Loading
-  // is a start, too.
+  // Frames that ALE counts before an episode begins: some games start with actions. Loading is a
+  // start, too.
   std::int32_t start_frames() const { return start_frames_; }
   std::int32_t loading_frames() const { return loading_frames_; }
   std::int32_t screen_height() const { return screen_height_; }
@@ -75,7 +74,7 @@ class AtariGame {
   mutable std::once_flag restart_checked_;
   mutable bool restarts_fast_ = false;  // written once, under restart_checked_
   mutable std::mutex spare_mutex_;
-  mutable std::unique_ptr<Ale> spare_;  // what the game was looked into with; guarded
+  mutable std::unique_ptr<Ale> spare_;  // the emulator with which the game was examined; guarded
 };
 
 }  // namespace rollouts

@@ -25,13 +25,13 @@ LinearResize::LinearResize(std::int32_t src_height, std::int32_t src_width,
 std::vector<LinearResize::Tap> LinearResize::MakeTaps(std::int32_t src_size,
                                                       std::int32_t dst_size, Weights weights,
                                                       bool clamp) {
-  // in OpenCV's order of operations, which rounding depends on
+  // in OpenCV's order of operations, because it affects rounding
   const double growth = static_cast<double>(dst_size) / src_size;
   const double scale = 1.0 / growth;
   std::vector<Tap> taps;
   for (std::int32_t dst = 0; dst < dst_size; ++dst) {
     std::int32_t first = 0;
-    float part = 0;  // the second element's
+    float part = 0;  // of the second element
     if (weights == Weights::kLinear) {
       part = static_cast<float>((dst + 0.5) * scale - 0.5);
       first = static_cast<std::int32_t>(std::floor(part));
@@ -55,7 +55,7 @@ std::vector<LinearResize::Tap> LinearResize::MakeTaps(std::int32_t src_size,
   return taps;
 }
 
-// Source row `src_y` with its columns blended; keeps that of source row `keep`.
+// The columns of source row `src_y`, blended; keeps the blended source row `keep`.
 const std::int32_t* LinearResize::Columns(const std::uint8_t* src, std::int32_t src_y,
                                           std::int32_t keep) {
   for (std::size_t i = 0; i < 2; ++i) {
@@ -79,7 +79,7 @@ void LinearResize::ComputeRow(const std::uint8_t* src, std::int32_t dst_y,
   const Tap& tap = rows_[dst_y];
   const std::int32_t* const first = Columns(src, tap.first, tap.second);
   const std::int32_t* const second = Columns(src, tap.second, tap.first);
-  // as OpenCV drops bits: four before the product, sixteen after it, two after the sum
+  // drops bits as OpenCV does: four before the product, sixteen after it, two after the sum
   for (std::size_t x = 0; x < blended_[0].size(); ++x) {
     const std::int32_t sum = ((tap.weights[0] * (first[x] >> 4)) >> 16) +
                              ((tap.weights[1] * (second[x] >> 4)) >> 16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own Atari 2600 as an engine of the environments.
+// The native Atari 2600 emulator as an engine of the environments.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace {
 using atari2600::GameConsole;
 using atari2600::U8;
 
-// a console's bytes without its screens, which have the height of the game
+// a console's bytes without its screens, whose height depends on the game
 constexpr std::size_t kConsoleBytes = offsetof(GameConsole, screens);
 
 // Data that all environments of one game share.
@@ -50,8 +50,8 @@ std::vector<U8> ReadRom(const std::string& path) {
   return rom;
 }
 
-// Prepares a ROM by ROLLOUTS_ATARI_CPU: compiled where the machine lets code be made and the
-// variable says nothing, else decoded.
+// Prepares a ROM as ROLLOUTS_ATARI_CPU says; without it, compiles the ROM where the machine permits
+// machine code, else decodes it.
 std::unique_ptr<atari2600::DecodedRom> PrepareRom(const atari2600::Game& game,
                                                   const std::vector<U8>& rom) {
   const char* const variable = std::getenv("ROLLOUTS_ATARI_CPU");
@@ -70,7 +70,8 @@ NativeRules::Memory MemoryOf(const GameConsole& console) {
   return {Ram(console), CartridgeRam(console)};
 }
 
-// As AtariGame's emulator is started: switched on, reset once by that, and once more.
+// Starts a console as AtariGame starts its emulator: switches it on, which resets it, and resets it
+// once more.
 std::shared_ptr<const NativeGame> Start(const AtariGame& game, const AtariSticky& sticky = {}) {
   auto native = std::make_shared<NativeGame>();
   native->rom = ReadRom(game.rom_path());
@@ -115,7 +116,7 @@ class NativeEmulator final : public AtariMachine {
         repeat_probability_(repeat_probability) {
     const auto& legal = game_->legal_actions();
     for (AleAction action = 0; action < kNumAleActions; ++action) {
-      // an action that the game does not use presses nothing, as in ALE
+      // an action that the game does not use presses no button, as in ALE
       const bool is_legal = std::find(legal.begin(), legal.end(), action) != legal.end();
       actions_[static_cast<std::size_t>(action)] = is_legal ? action : kAleNoop;
     }
@@ -135,7 +136,8 @@ class NativeEmulator final : public AtariMachine {
   }
 
   std::int32_t Act(const AtariPress& press) override {
-    // nothing goes on behind the end. ALE's Demon Attack is over when it starts in modes 3, 5 and 7
+    // nothing is emulated after the end. ALE's Demon Attack is over at its start in modes 3, 5 and
+    // 7
     if (rules_->GameOver()) return 0;
     const AleAction action = actions_.at(static_cast<std::size_t>(press.action));
     atari2600::Act(*console_, action, repeat_probability_, press.strength);
@@ -152,7 +154,7 @@ class NativeEmulator final : public AtariMachine {
   void Save(std::vector<std::uint8_t>& out) const override {
     StateWriter writer(out);
     const auto copy = std::make_unique<GameConsole>(*console_);
-    // addresses mean nothing elsewhere
+    // addresses are invalid elsewhere
     copy->game = nullptr;
     copy->console.cartridge.rom = nullptr;
     copy->console.cartridge.decoded = nullptr;
@@ -202,10 +204,10 @@ class NativeEmulator final : public AtariMachine {
 
   const std::shared_ptr<const AtariGame> game_;
   const std::shared_ptr<const NativeGame> native_;
-  const float repeat_probability_;  // 0: sticky actions are the environment's
+  const float repeat_probability_;  // 0: the environment draws sticky actions itself
   std::array<AleAction, kNumAleActions> actions_{};
   const std::unique_ptr<GameConsole> console_ = std::make_unique<GameConsole>();
-  std::unique_ptr<NativeRules> rules_;  // rules that read its memory
+  std::unique_ptr<NativeRules> rules_;  // the rules, which read the console's memory
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reward, lives and end of a game on our console: by our own rules where there are some of the
-// game, else by ALE's.
+// Reward, lives and end of a game on the native console: by the library's own rules where the game
+// has them, else by ALE's.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ class NativeRules {
  public:
   using Memory = AleRules::Memory;
 
-  // As every episode begins, in which `memory` is the start's.
+  // The rules at the beginning of every episode; `memory` is that of the start state.
   static NativeRules Start(const AtariGame& game, const char* name,
                            std::span<const std::uint8_t> rom, const Memory& memory);
-  // The same game at the same point, with other memory.
+  // The same rules in the same state, for other memory.
   NativeRules(const NativeRules& other, const Memory& memory);
 
   // Looks at the memory; to be called after each frame.
   void Step();
-  std::int32_t Reward() const;  // the last frame's
+  std::int32_t Reward() const;  // of the last frame
   std::int32_t Lives() const;
   bool GameOver() const;
 
@@ -38,8 +38,8 @@ class NativeRules {
   explicit NativeRules(const Memory& memory) : memory_(memory) {}
 
   Memory memory_;
-  const atari2600::Rules* ours_ = nullptr;  // or null, and ALE's are used
-  atari2600::RulesState state_;             // for our own rules
+  const atari2600::Rules* ours_ = nullptr;  // null: ALE's are used
+  atari2600::RulesState state_;             // for the library's own rules
   std::unique_ptr<AleRules> ales_;
 };
 

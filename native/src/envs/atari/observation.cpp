@@ -45,7 +45,7 @@ SpaceSpec AtariObservation::Space(const Atari::Config& config) {
     space.shape[1] = AtariRamStack::kBytes;
     return space;
   }
-  // gray frames have no axis of colours
+  // gray frames have no colour axis
   space.ndim = config.grayscale ? 3 : 4;
   const std::int32_t frame[] = {config.img_height, config.img_width, 3};
   std::copy_n(frame, space.ndim - 1, space.shape + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learner's view of a game: a stack of screens, or of the console's memory.
+// What a learner observes of a game: a stack of screens, or of the console's memory.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace rollouts {
 
-// The memory after each of the last steps, zeros where there was none.
+// The memory after each of the last steps; zeros for steps before the first.
 class AtariRamStack {
  public:
   static constexpr std::size_t kBytes = 128;
@@ -41,20 +41,21 @@ class AtariObservation {
 
   // Forgets everything: the stack is zeros.
   void Clear();
-  // Take in the last frame but one, and the last frame, of a step, see AtariScreen.
+  // Capture the last frame but one, and the last frame, of a step; see AtariScreen.
   void CaptureEarlier(const AtariEmulator& emulator);
   void CaptureLast(const AtariEmulator& emulator);
-  // Adds what a step has come to.
+  // Adds the frames of a step to the stack.
   void Push(const AtariEmulator& emulator);
 
   void Observe(std::uint8_t* obs) const;
 
-  // Between two steps. Load throws SpecError, before it changes anything, for a state of other options.
+  // To be called between two steps. Load throws SpecError, before it changes anything, for a state
+  // of other options.
   void Save(StateWriter& writer) const;
   void Load(StateReader& reader);
 
  private:
-  std::optional<AtariScreen> screen_;  // either this or the other
+  std::optional<AtariScreen> screen_;  // either this or the RAM stack
   std::optional<AtariRamStack> ram_;
 };
 

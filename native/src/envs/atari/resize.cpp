@@ -19,7 +19,7 @@ FrameResize::Either FrameResize::Make(std::int32_t src_height, std::int32_t src_
                     std::to_string(dst_width) + ", expected 1 to " + std::to_string(kMaxSide) +
                     " each");
   }
-  // as OpenCV chooses: a half in both directions is an average of 2x2 by either name
+  // as in OpenCV: halving in both directions averages 2x2 elements under either name
   const bool shrinks = dst_height <= src_height && dst_width <= src_width;
   const bool halves = src_height == 2 * dst_height && src_width == 2 * dst_width;
   if (by_area ? shrinks : halves) {

@@ -52,7 +52,7 @@ void AtariScreen::Clear() {
 }
 
 void AtariScreen::CaptureEarlier(const std::uint8_t* raw) {
-  // without maxpool it would be shown by nobody
+  // without maxpool nobody would see it
   if (options_.maxpool) Take(raw, earlier_);
 }
 
@@ -60,7 +60,7 @@ void AtariScreen::CaptureLast(const std::uint8_t* raw) { Take(raw, last_); }
 
 void AtariScreen::Take(const std::uint8_t* raw, Capture& capture) {
   const std::size_t width = static_cast<std::size_t>(options_.raw_width);
-  // nothing to compare with: all of it is new
+  // there is nothing to compare with: all rows are new
   if (!capture.valid) {
     std::memcpy(capture.raw.data(), raw, capture.raw.size());
     std::fill(capture.changed.begin(), capture.changed.end(), std::uint8_t{1});
@@ -76,7 +76,7 @@ void AtariScreen::Take(const std::uint8_t* raw, Capture& capture) {
 }
 
 void AtariScreen::Push() {
-  // a step that ended early has the earlier screen alone, or none
+  // a step that ended early has only the earlier screen, or none
   if (last_.fresh) {
     PoolChangedRows();
   } else if (earlier_.fresh) {
@@ -114,7 +114,7 @@ void AtariScreen::PoolRow(std::int32_t y) {
   }
 
   std::uint8_t* const pooled = pooled_.data() + static_cast<std::ptrdiff_t>(y) * row_bytes_;
-  // other palette indices may be of the same colour
+  // different palette indices may have the same colour
   if (Differ(colours, pooled, row_bytes_)) {
     std::memcpy(pooled, colours, row_bytes_);
     pooled_dirty_[y] = 1;
@@ -139,7 +139,7 @@ void AtariScreen::PoolEarlierIntoPooled() {
     for (std::int32_t x = 0; x < row_bytes_; ++x) pooled[x] = std::max(pooled[x], row_[x]);
   }
   std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{1});
-  // the next step pools all rows: pooled_ is of three screens now
+  // the next step must pool all rows, because pooled_ is now made of three screens
   earlier_.valid = last_.valid = false;
 }
 
@@ -150,14 +150,14 @@ void AtariScreen::ResizeChangedRows(const std::uint8_t* previous, std::uint8_t* 
   for (std::int32_t y = 0; y < options_.height; ++y) {
     const auto [first, last] = resize_.SourceRows(y);
     const auto begin = pooled_dirty_.begin();
-    // a row of the frame is computed if one of the rows that it averages has changed
+    // computes a row of the frame if one of the rows that it averages has changed
     const bool dirty = !previous || std::find(begin + first, begin + last + 1, 1) !=
                                         begin + last + 1;
     std::uint8_t* const row = frame + static_cast<std::ptrdiff_t>(y) * row_bytes;
     if (dirty) {
       resize_.ComputeRow(pooled_.data(), y, row);
     } else if (row != previous + static_cast<std::ptrdiff_t>(y) * row_bytes) {
-      // not with stack_num 1: there the row is in its place already
+      // not with stack_num 1, where the row is in place already
       std::memcpy(row, previous + static_cast<std::ptrdiff_t>(y) * row_bytes, row_bytes);
     }
   }
@@ -167,7 +167,7 @@ void AtariScreen::ResizeChangedRows(const std::uint8_t* previous, std::uint8_t* 
 void AtariScreen::Observe(std::uint8_t* obs) const { stack_.CopyTo(obs); }
 
 void AtariScreen::Save(StateWriter& writer) const {
-  // what was captured serves to compute less, and is not needed
+  // captured screens only save work, and need not be saved
   writer.Put(stack_.newest_slot());
   writer.PutBytes(pooled_);
   writer.PutBytes(stack_.bytes());
@@ -177,15 +177,15 @@ void AtariScreen::Load(StateReader& reader) {
   const auto newest = reader.Get<std::int32_t>();
   const auto pooled = reader.GetBytes(pooled_.size());
   const auto stack = reader.GetBytes(stack_.bytes().size());
-  // it was saved with other options, such as another size
+  // the state was saved with other options, such as another size
   if (!stack_.Has(newest) || !reader.rest().empty()) {
     throw SpecError("does not fit the screen");
   }
-  // what was captured is not of this state
+  // captured screens do not belong to this state
   Clear();
   std::copy(pooled.begin(), pooled.end(), pooled_.begin());
   stack_.Restore(newest, stack);
-  // the newest frame is made of pooled_
+  // the newest frame was made of pooled_
   std::fill(pooled_dirty_.begin(), pooled_dirty_.end(), std::uint8_t{0});
   empty_ = false;
 }

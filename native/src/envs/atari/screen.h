@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the stack of frames that a learner sees from the emulator's screens:
-// palette, maximum of two screens, resize, stack.
+// Makes a learner's stack of frames of the emulator's screens: palette, maximum of two screens,
+// resize, stack.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace rollouts {
 
-// Successive screens differ in few rows. The rows of both screens are compared
-// with those of the last step, and only what changed is computed again.
+// Successive screens differ in few rows. Both screens are compared, row by row, with those of the
+// last step, and only changed rows are computed again.
 class AtariScreen {
  public:
   struct Options {
@@ -33,20 +33,20 @@ class AtariScreen {
   // Forgets everything: the stack is zeros.
   void Clear();
 
-  // Takes in the last frame but one, and the last frame, of a step. A step that
-  // ends early takes in fewer, see Push.
+  // Capture the last frame but one, and the last frame, of a step. A step that ends early captures
+  // fewer, see Push.
   void CaptureEarlier(const std::uint8_t* raw);
   void CaptureLast(const std::uint8_t* raw);
 
-  // Adds one frame to the stack, made of what was captured since the last Push.
-  // What was not captured stays as it was, as in ale-py's vector environment: the
-  // last frame is then the previous *pooled* frame.
+  // Adds one frame to the stack, made of the screens captured since the last Push. A screen that
+  // was not captured stays as it was, as in ale-py's vector environment: the last frame is then the
+  // previous *pooled* frame.
   void Push();
 
   // Writes the stack, oldest frame first: (stack_num, height, width[, 3]) uint8.
   void Observe(std::uint8_t* obs) const;
 
-  // Between two steps. Load throws SpecError, before it changes anything, for a state
+  // To be called between two steps. Load throws SpecError, before it changes anything, for a state
   // of other options.
   void Save(StateWriter& writer) const;
   void Load(StateReader& reader);
@@ -57,7 +57,7 @@ class AtariScreen {
     std::vector<std::uint8_t> raw;      // (raw_height, raw_width)
     std::vector<std::uint8_t> changed;  // (raw_height,) since the last Push
     bool fresh = false;                 // captured since the last Push
-    bool valid = false;                 // pooled_ holds what raw was worth
+    bool valid = false;                 // pooled_ includes raw
   };
 
   void Take(const std::uint8_t* raw, Capture& capture);
@@ -69,8 +69,8 @@ class AtariScreen {
 
   const Options options_;
   const AlePalette palette_;
-  const std::int32_t row_bytes_;    // a pooled row's
-  const std::int32_t frame_bytes_;  // that of a frame in the stack
+  const std::int32_t row_bytes_;    // of a pooled row
+  const std::int32_t frame_bytes_;  // of a frame in the stack
   FrameResize resize_;
 
   Capture earlier_;

@@ -34,7 +34,7 @@ constexpr std::int32_t kNumClouds = walker::kTerrainLength / 20;
 constexpr std::int32_t kNumHinges = 4;
 constexpr std::int32_t kStepCostNs = 35'000;  // one core of an EPYC 9005
 
-// collides with the ground alone, as do the legs
+// the hull collides only with the ground, as do the legs
 constexpr PlanarMaterial kHull{.density = 5, .friction = 0.1F, .category = 0x0020, .mask = 0x001};
 constexpr PlanarMaterial kLeg{.density = 1, .category = 0x0020, .mask = 0x001};
 
@@ -43,7 +43,7 @@ float Sign(float value) {
   return value < 0 ? -1 : 0;
 }
 
-// The part of its torque that a motor gets.
+// The share of a motor's torque.
 float Strength(float action) { return std::min(std::abs(action), 1.0F); }
 
 // Corners x, y of five-cornered clouds; drawn before the hull's push, as in the reference.
@@ -155,7 +155,7 @@ StepResult WalkerTask::Step(const float* action, TapeDraws&) {
   return Judge(action, hull);
 }
 
-// Writes the state.
+// Computes the state.
 void WalkerTask::Look(const PlanarMotion& hull) {
   double* state = state_;
   *state++ = hull.angle;
@@ -181,10 +181,10 @@ void WalkerTask::Look(const PlanarMotion& hull) {
 }
 
 StepResult WalkerTask::Judge(const float* action, const PlanarMotion& hull) {
-  // forwards, with the head straight
+  // rewards moving forwards with the head straight
   double shaping = 130 * static_cast<double>(hull.position.x) / kScale;
   shaping -= 5.0 * std::abs(state_[0]);
-  // float32 from here on, as numpy has it of float32 actions
+  // float32 from here on, as NumPy computes with float32 actions
   auto reward = static_cast<float>(shaping_ ? shaping - *shaping_ : 0);
   shaping_ = shaping;
   constexpr auto kTorqueCost = static_cast<float>(0.00035 * 80);

@@ -21,7 +21,7 @@ constexpr std::int32_t kPositionIterations = 2 * 30;
 constexpr std::int32_t kStepCostNs = 250'000;  // one core of an EPYC 9004
 constexpr PlanarMaterial kTile{.sensor = true};
 
-// what the one number of a discrete action stands for
+// the meanings of a discrete action
 constexpr float kRight = 1;
 constexpr float kLeft = 2;
 constexpr float kGas = 3;
@@ -58,7 +58,7 @@ struct RaceTask::Race {
     }
     return first;
   }
-  // -1: the body is no tile.
+  // The tile of a body; -1: the body is not a tile.
   std::int32_t TileOf(std::int32_t body) const {
     const std::int32_t tile = body - first_tile;
     return tile >= 0 && tile < static_cast<std::int32_t>(road.tiles.size()) ? tile : -1;
@@ -67,7 +67,7 @@ struct RaceTask::Race {
   race::Colors colors;
   race::Road road;
   std::int32_t first_tile;
-  std::vector<std::uint8_t> was_touched;  // by any part of the car, per tile
+  std::vector<std::uint8_t> was_touched;  // by any part of the car; per tile
   std::vector<std::uint8_t> is_visited;   // by a wheel
   race::Car car;
 };

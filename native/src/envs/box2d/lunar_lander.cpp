@@ -33,16 +33,16 @@ constexpr std::int32_t kPositionIterations = 2 * 30;
 constexpr std::int32_t kStepCostNs = 9'000;  // one core of an EPYC 9005
 
 constexpr PlanarMaterial kGround{.friction = 0.1F};
-// collides with the ground alone, as do the legs
+// the hull collides only with the ground, as do the legs
 constexpr PlanarMaterial kHull{.density = 5, .friction = 0.1F, .category = 0x0010, .mask = 0x001};
 constexpr PlanarMaterial kLeg{.density = 1, .category = 0x0020, .mask = 0x001};
 
-// what the one number of a discrete action stands for
+// the meanings of a discrete action
 constexpr float kFireLeft = 1;
 constexpr float kFireMain = 2;
 constexpr float kFireRight = 3;
 
-// Never periodic; of the step's number and what it was drawn to begin with.
+// The strength of the wind, which is never periodic; `index`: the step's number plus a drawn one.
 double Gust(std::int32_t index, double power) {
   return std::tanh(std::sin(0.02 * index) + std::sin(kPi * 0.01 * index)) * power;
 }
@@ -143,7 +143,7 @@ void LanderTask::AddLegs() {
 StepResult LanderTask::Step(const float* action, TapeDraws& draws) {
   if (config_.enable_wind) Blow();
 
-  // tip: where the lander's nose points
+  // tip: the direction of the lander's nose
   const double angle = world_.Motion(lander_).angle;
   const Direction tip{std::sin(angle), std::cos(angle)};
   double dispersion[2];
@@ -154,7 +154,7 @@ StepResult LanderTask::Step(const float* action, TapeDraws& draws) {
   return Judge(main_power, side_power);
 }
 
-// No wind on the ground.
+// Applies the wind, except on the ground.
 void LanderTask::Blow() {
   if (world_.Touches(legs_[0]) || world_.Touches(legs_[1])) return;
   world_.ApplyForce(lander_, {Gust(wind_index_++, config_.wind_power), 0});
@@ -200,7 +200,7 @@ double LanderTask::FireSide(const float* action, Direction tip, const double* di
   const double x = tip.x * dispersion[0] + side.x * away;
   const double y = -tip.y * dispersion[0] - side.y * away;
   const PlanarPoint position = world_.Motion(lander_).position;
-  // 17 is the reference's, which has 14 for the other axis
+  // 17, as in the reference, which has 14 for the other axis
   world_.ApplyImpulse(lander_, {-x * kSideEnginePower * power, -y * kSideEnginePower * power},
                       {position.x + x - tip.x * 17 / kScale,
                        position.y + y + tip.y * kSideEngineHeight / kScale});
@@ -218,7 +218,7 @@ StepResult LanderTask::Judge(double main_power, double side_power) {
   state_[6] = world_.Touches(legs_[0]) ? 1 : 0;
   state_[7] = world_.Touches(legs_[1]) ? 1 : 0;
 
-  // near, slow, upright and on its legs
+  // rewards being near, slow, upright and on the legs
   const double shaping = -100 * std::sqrt(state_[0] * state_[0] + state_[1] * state_[1]) -
                          100 * std::sqrt(state_[2] * state_[2] + state_[3] * state_[3]) -
                          100 * std::abs(state_[4]) + 10 * state_[6] + 10 * state_[7];

@@ -8,11 +8,11 @@ namespace rollouts::race {
 
 PixelColumns::PixelColumns(const std::vector<std::int32_t>& ends)
     : places_(kWidth), masks_(ends.size()) {
-  // one to the left of the row, which counts nothing
+  // the pixel to the left of the row, which counts nothing
   std::int32_t start = -1;
   for (std::size_t column = 0; column < ends.size(); ++column) {
     const std::int32_t end = ends[column];
-    // a column of more would write over the next
+    // a column with more pixels would overwrite the next one
     assert(end - start < kMostPixels);
     for (std::int32_t x = start + 1; x <= end; ++x) {
       const auto here = static_cast<std::uint16_t>(column);

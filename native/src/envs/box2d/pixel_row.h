@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of pixels that is to be averaged over columns, each of several pixels and parts of two that
-// it shares with its neighbours. A column of one colour, as most are, is kept as that colour alone.
+// A row of pixels to be averaged over columns. A column has several whole pixels, and parts of two
+// that it shares with its neighbours. A column of one colour, as most are, is kept as that colour
+// alone.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ constexpr Lanes LanesOf(std::uint32_t red, std::uint32_t green, std::uint32_t bl
   return Lanes{red} | Lanes{green} << 16 | Lanes{blue} << 32;
 }
 
-// `above` on `below`, of which it covers so much in 256ths, 255 at most; rounded down.
+// Draws `above` over `below`, of which it covers `cover` 256ths (at most 255); rounds down.
 inline Lanes Blend(Lanes below, Lanes above, std::uint32_t cover) {
   constexpr Lanes kBytes = LanesOf(255, 255, 255);
   return (below * (256 - cover) + above * cover) >> 8 & kBytes;
@@ -31,19 +32,19 @@ class PixelColumns {
   static constexpr std::int32_t kWidth = 1000;  // a row's
   static constexpr std::int32_t kMostPixels = 12;  // in a column
 
-  // A pixel's.
+  // The place of a pixel.
   struct Place {
-    std::uint16_t column;  // the first one that it is in
+    std::uint16_t column;  // the first column that contains it
     std::uint16_t index;   // in that column
-    std::uint16_t from;    // the first column that has no pixel before it
-    std::uint16_t to;      // the first column that has a pixel behind it
+    std::uint16_t from;    // the first column whose pixels all lie at or after it
+    std::uint16_t to;      // the first column with a pixel after it
   };
-  // Masks of the pixels that count as a whole.
+  // Masks of a column's pixels that count as a whole.
   struct alignas(32) Masks {
     std::array<Lanes, kMostPixels> whole{};
   };
 
-  // `ends`: the last pixel of each column, which is the next column's first.
+  // `ends`: the last pixel of each column, which is also the first of the next.
   explicit PixelColumns(const std::vector<std::int32_t>& ends);
 
   std::int32_t count() const { return static_cast<std::int32_t>(masks_.size()); }
@@ -54,7 +55,7 @@ class PixelColumns {
  private:
   std::vector<Place> places_;
   std::vector<Masks> masks_;
-  std::vector<std::int32_t> lasts_;  // the index of a column's last pixel
+  std::vector<std::int32_t> lasts_;  // index of each column's last pixel
 };
 
 class PixelRow {
@@ -62,7 +63,7 @@ class PixelRow {
   static constexpr std::int32_t kWidth = PixelColumns::kWidth;
   static constexpr Lanes kMixed = ~Lanes{0};  // no colour
 
-  // Sums of a column's pixels: its first and last one count in part.
+  // Sums of a column's pixels; the first and the last one count only in part.
   struct Sums {
     Lanes first;
     Lanes whole;
@@ -72,13 +73,13 @@ class PixelRow {
   // Borrows the columns.
   explicit PixelRow(const PixelColumns& columns);
 
-  // Begins a row.
+  // Clears the row to one colour.
   void Clear(Lanes color) {
     std::fill(colors_.begin(), colors_.end(), color);
     std::fill(mixed_.begin(), mixed_.end(), 0);
   }
 
-  // Pixels from first to last; those outside the row are left out.
+  // Fills pixels first to last; pixels outside the row are ignored.
   void Fill(std::int32_t first, std::int32_t last, Lanes color) {
     first = std::max(first, 0);
     last = std::min(last, kWidth - 1);
@@ -95,20 +96,20 @@ class PixelRow {
     if (right.to < columns_->count()) FillColumn(right.to, 0, end, color);
   }
 
-  // One pixel that `color` covers so much, in 256ths.
+  // Draws one pixel, of which `color` covers `cover` 256ths.
   void Dot(std::int32_t x, Lanes color, std::uint32_t cover) {
     if (x < 0 || x >= kWidth) return;
     const PixelColumns::Place place = columns_->At(x);
     Lanes& pixel = Mixed(place.column)[place.index];
     pixel = Blend(pixel, color, cover);
-    // the last one is the next column's first
+    // a column's last pixel is also the first of the next column
     if (place.to > place.column && place.to < columns_->count()) Mixed(place.to)[0] = pixel;
   }
 
-  // Per column: the one colour of all its pixels, or kMixed.
+  // For each column, the one colour of all its pixels, or kMixed.
   const std::vector<Lanes>& colors() const { return colors_; }
 
-  // Visits those of more than one colour.
+  // Visits the columns with more than one colour.
   template <typename Visit>
   void EachMixed(Visit visit) const {
     for (std::size_t word = 0; word < mixed_.size(); ++word) {
@@ -129,7 +130,7 @@ class PixelRow {
   Sums Sum(std::int32_t column) const {
     const auto& pixels = pixels_[column].at;
     const auto& masks = columns_->masks(column).whole;
-    // GCC leaves these sums one by one, if they are not written as those of vectors
+    // written as sums of vectors, because GCC does not vectorise them otherwise
     typedef Lanes Four __attribute__((vector_size(4 * sizeof(Lanes))));
     Four whole{};
     for (std::size_t i = 0; i < kMostPixels; i += 4) {
@@ -143,7 +144,7 @@ class PixelRow {
             pixels[columns_->last(column)]};
   }
 
-  // Pixels of a column from first to last, by masks, as their number is different each time.
+  // Fills pixels of a column from first to last. Uses masks, because their number varies.
   void FillColumn(std::int32_t column, std::int32_t first, std::int32_t last, Lanes color) {
     auto& pixels = pixels_[column].at;
     const Lanes* const from = &kFrom[kMostPixels - first];
@@ -162,7 +163,7 @@ class PixelRow {
     }
     SetMixed(column);
   }
-  // Its pixels one by one.
+  // Turns a column into one of several colours, and returns its pixels.
   Lanes* Mixed(std::int32_t column) {
     auto& pixels = pixels_[column].at;
     if (const Lanes color = colors_[column]; color != kMixed) {
@@ -176,7 +177,8 @@ class PixelRow {
     mixed_[column / 64] |= std::uint64_t{1} << column % 64;
   }
 
-  // No pixels, then all: from the n-th last on, all but the first n.
+  // Masks, first empty and then full: a window that begins n before the middle has all but its
+  // first n.
   static constexpr std::array<Lanes, 2 * kMostPixels> kFrom = [] {
     std::array<Lanes, 2 * kMostPixels> masks{};
     std::fill(masks.begin() + kMostPixels, masks.end(), ~Lanes{0});
@@ -186,7 +188,7 @@ class PixelRow {
   const PixelColumns* columns_;
   std::vector<Lanes> colors_;
   std::vector<Pixels> pixels_;        // for mixed columns
-  std::vector<std::uint64_t> mixed_;  // a bit per column that became one; some have a colour again
+  std::vector<std::uint64_t> mixed_;  // columns that became mixed, as bits; some have one colour again
 };
 
 }  // namespace rollouts::race

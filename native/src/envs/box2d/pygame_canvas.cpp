@@ -13,25 +13,25 @@ namespace {
 constexpr std::int32_t kLastX = Canvas::kWidth - 1;
 constexpr std::int32_t kLastY = Canvas::kHeight - 1;
 
-// The edges beyond which an end lies that is rejected or clipped.
+// The edges of the picture beyond which the point lies, as bits.
 std::int32_t Beyond(Pixel at) {
   const std::int32_t across = at.x < 0 ? 1 : at.x > kLastX ? 2 : 0;
   const std::int32_t along = at.y < 0 ? 8 : at.y > kLastY ? 4 : 0;
   return across | along;
 }
 
-// gfxdraw's cover by a weight, for a colour that covers all.
+// gfxdraw's cover for a weight, for a colour without transparency.
 std::uint32_t Cover(std::uint32_t weight) { return 255 * weight >> 8; }
 
-// A quotient that is rounded down. The half is more than the product is off, and less than there is
-// between two quotients.
+// A quotient, rounded down. The half that is added exceeds the product's rounding error, and does not
+// reach the next quotient.
 std::int32_t Divide(std::int32_t number, double inverse_of_divisor) {
   return static_cast<std::int32_t>((number + 0.5) * inverse_of_divisor);
 }
 
 using Span = Canvas::Span;
 
-// The point where a side crosses a row; for smooth shapes in 2^-16 of a pixel.
+// The column where a side crosses a row; for smooth shapes in 2^-16 of a pixel.
 std::int32_t Crossing(const Canvas::Side& side, bool smooth, std::int32_t y) {
   const std::int32_t across = side.x2 - side.x1;
   if (smooth) return Divide(65536 * (y - side.y1), side.per_row) * across + 65536 * side.x1;
@@ -41,14 +41,14 @@ std::int32_t Crossing(const Canvas::Side& side, bool smooth, std::int32_t y) {
 
 Span Between(std::int32_t left, std::int32_t right, bool smooth) {
   if (!smooth) return {left, right};
-  // rounded, half a pixel and a bit further in
+  // rounded; the bounds are half a pixel and a bit further inside
   const auto round = [](std::int32_t x) { return (x >> 16) + ((x & 32768) >> 15); };
   const std::int32_t first = round(left + 1);
   const std::int32_t last = round(right - 1);
   return {std::min(first, last), std::max(first, last)};
 }
 
-// Rows from y on, downwards, and a span of each whose pixels have the colour already.
+// Rows from y on, downwards; in each, a span of pixels has its colour already.
 struct Rows {
   std::int32_t y;
   std::span<PixelRow> rows;
@@ -79,7 +79,7 @@ void PaintSteepLine(const Canvas::Line& line, Lanes color, const Rows& rows) {
 }
 
 void PaintFlatLine(const Canvas::Line& line, Lanes color, const Rows& rows) {
-  // the first step that is this far down
+  // the first step that reaches this row
   const auto step = [&](std::int32_t y) {
     const std::int32_t down = y - line.y;
     if (down <= 0) return std::int32_t{1};
@@ -103,7 +103,7 @@ void PaintLine(const Canvas::Line& line, Lanes color, const Rows& rows) {
     rows.Fill({line.end.x, line.end.x}, line.end.y, color);
     return line.steep ? PaintSteepLine(line, color, rows) : PaintFlatLine(line, color, rows);
   }
-  // level or upright: both ends are drawn
+  // level or upright lines have both ends drawn
   const std::int32_t other = line.steep ? line.x : line.x + line.direction * line.length;
   const std::int32_t end = std::min(line.last_y, rows.last_y());
   for (std::int32_t y = std::max(line.y, rows.y); y <= end; ++y) {
@@ -111,7 +111,7 @@ void PaintLine(const Canvas::Line& line, Lanes color, const Rows& rows) {
   }
 }
 
-// A row of a shape that has no spans.
+// Paints a row of a shape that has no spans.
 void PaintAny(const Canvas::Shape& shape, std::int32_t y, PixelRow& row) {
   constexpr Span kNothing = {1, 0};
   for (const Canvas::Line& line : std::span(shape.lines).first(shape.num_lines)) {
@@ -122,7 +122,7 @@ void PaintAny(const Canvas::Shape& shape, std::int32_t y, PixelRow& row) {
   const bool is_level = shape.first_y == shape.last_y;
   for (const Canvas::Side& side : std::span(shape.sides).first(shape.num_sides)) {
     if (side.y1 == side.y2) {
-      // pygame.draw: one row high it is a line, and inside it has its level sides
+      // as in pygame.draw: a polygon of one row is a line, and level sides inside it are drawn
       if (side.y1 == y && (is_level || (y > shape.first_y && y < shape.last_y))) {
         row.Fill(std::min(side.x1, side.x2), std::max(side.x1, side.x2), shape.color);
       }
@@ -138,7 +138,7 @@ void PaintAny(const Canvas::Shape& shape, std::int32_t y, PixelRow& row) {
   }
 }
 
-// `spans`: of the shape's rows.
+// `spans`: those of the shape's rows.
 void PaintSmooth(const Canvas::Shape& shape, const Span* spans, std::int32_t y,
                  std::span<PixelRow> rows) {
   const std::int32_t first = std::max(shape.first_y, y);
@@ -171,8 +171,8 @@ ROLLOUTS_CLONES void PaintShapes(std::span<const Canvas::Shape> shapes, const Sp
   }
 }
 
-// Crosses each of the rows from y on with a smooth shape's side: widens what is between the
-// leftmost and the rightmost side, and counts them.
+// Intersects the rows from y on with a side of a smooth shape: widens each row's span to include
+// the crossing, and counts crossings.
 ROLLOUTS_CLONES void Cross(const Canvas::Side& side, std::int32_t y, std::int32_t num_rows,
                            std::int32_t* __restrict left, std::int32_t* __restrict right,
                            std::int32_t* __restrict count) {
@@ -191,8 +191,8 @@ ROLLOUTS_CLONES void RoundAll(const std::int32_t* left, const std::int32_t* righ
   }
 }
 
-// Whether a polygon of four corners at most hides all of the picture and some pixels around it, so
-// that no rounding shows.
+// Whether a polygon of at most four corners covers all of the picture and some pixels around it, so
+// that rounding does not show.
 bool HidesAll(std::span<const Pixel> corners) {
   constexpr std::int64_t kAround = 8;
   bool has_left = false;
@@ -241,7 +241,7 @@ void Canvas::Add(std::span<const Pixel> corners, Lanes color, bool smooth) {
   shape.first_row = std::max(top.y, 0);
   Pixel before = corners.back();
   for (const Pixel at : corners) {
-    // level sides count where a plain polygon has one that its sides would leave out
+    // a level side of a plain polygon counts where its neighbours would leave it out
     const bool is_down = before.y < at.y;
     const Pixel upper = is_down ? before : at;
     const Pixel lower = is_down ? at : before;
@@ -267,7 +267,7 @@ void Canvas::AddSpans(Shape& shape) {
   std::fill_n(right.begin(), num_rows, std::numeric_limits<std::int32_t>::min());
   std::fill_n(count.begin(), num_rows, 0);
   for (const Side& side : std::span(shape.sides).first(shape.num_sides)) {
-    // a side's last row is the next one's first, but for the shape's last
+    // a side's last row is also the first of the next side, except for the shape's last row
     const std::int32_t last = std::min(side.y2 == shape.last_y ? side.y2 : side.y2 - 1, kLastY);
     const std::int32_t first = std::max(side.y1, shape.first_row);
     if (first > last) continue;
@@ -281,7 +281,7 @@ void Canvas::AddSpans(Shape& shape) {
   RoundAll(left.data(), right.data(), num_rows, &spans_[shape.spans]);
 }
 
-// Both ends move to where the line enters the picture. False: it does not.
+// Moves both ends to the edge of the picture. False: the line does not enter it.
 bool Canvas::Clip(Pixel& from, Pixel& to) {
   while (true) {
     std::int32_t code = Beyond(from);
@@ -292,7 +292,7 @@ bool Canvas::Clip(Pixel& from, Pixel& to) {
       std::swap(from, to);
       code = other;
     }
-    // in float, as gfxdraw has it
+    // in float, as in gfxdraw
     const float slope = to.x != from.x ? static_cast<float>(to.y - from.y) /
                                              static_cast<float>(to.x - from.x)
                                        : 1.0F;
@@ -327,7 +327,7 @@ void Canvas::AddLine(Shape& shape, Pixel from, Pixel to) {
           .per_step = 0,
           .end = end};
   const std::int32_t minor = std::min(across, along);
-  // in steps of 2^-16, as gfxdraw has it
+  // in steps of 2^-16, as in gfxdraw
   if (minor == 0) return;
   line.slope = static_cast<std::uint32_t>((minor << 16) / line.length);
   line.per_step = 1.0 / line.slope;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polygons on a picture, with the pixels that pygame 2 gives them; some rows are painted at a time.
+// Draws polygons with exactly the pixels that pygame 2 draws; paints some rows of the picture at a
+// time.
 #pragma once
 
 #include <array>
@@ -22,32 +23,32 @@ class Canvas {
   static constexpr std::int32_t kHeight = 800;
   static constexpr std::size_t kMaxCorners = 8;
 
-  // A side of a polygon, from above to below.
+  // A side of a polygon, from its upper end to its lower.
   struct Side {
     std::int32_t x1, y1, x2, y2;
-    double per_row;  // 1 / (y2 - y1), of a side that is not level
+    double per_row;  // 1 / (y2 - y1), unless the side is level
   };
   // Pixels from first to last.
   struct Span {
     std::int32_t first, last;
   };
-  // A smooth line: what is not at its ends lies between two pixels, beside or below each other.
+  // A smooth line: except at its ends, each of its points is shared by two adjacent pixels.
   struct Line {
-    std::int32_t x, y;        // where it begins, above
+    std::int32_t x, y;        // the upper end, where it begins
     std::int32_t last_y;
     std::int32_t length;      // in steps
     std::int32_t direction;   // the sign of x
     bool steep;               // a step is a row, else a column
     std::uint32_t slope;      // per step, in 2^-16 of a pixel
     double per_step;          // 1 / slope, where that is not 0
-    Pixel end;                // the end that is drawn
+    Pixel end;                // the end that gets a pixel
   };
   struct Shape {
     bool smooth;
     Lanes color;
     std::int32_t first_y, last_y;
-    std::int32_t first_row;   // the first of those on the picture
-    std::int32_t spans = -1;  // where its rows' begin; -1: it is plain, or a row has more than one
+    std::int32_t first_row;   // the shape's first row on the picture
+    std::int32_t spans = -1;  // its rows' first one; -1: it is plain, or a row has several
     std::int32_t num_sides = 0;
     std::int32_t num_lines = 0;
     std::array<Side, kMaxCorners> sides;
@@ -55,11 +56,11 @@ class Canvas {
   };
 
   void Clear();
-  // As gfxdraw.aapolygon and then gfxdraw.filled_polygon: 3 or 4 corners.
+  // Draws as gfxdraw.aapolygon and then gfxdraw.filled_polygon: 3 or 4 corners.
   void AddSmooth(std::span<const Pixel> corners, Lanes color);
-  // As pygame.draw.polygon: 3 to 8 corners.
+  // Draws as pygame.draw.polygon: 3 to 8 corners.
   void AddPlain(std::span<const Pixel> corners, Lanes color);
-  // The rows from y on, downwards.
+  // Paints the rows from y on, downwards.
   void PaintRows(std::int32_t y, std::span<PixelRow> rows) const;
 
  private:
@@ -68,9 +69,9 @@ class Canvas {
   static bool Clip(Pixel& from, Pixel& to);
   void AddSpans(Shape& shape);
 
-  Lanes ground_ = 0;  // what the shapes are drawn on
-  std::vector<Span> spans_;    // for smooth shapes, one a row
-  std::vector<Shape> shapes_;  // in the order they are drawn
+  Lanes ground_ = 0;  // the colour below all shapes
+  std::vector<Span> spans_;    // of smooth shapes, one for each row
+  std::vector<Shape> shapes_;  // in drawing order
 };
 
 }  // namespace rollouts::race

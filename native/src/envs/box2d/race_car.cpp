@@ -43,7 +43,7 @@ void AddPart(PlanarWorld& world, std::int32_t body, const Part& part,
   world.AddPolygon(body, std::span(corners).first(part.num_corners), material);
 }
 
-// Gas and brake change how fast the wheel turns.
+// Changes a wheel's speed of rotation by gas and brake.
 void Spin(Wheel& wheel) {
   wheel.omega += kStepSeconds * kEnginePower * wheel.gas / kWheelInertia /
                  (std::abs(wheel.omega) + 5.0);
@@ -56,7 +56,7 @@ void Spin(Wheel& wheel) {
   wheel.phase += wheel.omega * kStepSeconds;
 }
 
-// The tyre pushes the car, and is held by that.
+// Lets the tyre push the car, which also slows the wheel down.
 void Push(Wheel& wheel, PlanarWorld& world) {
   const double limit = kFrictionLimit * (wheel.num_tiles > 0 ? 1.0 : kGrass);
   const PlanarMotion motion = world.Motion(wheel.body);
@@ -83,7 +83,7 @@ Car::Car(PlanarWorld& world, double angle, Point at) {
   hull_ = world.AddBody({at.x, at.y}, angle);
   for (const Part& part : kHullParts) AddPart(world, hull_, part, kHull);
   for (std::int32_t i = 0; i < kNumWheels; ++i) {
-    // not turned with the hull: the joints pull them to their places
+    // not turned with the hull, because the joints pull the wheels to their places
     const Point place{kWheelPlaces[i].x * kSize, kWheelPlaces[i].y * kSize};
     Wheel& wheel = wheels_[i];
     wheel.body = world.AddBody({at.x + place.x, at.y + place.y}, angle);

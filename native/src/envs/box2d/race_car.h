@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The car of CarRacing, as car_dynamics.py of Gymnasium builds and drives it: a hull and four wheels
-// that turn, with tyres that hold as much as their ground lets them.
+// The car of CarRacing, as car_dynamics.py of Gymnasium builds and drives it: a hull and four
+// wheels that turn, with tyres whose grip depends on the ground.
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@ constexpr double kStepSeconds = 1.0 / 50;
 struct Wheel {
   std::int32_t body = 0;
   std::int32_t hinge = 0;
-  std::int32_t num_tiles = 0;  // tiles of the road that it touches
+  std::int32_t num_tiles = 0;  // tiles of the road that the wheel touches
   double gas = 0;
   double brake = 0;
   double steer = 0;
-  double phase = 0;  // how far it has turned, rad
-  double omega = 0;  // how fast it turns, rad/s
+  double phase = 0;  // angle of rotation, rad
+  double omega = 0;  // speed of rotation, rad/s
 };
 
 // Corners of the hull's four parts and of a wheel, in units of kSize.
@@ -38,19 +38,19 @@ extern const Part kWheelPart;
 
 class Car {
  public:
-  // Adds it to the world.
+  // Adds the car to the world.
   Car(PlanarWorld& world, double angle, Point at);
 
-  // -1 to 1: where to; the front wheels take time to turn.
+  // Sets the direction, -1 to 1; the front wheels take time to turn.
   void Steer(double to);
-  // 0 to 1, of the rear wheels, which take it up step by step.
+  // Sets the gas of the rear wheels, 0 to 1, which they take up step by step.
   void Gas(double gas);
-  // 0 to 1; 0.9 and more block the wheels.
+  // Sets the brake, 0 to 1; from 0.9 on it blocks the wheels.
   void Brake(double brake);
-  // Sets motors and forces of a step.
+  // Sets motors and forces for a step.
   void Drive(PlanarWorld& world);
 
-  // A wheel began or ended to touch a tile. False: the body is no wheel.
+  // Notes that a wheel began or stopped touching a tile. False: the body is not a wheel.
   bool Touch(std::int32_t body, bool begins);
 
   std::int32_t hull() const { return hull_; }

@@ -10,14 +10,14 @@ namespace rollouts::race {
 namespace {
 
 constexpr std::int32_t kCell = 2;      // pixels
-constexpr std::int32_t kNumRows = 16;  // a glyph's, in cells
+constexpr std::int32_t kNumRows = 16;  // of a glyph, in cells
 constexpr std::int32_t kMiddle = 60;   // column
 constexpr std::int32_t kTop = 731;     // row
 constexpr Lanes kWhite = LanesOf(255, 255, 255);
 
 using Glyph = std::array<std::string_view, kNumRows>;
 
-// pixels from a digit to the next, as measured of pygame's font
+// pixels from a digit to the next, as measured with pygame's font
 constexpr std::int32_t kFromMinus = 14;
 constexpr std::int32_t kLast = 23;
 constexpr std::uint8_t kNext[10][10] = {
@@ -68,7 +68,7 @@ const Glyph& GlyphOf(char character) {
   return character == '-' ? kMinus : kGlyphs[character - '0'];
 }
 
-// The distance of the next character from the i-th.
+// The distance from character i to the next one.
 std::int32_t Advance(std::string_view text, std::size_t i) {
   if (text[i] == '-') return kFromMinus;
   return i + 1 < text.size() ? kNext[text[i] - '0'][text[i + 1] - '0'] : kLast;
@@ -78,7 +78,7 @@ std::int32_t Advance(std::string_view text, std::size_t i) {
 
 Digits::Digits(double score) {
   char text[32];
-  // as "%04i" of Python, for which every score has but few digits
+  // like Python's "%04i"; every real score has few digits
   std::snprintf(text, sizeof(text), "%04d", static_cast<int>(std::clamp(score, -1e6, 1e6)));
   text_ = text;
   std::int32_t width = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score in the panel of CarRacing: white digits of our own, as wide and as heavy as those of
-// pygame's font, whose own outlines are under another licence.
+// The score in the panel of CarRacing: white digits drawn for this library, as wide and as heavy as
+// those of pygame's font, whose own outlines are under another licence.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace rollouts::race {
 
 class Digits {
  public:
-  // Four characters and more, without what is behind the point.
+  // Makes four characters or more, without decimals.
   explicit Digits(double score);
 
-  // Whether a row is not as the one above it.
+  // Whether a row differs from the one above it.
   static bool Changes(std::int32_t y);
 
   void PaintRow(std::int32_t y, PixelRow& row) const;

@@ -21,8 +21,8 @@ constexpr double kRootOfTwo = 1.4142135623730951;
 constexpr double kMaxShapeDim = kGrassDim * kRootOfTwo * kZoom * kScale;
 constexpr double kHullRed = 204;
 constexpr double kWheelGrey = 77;
-constexpr double kUnit = Canvas::kWidth / 40.0;    // the panel's columns
-constexpr double kHeight = Canvas::kHeight / 40.0;  // and of its rows
+constexpr double kUnit = Canvas::kWidth / 40.0;    // a column of the panel
+constexpr double kHeight = Canvas::kHeight / 40.0;  // a row of the panel
 constexpr std::int32_t kPanelTop = 700;             // row
 constexpr Lanes kBlack = 0;
 constexpr Lanes kWhite = LanesOf(255, 255, 255);
@@ -59,7 +59,7 @@ class Camera {
   }
 
  private:
-  // Turns by multiples of a right angle are exact, as pygame's.
+  // Sets a rotation; multiples of a right angle are exact, as in pygame.
   void SetTurn(double angle) {
     constexpr double kEpsilon = 1e-6;
     angle = std::fmod(angle, 2 * kPi);
@@ -108,7 +108,7 @@ class Painter {
 
   void PaintRoad(const Camera& camera, const Scene& scene) {
     for (const Piece& piece : scene.road.pieces) {
-      // tiles that were not touched are of three shades
+      // tiles that were not touched have three shades
       const double brighter = scene.was_touched[piece.tile] ? 0 : 0.01 * (piece.tile % 3) * 255;
       const Lanes kerb = piece.tile % 2 == 0 ? kWhite : kRed;
       AddSmooth(camera, piece.corners, piece.kerb ? kerb : Cut(scene.colors.road, brighter));
@@ -133,7 +133,7 @@ class Painter {
     return race::Cut(color, brighter);
   }
 
-  // True near the picture: what is far is left out; some of it would show at the edge.
+  // True near the picture. Objects farther away are left out, although some would show at the edge.
   static bool IsNear(Point at) {
     return -kMaxShapeDim <= at.x && at.x <= Canvas::kWidth + kMaxShapeDim &&
            -kMaxShapeDim <= at.y && at.y <= Canvas::kHeight + kMaxShapeDim;
@@ -149,7 +149,7 @@ class Painter {
     if (is_near) canvas_.AddSmooth(corners, color);
   }
 
-  // Adds a body's part, in Box2D's float32.
+  // Adds a part of a body, computed in Box2D's float32.
   void AddPart(const Camera& camera, const PlanarMotion& body, const Part& part, Lanes color) {
     std::array<Pixel, 8> corners;
     for (std::int32_t i = 0; i < part.num_corners; ++i) {
@@ -160,7 +160,7 @@ class Painter {
     }
     canvas_.AddPlain(std::span(corners).first(part.num_corners), color);
   }
-  // Adds a stripe that shows how a wheel turns.
+  // Adds a stripe that shows the rotation of a wheel.
   void AddStripe(const Camera& camera, const Scene::Turning& wheel) {
     const double s1 = std::sin(wheel.phase);
     const double s2 = std::sin(wheel.phase + 1.2);
@@ -181,13 +181,13 @@ class Painter {
   Canvas& canvas_;
 };
 
-// The panel's bars, on black, in the order they are drawn.
+// The panel's bars, drawn on black in this order.
 std::vector<Bar> Panel(const Scene& scene) {
   std::vector<Bar> bars;
   const auto add = [&](double value, double left, double top, double right, double bottom,
                        Lanes color) {
     if (!(std::abs(value) > 1e-4)) return;
-    // far beyond the picture is as good as further
+    // limits numbers far outside of the picture, which look the same
     const auto cut = [](double at) {
       return static_cast<std::int32_t>(std::clamp(at, -2.0e9, 2.0e9));
     };
@@ -218,7 +218,7 @@ std::vector<Bar> Panel(const Scene& scene) {
   return bars;
 }
 
-// The sheet that a frame is painted on, kept from frame to frame for its memory alone.
+// The memory in which a frame is painted, kept from frame to frame.
 class Sheet {
  public:
   Sheet(std::int32_t width, std::int32_t height)
@@ -236,7 +236,8 @@ class Sheet {
   }
 
  private:
-  // painted together, for one shape's rows are alike: no more than a core's nearest memory holds
+  // painted together, because a shape's rows are alike; this many fit into a core's first-level
+  // cache
   static constexpr std::int32_t kRows = 28;
   static_assert(kPanelTop % kRows == 0);
 
@@ -248,7 +249,7 @@ class Sheet {
       canvas_.PaintRows(Canvas::kHeight - y - kRows, rows_);
       for (std::int32_t i = 0; i < kRows; ++i) {
         PixelRow& row = rows_[kRows - 1 - i];
-        // some are higher than the panel
+        // some bars are higher than the panel
         if (y + i >= bars_top) PaintBars(bars, y + i, row);
         shrink_.TakeRow(row);
       }
@@ -272,7 +273,7 @@ class Sheet {
       if (y >= bar.top && y <= bar.bottom) row.Fill(bar.left, bar.right, bar.color);
     }
   }
-  // Whether a row of the panel is not as the one above it.
+  // Whether a row of the panel differs from the one above it.
   static bool Changes(const std::vector<Bar>& bars, std::int32_t y) {
     return Digits::Changes(y) || std::ranges::any_of(bars, [&](const Bar& bar) {
              return y == bar.top || y - 1 == bar.bottom;

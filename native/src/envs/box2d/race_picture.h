@@ -13,7 +13,7 @@
 
 namespace rollouts::race {
 
-// Red, green and blue, 0 to 255; fractions are cut off when they are drawn.
+// Red, green and blue, 0 to 255; drawing drops the fractions.
 using Color = std::array<double, 3>;
 
 struct Colors {
@@ -22,7 +22,7 @@ struct Colors {
   Color grass{102, 230, 102};
 };
 
-// Borrows what it refers to.
+// All that a picture shows; borrows what it refers to.
 struct Scene {
   struct Turning {
     PlanarMotion motion;
@@ -32,10 +32,10 @@ struct Scene {
 
   const Colors& colors;
   const Road& road;
-  const std::vector<std::uint8_t>& was_touched;  // per tile: it has the road's own colour then
+  const std::vector<std::uint8_t>& was_touched;  // per tile: gives it the road's colour
   PlanarMotion hull;
   double steering;  // angle of a front wheel
-  double seconds;   // since the episode began: the camera moves in during the first
+  double seconds;   // since the episode began; the camera zooms in during the first
   double score;
   std::array<Turning, kNumWheels> wheels;
 };

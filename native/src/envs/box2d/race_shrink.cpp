@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kOne = 0x4000;  // a pixel
 constexpr std::uint32_t kShare = 0x4000'0000;
 
-// One of Lanes.
+// A 16-bit part of Lanes.
 using Lane [[gnu::may_alias]] = std::uint16_t;
 
 // The upper half of a product.
@@ -20,12 +20,12 @@ std::uint16_t High(std::uint16_t a, std::uint16_t b) {
   return static_cast<std::uint16_t>(std::uint32_t{a} * b >> 16);
 }
 
-// A pixel's part of `weight` 2^-14, in a lane.
+// A pixel's share for a weight in 2^-14, in one lane.
 std::uint16_t PartOf(std::uint16_t pixel, std::uint16_t weight) {
   return High(static_cast<std::uint16_t>(pixel << 2), weight);
 }
 
-// Averages of columns of one colour.
+// Averages the columns of one colour.
 ROLLOUTS_CLONES void AverageColors(const Lane* colors, const std::uint16_t* first_weights,
                                    const std::uint16_t* whole_pixels,
                                    const std::uint16_t* last_weights, std::uint16_t share,
@@ -39,7 +39,7 @@ ROLLOUTS_CLONES void AverageColors(const Lane* colors, const std::uint16_t* firs
   }
 }
 
-// Averages of the others, as above but of two lanes at a time in 32 bits each.
+// Averages the other columns in the same way, but two lanes at a time, in 32 bits each.
 ROLLOUTS_CLONES void AverageMixed(const PixelRow& row, const std::uint16_t* first_weights,
                                   const std::uint16_t* last_weights, std::uint32_t share,
                                   Lanes* line) {
@@ -60,7 +60,7 @@ ROLLOUTS_CLONES void AddLine(const Lane* line, std::size_t num_lanes, Lane* __re
   }
 }
 
-// The last line of some rows, of which a part belongs to the next ones.
+// Adds the last line of a group of rows, of which a part belongs to the next group.
 ROLLOUTS_CLONES void EndRows(const Lane* line, std::uint16_t before, std::uint16_t after,
                              std::uint16_t share, std::size_t num_lanes, Lane* __restrict rows,
                              Lane* __restrict result) {
@@ -76,7 +76,8 @@ const Lane* LanesIn(const std::vector<Lanes>& columns) {
   return reinterpret_cast<const Lane*>(columns.data());
 }
 
-// Calls visit(pixel, weight) for the last pixel of each column and its part in that, in 2^-14.
+// Calls visit(pixel, weight) for the last pixel of each column, with its share in the column in
+// 2^-14.
 template <typename Visit>
 void EachColumn(std::int32_t width, Visit visit) {
   const std::uint32_t space = kOne * PixelRow::kWidth / width;
@@ -155,7 +156,7 @@ void Shrink::WriteRow() {
   EndRows(LanesIn(line_), static_cast<std::uint16_t>(row_left_),
           static_cast<std::uint16_t>(kOne - row_left_), static_cast<std::uint16_t>(row_share_),
           first_weights_.size(), LanesIn(rows_), LanesIn(result_));
-  // four bytes at a time, of which the last one is then written over
+  // writes four bytes at a time, of which the next write replaces the last one
   for (std::size_t i = 0; i < result_.size(); ++i) {
     const Lanes pixel = result_[i];
     const auto bytes = static_cast<std::uint32_t>((pixel & 0xFF) | (pixel >> 8 & 0xFF00) |

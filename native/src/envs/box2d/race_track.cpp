@@ -27,8 +27,8 @@ struct Checkpoint {
 };
 
 struct Step {
-  double alpha;  // where it is, seen from the middle
-  double beta;   // where it points
+  double alpha;  // direction from the middle to the place
+  double beta;   // direction of the road
   double x;
   double y;
 };
@@ -50,7 +50,7 @@ std::array<Checkpoint, kCheckpoints> DrawCheckpoints(TapeDraws& draws) {
   return checkpoints;
 }
 
-// Drives from one checkpoint to the next, five times around or as long as it may.
+// Drives from one checkpoint to the next, for five laps or the most steps.
 std::vector<Step> Drive(const std::array<Checkpoint, kCheckpoints>& checkpoints) {
   std::vector<Step> steps;
   double x = 1.5 * kTrackRad;
@@ -69,7 +69,7 @@ std::vector<Step> Drive(const std::array<Checkpoint, kCheckpoints>& checkpoints)
       visited_other_side = true;
       alpha += 2 * kPi;
     }
-    // the next checkpoint, of the next lap after the last one
+    // after the last checkpoint comes the first one of the next lap
     while (alpha > checkpoints[dest % kCheckpoints].alpha) {
       ++dest;
       if (dest % kCheckpoints == 0) alpha -= 2 * kPi;
@@ -93,7 +93,7 @@ std::vector<Step> Drive(const std::array<Checkpoint, kCheckpoints>& checkpoints)
   return steps;
 }
 
-// The last whole lap, or nothing: then it never closed.
+// The last whole lap; empty where the road never closed.
 std::vector<Step> LastLap(const std::vector<Step>& steps) {
   std::int32_t last = -1;
   for (auto i = static_cast<std::int32_t>(steps.size()) - 1; i > 0; --i) {
@@ -112,7 +112,7 @@ bool EndsMeet(const std::vector<Step>& lap) {
   return std::sqrt(across_x * across_x + across_y * across_y) <= kDetailStep;
 }
 
-// Whether a tile has a kerb: those of hard turns, and some before them.
+// Whether each tile has a kerb: the tiles of hard turns have, and some before them.
 std::vector<std::uint8_t> Kerbs(const std::vector<Step>& lap) {
   const auto n = static_cast<std::int32_t>(lap.size());
   std::vector<std::uint8_t> kerbs(n);
@@ -136,7 +136,7 @@ Point Beside(const Step& step, double away) {
   return {step.x + away * std::cos(step.beta), step.y + away * std::sin(step.beta)};
 }
 
-// A strip from one side to the other.
+// A strip across the road, from one side to the other.
 Quad Strip(const Step& step, const Step& before, double near, double far) {
   return {Beside(step, near), Beside(step, far), Beside(before, far), Beside(before, near)};
 }

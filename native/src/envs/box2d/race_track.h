@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The road of CarRacing, as car_racing.py of Gymnasium lays it.
+// The road of CarRacing, made as in car_racing.py of Gymnasium.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace rollouts::race {
 
 // names and values of car_racing.py
 constexpr double kScale = 6.0;
-constexpr double kPlayfield = 2000 / kScale;  // the car may not be further from the middle
+constexpr double kPlayfield = 2000 / kScale;  // the car's largest distance from the middle
 
 struct Point {
   double x;
@@ -21,7 +21,7 @@ struct Point {
 };
 using Quad = std::array<Point, 4>;
 
-// A drawn piece of the road: a tile, or the kerb next to one.
+// A piece of the road in the picture: a tile, or the kerb next to one.
 struct Piece {
   Quad corners;
   std::int32_t tile;
@@ -30,12 +30,12 @@ struct Piece {
 
 struct Road {
   std::vector<Quad> tiles;    // in the order of a lap
-  std::vector<Piece> pieces;  // in the order they are drawn
-  double start_beta;          // where the car begins: its angle and its place
+  std::vector<Piece> pieces;  // in drawing order
+  double start_beta;          // the car's angle at the start
   Point start;
 };
 
-// Draws until the road's ends meet.
+// Draws roads until the ends of one meet.
 Road LayRoad(TapeDraws& draws);
 
 }  // namespace rollouts::race

@@ -17,7 +17,7 @@ Terrain::Terrain(bool hardcore, TapeDraws& draws) {
     first_ = false;
     heights_[i] = y_;
     if (--counter_ != 0) continue;
-    // grass and obstacles in turn
+    // grass and obstacles alternate
     counter_ = draws.Integer(kTerrainGrass / 2, kTerrainGrass);
     state_ = state_ == kGrass && hardcore ? static_cast<State>(draws.Integer(kStump, kNumStates))
                                           : kGrass;
@@ -52,7 +52,7 @@ void Terrain::Advance(std::int32_t i, TapeDraws& draws) {
   }
 }
 
-// Its two walls; the line between them is the pit's ground.
+// Adds a pit's two walls; the line between them is its ground.
 void Terrain::BeginPit(double x, TapeDraws& draws) {
   counter_ = draws.Integer(3, 5);
   Box wall = {{{x, y_},
@@ -87,7 +87,7 @@ void Terrain::BeginStairs(double x, TapeDraws& draws) {
   counter_ = stair_steps_ * stair_width_;
 }
 
-// Bodies in the reference's order: contacts are solved in an order that depends on it.
+// Adds bodies in the reference's order, because the order of contacts depends on it.
 std::vector<std::int32_t> Terrain::AddTo(PlanarWorld& world) const {
   std::vector<std::int32_t> obstacles;
   for (const Box& box : boxes_) {

@@ -18,7 +18,7 @@ inline constexpr double kViewportHeight = 400;
 inline constexpr double kTerrainStep = 14 / kScale;
 inline constexpr std::int32_t kTerrainLength = 200;  // steps
 inline constexpr double kTerrainHeight = kViewportHeight / kScale / 4;
-inline constexpr std::int32_t kTerrainGrass = 10;      // steps between obstacles, at most
+inline constexpr std::int32_t kTerrainGrass = 10;      // steps between obstacles: the most
 inline constexpr std::int32_t kTerrainStartpad = 20;   // steps
 
 struct Corner {
@@ -39,7 +39,7 @@ class Terrain {
   enum State { kGrass, kStump, kStairs, kPit, kNumStates };
   using Box = std::array<Corner, 4>;
 
-  // The height of the line at step `i`; at an obstacle's first step, the obstacle too.
+  // Sets the height of the line at step `i`, and adds the obstacle that begins there.
   void Advance(std::int32_t i, TapeDraws& draws);
   void BeginPit(double x, TapeDraws& draws);
   void BeginStump(double x, TapeDraws& draws);
@@ -48,7 +48,7 @@ class Terrain {
   std::vector<Box> boxes_;
   std::array<double, kTerrainLength> heights_ = {};
 
-  // where the drawing is
+  // the state of the drawing
   State state_ = kGrass;
   bool first_ = false;  // the first step of this state
   double velocity_ = 0;

@@ -12,7 +12,7 @@
 namespace rollouts {
 namespace {
 
-// The observation as dm_control names it, for dicts of its parts.
+// Adds the parts of the observation to the spec under dm_control's names, for dicts.
 void DescribeParts(const ObservationParts& all, std::int32_t size, EnvSpec& spec) {
   static_assert(ObservationParts::kMost == EnvSpec::kMaxParts);
   if (all.count > EnvSpec::kMaxParts) throw SpecError("has too many parts of observations");
@@ -36,13 +36,13 @@ void DescribeParts(const ObservationParts& all, std::int32_t size, EnvSpec& spec
 std::int32_t DmControl::Substeps(const Config& config, const dmc::TaskEntry& entry,
                                  double timestep) {
   if (config.frame_skip > 0) return config.frame_skip;
-  // a task without its own: one step of physics
+  // a task without a control interval: one step of physics
   if (entry.control_timestep == 0) return 1;
   return static_cast<std::int32_t>(std::lround(entry.control_timestep / timestep));
 }
 
 EnvSpec DmControl::MakeSpec(const Config& config) {
-  // a whole simulation: how long an observation is only its task knows
+  // makes a whole simulation, because only its task knows how long an observation is
   const DmControl env(config);
   ObservationParts parts;
   dmc::Observation counter(nullptr, false, &parts);
@@ -66,15 +66,16 @@ DmControl::DmControl(const Config& config)
   ChooseEngine(config, {.substeps = substeps_, .up_to_date = true, .reads = task_->Reads()});
 }
 
-// A start, but for what it needs to come to rest.
+// Draws a start, which may still need substeps to come to rest.
 void DmControl::Draw(Rng& rng) {
-  // before anything is computed, so that a start does not depend on the episode before
+  // first of all, so that a start does not depend on the episode before
   changes_.BeginEpisode(physics_, rng);
-  // what a task draws in the model comes before positions that depend on it
+  // the task's changes of the model come before positions that depend on them
   task_->DrawModel(rng);
   physics_.ResetData();
   task_->DrawStart(rng);
-  // what derives from the positions is still that of the model's own, and the first substep goes on with it
+  // values derived from positions are still those of the model's own positions, and the first
+  // substep starts from them
   if (task_->SubstepsToRest() > 0) physics_.StepUpToDate(nullptr, 1);
 }
 
@@ -89,7 +90,7 @@ void DmControl::BeginAhead(std::span<DmControl* const> envs, std::span<const Rng
     try {
       env.Draw(rng);
     } catch (...) {
-      continue;  // as Reset will, whose caller hears of it
+      continue;  // Reset fails in the same way, and its caller gets the error
     }
     env.drawn_ = rng;
     due[count++] = {&env.physics_, substeps - 1};
@@ -134,19 +135,19 @@ std::int64_t DmControl::ObserveState(Obs* obs) const {
 }
 
 std::int32_t DmControl::ObservationSize() const {
-  // without memory it counts and writes nothing
+  // without an output it only counts
   dmc::Observation counter(nullptr, false);
   task_->Observe(counter);
   return counter.size();
 }
 
-// Values of sensors of acceleration and touch are not part of MuJoCo's states, and go into no
-// later step, so it is saved as observation.
+// Values of sensors of acceleration and touch are not part of MuJoCo's states, and no later step
+// depends on them, so the observation is saved.
 void DmControl::SaveState(std::vector<std::uint8_t>& out) const {
   const std::span<double> remembered = task_->Memory();
   MujocoMemory memory{{remembered.begin(), remembered.end()}, {}, shown_, changes_};
   if (memory.shown.empty()) {
-    // as doubles, whatever is observed: nothing is rounded twice
+    // as doubles, whatever the observation's dtype, so that nothing is rounded twice
     memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
     dmc::Observation writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
     task_->Observe(writer);
@@ -163,7 +164,7 @@ void DmControl::LoadState(std::span<const std::uint8_t> state) {
   std::copy(memory.infos.begin(), memory.infos.end(), remembered.begin());
   shown_ = std::move(memory.shown);
   changes_ = std::move(memory.changes);
-  // last, as it may fail: a simulation that has failed keeps what its next episode needs
+  // last, because it may fail: a failed simulation keeps what its next episode needs
   physics_.Refresh();
 }
 

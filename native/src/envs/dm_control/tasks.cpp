@@ -54,7 +54,7 @@ void HostStart::DrawBowl(Rng& rng) {
 }
 
 void DrawApart(Physics& physics, bool forgives, const std::function<void()>& draw) {
-  // dm_control tries for ever; a model whose sizes were changed may have no such start
+  // dm_control tries for ever; a model with changed sizes may have no such start
   constexpr std::int32_t kTries = 10'000;
   for (std::int32_t i = 0; i < kTries; ++i) {
     draw();

@@ -12,7 +12,7 @@
 namespace rollouts::dmc {
 namespace {
 
-constexpr double kSmoothness = 0.15;  // 0: as bumpy as can be, 1: smooth; of dm_control
+constexpr double kSmoothness = 0.15;  // 0: as bumpy as possible, 1: smooth; dm_control's
 constexpr double kBumpMetres = 2;
 constexpr std::int32_t kLeastBumps = 3;  // along one side; fewer have no neighbours to mirror
 
@@ -21,7 +21,7 @@ constexpr std::int32_t kLeastBumps = 3;  // along one side; fewer have no neighb
 void ToCoefficients(std::vector<double>& values) {
   const std::size_t n = values.size();
   std::vector<double> above(n);
-  // the ends' neighbours count twice
+  // the end's only neighbour counts twice
   double pivot = 4;
   above[0] = 2 / pivot;
   values[0] = 6 * values[0] / pivot;
@@ -31,11 +31,11 @@ void ToCoefficients(std::vector<double>& values) {
     above[i] = 1 / pivot;
     values[i] = (6 * values[i] - below * values[i - 1]) / pivot;
   }
-  // backwards, now that each row has one neighbour left
+  // backwards, as each row has only one other coefficient left
   for (std::size_t i = n - 1; i-- > 0;) values[i] -= above[i] * values[i + 1];
 }
 
-// The spline at `at`, counted in coefficients from the first.
+// The spline at `at`, in units of coefficients from the first.
 double Evaluate(const std::vector<double>& coefficients, double at) {
   const auto last = static_cast<std::int32_t>(coefficients.size()) - 1;
   const auto cell = static_cast<std::int32_t>(std::floor(at));
@@ -45,14 +45,14 @@ double Evaluate(const std::vector<double>& coefficients, double at) {
   double sum = 0;
   for (std::int32_t i = 0; i < 4; ++i) {
     std::int32_t index = std::abs(cell - 1 + i);
-    // mirrored at both ends, as ToCoefficients has it
+    // mirrored at both ends, as in ToCoefficients
     if (index > last) index = 2 * last - index;
     sum += weights[i] * coefficients[static_cast<std::size_t>(index)];
   }
   return sum;
 }
 
-// `size` values from end to end of the spline through `values`.
+// `size` values of the spline through `values`, from end to end.
 std::vector<double> Zoom(std::vector<double> values, std::int32_t size) {
   const double step = static_cast<double>(values.size() - 1) / (size - 1);
   ToCoefficients(values);
@@ -64,7 +64,7 @@ std::vector<double> Zoom(std::vector<double> values, std::int32_t size) {
 // The number of bumps along one side.
 std::int32_t NumBumps(std::int32_t num_rows, double metres) {
   const double bumps = metres / kBumpMetres;
-  // also true for a size that is no number
+  // written such that it is also true for NaN
   if (!(bumps >= kLeastBumps && bumps <= num_rows)) {
     throw EngineError("the height field is " + std::to_string(metres) +
                       " metres wide, twice its hfield_size, expected " +

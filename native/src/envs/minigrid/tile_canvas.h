@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes in a tile, computed as minigrid does (minigrid/utils/rendering.py): in double, or in float
-// where NumPy has float32. Coordinates go from 0 to 1.
+// Shapes in a tile, computed as in minigrid (minigrid/utils/rendering.py): in double, or in float
+// where NumPy uses float32. Coordinates go from 0 to 1.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline Rgb Darkened(Rgb color, double factor) {
   return color;
 }
 
-// A rectangle with its edges, as the shapes below.
+// A rectangle that includes its edges, as do the shapes below.
 struct Rectangle {
   double left, right, top, bottom;
   bool Has(double x, double y) const { return x >= left && x <= right && y >= top && y <= bottom; }
@@ -34,7 +34,7 @@ struct Circle {
   }
 };
 
-// Points at most `radius` away from a line between two points, in the box around these.
+// Points at most `radius` away from a line between two points, in the bounding box of the line.
 class Line {
  public:
   Line(double x0, double y0, double x1, double y1, double radius)
@@ -62,7 +62,7 @@ class Line {
   double radius_;
 };
 
-// The agent: a triangle that points to where it faces.
+// The agent: a triangle that points in its direction.
 class AgentTriangle {
  public:
   explicit AgentTriangle(std::int32_t facing)
@@ -90,7 +90,7 @@ class AgentTriangle {
   const double cos_, sin_;
 };
 
-// A tile, three times as large until it is written.
+// A tile, kept three times as large until it is written.
 class TileCanvas {
  public:
   explicit TileCanvas(std::int32_t size)
@@ -106,7 +106,7 @@ class TileCanvas {
     }
   }
 
-  // Writes rows of 3 * size bytes. `lit`: lighter.
+  // Writes rows of 3 * size bytes. `lit`: makes them lighter.
   void Write(bool lit, std::uint8_t* to) const {
     for (std::int32_t j = 0; j < size_; ++j) {
       for (std::int32_t i = 0; i < size_; ++i) {
@@ -118,7 +118,7 @@ class TileCanvas {
  private:
   static constexpr std::int32_t kTimes = 3;
 
-  // Takes means of rows first, in NumPy's order: both divisions may round down.
+  // Averages along rows first, in NumPy's order, because both divisions may round down.
   std::uint8_t Mean(std::int32_t i, std::int32_t j, std::int32_t part, bool lit) const {
     double sum = 0;
     for (std::int32_t y = kTimes * j; y < kTimes * (j + 1); ++y) {

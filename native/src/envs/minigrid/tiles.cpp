@@ -10,7 +10,7 @@ namespace rollouts::minigrid {
 namespace {
 
 constexpr Rgb kBlack = {0, 0, 0}, kRedRgb = {255, 0, 0}, kGreyRgb = {100, 100, 100};
-// minigrid's, by number
+// minigrid's colours, by number
 constexpr Rgb kColorsRgb[kNumColors] = {kRedRgb,        {0, 255, 0},   {0, 0, 255},
                                         {112, 39, 195}, {255, 255, 0}, kGreyRgb};
 
@@ -75,7 +75,7 @@ TileCanvas DrawCell(std::int32_t size, Cell cell) {
   return canvas;
 }
 
-// Whatever a cell may hold; the first is an empty one.
+// All possible contents of a cell; the first is an empty one.
 std::vector<Cell> ListCells() {
   std::vector<Cell> cells = {kEmpty, kWall, kGoal, kLava};
   for (std::uint32_t color = 0; color < kNumColors; ++color) {
@@ -95,7 +95,7 @@ struct Slot {
 }  // namespace
 
 const Tiles& Tiles::Of(std::int32_t size) {
-  // never freed: threads of a pool that nobody closed may draw until the process ends
+  // never freed: threads of a pool that was not closed may draw until the process ends
   static Slot slots[kMaxTile + 1];
   Slot& slot = slots[size];
   std::call_once(slot.drawn, [&] { slot.tiles = new Tiles(size); });

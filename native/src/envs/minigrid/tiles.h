@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cell's pixels, for whatever it may hold (minigrid/core/grid.py, Grid.render_tile).
+// A cell's pixels, for every content (minigrid/core/grid.py, Grid.render_tile).
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,17 @@
 
 namespace rollouts::minigrid {
 
-// All tiles of a size. Does not change once it is drawn.
+// All tiles of one size. Immutable once they are drawn.
 class Tiles {
  public:
-  // Those of `size` pixels a side, at most kMaxTile. Drawn by the first call, for which others
-  // wait, and kept for the life of the process: 77 KB where a side has 8 pixels.
+  // The tiles of `size` pixels a side, at most kMaxTile. The first call draws them while others
+  // wait; they are kept until the process ends: 77 KB where a side has 8 pixels.
   static const Tiles& Of(std::int32_t size);
 
   explicit Tiles(std::int32_t size);
 
-  // Rows of 3 * size bytes, one after the other. `facing`: of the agent in the cell, -1 without.
+  // Rows of 3 * size bytes, one after the other. `facing`: of the agent in the cell; -1: there is
+  // none.
   const std::uint8_t* At(Cell cell, std::int32_t facing, bool lit) const {
     return pixels_.data() + Number(number_[Shown(cell)], facing, lit) * bytes_;
   }
@@ -33,8 +34,9 @@ class Tiles {
     return (cell * 5 + static_cast<std::size_t>(facing + 1)) * 2 + (lit ? 1 : 0);
   }
 
-  const std::size_t bytes_;  // a tile's
-  // Values that are no cell of a grid, such as one not seen, look like an empty one: number 0.
+  const std::size_t bytes_;  // of a tile
+  // Values that are not a cell of the grid, such as an unseen one, look like an empty cell: number
+  // 0.
   std::uint8_t number_[1 << kShownBits] = {};
   std::vector<std::uint8_t> pixels_;
 };

@@ -22,7 +22,7 @@ std::string ShapeText(const PhysicsModel::Field& field) {
   throw SpecError("model field '" + one.field + "' " + why);
 }
 
-// int32 and bool fields are given as doubles, like all others.
+// Checks int32 and bool fields, whose values are given as doubles like all others.
 void CheckWhole(const ModelOverride& one, const PhysicsModel::Field& field) {
   const bool flag = field.type == ModelValue::kBool;
   constexpr double kMost = std::numeric_limits<std::int32_t>::max();
@@ -35,9 +35,9 @@ void CheckWhole(const ModelOverride& one, const PhysicsModel::Field& field) {
   if (one.drawn()) Refuse(one, "has whole numbers, which are not drawn between bounds");
 }
 
-// All that can be wrong with values, before any simulation gets them.
+// Checks all that can be wrong with values, before any simulation gets them.
 void CheckOne(const PhysicsModel& model, const ModelOverride& one) {
-  // throws for fields that there are not, or that may not be set
+  // throws for fields that do not exist, or that may not be set
   const PhysicsModel::Field field = model.SettableField(one.field);
   if (one.low.size() != field.size || (one.drawn() && one.high.size() != field.size)) {
     Refuse(one, "gets " + std::to_string(one.low.size()) + " values, the model " +
@@ -49,7 +49,7 @@ void CheckOne(const PhysicsModel& model, const ModelOverride& one) {
     if (!std::isfinite(one.low[i]) || !std::isfinite(high)) {
       Refuse(one, "has values that are not finite, the first is element " + std::to_string(i));
     }
-    // equal bounds are a value: nothing is drawn there
+    // equal bounds mean a value, for which nothing is drawn
     if (one.low[i] > high) {
       Refuse(one, "has a low above its high, first in element " + std::to_string(i) + ": " +
                       std::to_string(one.low[i]) + " and " + std::to_string(high));
@@ -66,14 +66,14 @@ void PutValues(StateWriter& writer, const std::vector<double>& values) {
 
 std::vector<double> GetValues(StateReader& reader) {
   const auto size = reader.Get<std::uint64_t>();
-  // one by one: a damaged size runs into the end of the bytes before it takes memory
+  // one by one, so that with a damaged size the bytes end before much memory is allocated
   std::vector<double> values;
   for (std::uint64_t i = 0; i < size; ++i) values.push_back(reader.Get<double>());
   return values;
 }
 
-// Numbers of a box are no rotation, and scale what they should turn, in silence: of those that were
-// drawn the direction counts. Given ones are MuJoCo's to take as they are.
+// Normalises drawn rotations: numbers from a box are no rotation and would silently scale the
+// vectors that they turn. Given rotations are left to MuJoCo.
 void MakeRotations(const PhysicsModel& model, const ModelOverride& one,
                    std::vector<double>& values) {
   constexpr double kSmallest = 1e-15;  // mjMINVAL
@@ -83,7 +83,7 @@ void MakeRotations(const PhysicsModel& model, const ModelOverride& one,
     if (!drawn(first) && !drawn(first + 1) && !drawn(first + 2) && !drawn(first + 3)) continue;
     const double length = std::sqrt(quat[0] * quat[0] + quat[1] * quat[1] + quat[2] * quat[2] +
                                     quat[3] * quat[3]);
-    // nothing to go by is no rotation, as mju_normalize4 has it
+    // a zero vector becomes no rotation, as in mju_normalize4
     constexpr double kNone[] = {1, 0, 0, 0};
     for (int i = 0; i < 4; ++i) quat[i] = length < kSmallest ? kNone[i] : quat[i] / length;
   }
@@ -108,31 +108,31 @@ ModelArray ModelChanges::Read(const Physics& physics, const std::string& field,
 
 void ModelChanges::Set(ModelOverrides overrides) {
   overrides_ = std::move(overrides);
-  // the running episode keeps what it has: the next one begins with these
+  // the running episode keeps its values; the next one begins with these
   in_place_ = false;
 }
 
 void ModelChanges::BeginEpisode(Physics& physics, Rng& rng) {
   bool drawn = false;
   for (const ModelOverride& one : overrides_) drawn |= one.drawn();
-  // nothing new, and nothing to draw: the model is as it should be
+  // nothing new, and nothing to draw: the model has its values already
   if (in_place_ && !drawn) [[likely]] return;
   in_place_ = false;
-  // a field that is no longer named gets the file's values
+  // a field that is not named any more gets the file's values
   physics.RestoreModel();
   bool makes_constants = false;
   for (const ModelOverride& one : overrides_) {
     std::vector<double> values = one.low;
     for (std::size_t i = 0; i < one.high.size(); ++i) {
-      // in the order of fields and elements: each draw takes from the episode's stream
+      // in the order of fields and elements, because each draw advances the episode's stream
       if (one.high[i] > one.low[i]) values[i] = rng.Uniform(one.low[i], one.high[i]);
     }
     if (one.drawn()) MakeRotations(physics.model(), one, values);
     makes_constants |= physics.SetField(one.field, values);
   }
-  // once, after all of them
+  // once, after all fields are set
   if (makes_constants) physics.DeriveConstants();
-  // last: where something threw, the next episode tries again
+  // last, so that after an exception the next episode tries again
   in_place_ = true;
 }
 
@@ -155,7 +155,7 @@ void ModelChanges::Load(StateReader& reader, const PhysicsModel& model) {
     one.high = GetValues(reader);
     loaded.push_back(std::move(one));
   }
-  // bytes are not trusted: as if a user had given them
+  // checks loaded values like a user's, because bytes are not trusted
   Check(model, loaded);
   overrides_ = std::move(loaded);
   in_place_ = false;

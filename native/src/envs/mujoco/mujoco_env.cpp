@@ -11,7 +11,8 @@
 namespace rollouts {
 namespace {
 
-// A task's formulas read fixed elements: a model without them would be read beyond its end.
+// Checks the number of elements: a task's formulas read fixed ones, which a smaller model does not
+// have.
 void Need(const PhysicsModel& model, const char* what, std::int32_t has, std::int32_t needed) {
   if (has >= needed) return;
   throw SpecError("the model " + model.xml_path() + " has " + std::to_string(has) + " " + what +
@@ -23,10 +24,10 @@ void PutDoubles(StateWriter& writer, const std::vector<double>& values) {
   for (const double value : values) writer.Put(value);
 }
 
-// Into a vector whose size is the model's.
+// Reads into a vector whose size depends on the model.
 void GetDoubles(StateReader& reader, std::vector<double>& values) {
   const auto size = reader.Get<std::uint64_t>();
-  // sizes are the model's, so they tell a state of another one
+  // a state of another model is recognised by its sizes
   if (size != values.size()) {
     throw SpecError("has " + std::to_string(size) + " values where this model has " +
                     std::to_string(values.size()));
@@ -36,7 +37,7 @@ void GetDoubles(StateReader& reader, std::vector<double>& values) {
 
 }  // namespace
 
-// The rules of Gymnasium's expand_model_path.
+// The path of the model, by the rules of Gymnasium's expand_model_path.
 std::string ModelPath(const MujocoConfig& config) {
   const std::string& file = config.xml_file;
   if (file.starts_with('/') || file.starts_with('.')) return file;
@@ -52,13 +53,13 @@ void CheckModel(const PhysicsModel& model, const ModelNeeds& needs) {
   Need(model, "actuators", model.view().nu, 1);
 }
 
-// Gymnasium's main_body is either; as an option it is text.
+// The body of Gymnasium's main_body, a number or a name; as an option it is text.
 std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body) {
   std::int32_t number = 0;
   const char* const end = body.data() + body.size();
   const auto [stopped, error] = std::from_chars(body.data(), end, number);
-  // no whole number: a name
+  // not a whole number, so a name
   if (error != std::errc() || stopped != end) return model.BodyId(body);
   if (number < 0 || number >= model.view().nbody) {
     throw SpecError(std::string("option '") + option + "' is " + body + ", the model " +
@@ -68,19 +69,19 @@ std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
   return number;
 }
 
-// Bounds as Gymnasium's: the float32 nearest to the actuator's.
+// The action space, with Gymnasium's bounds: the float32 nearest to the actuator's.
 SpaceSpec ActionSpace(const PhysicsModel& model) {
   SpaceSpec space;
   space.dtype = DType::kFloat32;
   space.ndim = 1;
   const std::int32_t nu = model.view().nu;
   space.shape[0] = nu;
-  // more actuators than a spec has bounds for must share one pair
+  // actuators beyond the spec's room for bounds must share one pair
   space.elementwise = nu <= SpaceSpec::kMaxBounds;
   for (std::int32_t i = 0; i < nu; ++i) {
     const PhysicsModel::Range range = model.ControlRange(i);
     const std::int32_t at = space.elementwise ? i : 0;
-    // one pair of bounds stands for all of them only where they are equal
+    // one pair of bounds can stand for all only where they are equal
     if (at < i && (range.low != space.low[0] || range.high != space.high[0])) {
       throw SpecError("the model " + model.xml_path() + " has " + std::to_string(nu) +
                       " actuators of different ranges, expected at most " +
@@ -116,7 +117,7 @@ EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
   for (const InfoSpec& info : infos) {
     InfoSpec& ours = spec.infos[spec.num_infos++];
     ours = info;
-    // a length that only the model knows
+    // a length that depends on the model
     if (ours.length == kPerTendon) ours.length = model.view().ntendon;
     values += ours.size();
   }
@@ -126,7 +127,7 @@ EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                     std::to_string(values) + " info values, expected at most " +
                     std::to_string(EnvSpec::kMaxInfoValues));
   }
-  spec.reset_infos = true;  // as Gymnasium, which has a reset report them, too
+  spec.reset_infos = true;  // as in Gymnasium, where a reset reports them, too
   PixelView::ChangeSpec(config, spec);
   return spec;
 }
@@ -135,7 +136,7 @@ void SaveMujoco(const Physics& physics, const MujocoMemory& memory,
                 std::vector<std::uint8_t>& out) {
   StateWriter writer(out);
   physics.Save(writer);
-  // what the simulation itself does not remember
+  // values that the simulation itself does not keep
   for (const double value : memory.before) writer.Put(value);
   PutDoubles(writer, memory.infos);
   PutDoubles(writer, memory.shown);
@@ -149,7 +150,7 @@ void LoadMujoco(Physics& physics, MujocoMemory& memory, PixelView* pixels,
   for (double& value : memory.before) value = reader.Get<double>();
   GetDoubles(reader, memory.infos);
   GetDoubles(reader, memory.shown);
-  // the next episode's; those of this one came with the simulation
+  // those of the next episode; this episode's came with the simulation
   memory.changes.Load(reader, physics.model());
   if (pixels) pixels->Load(reader);
 }

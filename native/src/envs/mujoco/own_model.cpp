@@ -21,17 +21,18 @@ std::shared_ptr<const PhysicsModel> ModelOf(const MujocoConfig& config) {
   return model;
 }
 
-// The count of numbers of all parts.
+// How many numbers all parts have together.
 std::int32_t Count(const std::vector<ModelPart>& parts) {
   std::int64_t count = 0;
   for (const ModelPart& part : parts) count += part.count;
   return static_cast<std::int32_t>(count);
 }
 
-// Measured for models of 2 to 23 velocities: a substep takes 1 to 2 us for each of them.
+// The cost of a substep, as measured for models of 2 to 23 velocities: 1 to 2 us for each of them.
 std::int32_t SubstepNs(const PhysicsModel& model) { return 1'000 + 1'500 * model.view().nv; }
 
-// Computed only where somebody looks at them: they cost a pass over all bodies.
+// Whether contact forces are needed: they are computed only then, as they cost a pass over all
+// bodies.
 bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& config) {
   return NeedContactForces(FindParts(model, "observation", config.observation)) ||
          NeedContactForces(FindParts(model, "info", config.info));
@@ -62,7 +63,7 @@ EnvSpec OwnModel::MakeSpec(const Config& config) {
   if (observed == 0) {
     throw SpecError("option 'observation' is empty, expected names such as [\"qpos\", \"qvel\"]");
   }
-  // one column for all of them: Python knows which number is whose
+  // one column for all of them; Python splits it
   const std::int32_t values = kNumRowValues + Count(FindParts(*model, "info", config.info));
   if (values > EnvSpec::kMaxInfoValues) {
     throw SpecError("option 'info' names " + std::to_string(values - kNumRowValues) +
@@ -92,7 +93,7 @@ OwnModel::OwnModel(const Config& config)
 OwnModel::Sources OwnModel::Find(const std::vector<ModelPart>& parts) const {
   Sources sources{.parts = {}, .size = Count(parts)};
   for (const ModelPart& part : parts) {
-    // addresses stay the same for the life of the simulation
+    // addresses stay the same as long as the simulation exists
     sources.parts.push_back({PartData(physics_, part), static_cast<std::int32_t>(part.count)});
   }
   return sources;
@@ -102,7 +103,7 @@ void OwnModel::Reset(Rng& rng, bool /*forced*/) {
   changes_.BeginEpisode(physics_, rng);
   const ModelView& model = physics_.model_view();
   double* const qpos = start_.data();
-  // start_ has both, one behind the other
+  // start_ holds both, one after the other
   double* const qvel = qpos + model.nq;
   if (keyframe_ == kNoKeyframe) {
     // without a keyframe: the model's own positions, at rest
@@ -112,7 +113,7 @@ void OwnModel::Reset(Rng& rng, bool /*forced*/) {
     std::copy_n(model.key_qpos + std::ptrdiff_t{keyframe_} * model.nq, model.nq, qpos);
     std::copy_n(model.key_qvel + std::ptrdiff_t{keyframe_} * model.nv, model.nv, qvel);
   }
-  // 0 draws nothing: other numbers of the episode do not depend on it
+  // 0 draws nothing, so that other random numbers of the episode do not change
   if (config_.reset_noise_scale != 0) {
     mujoco::AddUniform(rng, config_.reset_noise_scale, qpos, model.nq);
     if (config_.qvel_noise == "normal") {
@@ -132,7 +133,7 @@ StepResult OwnModel::Step(const Action* action, Rng& /*rng*/) {
   ForgetPicture();
   shown_.clear();
   TakeInfos(/*stepped=*/true);
-  // rewards and ends are Python's, which tells the pool afterwards
+  // Python computes rewards and ends, and sets them in the pool afterwards
   return StepResult::Of(0, false);
 }
 
@@ -149,7 +150,7 @@ void OwnModel::Observe(Obs* obs) const {
 
 std::int64_t OwnModel::ObserveState(Obs* obs) const {
   ObservationWriter writer(obs, config_.obs_dtype == "float32");
-  // a loaded state shows what it showed when it was saved, until the next step
+  // until the next step, a loaded state shows the observation that it was saved with
   if (!shown_.empty()) {
     writer.Put(shown_.data(), static_cast<std::int32_t>(shown_.size()));
     return writer.bytes();
@@ -162,7 +163,8 @@ void OwnModel::WriteInfo(double* values) const {
   std::copy(infos_.begin(), infos_.end(), values);
 }
 
-// As MujocoEnv's: arrays that depend on positions are not part of MuJoCo's states.
+// Saves the observation as MujocoEnv does: arrays that depend on positions are not part of MuJoCo's
+// states.
 void OwnModel::SaveState(std::vector<std::uint8_t>& out) const {
   MujocoMemory memory{.infos = infos_, .shown = shown_, .changes = changes_};
   if (memory.shown.empty()) {

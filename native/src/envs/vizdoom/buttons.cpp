@@ -21,7 +21,7 @@ DoomActions::DoomActions(const DoomFacts& facts, std::int32_t max_pressed)
   if (num_deltas_ == 0 && max_pressed_ > 0) AddCombinations(0, 0, max_pressed_);
 }
 
-// Follows itertools.product((0, 1), repeat=num_binary): the first button turns last.
+// Follows itertools.product((0, 1), repeat=num_binary): the first button changes last.
 void DoomActions::AddCombinations(std::uint64_t pressed, std::int32_t next, std::int32_t left) {
   constexpr std::size_t kMost = 1 << 20;
   if (next == num_binary_) {
@@ -90,7 +90,7 @@ void DoomActions::PressLargest(const std::vector<float>& numbers,
   for (std::int32_t i = num_deltas_; i < num_deltas_ + num_binary_; ++i) {
     if (numbers[i] > kPressed) wanted.push_back(i);
   }
-  // 0: any number of them; of equal numbers the first
+  // 0: no limit; of equal numbers the first one counts
   std::ranges::stable_sort(wanted, [&](auto a, auto b) { return numbers[a] > numbers[b]; });
   if (max_pressed_ > 0 && wanted.size() > static_cast<std::size_t>(max_pressed_)) {
     wanted.resize(max_pressed_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A game's buttons, and what an action does to them (vizdoom/gymnasium_wrapper, 1.3).
+// A game's buttons, and the effect of an action on them (vizdoom/gymnasium_wrapper, 1.3).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ namespace rollouts {
 
 class DoomActions {
  public:
-  // Throws SpecError for more combinations than can be told apart.
+  // Throws SpecError for more combinations than an action can number.
   DoomActions(const DoomFacts& facts, std::int32_t max_pressed);
 
   SpaceSpec space() const;
   std::int64_t bytes() const { return space().bytes(); }
 
-  // The buttons' values, amounts first, of an action's bytes. False: no action of this space.
+  // Reads the buttons' values, amounts first, from an action's bytes. False: not an action of this
+  // space.
   bool Read(const std::uint8_t* action, std::vector<double>& buttons) const;
 
  private:

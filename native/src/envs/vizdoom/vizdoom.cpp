@@ -75,7 +75,7 @@ void CheckDoomConfig(const Vizdoom::Config& config) {
   }
 }
 
-// As an absolute path: a game runs elsewhere.
+// An absolute path, because a game runs in another folder.
 std::string FileOf(const char* option, const std::string& path) {
   if (path.empty()) return path;
   std::error_code error;
@@ -186,7 +186,7 @@ struct Vizdoom::Engine {
   std::size_t row_bytes = 0;
   std::int32_t num_rows = 0;
   std::optional<AreaResize> resize;
-  std::optional<FrameRing> frames;  // where the screen is not observed as it is
+  std::optional<FrameRing> frames;  // unless the screen is observed unchanged
   std::vector<double> buttons;
 };
 
@@ -239,7 +239,7 @@ void Vizdoom::BeginEpisode(std::uint32_t seed) {
     if (engine.frames) engine.frames->Clear();
     TakeView();
   } catch (...) {
-    // the next reset starts a process anew
+    // the next reset starts a new process
     engine.started = false;
     engine.game.reset();
     throw;
@@ -284,7 +284,7 @@ StepResult Vizdoom::Play(const Action* action) {
   }
 }
 
-// Takes the game's present view, into the stack where there is one.
+// Takes the game's present view, and adds it to the stack if there is one.
 void Vizdoom::TakeView() {
   Engine& engine = *engine_;
   engine.view = engine.game->View();
@@ -313,7 +313,7 @@ void Vizdoom::Observe(Obs* obs) const {
   } else if (engine.view.owner) {
     std::ranges::copy(engine.view.screen, obs);
   } else {
-    // a game that has ended shows nothing, as in the reference
+    // a game that has ended shows zeros, as in the reference
     std::fill_n(obs, engine.num_rows * engine.row_bytes, std::uint8_t{0});
   }
 }
@@ -382,7 +382,7 @@ void Vizdoom::LoadState(std::span<const std::uint8_t> state) {
   const auto rest = reader.rest();
   const std::vector<std::uint8_t> actions(rest.begin(), rest.end());
   if (actions.size() % engine.action_bytes != 0) throw SpecError("is longer than its parts");
-  // before anything changes
+  // checked before anything changes
   for (std::size_t i = 0; i < actions.size(); i += engine.action_bytes) {
     if (!engine.actions.Read(&actions[i], engine.buttons)) {
       throw SpecError("has an action out of range");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine code of x86-64, as much of it as rom_compiler.h writes. Source: Intel 64 and IA-32
+// Writes machine code of x86-64, as far as rom_compiler.h needs it. Source: Intel 64 and IA-32
 // Architectures Software Developer's Manual, volume 2.
 #pragma once
 
@@ -16,13 +16,13 @@ enum Register : U8 {
   kAx, kCx, kDx, kBx, kSp, kBp, kSi, kDi, kR8, kR9, kR10, kR11, kR12, kR13, kR14, kR15
 };
 
-// The flags that a jump or a set waits for.
+// Conditions of a jump or a set, by their numbers in the code.
 enum Condition : U8 {
   kOverflows = 0x0, kCarry = 0x2, kNoCarry = 0x3, kZero = 0x4, kNotZero = 0x5, kAbove = 0x7,
   kNegative = 0x8, kNotNegative = 0x9, kLess = 0xc
 };
 
-// As they are numbered in the code of an immediate operand.
+// Arithmetic operations, by their numbers in the code of an immediate operand.
 enum Arithmetic : U8 { kAdd = 0, kOr = 1, kAdc = 2, kSbb = 3, kAnd = 4, kSub = 5, kXor = 6, kCmp = 7 };
 enum ShiftKind : U8 { kRcr = 3, kShl = 4, kShr = 5 };
 
@@ -34,10 +34,10 @@ struct Place {
   U8 scale_bits = 0;
 };
 
-// The place of a jump's distance, to be filled in.
+// The place in the code of a jump's distance, which is filled in later.
 using Distance = std::size_t;
 
-// Registers are of 32 bits where a name says no number.
+// Operations are on registers of 32 bits unless the name has another number.
 class Assembler {
  public:
   std::size_t size() const { return code_.size(); }
@@ -79,7 +79,7 @@ class Assembler {
   }
   void Address(Register to, Place of) { Code(false, false, 0x8d, to, of); }
   void Address64(Register to, Place of) { Code(true, false, 0x8d, to, of); }
-  // The address `at` bytes behind the first instruction; `at` may be negative.
+  // Loads the address `at` bytes after the first instruction; `at` may be negative.
   void AddressOfCode(Register to, I32 at) {
     Rex(true, false, to, kAx, kAx);
     code_.push_back(0x8d);
@@ -117,11 +117,11 @@ class Assembler {
     Code(true, false, 0xc1, static_cast<Register>(how), what);
     code_.push_back(bits);
   }
-  // Shifts by one.
+  // Shifts by one bit.
   void Shift8(ShiftKind how, Register what) {
     Code(false, true, 0xd0, static_cast<Register>(how), what, true);
   }
-  // The x86's carry is set to bit 0 of a register.
+  // Sets the x86's carry to bit 0 of a register.
   void CarryFrom(Register of) {
     Code2(false, 0xba, static_cast<Register>(4), of);
     code_.push_back(0);
@@ -160,7 +160,8 @@ class Assembler {
     Put32(0);
     return code_.size() - 4;
   }
-  // `bytes`: registers 4..7 are the lowest bytes of SP..DI, which they are not without this prefix.
+  // `bytes`: makes registers 4..7 mean the lowest bytes of SP..DI, which they do not without this
+  // prefix.
   void Rex(bool wide, bool bytes, Register reg, Register index, Register base) {
     const I32 rex = 0x40 | wide << 3 | (reg >> 3) << 2 | (index >> 3) << 1 | (base >> 3);
     if (rex != 0x40 || bytes) code_.push_back(static_cast<U8>(rex));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of compiled code that no single instruction is: how it is entered and left, calls of
-// functions, jumps to addresses, and what a block costs.
+// The parts of compiled code around single instructions: entering and leaving it, calls of
+// functions, jumps to addresses, and the charge of a block.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@ namespace rollouts::atari2600::jit {
 
 class CodeWriter {
  public:
-  // `rom` holds the pages one after the other, each as the CPU sees it, and `records` what was decoded.
-  // The code is to lie behind them: the targets, then the ROM.
+  // `rom` has the pages one after the other, each as the CPU sees it, and `records` are the decoded
+  // instructions. The code will lie after the targets and the ROM.
   CodeWriter(CartridgeKind kind, const std::vector<U8>& rom, const Instruction* records)
       : kind_(kind), rom_(rom), records_(records) {
     const auto count = static_cast<std::size_t>(Pages() * PageSize(kind));
@@ -28,7 +28,7 @@ class CodeWriter {
   }
 
  protected:
-  // Thunks, by what they call.
+  // Thunks, named by the functions that they call.
   enum { kReadTia = 0x40, kRead, kPullSlowly, kWrite, kThunks };
 
   const Instruction& Record(I32 at) const { return records_[at]; }
@@ -40,7 +40,7 @@ class CodeWriter {
   const U8* Bytes(I32 at) const {
     return rom_.data() + Page(at) * PageSize(kind_) + InPage(at);
   }
-  // The offset from the code's start of what precedes it.
+  // The offset of a ROM page from the code's start, before which it lies.
   I32 RomAt(I32 page) const {
     return page * PageSize(kind_) - static_cast<I32>(rom_.size());
   }
@@ -61,12 +61,12 @@ class CodeWriter {
     asm_.Do(kAdd, to, slice);
   }
 
-  // Jumps from the page of the record `at`.
+  // Jumps to the address in AX, from the page of the record `at`.
   void JumpToAddressInAx(I32 at) {
     asm_.Jump(dispatchers_[HasSlices() ? 0 : static_cast<std::size_t>(Page(at))]);
   }
 
-  // Leaves the code before the record `at`, of whose block all is charged.
+  // Leaves the code before the record `at`, with its whole block charged.
   void Exit(Condition when, I32 at) { exits_[static_cast<std::size_t>(at)].push_back(asm_.Jump(when)); }
   void Exit(I32 at) { exits_[static_cast<std::size_t>(at)].push_back(asm_.Jump()); }
   void MakeExits() {
@@ -78,7 +78,7 @@ class CodeWriter {
     }
   }
 
-  // Charges the block that begins at a record; `more` are cycles before it.
+  // Charges the block that begins at a record; `more` are cycles that came before it.
   void Enter(I32 at, I32 more = 0) {
     const Target& target = TargetOf(at);
     if (more + target.cycles) asm_.Do(kAdd, kCycles, more + target.cycles);
@@ -101,13 +101,13 @@ class CodeWriter {
   std::vector<Target> targets_;
   std::vector<U8> lengths_;
   std::vector<U8> is_compiled_;
-  std::vector<std::vector<Distance>> jumps_;  // to each record, before it is compiled
+  std::vector<std::vector<Distance>> jumps_;  // to each record, until it is compiled
   std::vector<std::vector<Distance>> exits_;
   std::vector<std::size_t> dispatchers_;
   std::size_t thunks_[kThunks] = {};
   std::size_t enter_ = 0;
   std::size_t exit_ = 0;
-  I32 at_ = 0;  // the record that is compiled
+  I32 at_ = 0;  // the record being compiled
 
  private:
   void MakeEnter() {
@@ -176,7 +176,7 @@ class CodeWriter {
     asm_.Move8(kAx, kAx);
     EndThunk();
 
-    // cycles are passed by address: WSYNC moves them on
+    // cycles are passed by address, because WSYNC changes them
     thunks_[kWrite] = asm_.size();
     asm_.Push(kCarryFlag);
     asm_.Push(kLeft);
@@ -219,7 +219,8 @@ class CodeWriter {
     asm_.Return();
   }
 
-  // Makes jumps to the address in AX, per page: DI is the record, CX and DX its target's parts.
+  // Makes, for each page, the jump to the address in AX: DI is the record, CX and DX the parts of
+  // its target.
   void MakeDispatchers() {
     for (I32 page = 0; page < (HasSlices() ? 1 : Pages()); ++page) {
       dispatchers_.push_back(asm_.size());
@@ -238,7 +239,7 @@ class CodeWriter {
       } else if (page) {
         asm_.Do(kAdd, kDi, First(page));
       }
-      // rest and cycles are in the upper half
+      // the upper half has `rest` and `cycles`
       asm_.AddressOfCode(kSi, TargetsAt(0));
       asm_.Load64(kCx, {kSi, 0, kDi, 3});
       asm_.Move(kDx, kCx);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ROM as machine code, and what runs it.
+// A ROM as machine code, and the loop that runs it.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,10 +11,11 @@
 
 namespace rollouts::atari2600::jit {
 
-// Holds the targets, the ROM and the code, in memory that is written first and executed then.
+// Owns the targets, the ROM and the code, in memory that is first written and then executed.
 class CompiledRom {
  public:
-  // Sets is_runnable() to false where memory cannot be had or must not be executed.
+  // Sets is_runnable() to false where there is no memory for it, or the memory must not be
+  // executed.
   CompiledRom(CartridgeKind kind, const U8* rom, I32 rom_size, const Instruction* records) {
     std::vector<U8> pages(static_cast<std::size_t>(PagesOf(kind, rom_size) * PageSize(kind)));
     for (std::size_t i = 0; i < pages.size(); ++i) {
@@ -60,7 +61,7 @@ class CompiledRom {
   EnterFunction enter_ = nullptr;
 };
 
-// The branch at the end of a loop that waits for the timer: see SkipLoop.
+// Handles the branch at the end of a loop that waits for the timer: see SkipLoop.
 inline void EndWait(Console& c, const Instruction& op, I32& left) {
   Cpu r = c.cpu;
   const bool while_positive = op.handler == kWaitPlus;
@@ -79,7 +80,7 @@ inline void EndWait(Console& c, const Instruction& op, I32& left) {
   c.cpu = r;
 }
 
-// Execute of a ROM that was compiled.
+// Replaces Execute for a ROM that was compiled.
 template <CartridgeKind kKind>
 inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
   const CompiledRom& code = *rom.compiled;
@@ -89,7 +90,7 @@ inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
   for (I32 left = end;;) {
     const I32 pc = c.cpu.pc;
     if (pc & 0x1000) {
-      // in the ROM: the block is charged, and code runs until it is left
+      // in the ROM: the block is charged, and the code runs until it is left
       const I32 page = PageOf<kKind>(c.cartridge, pc) * PageSize(kKind);
       const I32 in_page = pc & (PageSize(kKind) - 1);
       const Target& target = code.target(page + in_page);
@@ -99,12 +100,12 @@ inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
       c.cpu.cycles += target.cycles;
       code.Enter(passage, page + in_page);
       left = passage.left;
-      // before an address, which is found anew
+      // left before an address, whose record has to be found
       if (passage.at & kIsAddress) {
         c.cpu.pc = static_cast<U16>(passage.at);
         continue;
       }
-      // before a record, whose block is given back
+      // left before a record, whose block is credited back
       const I32 at = static_cast<I32>(passage.at);
       const Instruction& op = rom.records[at];
       c.cpu.pc = static_cast<U16>(passage.origin + at % PageSize(kKind));
@@ -117,7 +118,7 @@ inline void ExecuteCompiled(Console& c, const Decoded& rom, I32 end) {
       }
       left += op.rest;
     }
-    // what the code does not do
+    // what the code left to the caller
     if (left == 0) return;
     --left;
     Execute<kKind>(c, 1);

@@ -10,7 +10,7 @@ class InstructionWriter : public StackWriter {
  protected:
   using StackWriter::StackWriter;
 
-  // Writes an instruction. Returns whether the one behind it may follow.
+  // Writes an instruction. Returns whether the next one in memory may follow it.
   bool Compile(const Instruction& op) {
     // handlers.inc ends with reads, writes and modifies, in this order
     static_assert(kSAXRam == kADCValue + (kOpSBC + 1) * kReadForms);
@@ -32,7 +32,7 @@ class InstructionWriter : public StackWriter {
           return false;
         }
         asm_.Load16(kAx, {kRam, op.operand & 0x7f});
-        // Execute knows what is on the bus
+        // only Execute tracks the bus
         asm_.Test(kAx, 0x1000);
         Exit(kZero, at_);
         JumpToAddressInAx(at_);
@@ -118,7 +118,7 @@ class InstructionWriter : public StackWriter {
     asm_.Set8(kCarry, kCarryFlag);
   }
 
-  // The x86's flags are set.
+  // Expects the x86's flags to be set.
   bool CompileBranch(const Instruction& op, Condition taken) {
     const Distance goes_on = asm_.Jump(static_cast<Condition>(taken ^ 1));
     Enter(at_ + op.jump, op.operand);
@@ -128,8 +128,8 @@ class InstructionWriter : public StackWriter {
     return true;
   }
 
-  // All rounds but the last of a loop that only counts are done at once; one that waits for the timer is
-  // left to the caller. See SkipLoop.
+  // Does all rounds but the last of a loop that only counts at once; leaves a loop that waits for
+  // the timer to the caller. See SkipLoop.
   bool CompileWait(const Instruction& op) {
     const bool while_positive = op.handler == kWaitPlus;
     const I32 taken = 1 + (op.operand >> 15);
@@ -144,7 +144,7 @@ class InstructionWriter : public StackWriter {
       asm_.Test8(kResult);
     }
     const Distance goes_on = asm_.Jump(while_positive ? kNotZero : kZero);
-    // rounds; none for a counter of which the flags tell nothing
+    // rounds; none for a counter that the flags do not describe
     asm_.Move(kAx, counter);
     if (!while_positive) asm_.Do(kSub, kAx, 1);
     asm_.Do(kCmp, kAx, while_positive ? 0x7f : 0xff);
@@ -177,7 +177,7 @@ class InstructionWriter : public StackWriter {
     CallWrite(op, kAx);
     const Distance is_done = asm_.Jump();
     asm_.Bind(is_plain);
-    // what BeginAccess does, then cycles up to the line's end
+    // does the same as BeginAccess, then adds the cycles up to the line's end
     asm_.Store(kTouched, kCx);
     asm_.Store(kTouchedRegister, kWsyncRegister);
     asm_.Do(kSub, kAx, kLineStart);
@@ -249,7 +249,7 @@ class InstructionWriter : public StackWriter {
     asm_.Set8(kNoCarry, kCarryFlag);
   }
 
-  // The register an instruction writes; AX for SAX.
+  // The register that an instruction writes to memory; AX for SAX.
   Register Written(I32 name) {
     if (name == kOpSTA) return kA;
     if (name == kOpSTX) return kX;

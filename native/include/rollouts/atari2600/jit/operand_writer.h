@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code for what instructions read and write: RAM and ROM in line, the chips by functions.
+// Writes code for operands: RAM and ROM are accessed in line, the chips by functions.
 #pragma once
 
 #include "rollouts/atari2600/jit/code_writer.h"
@@ -40,7 +40,7 @@ class OperandWriter : public CodeWriter {
     if (to != kAx) asm_.Move(to, kAx);
   }
 
-  // Cycles at the end of the instruction, which has `op.cycles`.
+  // Cycles from the instruction's end, which takes `op.cycles`, to the block's.
   I32 Behind(const Instruction& op) { return TargetOf(at_).cycles - op.cycles; }
   void Now(Register to, const Instruction& op) {
     if (Behind(op)) {
@@ -50,7 +50,7 @@ class OperandWriter : public CodeWriter {
     }
   }
 
-  // Leaves the code where an address is of the cartridge and does more than read: IsHot.
+  // Leaves the code where an access to an address of the cartridge does more than read: IsHot.
   void ExitIfHot(Register address, Register other) {
     if (!IsBanked()) return;
     asm_.Move(other, address);
@@ -67,7 +67,7 @@ class OperandWriter : public CodeWriter {
     ExitIfHot(address, other);
   }
 
-  // Finds what an instruction reads.
+  // Finds the operand that an instruction reads.
   Value Fetch(const Instruction& op, I32 form) {
     const U8 low = static_cast<U8>(op.operand);
     switch (form) {
@@ -115,7 +115,7 @@ class OperandWriter : public CodeWriter {
     return {};
   }
 
-  // Cycles of an index that leaves the page.
+  // Adds the cycle of an index that leaves the page.
   void AddCrossing(Register index, I32 low) {
     if (low == 0) return;
     asm_.Address(kCx, {index, low});
@@ -182,7 +182,8 @@ class OperandWriter : public CodeWriter {
     asm_.Move(kSi, 0);
     return FetchAnywhere(op);
   }
-  // Reads from AX, which costs SI cycles more; bits 8 to 15 of R8 were last on the data bus.
+  // Reads from the address in AX, which takes SI more cycles; bits 8 to 15 of R8 were last on the
+  // data bus.
   Value FetchAnywhere(const Instruction& op) {
     asm_.Test(kAx, 0x1000);
     const Distance is_far = asm_.Jump(kNotZero);
@@ -200,7 +201,7 @@ class OperandWriter : public CodeWriter {
     return {};
   }
 
-  // Into AX. The byte at the old top is read, too, which only chips notice.
+  // Pulls a byte into AX. The byte at the old top is read too, which matters only to chips.
   void PullByte(const Instruction& op, U8 opcode) {
     asm_.Load8(kCx, kStackPointer);
     asm_.Do(kSub, kCx, 0x80);
@@ -214,7 +215,7 @@ class OperandWriter : public CodeWriter {
     asm_.Bind(is_done);
   }
 
-  // Stores at the address in SI, which is RAM or the TIA where it is `low`.
+  // Stores at the address in SI; `low`: the address is in RAM or the TIA.
   void Store(const Instruction& op, Register value, bool low) {
     if (low) {
       asm_.Test8(kSi);
@@ -229,7 +230,7 @@ class OperandWriter : public CodeWriter {
     const Distance is_done = asm_.Jump();
     asm_.Bind(is_other);
     if (!low) {
-      // what the cartridge does, Execute knows
+      // only Execute handles writes to the cartridge
       asm_.Test(kSi, 0x1000);
       Exit(kNotZero, at_);
     }
@@ -243,7 +244,7 @@ class OperandWriter : public CodeWriter {
     asm_.Call(thunks_[kWrite]);
     Exit(kNotZero, at_ + Length(at_));
   }
-  // A register of the TIA.
+  // Writes to a register of the TIA.
   void CallTia(const Instruction& op, Register value) {
     const std::size_t thunk = thunks_[op.operand & 0x3f];
     if (!thunk) {

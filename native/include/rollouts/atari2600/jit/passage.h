@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part that compiled code and its caller share: registers, fields, and the functions that the
-// code calls.
+// What compiled code and its caller share: registers, fields, and the functions that the code
+// calls.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace rollouts::atari2600::jit {
 
-// Registers of the 6507. Functions keep the first six, thunks the last two.
+// Registers for those of the 6507. Functions preserve the first six, thunks the last two.
 inline constexpr Register kA = kBx;
 inline constexpr Register kX = kBp;
 inline constexpr Register kY = kR12;
@@ -38,31 +38,32 @@ inline constexpr Place kAlarm = ROLLOUTS_FIELD(tia, Tia, alarm);
 inline constexpr Place kFrameDone = ROLLOUTS_FIELD(tia, Tia, frame_done);
 inline constexpr Place kSlices = ROLLOUTS_FIELD(cartridge, Cartridge, slices);
 
-// The state with which compiled code is entered and left.
+// The state when compiled code is entered and left.
 struct Passage {
   Console* console;
   const void* target;
   I32 left;
   I32 line_start;  // cycle at which the frame's first line began
-  I32 origin;      // where the CPU sees the page
-  U32 at;          // the record that is next, or an address with kIsAddress
+  I32 origin;      // where the page appears to the CPU
+  U32 at;          // the next record, or an address with kIsAddress
 };
 inline constexpr U32 kIsAddress = 0x80000000u;
 
-// Places on the stack of compiled code: the passage's address first, then what is read often.
+// Places on the stack of compiled code: the passage's address first, then values that are read
+// often.
 inline constexpr Place kPassage{kSp, 0};
 inline constexpr Place kLineStart{kSp, 8};
 inline constexpr Place kOrigin{kSp, 12};
 inline constexpr I32 kStackBytes = 24;
 
-// A record as dynamic jumps need it.
+// A record in the form that dynamic jumps need.
 struct Target {
   U32 code;    // offset of its instructions
-  U16 rest;    // as Instruction has it
+  U16 rest;    // as in Instruction
   U16 cycles;  // cycles of those instructions
 };
 
-// A write to one register of the TIA: what WriteTia does there.
+// Writes to one register of the TIA, as WriteTia does.
 template <I32 kRegister>
 inline void WriteOne(Console& c, U8 value, I32 cycles) {
   const I32 clock = cycles * 3;
@@ -79,7 +80,7 @@ inline WriteFunction WriteOf(I32 reg) {
   return found;
 }
 
-// Null for a register that does nothing, and for WSYNC.
+// Null for a register without effect, and for WSYNC.
 inline WriteFunction WriteOfRegister(I32 reg) {
   return WriteOf<0x00, 0x01, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
                  0x10, 0x11, 0x12, 0x13, 0x14, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f, 0x20, 0x21, 0x22, 0x23,
@@ -95,7 +96,7 @@ inline void WriteAnywhere(Console& c, I32 address, U8 value, I32& cycles) {
 inline U8 ReadAnywhere(Console& c, I32 address, U8 bus, I32 cycles) {
   return ReadCold(c, address & 0xffff, bus, cycles);
 }
-// PLA and PLP, where the stack is not RAM.
+// The reads of PLA and PLP, where the stack is not in RAM.
 inline U8 PullByteOf(Console& c, I32, U8 opcode, I32 cycles) {
   const U8 bus = ReadLow(c, c.cpu.sp, opcode, cycles);
   ++c.cpu.sp;

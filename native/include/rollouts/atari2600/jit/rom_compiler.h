@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes machine code of a decoded ROM (decoded.h), of every byte of it as if an instruction began there.
-// A block, which is what is done up to a jump, is charged when it is entered: with its instructions and
-// its cycles. What happens rarely is left to the caller: code is left before such an instruction.
+// Makes machine code of a decoded ROM (decoded.h), for every byte of it as if an instruction began
+// there. A block is all instructions up to a jump; it is charged with its instructions and cycles
+// when it is entered. Rare instructions are left to the caller: the code is left before them.
 #pragma once
 
 #include "rollouts/atari2600/jit/instruction_writer.h"
@@ -13,7 +13,7 @@ class RomCompiler : private InstructionWriter {
   RomCompiler(CartridgeKind kind, const std::vector<U8>& rom, const Instruction* records)
       : InstructionWriter(kind, rom, records) {
     for (I32 page = 0; page < Pages(); ++page) Measure(page);
-    // what is reached from the ROM's start lies close together
+    // code that is reached from the ROM's start lies close together
     for (const I32 at : Reached()) CompileFrom(at);
     for (I32 at = 0; at < static_cast<I32>(targets_.size()); ++at) CompileFrom(at);
     MakeExits();
@@ -24,7 +24,7 @@ class RomCompiler : private InstructionWriter {
   std::size_t enter() const { return enter_; }
 
  private:
-  // Sums cycles up to the ends of blocks.
+  // Computes the cycles from each record to the end of its block.
   void Measure(I32 page) {
     for (I32 i = PageSize(kind_) - 1; i >= 0; --i) {
       const I32 at = First(page) + i;
@@ -68,7 +68,7 @@ class RomCompiler : private InstructionWriter {
       const bool goes_on = op.handler != kJump && op.handler != kJumpIndirect &&
                            op.handler != kReturn && behind < PageSize(kind_);
       if (!goes_on) continue;
-      // another page may follow an access to the last bytes
+      // an access to the last bytes may switch to another page
       for (I32 page = 0; page < pages; ++page) {
         if (op.handler == kStep || page == Page(at)) reach(First(page) + behind);
       }
@@ -80,7 +80,7 @@ class RomCompiler : private InstructionWriter {
     return reached;
   }
 
-  // Compiles a record and those behind it, up to one that is compiled or never goes on.
+  // Compiles a record and its successors, until one is compiled already or has no successor.
   void CompileFrom(I32 at) {
     if (is_compiled_[static_cast<std::size_t>(at)]) return;
     for (;;) {

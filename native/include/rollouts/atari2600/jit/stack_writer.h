@@ -42,7 +42,7 @@ class StackWriter : public OperandWriter {
     ExitUnlessCold(kAx, kDx);
     asm_.Do(kAdd, kAx, 1);
     if (!IsBanked()) {
-      // behind the cartridge's end: Execute knows what is on the bus
+      // after the cartridge's end: only Execute tracks the bus
       asm_.Test(kAx, 0x1000);
       Exit(kZero, at_);
     }
@@ -50,7 +50,7 @@ class StackWriter : public OperandWriter {
     JumpToAddressInAx(at_);
   }
 
-  // PackFlags, to the stack, which may be the TIA.
+  // Pushes the packed flags to the stack, which may be the TIA.
   void CompilePushFlags(const Instruction& op) {
     asm_.Move(kDx, kResult);
     asm_.Shift(kShr, kDx, 8);
