@@ -116,9 +116,8 @@ def make_vec(
         info["env_error"].
       pin_threads: True keeps worker thread i on the i-th CPU of this process' affinity
         mask. In synchronous mode it skips the first CPU, which is left to the thread that
-        calls step; that thread is never pinned. A sequence names the worker threads' CPUs (one less
-        than num_threads
-        in synchronous mode). Linux only.
+        calls step; that thread is never pinned. A sequence names the worker threads' CPUs
+        (one less than num_threads in synchronous mode). Linux only.
       render_mode: "rgb_array" or None, for wrappers that look at it and at
         metadata["render_fps"]; `render` works with either. None for environments that cannot be
         drawn.

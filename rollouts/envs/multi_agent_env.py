@@ -260,10 +260,9 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         Args:
           policies: group -> policy; groups may share one.
           arrays: group -> the arrays of `VectorEnv.collect`, with
-            active           (T, B) bool              the agent took part in the step; one that left
-            before
-                                                      has no reward, and ends truncated with the
-                                                      others
+            active           (T, B) bool              the agent took part in the step; if it left
+                                                      before, it has no reward, and ends truncated
+                                                      with the others
           keep_final_obs, poll, returns: As `VectorEnv.collect`.
         Returns:
           group -> (E, obs_bytes) uint8 by step and row, or None.

@@ -58,8 +58,7 @@ class BatchReceiver:
 
         Raises:
           TimeoutError, ProtocolError, SpecError, DTypeError, EnvError, ClosedError, WorkerError: As
-            in
-            `VectorEnv.recv`. After an EnvError the batch comes with the next call.
+            in `VectorEnv.recv`. After an EnvError the batch comes with the next call.
         """
         flight, counts = self._flight, self._counts
         least = most = self._batch_size
