@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollouts: a policy steps a pool, and what it did is kept in arrays."""
+"""Rollouts: a policy steps a pool, and all steps are kept in arrays."""

@@ -20,17 +20,18 @@ Rows = NDArray[np.intp] | None
 
 
 class Arena:
-    """Arrays (S, B, ...) that a rollout is written into; `obs` has one row more.
+    """Arrays (S, B, ...) of a rollout; `obs` has one row more.
 
     Cells are addressed by (t, None), row t of all environments, or by two index arrays, row and
-    environment. What the policy returns gets its arrays when it is first seen.
+    environment. Arrays for the policy's outputs are made when the first output comes.
     """
 
     def __init__(
         self, steps: int, num_envs: int, obs_space: gymnasium.Space[Any], *, keep_final_obs: bool
     ) -> None:
         assert obs_space.shape is not None
-        # final observations by cell: few, so that no array of all cells is worth it
+        # final observations by cell, of which there are few: no array of all cells is worth its
+        # memory
         self.final_obs: dict[tuple[int, int], Array] | None = {} if keep_final_obs else None
         self.shape = (steps, num_envs)
         self.obs: Array = np.empty((steps + 1, num_envs, *obs_space.shape), obs_space.dtype)
@@ -46,7 +47,7 @@ class Arena:
         self.extras: dict[str, Array] = {}
 
     def write_choice(self, t: Row, rows: Rows, output: PolicyOutput, version: int) -> None:
-        """Writes what the policy said at the addressed cells."""
+        """Writes a policy's output to the given cells."""
         at = t if rows is None else (t, rows)
         choice = {"action": output.action, "log_prob": output.log_prob, "value": output.value}
         if not self.choice:
@@ -60,7 +61,7 @@ class Arena:
             self.extras[name][at] = array
 
     def native_arrays(self, action_space: gymnasium.Space[Any], version: int) -> dict[str, Array]:
-        """Returns the arrays that a native rollout is written into, by name; `last_value` aside."""
+        """Returns the arrays of a native rollout by name, without `last_value`."""
         if not self.choice:
             shape = (*self.shape, *(action_space.shape or ()))
             self.choice = {
@@ -82,7 +83,7 @@ class Arena:
         }
 
     def write_outcome(self, t: Row, rows: Rows, step: StepBatch, bootstrap: Array | None) -> None:
-        """Writes what the environments answered to the actions of the addressed cells."""
+        """Writes the environments' results for the actions in the given cells."""
         at, outcome = t if rows is None else (t, rows), self.outcome
         outcome["reward"][at] = step.reward
         outcome["terminated"][at] = step.terminated
@@ -115,7 +116,7 @@ class Arena:
         )
 
     def next_arena(self, beyond: slice) -> Arena:
-        """Returns a new arena that opens with a copy of the rows `beyond`."""
+        """Returns a new arena whose first rows are a copy of the rows `beyond`."""
         new = Arena.__new__(Arena)
         new.shape = self.shape
         new.obs = _moved(self.obs, beyond)
@@ -141,7 +142,7 @@ class Arena:
             self.final_obs[cell] = np.array(obs)
 
     def _final_obs_of(self, steps: int) -> Array | None:
-        """Returns those of the cells of the first `steps` rows that ended, in C order."""
+        """Returns final observations of ended cells in the first `steps` rows, in C order."""
         if self.final_obs is None:
             return None
         ended = self.outcome["terminated"][:steps] | self.outcome["truncated"][:steps]
@@ -153,7 +154,7 @@ class Arena:
 
 
 def _moved(array: Array, beyond: slice) -> Array:
-    """Returns a new array that opens with the rows `beyond` of the old one."""
+    """Returns a new array whose first rows are the rows `beyond` of the old one."""
     new, rows = np.empty_like(array), array[beyond]
     new[: len(rows)] = rows
     return new

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Asked`: what a Collector was asked for, on its way to the strategy that does it."""
+"""`Asked`: the arguments of a Collector, on their way to the strategy that carries them out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.run_log.record_options import RunLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The keywords of a `Collector`, which explains them; each value is checked by itself."""
+    """The keywords of a `Collector`, which explains them; each value is checked alone."""
 
     rollout_length: int
     keep_final_obs: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BatchedEnv`: what a collector steps."""
+"""`BatchedEnv`: the interface of environments that a collector steps."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class BatchedEnv(Protocol):
 
     @property
     def single_observation_space(self) -> gymnasium.Space[Any]:
-        """The space of one environment."""
+        """The observation space of one environment."""
         ...
 
     @property
     def single_action_space(self) -> gymnasium.Space[Any]:
-        """The space of one environment."""
+        """The action space of one environment."""
         ...
 
     @property
@@ -74,25 +74,25 @@ def device_pool(env: Any) -> Any:
 
 
 def cell_of(env: Any) -> Cell:
-    """Returns the kind of environments that a collector is to step."""
+    """Returns the kind of environments that a collector steps."""
     if getattr(env, "reports_active", False):
         return Cell("rows")
-    # environments of users have no engine
+    # environments of other libraries have no engine
     kind = getattr(getattr(env, "engine", None), "kind", "hosted")
     return Cell(kind, bool(getattr(env, "groups", None)))
 
 
 def is_async(env: Any) -> bool:
-    """Tells if an environment steps some of its rows while others are waited for."""
+    """Returns whether an environment can return some rows while others are still stepping."""
     return device_pool(env) is None and bool(env.batch_size < env.num_envs)
 
 
 def check_env(env: Any) -> None:
-    """Checks what a collector is to step.
+    """Checks an environment that a collector is to step.
 
     Raises:
-      SpecError: It has no such batches, does not autoreset in the same step, or observes something
-        else than one array.
+      SpecError: It has no such batches, does not autoreset in the same step, or its observations
+        are not one array.
     """
     if device_pool(env) is None and not hasattr(env, "recv_batch"):
         kind = type(env).__name__
@@ -113,7 +113,7 @@ def check_autoreset(env: Any) -> None:
 
 
 def check_observed(space: gymnasium.Space[Any], of_whom: str = "") -> None:
-    """Raises SpecError where observations are no single array, which rollouts are made of."""
+    """Raises SpecError where observations are not a single array, as rollouts need."""
     if space.shape is None or space.dtype is None:
         raise SpecError(
             f"observations{of_whom} are {space}, expected one array: leave "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rollouts.collecting.on_device import OnDevice
     from rollouts.policy import Policy
 
-    # the batches of its environments, by which rollouts are of one agent or of groups
+    # the type of the environments' batches, which decides the type of rollouts
     B = TypeVar("B", default=StepBatch)
 else:
     from typing import TypeVar
@@ -49,45 +49,45 @@ class Strategy(Protocol):
 class Collector(Generic[B]):
     """Yields rollouts of `rollout_length` steps of all environments of one pool.
 
-    Each rollout owns its arrays: nothing that happens later changes them. An episode goes on from
-    one rollout to the next. Box actions are clipped to the bounds of the space on their way to
-    the environment; the batch keeps them as the policy sampled them, as `log_prob` belongs to that.
+    Each rollout owns its arrays: later calls do not change them. An episode continues from one
+    rollout to the next. Box actions are clipped to the bounds of the space on their way to the
+    environment; the batch keeps them as the policy sampled them, because `log_prob` belongs to
+    these.
 
     Environments with several agents give a `MultiAgentRollout`, a batch for each group. Its columns
     are the agents of the group's first environment, then those of the next: B environments with A
-    agents make B * A columns. `extras["active"]` (T, B * A) bool says which steps an agent took
-    part in; the others are to be left out of a loss. An agent that leaves early is terminated
-    there. The steps until its environment's episode ends are not active, have no reward and end
-    truncated, so that returns and advantages of the steps before and after them are those of its
-    own episodes.
+    agents make B * A columns. `extras["active"]` (T, B * A) bool marks steps in which an agent took
+    part; leave the others out of a loss. An agent that leaves early is terminated in that step. The
+    steps until its environment's episode ends are not active, have no reward and end truncated, so
+    that returns and advantages of its own steps are those of its own episodes.
 
-    An asynchronous pool delivers environments in any order; each has its own time index. One that
-    has its T steps waits for the others, unless the pool could not fill a batch without it: then
-    it runs ahead, by at most T + 1 steps, and these open the next rollout.
+    An asynchronous pool delivers environments in any order; each has its own time index. An
+    environment that has its T steps waits for the others, unless the pool could not fill a batch
+    without it. Then it runs ahead, by at most T + 1 steps, which open the next rollout.
 
-    Environments on a device give rollouts of tensors there, for the same seed, weights and
-    observations the bits of a C++ pool's. T + 1 launches of the policy and T of the environments
-    make one; nothing is copied to the host, and `collect` returns before the device has done any of
-    it: what a learner computes with the tensors waits on the same stream. The tensors are a
-    rollout's own as long as somebody holds one of them. What goes wrong on the device (a value that
-    is not finite, say) is raised by `synchronize`.
+    Environments on a device give rollouts of tensors there, which for the same seed, weights and
+    observations have the bits of a C++ pool's. A rollout needs T + 1 launches of the policy and T
+    of the environments. Nothing is copied to the host, and `collect` returns before the device has
+    done the work: a learner's computations with the tensors wait on the same stream. A rollout's
+    tensors are not overwritten while one of them is referenced. Errors on the device (such as a
+    value that is not finite) are raised by `synchronize`.
 
-    While `collect` runs, torch computes in its thread with `num_torch_threads`: on the host by
-    default one, unless the policy's network is large, because torch's threads would take cores from
-    the pool's. Then torch has as many as before; see `rollouts.machine.torch_threads`.
+    While `collect` runs, torch computes in its thread with `num_torch_threads`. On the host the
+    default is one, unless the policy's network is large, because torch's threads would take cores
+    from the pool's. Afterwards torch has as many as before; see `rollouts.machine.torch_threads`.
 
-    On the host shapes of what the policy returns are checked at each step, finite numbers once per
+    On the host, shapes of a policy's outputs are checked at each step, and finite numbers once per
     rollout.
 
     Not thread-safe. `collect` blocks as long as the environments and the policy take; an exception
     of either passes through, and the next `collect` starts new episodes.
 
     Attributes:
-      env: What is stepped.
-      policy: That of environments with one agent; else `policies`.
+      env: The environments.
+      policy: The policy of environments with one agent; else see `policies`.
       policies: group -> its policy; "" is the group of environments with one agent.
       rollout_length: Steps T.
-      prefetch: 1 where the pool is busy between two calls.
+      prefetch: 1 if the pool works between two calls.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Collector(Generic[B]):
         cuda_graph: bool = False,
         record: str | os.PathLike[str] | RunLog | None = None,
     ) -> None:
-        """Takes a pool that nobody else steps; does not step it yet.
+        """Takes a pool that no other code steps; does not step it yet.
 
         Args:
           env: Environments that autoreset in the same step: of `make_vec`, with or without a
@@ -114,48 +114,50 @@ class Collector(Generic[B]):
           policy: Chooses the actions. Of environments with several agents: group -> its policy, or
             one policy that acts for all agents, group by group.
           rollout_length: Steps T.
-          keep_final_obs: Whether batches have `final_obs`, which a replay needs. That of an
-            environment that failed is the observation it failed on; that of an agent that leaves
-            early is what it sees then.
-          num_torch_threads: Threads that torch computes with during `collect`; None for what
-            `rollouts.machine.torch_threads.threads_for` says, at most as many as torch has, and on
-            a device for as many as it has.
+          keep_final_obs: Whether batches have `final_obs`, which a replay needs. For an environment
+            that failed it is the observation before the failure; for an agent that leaves early,
+            its observation in that step.
+          num_torch_threads: Threads that torch computes with during `collect`. None: the number of
+            `rollouts.machine.torch_threads.threads_for`, at most as many as torch has; on a device
+            as many as torch has.
           engine: The code that computes the policies. "native": the pool's threads, between steps,
             without Python; for a `NativePolicy`, or a `TorchPolicy` or `RecurrentTorchPolicy` whose
             module can be read, over a synchronous native pool. "torch": the policy's own `act`,
-            step by step. "auto": native where that is possible for all groups; `engine` says which
-            it is, `why_not_native` the reason. That is decided anew where a policy gets another
-            module or head; one that remembers and was left to torch stays with it, and so does a
-            module that is changed in place, as to read it would run its forward. On a device
-            "native" is kernels, which read weights where they lie: best on the same device.
-            "torch" is the module of a policy of torch, whatever it is made of and in which
-            precision; a kernel draws the actions by the same noise. A large network is faster so;
-            `collect` waits once then, to value what truncated episodes ended with. "auto" chooses
-            for each group there.
+            step by step. "auto": native where that is possible for all groups; `engine` is the
+            choice, `why_not_native` its reason. The choice is made again when a policy gets another
+            module or head. A policy with memory that torch computes stays with torch, and so does a
+            module that is changed in place, because reading it would run its forward. On a device
+            "native" means kernels, which read weights in place: best on the same device. "torch"
+            calls the module of a torch policy, of any layers and precision, and a kernel draws the
+            actions with the same noise. This is faster for a large network; `collect` then waits
+            once, to value the final observations of truncated episodes. On a device "auto" chooses
+            for each group.
           prefetch: 1 makes the pool collect the next rollout while the caller learns from the last
-            one: each but the first is then of the weights before the last update, as its
-            `policy_version` says. On the host for the native engine alone; on a device on a stream
-            of its own, so that what reads a rollout is to be launched on the stream that calls
-            `collect`. Between two calls of `collect` the pool is busy: nobody else may use it.
-          outputs: What `extras` have of each step, (T, B, ...) float32: "entropy" of what actions
-            are drawn from, and what says it: "logits", or of Box actions "mean" and "log_std".
-          returns: Makes batches come with extras["advantage"] and extras["target"] (T, B) float32,
-            the bits of `rollouts.returns`, in the pass that collects where that is native.
+            one: each rollout except the first then uses the weights before the last update, as its
+            `policy_version` shows. On the host it needs the native engine. On a device it uses a
+            stream of its own, so launch what reads a rollout on the stream that calls `collect`.
+            Between two calls of `collect` the pool is busy: no other code may use it.
+          outputs: Values of each step in `extras`, (T, B, ...) float32: "entropy" of the
+            distribution of actions, and its parameters: "logits", or for Box actions "mean" and
+            "log_std".
+          returns: Adds extras["advantage"] and extras["target"] (T, B) float32 to batches, with the
+            bits of `rollouts.returns`, computed while collecting if the engine is native.
           mask_actions: Makes the policy choose among the actions that info["action_mask"] allows;
-            extras["action_mask"] (T, B, A) bool are those it chose by, log_prob that among them.
+            extras["action_mask"] (T, B, A) bool has the masks, and log_prob is that among allowed
+            actions.
           cuda_graph: Records the steps of a device's rollout once and starts them as one, which
-            spares the host a launch for each. Python code of the policy's module is run twice for
-            each of the few rollouts that are held at once, and must not wait for the device.
+            saves the host single launches. Python code of the policy's module runs twice for each
+            of the few rollouts that exist at once, and must not wait for the device.
           record: Folder of a log from which `rollouts replay-run` makes any step again, bit for
-            bit, or a `RunLog` with the folder and its bounds. An error, a number that is not finite
-            and a reward far off then name the command that shows the step.
+            bit, or a `RunLog` with the folder and its bounds. The message of an error, of a number
+            that is not finite and of a reward far off then has the command that shows the step.
 
         Raises:
-          SpecError: env does not autoreset in the same step or observes something else than one
-            array, a number is out of its range, a group has no policy, one memory is shared by
-            several groups, a policy has no such outputs, or a keyword is given that these
-            environments do not have (`rollouts.features`). FileError: record cannot be written.
-            EngineError: As `make_vec`.
+          SpecError: env does not autoreset in the same step or its observations are not one array,
+            a number is out of its range, a group has no policy, several groups share one policy
+            with memory, a policy lacks one of the outputs, or these environments do not have a
+            keyword (`rollouts.features`). FileError: record cannot be written. EngineError: As
+            `make_vec`.
         """
         asked = Asked(
             rollout_length=rollout_length,
@@ -211,31 +213,31 @@ class Collector(Generic[B]):
         self: Collector[MultiAgentBatch], timeout_s: float | None = None
     ) -> MultiAgentRollout: ...
     def collect(self, timeout_s: float | None = None) -> Any:
-        """Steps every environment T times and returns what happened.
+        """Steps every environment T times and returns the steps.
 
         Args:
           timeout_s: Seconds to wait; None waits for ever. After a CallTimeoutError nothing is lost:
-            the next `collect` returns the rollout that was begun, and until it has, nobody else may
-            use the environment. Where native code computes the policy, it goes on meanwhile with
-            the weights it began with; else the time is looked at after each step. A device's
-            rollout is launched and not waited for.
+            the next `collect` returns the rollout that was begun. Until then no other code may use
+            the environment. If native code computes the policy, it goes on meanwhile with the
+            weights that it began with; else the time is checked after each step. A device's rollout
+            is launched without waiting for it.
 
         Returns:
-          A `RolloutBatch`, or of environments with several agents a `MultiAgentRollout`: of arrays,
-          or of a device's tensors.
+          A `RolloutBatch`, or a `MultiAgentRollout` for environments with several agents: of
+            arrays, or of a device's tensors.
 
         Raises:
           SpecError: the policy returned a wrong shape, or a log_prob or value that is not finite;
             timeout_s is below 0. CallTimeoutError, a TimeoutError: no rollout within timeout_s.
-            ProtocolError: Somebody else has used the environments since the last rollout.
+            ProtocolError: Other code has used the environments since the last rollout.
         """
         return self._collect(Deadline(timeout_s))
 
     def synchronize(self) -> None:
-        """Waits until a device has done what was launched, and a log has what was collected.
+        """Waits until a device has finished all launches, and a log has all that was collected.
 
         Raises:
-          EnvError: Something went wrong there since the last time; it names the env_id.
+          EnvError: Something went wrong on the device since the last time; it names the env_id.
         """
         self._strategy.synchronize()
 
@@ -250,7 +252,7 @@ class Collector(Generic[B]):
 
 
 def _on_device() -> type[OnDevice]:
-    # brings torch
+    # imports torch
     from rollouts.collecting.on_device import OnDevice
 
     return OnDevice

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Until when a call of `Collector.collect` waits."""
+"""The time until which a call of `Collector.collect` waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ B = TypeVar("B", covariant=True)
 
 
 class Receives(Protocol[B]):
-    """An environment whose batches are waited for."""
+    """An environment whose batches can be waited for."""
 
     def recv_batch(self, timeout_s: float | None = None) -> B:
         """Waits for the next batch."""
@@ -21,10 +21,10 @@ class Receives(Protocol[B]):
 
 
 class Deadline:
-    """The time at which one call gives up."""
+    """The time at which one call stops waiting."""
 
     def __init__(self, timeout_s: float | None) -> None:
-        """Counts from now on; None is never.
+        """Counts from now on; None: no limit.
 
         Raises:
           SpecError: timeout_s is below 0 or NaN. DTypeError: it is no number.
@@ -42,7 +42,7 @@ class Deadline:
 
     @property
     def remaining_s(self) -> float | None:
-        """Seconds that are left, at least 0; None for ever."""
+        """Seconds that are left, at least 0; None: no limit."""
         if self._timeout_s is None:
             return None
         # the longest that all systems can wait
@@ -52,8 +52,8 @@ class Deadline:
         """Returns the next batch of `env`.
 
         Raises:
-          CallTimeoutError: It did not come in time. Each call gets one, if it is there, so that
-            calls that are given no time get on all the same.
+          CallTimeoutError: It did not come in time. A batch that is there is returned even without
+            time, so that calls with a timeout of 0 make progress.
         """
         remaining_s = self.remaining_s
         if remaining_s == 0 and self._has_received:
@@ -66,7 +66,7 @@ class Deadline:
         return batch
 
     def error(self) -> CallTimeoutError:
-        """Returns what says that the time is over."""
+        """Returns the error that the time is over."""
         return CallTimeoutError(
             f"collect: no rollout within {self._timeout_s} s; nothing is lost: call collect again, "
             "which returns the rollout that was begun"

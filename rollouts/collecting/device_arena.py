@@ -85,13 +85,14 @@ class GroupArena:
         )
 
     def launches(self, final_obs: Tensor, ended: Tensor) -> list[PolicyLaunch]:
-        """One before each step, which tells of the one before, and one behind the last.
+        """Returns a launch before each step, which writes the last step's results, and a final one.
 
-        Where torch computes the network there is one more: the results of the last step
-        come first, and final observations are valued then.
+        Where torch computes the network there is one launch more: it first writes the results of
+          the last step, after which final observations are valued.
 
         Args:
-          final_obs: What episodes ended with in the last step, as `obs` has it.
+          final_obs: Final observations of the episodes that ended in the last step, in `obs`'s
+            layout.
           ended: (T, N) bool: of environments with agents.
         """
         forward = self.policy.forward
@@ -151,7 +152,7 @@ class GroupArena:
     def rollout(
         self, env_id: Tensor, episode_length: Tensor, ended: Tensor, policy_version: int
     ) -> RolloutBatch[Tensor]:
-        """Returns what was written in the shape that callers get: (T, N * A, ...)."""
+        """Returns the tensors in the shape that callers get: (T, N * A, ...)."""
         final_obs = self._final_obs(ended)
         flat = {
             # rows of agents one after the other
@@ -202,7 +203,7 @@ class GroupArena:
         for name, part in zip(head_inputs(space), parts, strict=True):
             if name in self.wanted.outputs:
                 if name != "logits":
-                    # one standard deviation may serve all dimensions
+                    # one standard deviation may count for all dimensions
                     shape = space.shape or ()
                     part = part.expand(*part.shape[:2], math.prod(shape))
                     part = part.reshape(*part.shape[:2], *shape)
@@ -210,7 +211,7 @@ class GroupArena:
         return found
 
     def _states(self, flat: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Takes them out: (K, rows, *shape) each."""
+        """Removes the states from `flat`: (K, rows, *shape) each."""
         shapes, kept = self.policy.state_shapes, flat.pop("policy_state", None)
         if kept is None:
             names = [name for name in flat if name.startswith("policy_state.")]
@@ -222,7 +223,7 @@ class GroupArena:
 
 
 class DeviceArena(HeldRows):
-    """The rows of all groups in a rollout, used again when nobody holds one of them."""
+    """The rows of all groups in a rollout, used again when none of them is referenced."""
 
     def __init__(
         self,
@@ -260,13 +261,13 @@ class DeviceArena(HeldRows):
         super().__init__([*tensors, self.ended, self.episode_length], [])
 
     def renew_launch(self) -> Launch:
-        """Sets `launch` back to what it was when it was made."""
+        """Sets `launch` back to its initial state."""
         self.launch = type(self._rows.launch).from_buffer_copy(self._rows.launch)
         return self.launch
 
     @property
     def launch_bytes(self) -> bytes:
-        """All arguments of a rollout's kernels but rows and actions, which stay the same."""
+        """All arguments of a rollout's kernels except rows and actions, which stay the same."""
         launches = [one for all_of in self.policy_launches.values() for one in all_of]
         return b"".join(bytes(one) for one in (self.launch, *launches))
 

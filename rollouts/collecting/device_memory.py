@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`TorchMemory`: what a module remembers of each row while torch computes it on a device."""
+"""`TorchMemory`: a module's memory of each row while torch computes it on a device."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class TorchMemory:
     """
 
     def __init__(self, module: nn.Module, rows: ActorRows, device: torch.device) -> None:
-        """Every row's next observation is the first of an episode."""
+        """Starts with an initial state in every row."""
         self._module, self._rows, self._device = module, rows, device
         self.parts = [(tuple(each.shape), each.dtype) for each in initial_state(module)]
         self.reset()
 
     def reset(self) -> None:
-        """Every row's next observation is the first of an episode."""
+        """Starts again with an initial state in every row."""
         count = self._rows.num_rows
         self._begins = torch.ones(count, dtype=torch.bool, device=self._device)
         self._now: State = tuple(
             torch.zeros((count, *shape), dtype=dtype, device=self._device)
             for shape, dtype in self.parts
         )
-        self._after: list[State] = []  # each step of the rollout in hand
+        self._after: list[State] = []  # after each step of this rollout
 
     def go_on_from(self, before: TorchMemory) -> None:
-        """Takes over what another one of equal parts remembers."""
+        """Takes over the states of another memory with equal parts."""
         self._begins, self._now = before._begins, before._now
 
     def meet(self, rollout: Tensors, t: int, world_ended: Tensor) -> State:
-        """Returns the states (rows, ...) that the observations of row t meet, and keeps them where
+        """Returns the states (rows, ...) for the observations of row t, and keeps them if
         the rollout has room for them.
 
         Args:
           rollout: terminated, truncated: (T, N, ...), and policy_state.<i>: (K, N, ..., *shape).
           t: Row, from 0 to T.
-          world_ended: (T, N) bool: of environments with agents.
+          world_ended: (T, N) bool: ended episodes of environments with agents.
         """
         if t == 0:
             self._after = []
@@ -61,10 +61,10 @@ class TorchMemory:
         return state
 
     def keep(self, state: State) -> None:
-        """Takes over the states (rows, ...) that a step left.
+        """Takes over the states (rows, ...) after a step.
 
         Raises:
-          SpecError: They are not of the shapes and dtypes of the module's initial_state().
+          SpecError: Their shapes or dtypes are not those of the module's initial_state().
         """
         found = [(tuple(each.shape[1:]), each.dtype) for each in state]
         if found != self.parts or any(len(each) != self._rows.num_rows for each in state):
@@ -76,13 +76,13 @@ class TorchMemory:
         self._after.append(state)
 
     def after(self, steps: Tensor, rows: Tensor) -> State:
-        """Returns the states (K, ...) that steps (K,) of this rollout left of rows (K,)."""
+        """Returns the states (K, ...) after steps (K,) of this rollout in rows (K,)."""
         return tuple(torch.stack(part)[steps, rows] for part in zip(*self._after, strict=True))
 
     def _ended(self, rollout: Tensors, t: int, world_ended: Tensor) -> Tensor:
-        """(rows,) bool: whose episode ended in step t."""
+        """(rows,) bool: the rows whose episode ended in step t."""
         ended = (rollout["terminated"][t] | rollout["truncated"][t]).flatten()
         if self._rows.has_groups:
-            # an agent that left early begins anew with the others
+            # an agent that left early begins again with the others
             ended |= world_ended[t].repeat_interleave(self._rows.num_agents)
         return ended

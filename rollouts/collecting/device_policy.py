@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DevicePolicy`: a native policy as its kernel gets it: instructions, weights and memory."""
+"""`DevicePolicy`: a native policy in the form of its kernel: instructions, weights and memory."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class ActorRows:
 
     Attributes:
       num_envs: N.
-      num_agents, first_agent, all_agents: A of the group, which of the environment's agents is its
-        first, and how many that has; 1, 0 and 1 without groups.
-      has_groups: Whether there are agents, who may leave before the others.
+      num_agents, first_agent, all_agents: A of the group, the index of its first agent among the
+        environment's, and the environment's number of agents; 1, 0 and 1 without groups.
+      has_groups: Whether there are agents, which may leave before the others.
       obs_shape, obs_dtype: Shape and dtype of one observation.
       action_space: The space of one action.
     """
@@ -63,14 +63,14 @@ class ActorRows:
 
 
 class DeviceWeights:
-    """A module's weights as kernels read them, gathered where the module lies, without a copy to
-    the host."""
+    """A module's weights in the layout of kernels, gathered on the module's device without copies
+    to the host."""
 
     def __init__(self, policy: NativePolicy, device: torch.device) -> None:
-        """Finds out where each number goes.
+        """Finds the place of each weight in the kernel's layout.
 
         Raises:
-          SpecError: There are more than 2^24 of them.
+          SpecError: There are more than 2^24 weights.
         """
         self._policy = policy
         tensors = policy.sources.tensors()
@@ -80,7 +80,7 @@ class DeviceWeights:
                 f"the module has {count} weights, expected at most 2^24 on a GPU: make it smaller, "
                 "or call it yourself between steps of the pool"
             )
-        # each number's place in all of them, 1 and so on, stands for itself; 0 is what is padding
+        # each weight is replaced by its number, from 1 on, to find its place; 0 marks padding
         labels, first = {}, 1
         for name, one in tensors.items():
             labels[name] = np.arange(first, first + one.numel()).reshape(tuple(one.shape))
@@ -115,11 +115,12 @@ class DeviceWeights:
 
 
 class DevicePolicy:
-    """Everything of a policy that stays from launch to launch.
+    """The parts of a policy that stay the same from launch to launch.
 
     Attributes:
       rows: The rows that it acts for.
-      forward: Torch computes the network, whose outputs the kernel takes for observations; or None.
+      forward: Torch computes the network, and the kernel takes its outputs as observations; or
+        None.
       state_shapes: Shapes of the recurrent state of one row.
       head_sizes: Sizes of the outputs that the head reads.
     """
@@ -188,7 +189,7 @@ class DevicePolicy:
             self._clip_to(rows.action_space, device)
 
     def _clip_to(self, space: spaces.Box, device: torch.device) -> None:
-        """Makes what the environments get of actions in a box."""
+        """Makes the tensor of clipped actions for the environments."""
         bounds = (np.array(one, np.float32) for one in (space.low, space.high))
         self._bounds = [torch.from_numpy(one).to(device) for one in bounds]
         agents = (self.rows.num_agents,) if self.rows.has_groups else ()
@@ -196,7 +197,7 @@ class DevicePolicy:
         self.env_action = torch.zeros(shape, device=device)
 
     def fill(self, launch: PolicyLaunch) -> None:
-        """Writes into a launch what all launches of this policy have in common."""
+        """Writes into a launch what all launches of this policy share."""
         rows = self.rows
         launch.num_rows, launch.policy = rows.num_rows, self._told
         launch.agents = KernelAgents(rows.num_agents, rows.first_agent, rows.all_agents)
@@ -208,7 +209,7 @@ class DevicePolicy:
             launch.chosen.low, launch.chosen.high = (one.data_ptr() for one in self._bounds)
 
     def go_on_from(self, before: DevicePolicy) -> None:
-        """Remembers of its rows what the policy that it replaces did, where both remember alike."""
+        """Takes over the states of the policy that it replaces, if their shapes are equal."""
         if self.state_shapes == before.state_shapes and self._state.shape == before._state.shape:
             self._state, self.begins = before._state, before.begins
         if self.forward is not None and before.forward is not None:
@@ -228,7 +229,7 @@ class DevicePolicy:
 
     @property
     def key(self) -> Any:
-        """Equal as long as torch does the same before a launch."""
+        """Equal as long as torch's work before a launch is the same."""
         return self.forward and self.forward.key
 
     def launch(self, launch: PolicyLaunch) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`TorchForward`: a torch module in place of a kernel's network; the kernel draws the actions."""
+"""`TorchForward`: a torch module instead of a kernel's network; the kernel draws the actions."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TorchForward:
 
     Attributes:
       native: The kernel's program: an empty one, whose observations are the module's outputs.
-      inputs: (rows, native.program.obs_size) float32: these outputs.
-      no_inputs: The same, of zeros.
+      inputs: (rows, native.program.obs_size) float32: the module's outputs.
+      no_inputs: Zeros of the same shape.
       memory: The states of a `RecurrentTorchPolicy`; None for other policies.
     """
 
@@ -45,11 +45,11 @@ class TorchForward:
         Args:
           policy: The policy that acts.
           rows: The rows that the policy acts for.
-          device: Where.
-          is_copied: Call a copy of the module, whose weights are those of the last `refresh`.
+          device: The device of the rows.
+          is_copied: Whether to call a copy of the module, with the weights of the last `refresh`.
 
         Raises:
-          SpecError: The policy is none of torch with a head of ours, does not know of its module's
+          SpecError: It is no torch policy with a head of this library, does not handle its module's
             memory, acts in another space, or lies on another device.
         """
         has_memory = hasattr(getattr(policy, "module", None), "initial_state")
@@ -72,7 +72,7 @@ class TorchForward:
             )
         self._policy, self._rows = policy, rows
         self._module, self._is_copied = policy.module, is_copied
-        # how often the module was found to read other numbers than before
+        # how often the module was found to read other values than before
         self._changes = 0
         self._sizes = _sizes(rows.action_space)
         count = sum(self._sizes)
@@ -98,7 +98,7 @@ class TorchForward:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Takes over the module's weights, where a copy acts; does not wait for the device."""
+        """Takes over the module's weights, if a copy acts; does not wait for the device."""
         module = self._policy.module
         if not self._reads.are_as_seen():
             self._changes += 1
@@ -108,7 +108,7 @@ class TorchForward:
             self._module.train(module.training)
 
     def _look(self, device: torch.device) -> None:
-        """Finds out what the module reads besides its weights; copies it where a copy acts."""
+        """Finds out what the module reads besides its weights; makes the copy, if a copy acts."""
         module, rows = self._policy.module, self._rows
         self._module = module
         obs = torch.zeros((2, *rows.obs_shape), dtype=getattr(torch, rows.obs_dtype), device=device)
@@ -121,7 +121,7 @@ class TorchForward:
             with reads.watching():
                 call_module(module, obs, *state)
             call_module(module, obs, *state)
-            # such as running statistics, which are of steps alone
+            # such as running statistics, which must count only steps
             for one, was in before:
                 one.copy_(was)
         reads.forget_changed()
@@ -131,7 +131,7 @@ class TorchForward:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal as long as `run` does the same: where the weights lie, and in which mode."""
+        """Equal as long as `run` does the same: addresses of the weights, and the mode."""
         module = self._module
         tensors = [*module.parameters(), *module.buffers()]
         return (self._changes, module.training, *(one.data_ptr() for one in tensors))
@@ -141,11 +141,11 @@ class TorchForward:
 
         Args:
           rollout: obs (T + 1, N, [A,] *obs_shape), and what `TorchMemory.meet` reads.
-          t: From 0 to T; row T is valued and not acted on.
+          t: From 0 to T; row T is only valued.
           world_ended: (T, N) bool: of environments with agents.
 
         Raises:
-          SpecError: The module returned something else than `TorchPolicy` describes.
+          SpecError: The module's outputs are not those that `TorchPolicy` describes.
         """
         run_or_record(partial(self._run, rollout, t, world_ended))
 
@@ -181,7 +181,7 @@ class TorchForward:
             rollout["bootstrap_value"][index] = outputs[:, -1]
 
     def _outputs(self, obs: Tensor, state: State | None) -> tuple[Tensor, State | None]:
-        """(B, sizes): the head's inputs one after the other, then the value; and new states."""
+        """(B, sizes): the head's inputs side by side, then the value; and the new states."""
         outputs = call_module(self._module, obs, *([] if state is None else [state]))
         after: State | None = None
         if state is not None:
@@ -199,7 +199,7 @@ class TorchForward:
 
 
 def _sizes(space: Any) -> list[int]:
-    """Numbers of each of the head's inputs, and of the value."""
+    """Sizes of the head's inputs, and of the value."""
     if isinstance(space, spaces.Discrete):
         size = int(space.n)
     elif isinstance(space, spaces.MultiDiscrete):

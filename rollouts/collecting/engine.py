@@ -20,10 +20,10 @@ Engine = Literal["auto", "native", "torch"]
 
 
 def check_engine(engine: Engine) -> Engine:
-    """Returns it.
+    """Returns `engine`, if it is valid.
 
     Raises:
-      SpecError: It is none of the three.
+      SpecError: It is none of the three names.
     """
     if engine not in get_args(Engine):
         raise SpecError(f"engine is {engine!r}, expected 'auto', 'native' or 'torch'")
@@ -36,13 +36,13 @@ def choose_engine(
     """Returns the groups' policies that native code computes, or None and why it does not.
 
     Args:
-      engine: What was asked for.
-      env: What is stepped.
+      engine: "auto", "native" or "torch".
+      env: The environments.
       policies: group -> its policy; "" is the group of environments with one agent. Native code
         computes all of them, or none.
 
     Raises:
-      SpecError: engine is none of the three, or "native" and that is not possible.
+      SpecError: engine is none of the three, or is "native" where that is not possible.
     """
 
     def read_one(name: str, policy: Any) -> NativePolicy:
@@ -77,9 +77,9 @@ def check_pool(env: Any, *, must: bool) -> None:
 
     Args:
       env: The environment.
-      must: Whether they shall even where torch is faster.
+      must: Whether native code is required even if torch is faster.
     """
-    # a wrapper hands through what the environment inside it has, but its class does not
+    # a wrapper passes on attributes of the environment inside it, but its class does not have them
     if not hasattr(type(env), "why_not_collects"):
         raise SpecError(
             f"a {type(env).__name__} is no native pool: its environments run in Python or on a "
@@ -99,18 +99,18 @@ def why_slow() -> str:
 
 
 def _native_policy(policy: Any, space: Callable[[], gymnasium.Space[Any]]) -> NativePolicy:
-    # a policy of torch has imported it; others are none
+    # a torch policy has imported one of these modules
     if "rollouts.policy" not in sys.modules and "rollouts.policies.native" not in sys.modules:
         raise SpecError(f"a {type(policy).__name__} chooses its actions itself")
     return native_of(policy, space())
 
 
 def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePolicy:
-    """Returns a native policy as it is, and that of a `TorchPolicy` or a `RecurrentTorchPolicy`,
-    weights and seed shared.
+    """Returns a native policy as it is, and the native policy for a `TorchPolicy` or a
+    `RecurrentTorchPolicy`, with shared weights and seed.
 
     Raises:
-      SpecError: It is of a class of its own, or its module cannot be read.
+      SpecError: It is of another class, or its module cannot be read.
     """
     from rollouts.policies.native import NativePolicy
     from rollouts.policy import TorchPolicy
@@ -138,10 +138,10 @@ def native_of(policy: Any, observation_space: gymnasium.Space[Any]) -> NativePol
 
 
 def head_of(policy: TorchPolicy) -> Head | None:
-    """Returns the native head that replaces the policy's; None for a head of a user's own.
+    """Returns the native head that replaces the policy's; None for a user's own head.
 
     Raises:
-      SpecError: It squashes to other bounds than those of the action space.
+      SpecError: It squashes actions to other bounds than those of the action space.
     """
     from rollouts import policy as heads
     from rollouts.policies.native import Head
@@ -166,11 +166,11 @@ def head_of(policy: TorchPolicy) -> Head | None:
 
 
 def still_computes(native: NativePolicy, policy: Any, obs: Any = None) -> bool:
-    """Whether `native` does what `policy` does: that may have got other layers, head or seed, or
-    read other numbers.
+    """Whether `native` still computes `policy`, which may have got other layers, head or seed,
+    or read other values.
 
     Args:
-      obs: (B, *obs_shape) that it acts on next, if they are known.
+      obs: (B, *obs_shape), its next observations, if they are known.
     """
     if native is not policy and native.made_of != parts_of(policy):
         return False

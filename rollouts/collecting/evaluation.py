@@ -28,7 +28,7 @@ class Evaluation:
     """Episodes of a policy, those of the first environment first.
 
     Attributes:
-      returns  (E,) float64   of the rewards as the environment gave them
+      returns  (E,) float64   of the rewards that the environment gave
       lengths  (E,) int32     steps
     """
 
@@ -43,9 +43,9 @@ class Evaluation:
 def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
     """Plays a number of episodes that is fixed for each environment before the first step.
 
-    To take the first E that end would prefer short ones: environments whose episodes are short
-    would have more of them. Here environment i has E // N, the first E % N one more, and what it
-    plays after these does not count. Running statistics of a pool that normalises are as before.
+    The first E episodes to end would be biased: environments with short episodes would contribute
+    more of them. Here environment i plays E // N episodes, the first E % N environments one more,
+    and later episodes do not count. A pool's running statistics are restored afterwards.
 
     Args:
       env: N environments with same-step autoreset, as for `rollouts.Collector`.
@@ -63,7 +63,7 @@ def evaluate(env: BatchedEnv, policy: Policy, num_episodes: int) -> Evaluation:
         collector = Collector(env, policy, _ROLLOUT_LENGTH)
         while not tally.is_full:
             tally.add(collector.collect(), env.env_id_offset)
-        # environments of a device say that they failed when they are waited for
+        # environments on a device report failures when they are waited for
         collector.synchronize()
     return tally.counted()
 
@@ -76,7 +76,7 @@ def evaluate_agents(
     Args:
       env: N environments, as for `rollouts.Collector`.
       policies: group -> the policy that its agents share.
-      num_episodes: E of environments, at least N.
+      num_episodes: Number E of the environments' episodes, at least N.
 
     Raises:
       SpecError: num_episodes is below N, or as `rollouts.Collector`.
@@ -94,7 +94,7 @@ def evaluate_agents(
 
 
 class _Tally:
-    """The first episodes of each column of rollouts, as many as it shall have."""
+    """The first episodes of each column of rollouts, up to a number for each column."""
 
     def __init__(self, num_envs: int, num_agents: int, num_episodes: int) -> None:
         if num_episodes < num_envs:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollouts of stacked frames, each frame stored once: how they travel and wait for the learner.
+"""Rollouts of stacked frames, each frame stored once, for transport and queues.
 
-Of S frames in a stack S - 1 were in the stack before it, so a packed rollout has about one S-th of
-the bytes. The stacks are formed when a batch is made for the learner, equal to the bit.
+S - 1 of the S frames in a stack were in the stack before it, so a packed rollout has about 1 / S of
+the bytes. The stacks are formed again, bit for bit, when a batch is made for the learner.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class PackedRollout:
     """A rollout whose observations are single frames and an index.
 
     Attributes:
-      frames  (F, *frame_shape) obs_dtype   each frame that is in some stack
-      index   (T + 1, B, S) int32           of the stacks in `frames`; row T is last_obs
+      frames  (F, *frame_shape) obs_dtype   each frame that occurs in a stack
+      index   (T + 1, B, S) int32           places in `frames` of each stack; row T is last_obs
       rest    the rollout with obs (T, B, 0) and last_obs (B, 0)
     """
 
@@ -45,7 +45,7 @@ class PackedRollout:
         return self.index.shape[2], self.frames.shape[1:], self.frames.dtype
 
 
-# a worker's rollout: of environments with one agent, and of any
+# a worker's rollout: with one agent, and with any number of agents
 SinglePayload = RolloutBatch | PackedRollout
 Payload = SinglePayload | MultiAgentRollout
 
@@ -53,8 +53,8 @@ Payload = SinglePayload | MultiAgentRollout
 def pack(batch: RolloutBatch) -> PackedRollout:
     """Stores each frame of the batch's observations once.
 
-    Nothing is assumed of the observations but their shape: bytes are compared, so what is not a
-    continued stack, at the start of an episode for instance, costs frames and is kept as it is.
+    Only the shape of observations matters: bytes are compared, so a stack that does not continue
+    the one before, as at the start of an episode, costs more frames and stays correct.
 
     Args:
       batch: obs (T, B, S, ...), the newest frame last, and last_obs (B, S, ...).
@@ -73,7 +73,7 @@ def pack(batch: RolloutBatch) -> PackedRollout:
 
 
 def join(payloads: Sequence[SinglePayload]) -> RolloutBatch:
-    """Concatenates rollouts as `RolloutBatch.concatenate`, and unpacks the stacks of packed ones.
+    """Concatenates rollouts like `RolloutBatch.concatenate`, and unpacks the stacks of packed ones.
 
     Each formed stack is written once, to its place in the result. A single rollout that is not
     packed is returned as it is.
@@ -99,7 +99,7 @@ def _join_packed(packed: Sequence[PackedRollout]) -> RolloutBatch:
         columns = slice(start, start + each.index.shape[1])
         # row by row, because these parts of the result are contiguous
         for row, index in zip((*obs, last_obs), each.index, strict=True):
-            # clip is the mode that writes to `out` itself; the index is never out of range
+            # only the mode "clip" writes to `out` directly; the index is never out of range
             np.take(each.frames, index, axis=0, out=row[columns], mode="clip")
         start = columns.stop
     return replace(rest, obs=obs, last_obs=last_obs)

@@ -28,10 +28,10 @@ _NOT_STEPPED = -1  # no episode has this length
 
 
 class InPool:
-    """Collects T steps by one call of the pool, here or in a thread of its own.
+    """Collects T steps by one call of the pool, in this thread or in one of its own.
 
     Attributes:
-      tape: Records the rollouts; None: nothing does.
+      tape: Records the rollouts; None: no record.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class InPool:
         returns: Gae | Nstep | None,
         prefetches: bool,
     ) -> None:
-        """Takes the rows to fill, and the turns that the pool's calls are counted by.
+        """Takes the rows to fill, and the turns that count the pool's calls.
 
         Raises:
-          SpecError: The system gives no thread.
+          SpecError: The system cannot start a thread.
         """
         self._env, self._groups, self._turns = env, groups, turns
         self._keeps_final_obs, self._returns = keep_final_obs, returns
         self._prefetches = prefetches
         self.tape: Tape | None = None
-        # a rollout that goes on between two calls of collect
+        # a rollout that is collected between two calls of collect
         self.ahead: Prefetch[Batches] = Prefetch(begins=prefetches)
 
     def collect(
@@ -68,13 +68,13 @@ class InPool:
         if not self._prefetches and deadline.is_never:
             self._turns.go_on()
             return self._run(native, versions)
-        # in this thread: the caller's next update changes weights and version
+        # frozen in this thread, because the caller's next update changes weights and version
         try:
             frozen = {name: policy.freeze() for name, policy in native.items()}
         except SpecError:
             if ahead is None:
                 raise
-            return ahead  # what is wrong with the weights is raised in place of the next one
+            return ahead  # errors in the weights are raised by the next call
         run, batches = partial(self._run, frozen, versions), ahead
         if batches is None:
             self._turns.go_on()
@@ -100,7 +100,7 @@ class InPool:
             for rows, version in zip(groups, versions, strict=True)
         }
         if tape is not None:
-            # what an error leaves so was not stepped
+            # steps that still have this value after an error did not take place
             for one in arrays.values():
                 one["episode_length"][:] = _NOT_STEPPED
         is_alone = groups[0].name == ALONE
@@ -118,13 +118,13 @@ class InPool:
         return batches
 
     def chosen_steps(self) -> NDArray[np.intp]:
-        """Returns (N,) how many steps have an action, after an error ended a rollout on a tape."""
+        """Returns (N,) numbers of steps with an action, after an error in a recorded rollout."""
         first = self._groups[0]
         length = first.arena.outcome["episode_length"]
         # all agents of an environment step together
         each = length.reshape(len(length), self._env.num_envs, -1)[:, :, 0]
         stepped = np.count_nonzero(each != _NOT_STEPPED, axis=0)
-        # statistics are counted between a step and its outcome
+        # with statistics, an action is chosen before the step's outcome is written
         ahead = bool(getattr(self._env.engine.statistics, "are_updated", False))
         chosen: NDArray[np.intp] = np.minimum(stepped + ahead, len(length))
         return chosen

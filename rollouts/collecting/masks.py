@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ActionMasks: hands `info["action_mask"]`, the allowed actions of each row, to the policy."""
+"""ActionMasks: passes `info["action_mask"]`, the allowed actions of each row, to the policy."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NAME = "action_mask"
 
 
 class ActionMasks:
-    """Receives the batches of an environment and keeps what each of its N environments allows.
+    """Receives batches and keeps the allowed actions of each of the N environments.
 
     Attributes:
-      now: (N, A) bool, of the observation that each environment showed last; of MultiDiscrete
-        actions A is the sum of nvec.
+      now: (N, A) bool, for the last observation of each environment; A is the sum of nvec for
+        MultiDiscrete actions.
     """
 
     def __init__(self, env: BatchedEnv, policy: Any) -> None:
@@ -45,7 +45,7 @@ class ActionMasks:
             )
         can = getattr(getattr(env, "engine", None), "can", ())
         self._are_asked_for = "masks" in can
-        # environments in Python are known to report something when they do
+        # environments in Python report infos only when they step
         if "python" not in can and NAME not in getattr(env, "info_names", (NAME,)):
             raise SpecError(
                 f'mask_actions needs info["{NAME}"], and the environments report '
@@ -60,19 +60,19 @@ class ActionMasks:
         self.now: NDArray[np.bool_] = np.ones((env.num_envs, size), np.bool_)
 
     def recv_batch(self, timeout_s: float | None = None) -> StepBatch:
-        """Returns the masks as the environment has them."""
+        """Returns the next batch, and keeps its masks."""
         step = self._env.recv_batch(timeout_s)
         self.now[step.env_id - self._env.env_id_offset] = self._of(step)
         return step
 
     def arrays(self, rollout_length: int) -> dict[str, NDArray[np.bool_]]:
-        """Returns what `VectorEnv.collect` reads the first row of, and writes the others."""
+        """Returns an array for `VectorEnv.collect`, which reads row 0 and writes the others."""
         masks = np.empty((rollout_length + 1, *self.now.shape), np.bool_)
         masks[0] = self.now
         return {NAME: masks}
 
     def take_over(self, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
-        """Goes on from what `collect` wrote; returns the masks (T, N, A) that were chosen by."""
+        """Continues from the masks that `collect` wrote; returns those of the choices (T, N, A)."""
         masks = arrays[NAME]
         self.now = masks[-1].copy()
         return {NAME: masks[:-1]}

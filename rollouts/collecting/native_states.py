@@ -13,18 +13,18 @@ Shape = tuple[int, ...]
 
 
 class NativeStates:
-    """One state per environment, carried from rollout to rollout; nothing of a plain policy."""
+    """One state per environment, carried over to the next rollout; empty without memory."""
 
     def __init__(
         self, shapes: tuple[Shape, ...], num_envs: int, steps: int, *, keep_all: bool
     ) -> None:
-        """Every environment's next observation is the first of an episode.
+        """Starts with the first observation of an episode in every environment.
 
         Args:
           shapes: Shapes of one environment's state, which is a tuple of arrays.
           num_envs: Environments N.
           steps: Rows T of a rollout.
-          keep_all: Whether the states before each row are kept, and not before the first alone.
+          keep_all: Whether the states before each row are kept, instead of those before the first.
         """
         self.shapes = shapes
         self._keeps_all = keep_all
@@ -35,11 +35,11 @@ class NativeStates:
         self.begins = np.ones(num_envs, np.bool_)
 
     def reset(self) -> None:
-        """Every environment's next observation is the first of an episode."""
+        """Starts again with the first observation of an episode in every environment."""
         self.begins[:] = True
 
     def arrays(self) -> dict[str, Array]:
-        """Returns what `VectorEnv.collect` reads and writes, new where it is handed out."""
+        """Returns arrays for `VectorEnv.collect`; new ones if they were handed out."""
         if not self.shapes:
             return {}
         self._kept = np.empty_like(self._kept)
@@ -56,7 +56,7 @@ class NativeStates:
         return {f"policy_state.{i}": part for i, part in enumerate(self._parts(self._kept))}
 
     def now(self) -> tuple[Array, ...]:
-        """Returns the states (N, ...) after the last rollout, ends of episodes aside."""
+        """Returns the states (N, ...) after the last rollout, regardless of ends of episodes."""
         return self._parts(self._now)
 
     def _parts(self, states: Array) -> tuple[Array, ...]:

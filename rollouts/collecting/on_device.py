@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`OnDevice`: rollouts of a device's pool, whose policies kernels or torch compute beside it."""
+"""`OnDevice`: rollouts of a device's pool, with policies computed there by kernels or torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rollout that was launched, by weights of these versions of the groups' policies."""
+    """A rollout that was launched, with the versions of the groups' weights."""
 
     arena: DeviceArena
     versions: dict[str, int]
@@ -50,11 +50,11 @@ class OnDevice:
     """
 
     def __init__(self, env: Any, policies: Mapping[str, Policy], asked: Asked) -> None:
-        """Takes the policy of each group; arguments as of `Collector`, which has checked them.
+        """Takes the policy of each group; `Collector` has checked the arguments.
 
         Raises:
-          SpecError: A policy cannot be read, does not fit or has no such outputs. EngineError: As
-            `make_vec`.
+          SpecError: A policy cannot be read, does not fit or lacks one of the outputs. EngineError:
+            As `make_vec`.
         """
         self._env = env
         self._pool: Any = device_pool(env)
@@ -85,17 +85,17 @@ class OnDevice:
         return "torch" if self.why_not_native else "native"
 
     def reset(self) -> None:
-        """Makes the next rollout begin with new episodes; one that was begun is dropped."""
+        """Makes the next rollout begin with new episodes; a rollout that was begun is dropped."""
         self._side.join()
         self._ahead = None
         self._turns.forget()
         self._must_reset = True
 
     def collect(self, deadline: Deadline) -> dict[str, RolloutBatch[Tensor]]:
-        """Launches T steps and returns group -> its batch, as it will be; no call waits so long.
+        """Launches T steps and returns group -> its batch, whose tensors are filled later.
 
         Raises:
-          As `Collector.collect`; SpecError: A policy's module has got another layer that cannot be
+          As `Collector.collect`. SpecError: A policy's module has got another layer that cannot be
           read, or does what a CUDA graph cannot record. ClosedError: The environments were closed.
         """
         self._pool.check_open()
@@ -108,22 +108,22 @@ class OnDevice:
             found = self._finish(self._ahead or self._begin())
             self._ahead = None
             if self._asked.prefetch:
-                # what is wrong with the weights is raised by the next call, which begins one itself
+                # errors in the weights are raised by the next call, which begins a rollout itself
                 with suppress(SpecError):
                     self._ahead = self._begin()
         return found
 
     def synchronize(self) -> None:
-        """Waits for the device; EnvError says what went wrong there."""
+        """Waits for the device; raises EnvError for what went wrong there."""
         self._env.synchronize()
 
     def close(self) -> None:
-        """Waits for what was begun, which still writes the environments' memory."""
+        """Waits for a rollout that was begun, which still writes to the environments' memory."""
         self._side.join()
         self._ahead = None
 
     def _read_policies(self) -> None:
-        """Reads what is to compute the policies, and makes room for rollouts of them."""
+        """Reads the policies, and makes room for their rollouts."""
         pool, asked, steps = self._pool, self._asked, self._length
         read: dict[str, DevicePolicy] = {}
         kept = {}
@@ -183,13 +183,13 @@ class OnDevice:
         return DevicePolicy(forward.native, rows, device, emulated=emulated, forward=forward)
 
     def _env_ids(self, rows: ActorRows) -> Tensor:
-        """(rows,) int32: of agents the environment's times A, and their places."""
+        """(rows,) int32: env_ids; with agents, env_id * A + the agent's index."""
         first = self._env.env_id_offset * rows.num_agents
         device = self._pool.device
         return torch.arange(first, first + rows.num_rows, dtype=torch.int32, device=device)
 
     def _begin(self) -> _Begun:
-        """Launches a rollout by the policies as they are now."""
+        """Launches a rollout with the present policies."""
         if not all(
             still_computes(one.native, self._policies[name]) for name, one in self._acting.items()
         ):
@@ -217,7 +217,7 @@ class OnDevice:
             for launch in arena.policy_launches[name]:
                 self._acting[name].fill(launch)
                 launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
-        # a rollout that raises leaves the environments somewhere in it
+        # a rollout that raises leaves the environments in the middle
         self._must_reset = True
         if self._asked.prefetch:
             with self._side.begin():
@@ -253,7 +253,7 @@ class OnDevice:
         acting.launch(arena.policy_launches[name][t])
 
     def _finish(self, begun: _Begun) -> dict[str, RolloutBatch[Tensor]]:
-        """Values what truncated episodes ended with, where torch does that."""
+        """Values the final observations of truncated episodes, if torch computes the values."""
         arena = begun.arena
         self._side.join()
         for name, group in arena.groups.items():
@@ -270,7 +270,7 @@ class OnDevice:
 
 
 def _rows_of(env: Any, pool: Any) -> dict[str, ActorRows]:
-    """Returns the rows whose actions there are to choose, by group."""
+    """Returns the rows whose actions must be chosen, by group."""
     dtypes, groups = pool.steps.obs_dtypes, getattr(env, "groups", None)
     if not groups:
         space, actions = env.single_observation_space, env.single_action_space

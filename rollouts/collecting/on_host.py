@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`OnHost`: rollouts of environments on the host; it chooses who computes the policies."""
+"""`OnHost`: rollouts of environments on the host; chooses the code that computes the policies."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 
 class OnHost:
-    """Steps a pool with its threads' policies, or with policies that act by themselves.
+    """Steps a pool whose threads compute the policies, or calls the policies' own `act`.
 
     Attributes:
-      why_not_native: Why native code does not compute the policies; "" where it does.
+      why_not_native: The reason why native code does not compute the policies; "" where it does.
     """
 
     def __init__(self, env: Any, policies: Mapping[str, Policy], asked: Asked) -> None:
-        """Takes the policy of each group; arguments as of `Collector`, which has checked them.
+        """Takes the policy of each group; `Collector` has checked the arguments.
 
         Raises:
-          SpecError: A policy does not do what is asked for, or native code has to and cannot.
+          SpecError: A policy cannot do what is asked for, or "native" is asked for but not
+            possible.
         """
         self._env, self._policies, self._asked = env, policies, asked
         steps, groups = asked.rollout_length, getattr(env, "groups", None)
@@ -61,7 +62,7 @@ class OnHost:
             for name, one in policies.items()
         ]
         source: Any = masks or env
-        # our own pools write observations into the rollout; others' are copied
+        # our own pools write observations into the rollout; those of other environments are copied
         is_ours = "out" in getattr(getattr(env, "engine", None), "can", ())
         self._in_order = InOrder(env, source, self._groups, steps, writes_in_place=is_ours)
         self._as_they_come: AsTheyCome | None = None
@@ -101,7 +102,7 @@ class OnHost:
             self._tape.forget()
 
     def collect(self, deadline: Deadline) -> dict[str, RolloutBatch]:
-        """Returns group -> its batch of T steps; errors as of `Collector.collect`."""
+        """Returns group -> its batch of T steps; errors are those of `Collector.collect`."""
         try:
             batches = self._batches(deadline)
         except CallTimeoutError:
@@ -109,31 +110,31 @@ class OnHost:
                 self._turns.keep()
             raise
         except BaseException as error:
-            # what goes on in another thread would write into the same log
+            # a rollout in another thread would write into the same log
             self._in_pool.ahead.drop()
             if self._tape is not None and isinstance(error, Exception):
                 self._tape.failed(error, self._groups, self._chosen_steps())
-            # half a rollout must not be continued as if nothing had happened
+            # an incomplete rollout must not be continued after an error
             self.reset()
             raise
         return {rows.name: one for rows, one in zip(self._groups, batches, strict=True)}
 
     def synchronize(self) -> None:
-        """Waits for the log of what was collected; the rollouts themselves are complete."""
+        """Waits for the log; the rollouts themselves are complete."""
         if self._tape is not None:
             self._tape.flush()
 
     def close(self) -> None:
-        """Ends what goes on between two calls; may be called twice."""
+        """Ends a rollout that runs between two calls; may be called twice."""
         self._in_pool.ahead.close()
         if self._tape is not None:
             self._tape.close()
 
     def begin_from(self, obs: Mapping[str, Any]) -> None:
-        """Makes the next rollout go on from states that were set in the environments.
+        """Makes the next rollout continue from states that were set in the environments.
 
         Args:
-          obs: group -> what its rows (rows, ...) observe there.
+          obs: group -> the observations of its rows (rows, ...) there.
         """
         self.reset()
         for rows in self._groups:
@@ -141,7 +142,7 @@ class OnHost:
         self._in_order.go_on()
 
     def _chosen_steps(self) -> Any:
-        """Returns (N,) how many steps of the rollout in hand have an action."""
+        """Returns (N,) numbers of steps with an action in the present rollout."""
         if self._native is None:
             return self._in_order.chosen_steps()
         return self._in_pool.chosen_steps()
@@ -150,7 +151,7 @@ class OnHost:
         ahead = self._in_pool.ahead.take(deadline)
         self._turns.check()
         if ahead is not None and not self._prefetches:
-            return ahead  # what a call began that ran out of time
+            return ahead  # the rollout of a call that timed out
         if not self._is_as_chosen():
             self._choose_engine()
         if self._native is not None:
@@ -166,11 +167,11 @@ class OnHost:
         return batches
 
     def _is_as_chosen(self) -> bool:
-        """Returns True while the chosen engine computes the policies as they are now."""
+        """Returns whether the chosen engine still computes the present policies."""
         if self._native is not None:
             return self._still_computes(self._native)
-        # Others may be readable. What torch remembers stays with it, and so does a rollout that
-        # is under way.
+        # changed policies may be readable now; but states in torch stay with torch, and a rollout
+        # that has begun is finished
         stays = self._in_order.is_under_way or any(rows.remembers for rows in self._groups)
         return stays or self._parts == self._parts_now()
 
@@ -186,7 +187,7 @@ class OnHost:
 
     def _choose_engine(self) -> None:
         native, why_not = choose_engine(self._asked.engine, self._env, self._policies)
-        # refused at each call, and not once
+        # raised at each call, not only once
         if self._prefetches and native is None:
             raise SpecError(f"prefetch=1 needs the native engine, which is not possible: {why_not}")
         self._native, self.why_not_native = native, why_not

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls plain and recurrent policies through one interface.
 
-A recurrent policy also gets the indices of the environments whose observations it sees. Here is
-where torch on the host values the last observation of an episode that was cut (`final_value`).
+A recurrent policy also gets the indices of the environments of its observations. On the host, torch
+values the last observation of a truncated episode here (`final_value`).
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ class PolicyCalls(Protocol):
     """`rows` (B,) are the environments' indices in the pool; None means all in order."""
 
     def reset(self) -> None:
-        """Takes note that every environment's next observation is the first of an episode."""
+        """Marks every environment's next observation as the first of an episode."""
         ...
 
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
-        """Acts on `obs` (B, ...), which are rows `at` of the current rollout and those after it."""
+        """Acts on `obs` (B, ...), rows `at` of the rollout, which count on into the next one."""
         ...
 
     def see_ends(self, step: StepBatch, rows: Rows) -> None:
-        """Takes note of the episodes that `step` ended."""
+        """Records the episodes that `step` ended."""
         ...
 
     def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Values final observations; called before `see_ends` hears of their ends."""
+        """Values final observations; called before `see_ends` for the same step."""
         ...
 
     def last_value(
         self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
     ) -> NDArray[np.float32]:
-        """Values (N,) the observations after a rollout; `known` has those already acted on."""
+        """Values (N,) the observations after a rollout; `known` has values of those acted on."""
         ...
 
     def take_states(self) -> tuple[Array, ...]:
-        """Returns the states (N, ...) before row 0 of the rollout, and goes on to the next one."""
+        """Returns the states (N, ...) before row 0 of the rollout, and begins the next rollout."""
         ...
 
     def go_on(self, states: tuple[Array, ...], begins: NDArray[np.bool_]) -> None:
-        """Takes over from native code: the states (N, ...) and which environments begin."""
+        """Takes over from native code: states (N, ...) and whether environments begin episodes."""
         ...
 
 
 def make_policy_calls(
     policy: Policy, *, num_envs: int, rollout_length: int, masks: ActionMasks | None = None
 ) -> PolicyCalls:
-    """Picks by whether the policy has the methods of `rollouts.policy.RecurrentPolicy`."""
+    """Chooses the class by the methods of `rollouts.policy.RecurrentPolicy`."""
     check_policy(policy)
     if hasattr(policy, "act_rows"):
         return _RecurrentCalls(cast("RecurrentPolicy", policy), num_envs, rollout_length, masks)
@@ -91,7 +91,7 @@ class _PlainCalls:
         self._policy, self._masks = policy, masks
 
     def reset(self) -> None:
-        """Nothing is remembered."""
+        """Does nothing: the policy has no memory."""
 
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
         output: PolicyOutput = _masked(self._policy.act, self._masks, rows)(obs)
@@ -99,7 +99,7 @@ class _PlainCalls:
         return output
 
     def see_ends(self, step: StepBatch, rows: Rows) -> None:
-        """Nothing is remembered."""
+        """Does nothing: the policy has no memory."""
 
     def final_value(self, obs: Array, rows: NDArray[np.intp]) -> NDArray[np.float32]:
         return check_value(self._policy.value(obs), len(obs))
@@ -113,11 +113,11 @@ class _PlainCalls:
         return ()
 
     def go_on(self, states: tuple[Array, ...], begins: NDArray[np.bool_]) -> None:
-        """Nothing is remembered."""
+        """Does nothing: the policy has no memory."""
 
 
 class _RecurrentCalls:
-    # an environment of an asynchronous pool may open the next rollout, and the one after it
+    # an asynchronous pool's environment may be in the next rollout, and in the one after it
     _ROLLOUTS = 3
 
     def __init__(
@@ -155,7 +155,7 @@ class _RecurrentCalls:
     ) -> NDArray[np.float32]:
         if known is None or is_known is None:
             return self._value(obs, None, self._begins)
-        # where the policy already acted on it, its state is a later one by now
+        # where the policy has already acted on an observation, its state belongs to a later one
         value = np.array(known, np.float32)
         rows = np.flatnonzero(~is_known)
         if rows.size:
@@ -170,14 +170,14 @@ class _RecurrentCalls:
 
     def go_on(self, states: tuple[Array, ...], begins: NDArray[np.bool_]) -> None:
         self._begins = begins.copy()
-        # native code computes policies of this class alone
+        # native code computes only this class of recurrent policies
         cast("RecurrentTorchPolicy", self._policy).take_over(states)
 
     def _value(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
         return check_value(self._policy.value_rows(obs, rows, begins), len(obs))
 
     def _keep_states(self, rows: Rows, begins: NDArray[np.bool_], at: NDArray[np.intp]) -> None:
-        """Keeps the states of the rows that open a rollout."""
+        """Keeps the states of rows at the start of a rollout."""
         opens = at % self._rollout_length == 0
         if not opens.any():
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rollout that is collected while its caller does something else."""
+"""One rollout that is collected while its caller does other work."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _NAME = "rollouts-prefetch"
 
 
 class Prefetch(Generic[R]):
-    """Prefetch: at most one rollout that is under way, or waits to be taken.
+    """Prefetch: at most one rollout that is in progress, or waits to be taken.
 
-    Its thread waits for those of the pool, without the GIL. Not thread-safe.
+    Its thread waits for the pool's threads, without the GIL. Not thread-safe.
     """
 
     def __init__(self, *, begins: bool = False) -> None:
-        """Starts no rollout yet, and its thread if it `begins`; errors as `begin`."""
+        """Starts no rollout yet, but starts the thread if it `begins`; errors as `begin`."""
         self._executor = started_executor(1, _NAME) if begins else None
         self._future: Future[R] | None = None
         self._dropped = Event()
 
     def begin(self) -> ThreadPoolExecutor:
-        """Starts the thread, unless it is there.
+        """Starts the thread, unless it runs already.
 
         Raises:
-          SpecError: The system gives none.
+          SpecError: The system cannot start a thread.
         """
         if self._executor is None:
             self._executor = started_executor(1, _NAME)
         return self._executor
 
     def start(self, collect: Callable[[Poll], R]) -> None:
-        """Collects in another thread; `collect` calls its argument now and then.
+        """Calls `collect` in another thread, with a function to call now and then.
 
         Raises:
           SpecError: As `begin`.
@@ -49,7 +49,7 @@ class Prefetch(Generic[R]):
         self._future = self.begin().submit(collect, self._poll)
 
     def take(self, deadline: Deadline) -> R | None:
-        """Waits for the rollout that was started, if one was; raises what ended it.
+        """Waits for the rollout that was started, if one was; raises the error that ended it.
 
         Raises:
           CallTimeoutError: It was not ready in time; it goes on.
@@ -63,7 +63,7 @@ class Prefetch(Generic[R]):
         return batch
 
     def drop(self) -> None:
-        """Ends the rollout that is under way, and waits until it has ended."""
+        """Ends the rollout that is in progress, and waits until it has ended."""
         if self._future is not None:
             self._dropped.set()
             wait([self._future])
@@ -82,4 +82,4 @@ class Prefetch(Generic[R]):
 
 
 class _DroppedError(Exception):
-    """Ends a rollout that nobody will take."""
+    """Ends a rollout that will not be taken."""

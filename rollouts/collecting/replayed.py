@@ -35,21 +35,21 @@ See = Callable[[Any, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedFragment:
-    """A fragment that was made again, and the step in it that was asked for.
+    """A fragment that was made again, with the step that was asked for.
 
     Attributes:
-      header: Facts of the log it is in.
+      header: Header of the log.
       env_id: The environment that was asked for.
       step: Its step that was asked for.
-      first_step: Its step in row 0.
-      num_steps: Rows that the run had; below T where an error ended the fragment.
+      first_step: The environment's step in row 0.
+      num_steps: Rows that the run had; fewer than T where an error ended the fragment.
       policy_version: (oldest, newest) version of the weights that chose the actions.
-      batches: group -> the batch of the whole pool, "" of one agent. The policy's numbers
+      batches: group -> the batch of the whole pool, "" for one agent. The policy's numbers
         (log_prob, value) are zeros.
-      is_verified: Whether the checksum is that of the run; False where an error ended the
-        fragment, which has none.
-      failed: The error that ended it; "" where none did.
-      env_errors: What environments reported while it was made again.
+      is_verified: Whether the checksum equals the run's; False where an error ended the fragment,
+        which then has no checksum.
+      failed: The error that ended the fragment; "" without one.
+      env_errors: Errors of environments while the fragment was made again.
     """
 
     header: LogHeader
@@ -64,11 +64,11 @@ class ReplayedFragment:
     env_errors: list[str] = field(default_factory=list)
 
     def of_env(self) -> dict[str, Array]:
-        """Returns the environment's own arrays by name, those of a group as "<group>/<name>".
+        """Returns the environment's own arrays by name, with "<group>/<name>" for groups.
 
         Returns:
           step (T,) int64; obs (T, ...), action (T, ...), reward, terminated, truncated,
-          episode_return and episode_length (T,), and last_obs, as of RolloutBatch; of agents with
+          episode_return and episode_length (T,), and last_obs, as in RolloutBatch; for agents with
           an axis A after T.
         """
         rows, column = self.num_steps, self.env_id - self.header.env_id_offset
@@ -115,17 +115,17 @@ def replay_run(
       path: The log's folder, or the run's directory, in which it is called "log".
       env_id: Global id of the environment.
       step: Its step, from 0 in each incarnation of its worker.
-      worker, incarnation: Numbers of the log; None for the newest that has the step.
-      make_env: Makes the environments, where Python functions made those of the run; called with
-        the log's `LogHeader`. They are as many, with the same seed, and autoreset in the same step.
-      env_options: Options in place of those in the log. Those of a log that somebody else wrote
-        should be looked at first: they may name files.
-      any_release: Whether another release's log is made again all the same, with a warning.
+      worker, incarnation: Numbers in the log; None: the newest that has the step.
+      make_env: Makes the environments, if Python functions made those of the run; called with the
+        log's `LogHeader`. They must be as many, with the same seed, and autoreset in the same step.
+      env_options: Options that replace those in the log. Check the options of a log from a source
+        that you do not trust: they may name files.
+      any_release: Whether to make a fragment of another release's log, with a warning.
       see: Called with the environments and t before each step t of the fragment.
 
     Raises:
       SpecError: There is no such log or step, another release wrote it, or environments are needed.
-      ProtocolError: What was made is not what the run did.
+      ProtocolError: The result differs from the run.
     """
     whole_number("env_id", env_id, 0)
     whole_number("step", step, 0)
@@ -189,7 +189,7 @@ def _again(
 
 
 class _Watched:
-    """Environments whose failures are noted."""
+    """Environments whose failures are recorded."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -197,7 +197,7 @@ class _Watched:
         self.errors: list[tuple[int, int, str]] = []  # step, env_id, words
 
     def begin(self) -> None:
-        """Notes that a fragment begins."""
+        """Marks the start of a fragment."""
         self._t = 0
         self.errors.clear()
 
@@ -206,7 +206,7 @@ class _Watched:
 
     def recv_batch(self, timeout_s: float | None = None) -> Any:
         batch = self._env.recv_batch(timeout_s)
-        # a batch of agents says that they failed, and no more
+        # a batch of agents has only a mask of failures
         info = getattr(batch, "info", {"_env_error": getattr(batch, "failed", None)})
         if (failed := info.get("_env_error")) is not None:
             words = info.get("env_error", ["failed"] * len(failed))
@@ -217,12 +217,12 @@ class _Watched:
 
 
 class _Recorded:
-    """A policy that takes the actions of a log, whatever it sees."""
+    """A policy that returns the actions of a log for any observations."""
 
     policy_version = 0
 
     def __init__(self, dtype: Any) -> None:
-        """Takes the dtype of actions, which a log may keep in a narrower one."""
+        """Takes the dtype of actions; a log may keep them in a narrower one."""
         self._dtype, self._actions = dtype, np.empty(0, dtype)
         self._t, self._see = 0, None
 
@@ -272,19 +272,19 @@ def _make_env(
         autoreset_mode="same_step",
         env_id_offset=header.env_id_offset,
         max_episode_steps=header.max_episode_steps,
-        # what failed is shown, and not raised
+        # failures are shown instead of raised
         on_env_error="reset",
     )
 
 
 def _go_to(env: Any, state: LogRecord, groups: Mapping[str, Any]) -> dict[str, Array]:
-    """Sets the states of a record; returns what the groups' rows observe there."""
+    """Sets the states of a record; returns the observations of the groups' rows."""
     env.reset()
     ends = np.cumsum(state.facts["sizes"])[:-1]
     env.set_state(None, [part.tobytes() for part in np.split(state.arrays["states"], ends)])
     if f"obs.{next(iter(groups))}" in state.arrays:
         return {name: state.arrays[f"obs.{name}"] for name in groups}
-    # nothing is marked: all are shown as they are
+    # a mask without marks shows all environments unchanged
     obs, _ = env.reset(options={"reset_mask": np.zeros(env.num_envs, np.bool_)})
     return dict(obs) if isinstance(obs, Mapping) else {next(iter(groups)): obs}
 
@@ -299,7 +299,7 @@ def _set_statistics(env: Any, record: LogRecord) -> None:
 
 
 def _actions(record: LogRecord, name: str, header: LogHeader) -> Array:
-    """Returns the actions (T, B, ...) of a group; after an error an environment's last goes on."""
+    """Returns a group's actions (T, B, ...); after an error an env's last one is repeated."""
     actions = record.arrays[f"action.{name}"]
     counts = record.arrays.get("counts")
     if counts is None:
@@ -311,10 +311,10 @@ def _actions(record: LogRecord, name: str, header: LogHeader) -> Array:
 
 
 def _check(batches: Mapping[str, RolloutBatch], record: LogRecord, header: LogHeader) -> bool:
-    """Returns True where the checksum is the run's, False where the run has none.
+    """Returns True if the checksum equals the run's, False if the run has none.
 
     Raises:
-      ProtocolError: It is another.
+      ProtocolError: The checksums differ.
     """
     expected = record.facts["sum"]
     if expected is None:

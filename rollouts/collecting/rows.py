@@ -30,15 +30,15 @@ ALONE = ""  # the group of environments with one agent
 
 
 class RolloutRows:
-    """The agents of one group, environment by environment; or the environments, of one agent.
+    """The agents of one group, environment by environment; with one agent, the environments.
 
     Attributes:
       name: The group's name; "" for environments with one agent.
       policy: The policy that acts.
       action_space: The action space of one row.
       env_id: (rows,) int32.
-      wanted: What the rollouts shall have in extras.
-      arena: What the rollout in hand is written into.
+      wanted: The extras of the rollouts.
+      arena: The arrays of the present rollout.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class RolloutRows:
         keep_final_obs: bool,
         masks: ActionMasks | None = None,
     ) -> None:
-        """Takes a group of an environment, None for that of one agent.
+        """Takes a group of an environment; None for environments with one agent.
 
         Raises:
-          SpecError: The policy is none.
+          SpecError: `policy` is no policy.
         """
         of: Any = group or env
         agents = 1 if group is None else group.num_agents
@@ -63,7 +63,7 @@ class RolloutRows:
         self._steps, self._keeps_final_obs, self._masks = rollout_length, keep_final_obs, masks
         self._obs_space, self.action_space = of.single_observation_space, of.single_action_space
         self._has_agents = group is not None
-        # agents as rows leave and come back as those of a group do
+        # `AgentRows` has agents that leave and come back, like those of a group
         self._reports_active = self._has_agents or bool(getattr(env, "reports_active", False))
         self._shape = (env.num_envs, agents) if self._has_agents else (env.num_envs,)
         num_rows = env.num_envs * agents
@@ -79,7 +79,7 @@ class RolloutRows:
         self.reset()
 
     def reset(self) -> None:
-        """Drops what was written; every row's next observation is the first of an episode."""
+        """Drops the rows; every row's next observation is the first of an episode."""
         keep = self._keeps_final_obs
         self.arena = Arena(
             self._arena_steps, len(self.env_id), self._obs_space, keep_final_obs=keep
@@ -90,14 +90,14 @@ class RolloutRows:
 
     @property
     def remembers(self) -> bool:
-        """True where the policy remembers something of each row."""
+        """Whether the policy has a state for each row."""
         return hasattr(self.policy, "act_rows")
 
     def carry_states(self, native: NativePolicy | None) -> None:
         """Moves recurrent states to the engine that now computes the policy.
 
         Raises:
-          SpecError: The policy cannot be asked for outputs.
+          SpecError: The policy cannot return the wanted outputs.
         """
         shapes = () if native is None else native.state_shapes
         states = self._states
@@ -110,11 +110,11 @@ class RolloutRows:
         self.wanted.check(self.policy, native)
 
     def obs_of(self, t: int) -> Array:
-        """Returns observations t as the environment has them: (N, ...) or (N, A, ...)."""
+        """Returns observations t in the environment's shape: (N, ...) or (N, A, ...)."""
         return self._by_env(self.arena.obs[t])
 
     def act(self, t: int) -> Array:
-        """Acts on row t in all environments; returns the actions as the environment takes them.
+        """Acts on row t in all environments; returns the actions in the environment's shape.
 
         Raises:
           SpecError: The policy returned a wrong shape; the message names the group.
@@ -135,7 +135,7 @@ class RolloutRows:
         return action if self._bounds is None else action.clip(*self._bounds)
 
     def step_of(self, batch: Any) -> StepBatch:
-        """Returns this group's rows of what the environment's `recv_batch` gave."""
+        """Returns this group's rows of a batch of the environment's `recv_batch`."""
         if not self._has_agents:
             step: StepBatch = batch
             return step
@@ -149,7 +149,7 @@ class RolloutRows:
         return agent_steps(agents, rows, self.env_id)
 
     def write(self, t: int, step: StepBatch, *, with_obs: bool) -> None:
-        """Writes what came of step t, and the next observations unless they are there already."""
+        """Writes the results of step t, and the next observations unless the pool did that."""
         if with_obs:
             self.arena.obs[t + 1] = step.obs
         self.write_outcome(t, None, step)
@@ -157,12 +157,12 @@ class RolloutRows:
             self._active[t] = step.info["active"]
 
     def write_outcome(self, t: Row, rows: Rows, step: StepBatch) -> None:
-        """Writes what came of the steps of these cells, final observations valued."""
+        """Writes the results of these cells' steps, and the values of final observations."""
         self.arena.write_outcome(t, rows, step, self._bootstrap(step, rows))
         self.calls.see_ends(step, rows)
 
     def take(self, last_value: NDArray[np.float32], beyond: int) -> RolloutBatch:
-        """Returns what torch computed; what lies `beyond` it opens the next rollout.
+        """Returns the rollout that torch computed; rows `beyond` it open the next one.
 
         Raises:
           SpecError: A log_prob or value is not finite, or an output is missing.
@@ -184,7 +184,7 @@ class RolloutRows:
         return arrays | (self._masks.arrays(self._steps) if self._masks else {})
 
     def take_native(self, arrays: dict[str, Array], final_obs: Array | None) -> RolloutBatch:
-        """Returns what the pool wrote into `native_arrays`."""
+        """Returns the rollout that the pool wrote into `native_arrays`."""
         if final_obs is not None:
             self.arena.keep_final(final_obs)
         self.arena.extras = self._states.extras() | self.wanted.extras(arrays)
@@ -203,7 +203,7 @@ class RolloutRows:
         return batch
 
     def _by_env(self, rows: Array) -> Array:
-        """Returns arrays (rows, ...) as (N, A, ...), where there are agents."""
+        """Returns arrays (rows, ...) as (N, A, ...), if there are agents."""
         if not self._has_agents:
             return rows
         shaped: Array = rows.reshape(*self._shape, *rows.shape[1:])
@@ -234,7 +234,7 @@ def by_group(
     """Returns the policy of each group.
 
     Raises:
-      SpecError: A group has none, one is of no group, or one memory is shared by several.
+      SpecError: A group has no policy, a policy is for no group, or several share one with memory.
     """
     if not isinstance(policies, Mapping):
         policies = dict.fromkeys(groups, policies)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that act by themselves, step by step: `InOrder` of synchronous pools, `AsTheyCome`."""
+"""Policies that act step by step: `InOrder` for synchronous pools, `AsTheyCome` for others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Array = NDArray[Any]
 
 
 class InOrder:
-    """Steps all environments at once, T times; a call that ran out of time is gone on with.
+    """Steps all environments at once, T times; continues after a call that timed out.
 
     Attributes:
-      tape: Records the rollouts; None: nothing does.
+      tape: Records the rollouts; None: no record.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class InOrder:
         """Takes the rows to fill.
 
         Args:
-          env: What is stepped.
-          source: What its batches are received from.
+          env: The environments.
+          source: The object from which batches are received.
           groups: Rows of all groups.
           rollout_length: Steps T.
           writes_in_place: Whether the pool writes observations into the rollout itself.
@@ -52,20 +52,20 @@ class InOrder:
     def reset(self) -> None:
         """Begins new episodes with the next call."""
         self._must_reset, self._is_resetting = True, False
-        self._t, self._is_sent = 0, False  # the step in hand
+        self._t, self._is_sent = 0, False  # the present step
 
     @property
     def is_new(self) -> bool:
-        """True before the rows' first observations are there."""
+        """Whether the rows have no first observations yet."""
         return self._must_reset or self._is_resetting
 
     @property
     def is_under_way(self) -> bool:
-        """True between the first step of a rollout and its last."""
+        """Whether a rollout has begun and has not ended."""
         return self._t > 0 or self._is_sent
 
     def start(self, deadline: Deadline) -> None:
-        """Writes first observations into the rows, where episodes are to begin."""
+        """Writes first observations into the rows, if episodes must begin."""
         if self._must_reset:
             self._env.async_reset()
             self._must_reset, self._is_resetting = False, True
@@ -98,11 +98,11 @@ class InOrder:
         return batches
 
     def go_on(self) -> None:
-        """Begins with the observations that are in the rows, and not with new episodes."""
+        """Begins with the observations in the rows, instead of new episodes."""
         self._must_reset = False
 
     def chosen_steps(self) -> NDArray[np.intp]:
-        """Returns (N,) how many steps of the rollout in hand have an action."""
+        """Returns (N,) numbers of steps with an action in the present rollout."""
         steps = min(self._t + self._is_sent, self._rollout_length)
         return np.full(self._env.num_envs, steps, np.intp)
 
@@ -148,17 +148,17 @@ class AsTheyCome:
             self._must_reset = False
         self._act_on_waiting(np.flatnonzero(self._waiting & ~self._has_rollout()))
         while not self._has_rollout().all():
-            # those who wait and would let the pool fill a batch run ahead
+            # waiting environments that the pool needs to fill a batch run ahead
             missing = self._env.batch_size - (self._env.num_envs - self._waiting.sum())
             self._act_on_waiting(least_advanced(self._waiting, self._next_row, missing))
             self._recv_and_act(deadline)
         last_value = self._last_value()
         self._next_row -= self._rollout_length
-        # one observation per environment, and what was run ahead
+        # one observation per environment, and the steps that ran ahead
         return [self._rows.take(last_value, int(self._next_row.max()))]
 
     def _recv_and_act(self, deadline: Deadline) -> None:
-        """Files one batch under each environment's own time and sends on those not yet at T."""
+        """Writes a batch at each environment's own time, and acts on those without T steps."""
         step = deadline.recv(self._source)
         rows = step.env_id.astype(np.intp) - self._env.env_id_offset
         now = self._next_row[rows]
@@ -166,14 +166,14 @@ class AsTheyCome:
         self._next_row[rows] += 1
         self._waiting[rows] = True
 
-        # an environment's first observation after a reset is the outcome of nothing
+        # an environment's first observation after a reset is no result of a step
         stepped = now > 0
         if stepped.all():
             self._rows.write_outcome(now - 1, rows, step)
         elif stepped.any():
             self._rows.write_outcome(now[stepped] - 1, rows[stepped], select(step, stepped))
 
-        # as long as nobody has to wait the policy sees the pool's own array
+        # if no environment has to wait, the policy gets the pool's own array
         going = now < self._rollout_length
         if going.all():
             self._act_on(rows, step.obs)
@@ -181,7 +181,7 @@ class AsTheyCome:
             self._act_on_waiting(rows[going])
 
     def _has_rollout(self) -> NDArray[np.bool_]:
-        """Tells (N,) which environments have T steps and the observation after them."""
+        """Returns (N,) whether environments have T steps and the observation after them."""
         return self._next_row > self._rollout_length
 
     def _act_on_waiting(self, rows: NDArray[np.intp]) -> None:
@@ -196,7 +196,7 @@ class AsTheyCome:
     def _last_value(self) -> NDArray[np.float32]:
         """Values (N,) the observation after row T - 1 of each environment."""
         steps, arena = self._rollout_length, self._rows.arena
-        # an environment that ran ahead acted on this observation and valued it then
+        # an environment that ran ahead has already acted on this observation, which gave its value
         is_known = ~(self._waiting & (self._next_row == steps + 1))
         known = arena.choice["value"][steps]
         return self._rows.calls.last_value(arena.obs[steps], known, is_known)

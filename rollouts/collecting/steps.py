@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def cut_off(step: StepBatch) -> NDArray[np.bool_]:
-    """Tells (B,) where an episode was truncated alone and has a final observation."""
+    """Returns (B,) where an episode was truncated, not terminated, and has a final observation."""
     cut = step.truncated & ~step.terminated
     # a failed environment has no final observation
     return cut & ~step.info["_env_error"] if "_env_error" in step.info else cut
@@ -24,7 +24,7 @@ def cut_off(step: StepBatch) -> NDArray[np.bool_]:
 def least_advanced(
     waiting: NDArray[np.bool_], next_row: NDArray[np.intp], count: int
 ) -> NDArray[np.intp]:
-    """Picks at most `count` of the environments that wait (N,), those of the least rows first."""
+    """Chooses at most `count` of the waiting environments (N,), those with least rows first."""
     rows = np.flatnonzero(waiting)
     return rows[np.argsort(next_row[rows], kind="stable")[: max(count, 0)]]
 

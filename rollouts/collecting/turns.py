@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Turns`: whether environments are where their collector left them."""
+"""`Turns`: checks that no other code has called an environment of a collector."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from rollouts.errors import ProtocolError
 
 
 class Turns:
-    """Remembers how often an environment had been called when its holder was done with it."""
+    """Remembers the number of an environment's calls when its collector was last done with it."""
 
     def __init__(self, env: Any) -> None:
-        """Nothing is expected yet."""
+        """Expects no number yet."""
         self._env = env
         self._seen: int | None = None
 
     def forget(self) -> None:
-        """Expects nothing: new episodes begin."""
+        """Expects no number: new episodes begin."""
         self._seen = None
 
     def keep(self) -> None:
-        """Expects the environment as it is now."""
+        """Expects the present number."""
         self._seen = self._num_calls()
 
     def go_on(self) -> None:
-        """Expects one call more, which its holder makes next, perhaps in another thread."""
+        """Expects one call more, which the collector makes next, perhaps in another thread."""
         if self._seen is None:
             self.keep()
         if self._seen is not None:
             self._seen += 1
 
     def check(self) -> None:
-        """Looks whether somebody has called it since.
+        """Checks whether other code has called the environment since.
 
         Raises:
-          ProtocolError: Somebody has.
+          ProtocolError: Other code has.
         """
         if self._seen is not None and self._num_calls() != self._seen:
             raise ProtocolError(
@@ -47,6 +47,6 @@ class Turns:
             )
 
     def _num_calls(self) -> int | None:
-        """Returns the number of calls; None for environments of users, which do not count."""
+        """Returns the number of calls; None for foreign environments, which do not count them."""
         found: int | None = getattr(self._env, "num_calls", None)
         return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wanted: the outputs and returns that a caller asked for, which rollouts have in `extras`."""
+"""Wanted: the outputs and returns that a caller asked for, which are `extras` of rollouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETURNS = ("advantage", "target")
 
 
 class Wanted:
-    """The extras that rollouts of one policy shall have; native code and torch both obey it."""
+    """The extras of one policy's rollouts, for native code and torch."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Wanted:
         returns: Gae | Nstep | None,
         action_space: gymnasium.Space[Any],
     ) -> None:
-        """Takes what a `Collector` was asked for.
+        """Takes the arguments of a `Collector`.
 
         Raises:
-          SpecError: A policy for this space has no such output, one is asked for twice, or
+          SpecError: A policy for this space has no such output, an output is asked for twice, or
             `returns` is no estimator.
         """
         if not isinstance(outputs, Iterable):
@@ -56,10 +56,10 @@ class Wanted:
             raise SpecError(f"returns is {returns!r}, expected rollouts.returns.Gae or Nstep")
 
     def check(self, policy: Any, native: NativePolicy | None) -> None:
-        """Takes note of who computes: native code, or the policy itself where that is None.
+        """Records who computes: native code, or the policy itself where `native` is None.
 
         Raises:
-          SpecError: The policy cannot be asked for outputs.
+          SpecError: The policy cannot return the outputs.
         """
         if native is not None:
             program = native.program
@@ -85,7 +85,7 @@ class Wanted:
             policy.extra_outputs = before
 
     def arrays(self, shape: tuple[int, int]) -> dict[str, Array]:
-        """Returns what `VectorEnv.collect` writes of it, for rollouts of `shape` (T, B)."""
+        """Returns the arrays of these extras that `VectorEnv.collect` writes, of `shape` (T, B)."""
         arrays = {}
         if "entropy" in self.outputs:
             arrays["entropy"] = np.empty(shape, np.float32)
@@ -96,7 +96,7 @@ class Wanted:
         return arrays
 
     def extras(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Returns by name what was written into `arrays`."""
+        """Returns the extras in `arrays` by name."""
         extras = {name: arrays[name] for name in RETURNS if name in arrays}
         if "inputs" in arrays:
             parts = np.split(arrays["inputs"], np.cumsum(self._sizes)[:-1], -1)
@@ -123,9 +123,9 @@ class Wanted:
             batch.extras.update(zip(RETURNS, self.returns.of(batch), strict=True))
 
     def _shaped(self, part: Array) -> Array:
-        """Logits as they are, numbers of a Box action (T, B, size) in its shape."""
+        """Logits as they are, numbers of a Box action (T, B, size) in the action's shape."""
         if self._inputs == ("logits",):
             return part
         shape = (*part.shape[:2], int(np.prod(self._shape)))
-        # one standard deviation may serve all dimensions
+        # one standard deviation may count for all dimensions
         return np.broadcast_to(part, shape).reshape(*shape[:2], *self._shape).copy()

@@ -18,7 +18,7 @@ def masks_of(arrays: tuple[Array, ...], info_names: tuple[str, ...]) -> Array:
     """(B, A) bool: the actions that the batch's observations allow, in a new array.
 
     Where same-step autoreset began an episode, the mask is that of its first observation, if the
-    arrays have it.
+    arrays have one.
 
     Args:
       arrays: The arrays of one batch, as the pool returns them.

@@ -13,7 +13,7 @@ from rollouts.batch import StepBatch
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-# (B, A, ...) of each group, by its name; of an environment with one group its array alone
+# (B, A, ...) arrays by the name of their group; an environment with one group: its array alone
 Grouped = Any
 
 
@@ -30,12 +30,12 @@ class MultiAgentBatch(NamedTuple):
       episode_return  (B, A) float64     sum of the agent's rewards in this episode
       final_obs       (B, A, *obs_shape) obs_dtype  valid where the episode ended; None unless the
                                          pool autoresets in the same step
-      joined          (B, A) bool        the agent takes part from the next step on, and did not
-                                         before; None: agents join where episodes begin alone
+      joined          (B, A) bool        the agent takes part from the next step on, but did not in
+                                         this one; None: agents join only where episodes begin
     Arrays of environments:
       ended           (B,) bool          the episode is over, for whatever reason
-      failed          (B,) bool          for on_env_error="reset": the environment failed, and
-                                         has no final_obs
+      failed          (B,) bool          for on_env_error="reset": the environment failed and has
+                                         no final_obs
       env_id          (B,) int32         episode_length  (B,) int32
     """
 
@@ -56,15 +56,16 @@ class MultiAgentBatch(NamedTuple):
 def agent_steps(
     batch: MultiAgentBatch, rows: Callable[[Grouped], Array], env_id: npt.NDArray[np.int32]
 ) -> StepBatch:
-    """Agents as environments of their own, where the pool autoresets.
+    """Rows that show agents as environments of their own, where the pool autoresets.
 
-    An agent that leaves early is terminated there, and what it saw last is in `obs`. The steps
-    until it comes back or its environment's episode ends are an episode without rewards, which is
-    truncated; so are those before it comes for the first time.
+    An agent that leaves early is terminated in that step, and its last observation is in `obs`. The
+    steps until it comes back, or until its environment's episode ends, are an episode without
+    rewards, which is truncated. The same holds for the steps before the agent comes for the first
+    time.
 
     Args:
       batch: A batch of B environments.
-      rows: From (B, A, ...) by group to the rows (B * A, ...) that are wanted.
+      rows: Turns (B, A, ...) arrays by group into the rows (B * A, ...) that are wanted.
       env_id: The env_id of each of these rows.
     Returns:
       The rows; `info` has "active" and, where an environment failed, "_env_error".

@@ -25,23 +25,23 @@ Info = dict[str, Any]
 
 
 class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
-    """N environments with A agents as N * A environments with one: a policy that all agents share.
+    """N environments with A agents as N * A environments with one agent, for a shared policy.
 
     Rows are agents of the first environment, group after group, then those of the next one. They
-    end together but for agents that leave before: such a row is `terminated` once, and from then
-    on it stands for an episode in which nothing happens, whose rewards are 0 and whose actions are
-    ignored, until the environment's episode ends and truncates it. `info["active"]` is False there,
-    for learners that mask such steps.
+    end together, except for agents that leave early. The row of such an agent is `terminated` once.
+    From then on it stands for an episode in which nothing happens: its rewards are 0 and its
+    actions are ignored, until the environment's episode ends and truncates it. `info["active"]` is
+    False there, for learners that mask such steps.
 
-    `step` and `reset` are Gymnasium's. `send`, `recv_batch` and `async_reset` are what
-    `rollouts.Collector` steps.
+    `step` and `reset` are Gymnasium's. `rollouts.Collector` uses `send`, `recv_batch` and
+    `async_reset`.
 
     Attributes:
-      envs: The environments, which are closed with this.
+      envs: The environments, which `close` closes too.
       num_envs, batch_size: N * A.
       env_id_offset: Row 0's number in `info["env_id"]`.
-      autoreset_mode: That of `envs`.
-      reports_active: True: `info["active"]` says which rows take part, as collectors ask.
+      autoreset_mode: The mode of `envs`.
+      reports_active: True, for collectors: `info["active"]` tells which rows take part.
     """
 
     reports_active = True
@@ -141,12 +141,12 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
         return agent_steps(batch, self._rows, self._env_id)
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...]:  # type: ignore[override]
-        """N frames (height, width, 3): of each environment one, with all its agents."""
+        """N frames (height, width, 3): one of each environment, with all its agents."""
         return self.envs.render()
 
     @property
     def num_calls(self) -> int:
-        """The number of steps, resets and receives; by it collectors notice other callers."""
+        """The number of steps, resets and receives, by which collectors notice other callers."""
         return self.envs.num_calls
 
     def close_extras(self, **kwargs: Any) -> None:

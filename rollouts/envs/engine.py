@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Engine`: what steps the environments behind a face, and what each kind of it can do."""
+"""`Engine`: the interface of what steps environments behind a face, and of what it may lack."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-# A batch has STEP_ARRAYS in order, then what the engine alone reads, then arrays of groups;
-# before these (B, A) bool of each group, of agents that join, where the engine can have them join.
+# A batch has STEP_ARRAYS in order, then arrays that only the engine reads, then arrays of groups.
+# The latter follow a (B, A) bool array per group of agents that join, where agents can join.
 Arrays = tuple[Any, ...]
 
 # The order is that of the native enum; kernels use the same numbers.
@@ -29,17 +29,17 @@ AUTORESET = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DIS
 
 
 class Engine(Protocol):
-    """N environments and what steps them. A face holds one and shows it as its users expect.
+    """N environments and the code that steps them. A face holds an engine and shows it to users.
 
     Attributes:
-      name: What sentences call this kind of engine.
+      name: The name of this kind of engine in messages.
       kind: A key of `rollouts.features.PLACES`.
-      can: Names of `rollouts.features.FEATURES`; `refuse` raises the SpecError of the others.
-      env_spec: What the first environment's id stands for.
+      can: Names of `rollouts.features.FEATURES`; for all others `refuse` raises SpecError.
+      env_spec: The EnvSpec of the first environment's id.
       device: The `torch.device` of the arrays; None: they are NumPy's.
       groups: Groups of agents; empty where environments have one agent.
-      info_names: What the environments report, such as "lives" or "action_mask".
-      has_columns: Whether `columns` may have anything.
+      info_names: Names of what the environments report, such as "lives" or "action_mask".
+      has_columns: Whether the dict of `columns` can have entries.
       parts: How observations are split into a dict; None: they are not.
       single_observation_space, single_action_space, observation_space, action_space: Spaces of
         one environment and of a batch, where environments have one agent.
@@ -68,7 +68,7 @@ class Engine(Protocol):
 
     @property
     def recipe(self) -> tuple[str | list[str], int, dict[str, Any]]:
-        """Ids, N and the other arguments, which make this engine again in any process."""
+        """Ids, N and the other arguments, from which any process can make this engine again."""
 
     @property
     def num_calls(self) -> int:
@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Running statistics of observations and rewards."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles what makes the engine anew, not its state."""
+        """Pickles what makes the engine again, not its state."""
 
     # -- what every engine does ----------------------------------------------------
 
@@ -106,7 +106,7 @@ class Engine(Protocol):
         """Waits for everything in flight."""
 
     def info(self, arrays: Arrays) -> Info:
-        """The info that `step` returns of this batch; it is asked for once."""
+        """The info that `step` returns for this batch; called once per batch."""
 
     def columns(self, arrays: Arrays) -> Info:
         """The info that `recv_batch` returns: plain arrays, of the step that ended an episode.
@@ -126,7 +126,7 @@ class Engine(Protocol):
         """Bytes of all buffers that the engine owns."""
 
     def synchronize(self) -> None:
-        """Waits for everything that was launched, and raises what went wrong there."""
+        """Waits for everything that was launched, and raises the errors of it."""
 
     def stats(self) -> Any:
         """Counts and times since construction or `reset_stats`: PoolStats or DeviceStats."""
@@ -160,7 +160,7 @@ class Engine(Protocol):
     def rollout(
         self, num_steps: int, actions: Any, action_seed: int, record: bool
     ) -> tuple[Arrays, list[Any]]:
-        """Steps all environments K times by one launch; returns rows, and actions it recorded."""
+        """Steps all environments K times by one launch; returns rows, and the actions recorded."""
 
     def save(self, env_id: npt.ArrayLike | None) -> list[bytes]:
         """Saves environments whole."""

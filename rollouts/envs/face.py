@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`PoolFace`: what both faces of an engine have in common."""
+"""`PoolFace`: the common base of both faces of an engine."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ P = TypeVar("P", bound="PoolFace[Any]")
 
 
 def check_is_engine(face: str, given: object) -> None:
-    """Refuses what is no engine, such as an id.
+    """Refuses an argument that is no engine, such as an id.
 
     Raises:
-      SpecError: It is an id, several, an environment or something else.
+      SpecError: It is an id, several ids, an environment or something else.
     """
     if hasattr(given, "can") and hasattr(given, "groups"):
         return
@@ -40,10 +40,10 @@ def check_is_engine(face: str, given: object) -> None:
 
 
 def check_on_host(env: object, hint: str = "") -> None:
-    """Refuses environments whose arrays are a device's; `hint` says what else would do.
+    """Refuses environments whose arrays are on a device; `hint` names an alternative.
 
     Raises:
-      SpecError: They are; other environments than ours are not looked at.
+      SpecError: The arrays are on a device. Only environments of this library are checked.
     """
     if isinstance(env, PoolFace) and env.device is not None:
         raise SpecError(
@@ -53,7 +53,7 @@ def check_on_host(env: object, hint: str = "") -> None:
 
 
 def on_host(env: P) -> P:
-    """Returns a pool that was made just now, unless it is on a device: it is closed then.
+    """Returns a newly made pool, but closes and refuses it if its arrays are on a device.
 
     Raises:
       SpecError: As `check_on_host`.
@@ -70,7 +70,7 @@ class PoolFace(Generic[A]):
     """Base of VectorEnv and MultiAgentVectorEnv: forwards to the engine what needs no agents."""
 
     metadata: dict[str, Any]
-    # environments in Python have methods and attributes by name, and processes
+    # only environments in Python have methods and attributes by name, and processes
     call = OfEngine("python", "call")
     get_attr = OfEngine("python", "get_attr")
     set_attr = OfEngine("python", "set_attr")
@@ -106,9 +106,9 @@ class PoolFace(Generic[A]):
         self.engine.async_reset()
 
     def get_state(self, env_id: npt.ArrayLike | None = None) -> list[bytes]:
-        """Saves environments whole: what they do next is a function of state and actions.
+        """Saves whole environments: what they do next depends only on state and actions.
 
-        That is the environment itself, its random stream (seed, stream, episode and
+        A state has the environment itself, its random stream (seed, stream, episode and
         position in it), elapsed steps, episode return, and whether its episode has ended.
         Time limit and autoreset mode belong to this VectorEnv and are not part of it.
 
@@ -136,9 +136,9 @@ class PoolFace(Generic[A]):
         An environment keeps its own env_id and takes everything else over. It also goes on
         in the random stream that the state was saved in, and so do its later episodes:
         copies of one state do the same for the same actions until `reset(seed=...)` gives
-        each its own stream again. An environment whose state is set needs no reset.
-        Observations handed out before stay as they are; nothing is observed before the
-        next step, but `reset(options={"reset_mask": ...})` shows unmarked environments.
+        each its own stream again. An environment whose state was set needs no reset.
+        Observations handed out before stay as they are. The next step is the first to observe the
+        state, but `reset(options={"reset_mask": ...})` shows unmarked environments.
 
         Args:
           env_id: (n,) int, global ids, none twice. None: all environments, in order.
@@ -190,10 +190,10 @@ class PoolFace(Generic[A]):
     def stats(self) -> PoolStats | DeviceStats:
         """Counts and times since construction or `reset_stats`: steps, waits, stragglers.
 
-        Cheap next to a step of many environments; callable from any thread at any time,
-        also after `close`. Other threads go on stepping meanwhile, so numbers taken while
-        environments are in flight may be a step apart. With a device the counts are tensors
-        there, and nothing waits.
+        A call costs little next to a step of many environments. It may come from any thread at any
+        time, also after `close`. Other threads go on stepping meanwhile, so numbers taken while
+        environments are in flight may be a step apart. With a device the counts are tensors there,
+        and the call waits for nothing.
         """
         stats: PoolStats | DeviceStats = self.engine.stats()
         return stats
@@ -221,10 +221,10 @@ class PoolFace(Generic[A]):
 
     @property
     def mujoco_engine(self) -> str | tuple[str, ...] | None:
-        """The stepper of environments on MuJoCo: "lanes" or "mujoco", or one of them for each of N.
+        """The stepper of MuJoCo environments: "lanes" or "mujoco", or N of these where they differ.
 
-        None where no environment is on MuJoCo. Option `engine` chooses, and `why_not_lanes` says
-        why it is MuJoCo.
+        None where no environment is on MuJoCo. The option `engine` chooses. `why_not_lanes` gives
+        the reason for "mujoco".
 
         Raises:
           ClosedError: The environment was closed.
@@ -247,7 +247,7 @@ class PoolFace(Generic[A]):
 
         Args:
           kwargs: Only for environments in Python. timeout: seconds that they may take before their
-            process is killed; or terminate=True for none.
+            process is killed. terminate: True for a timeout of 0.
         """
         if not self.closed:
             self.closed = True
@@ -265,7 +265,7 @@ class PoolFace(Generic[A]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles what makes the engine anew, not its state: see `NativeEngine`."""
+        """Pickles what makes the engine again, not its state: see `NativeEngine`."""
         make, arguments = self.engine.__reduce__()
         return _remake, (type(self), make, arguments)
 

@@ -14,7 +14,7 @@ from rollouts.own_env.registrations import travelling
 
 NAMESPACE = "rollouts"
 
-# loaded when one of the ids is made; by name, as nothing in this package depends on an adapter
+# loaded when one of the ids is made; given by name, because this package imports no adapter
 _SINGLE = "rollouts.integrations.gymnasium:NativeEnv"
 _VECTOR = "rollouts.integrations.gymnasium:make_vector_env"
 
@@ -23,7 +23,7 @@ def gymnasium_id(id: str) -> str:
     """The id under which Gymnasium knows one of `rollouts.env_ids()`.
 
     "CartPole-v1" is "rollouts/CartPole-v1". Gymnasium allows one namespace, so "ALE/Pong-v5" is
-    "rollouts/ALE-Pong-v5"; without the ALE Atari's Blackjack would be a version of the card game.
+    "rollouts/ALE-Pong-v5"; without "ALE-", Atari's Blackjack would be a version of the card game.
     """
     return f"{NAMESPACE}/{id.replace('/', '-')}"
 
@@ -31,9 +31,9 @@ def gymnasium_id(id: str) -> str:
 def register_ids(*, only: str | None = None) -> None:
     """Registers every id with one agent, for `gymnasium.make_vec` and `gymnasium.make`.
 
-    May be called again; `only`: for the id of one entry.
-    The specs go into the registry as they are: `gymnasium.register` looks through all the others
-    for each of them, and warns when it is done twice.
+    May be called again. `only` is the one id to register. The specs go straight into the registry:
+    `gymnasium.register` looks through all the others for each of them, and warnings follow where it
+    is called twice.
     """
     for entry in _native.registry():
         if entry["multi_agent"] or only not in (None, entry["id"]):

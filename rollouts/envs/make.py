@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make_vec`: its signature and what it means; engines do the work."""
+"""`make_vec`: its signature, its documentation and its checks; engines do the work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MultiAgentId = Literal[
 
 
 @overload
-def make_vec(  # type: ignore[overload-overlap]  # an id of several agents is a str, too
+def make_vec(  # type: ignore[overload-overlap]  # an id with several agents is a str, too
     id: MultiAgentId,
     num_envs: int | None = None,
     *,
@@ -110,28 +110,30 @@ def make_vec(
       env_id_offset: Global id of the first environment; workers of one job take
         consecutive ranges, so that no two environments share a random stream.
       max_episode_steps: Time limit in place of the id's own; 0: none.
-      on_env_error: What an environment's failure does, such as an exception in its engine.
-        Its row is truncated and its next episode begins as after any end; besides,
-        "raise" raises EnvError in recv, before the batch, "reset" reports it in
+      on_env_error: What follows an environment's failure, such as an exception in its engine.
+        Its row is truncated and its next episode begins as after any end. In addition,
+        "raise" raises EnvError in recv, before the batch, and "reset" reports the failure in
         info["env_error"].
       pin_threads: True keeps worker thread i on the i-th CPU of this process' affinity
-        mask, in synchronous mode after the first, which is left to the caller of step:
-        that thread is never pinned. A sequence names the worker threads' CPUs (one less
-        than num_threads in synchronous mode). Linux only.
+        mask. In synchronous mode it skips the first CPU, which is left to the thread that
+        calls step; that thread is never pinned. A sequence names the worker threads' CPUs
+        (one less than num_threads in synchronous mode). Linux only.
       render_mode: "rgb_array" or None, for wrappers that look at it and at
-        metadata["render_fps"]; `render` works with either. Of what nothing draws: None.
+        metadata["render_fps"]; `render` works with either. None for environments that cannot be
+        drawn.
       flatten_observation: False: observations of the DeepMind Control Suite's tasks, of
         MiniGrid and of BabyAI are dicts of arrays (B, *shape) by the names of dm_control and
         minigrid (whose mission is words as numbers: `decode_mission`), views of the same batch,
         and the spaces are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
-        ViZDoom's, else the screen alone, are vizdoom's dict: screen, gamevariables and buffers.
-        With from_pixels a dict of "state", or dm_control's names, and "pixels".
-      device: "cuda" or "cuda:1": a kernel on that GPU steps them, and arrays are torch tensors
-        there. For environments whose `env_spec(id).runs_on_gpu` is True. mujoco_warp steps
-        Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the DeepMind Control Suite there, with
-        options nconmax and njmax: memory for contacts and rows of constraints of an environment.
-        "cpu-emulation": that kernel as loops on the host, for tests. None: C++ threads. The
-        option obs_dtype ("float32", "float16", "bfloat16") is of float observations then.
+        Those of ViZDoom, which are the screen otherwise, are vizdoom's dict: screen, gamevariables
+        and buffers. With from_pixels, a dict of "state", or dm_control's names, and "pixels".
+      device: "cuda" or "cuda:1": a kernel on that GPU steps the environments, and arrays are torch
+        tensors there. It works for environments whose `env_spec(id).runs_on_gpu` is True.
+        mujoco_warp steps Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the DeepMind Control
+        Suite there, with options nconmax and njmax: memory for contacts and rows of constraints of
+        an environment. "cpu-emulation": that kernel as loops on the host, for tests. None: C++
+        threads. With a device, the option obs_dtype ("float32", "float16", "bfloat16") is the dtype
+        of float observations.
       env_options: Options of the environments; `rollouts.env_spec(id).options`
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
@@ -140,22 +142,22 @@ def make_vec(
         frames, one value for all: width, height (480 pixels), camera_id or camera_name
         ("track" where the model has it), default_camera_config, max_geom, visual_options;
         Tag takes width and height.
-        And model={field: values}, in which each environment's model differs from its file
-        from the first episode on, as `reset(options={"model": ...})` takes it.
+        The option model={field: values} makes each environment's model differ from its file from
+        the first episode on, with values as `reset(options={"model": ...})` takes them.
         EnvPool's names work too: render_width, render_height, render_camera_id.
         MuJoCo environments with from_pixels=True show pictures (height, width, 3) uint8, 84 pixels
         by default, which these options decide on too; grayscale=True: (height, width).
         "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
-        Wrappers around environments with one agent, whichever id, computed as Gymnasium's are
-        but in the pool's threads, in this order (`docs/how_to/wrappers.md`): clip_action=True;
+        Wrappers around environments with one agent, for any id, give the results of Gymnasium's but
+        run in the pool's threads, in this order (`docs/how_to/wrappers.md`): clip_action=True;
         rescale_action=True or (low, high); time_aware=True or "fraction"; frame_stack=4;
         normalize_observation=True or {"epsilon", "clip"}; normalize_reward=True or {"gamma",
         "epsilon"}; clip_reward=c or (low, high).
 
     Returns:
-      A VectorEnv, or a MultiAgentVectorEnv of an id of `rollouts.multi_agent_ids()` (of an id that
-      type checkers cannot read, `make_multi_agent_vec` says it to them). It owns threads: close it
-      or use it in a `with`.
+      A VectorEnv, or a MultiAgentVectorEnv for an id of `rollouts.multi_agent_ids()`. For an id
+      that type checkers cannot read, `make_multi_agent_vec` has the latter as its return type. It
+      owns threads: close it or use it in a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
@@ -227,14 +229,14 @@ def _check_cell(
 
 
 def _is_equal(value: object, usual: object) -> bool:
-    """Tells if a value is the usual one; False is not 0."""
+    """Returns whether a value is the usual one; False is not 0."""
     alike = isinstance(value, bool) == isinstance(usual, bool)
     return value is usual or (np.isscalar(value) and alike and bool(value == usual))
 
 
 def _device_engine(cell: Cell) -> Any:
     """The engine that steps environments on a device."""
-    # brings torch, and physics brings Warp
+    # imports torch, and for physics Warp
     if cell.engine == "physics":
         return importlib.import_module("rollouts.envs.physics.physics_engine").PhysicsEngine
     return importlib.import_module("rollouts.envs.kernel.kernel_engine").KernelEngine
@@ -251,11 +253,11 @@ def make_pool(
     env_options: Mapping[str, Any],
     **arguments: Any,
 ) -> Any:
-    """Makes a pool of threads whose options come from a file or a command line.
+    """Makes a pool of threads with options from a file or a command line.
 
     Args:
       id, num_envs, arguments: As `make_vec`.
-      env_options: Options of the environment and of wrappers alone. No name in it is an argument of
+      env_options: Only options of the environment and of wrappers. No name in it is an argument of
         `make_vec`.
 
     Returns:
@@ -270,7 +272,7 @@ def make_pool(
 def make_multi_agent_vec(
     id: str | Sequence[str], num_envs: int | None = None, **arguments: Any
 ) -> MultiAgentVectorEnv:
-    """Makes a batch of environments with several agents: `make_vec`, to type checkers.
+    """Makes a batch of environments with several agents: `make_vec` with the type of its result.
 
     Args:
       id, num_envs, arguments: As `make_vec`.

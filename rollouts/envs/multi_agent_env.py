@@ -45,18 +45,18 @@ _GROUP_ARRAYS = (
 class MultiAgentVectorEnv(PoolFace[Any]):
     """N environments with several agents each, stepped as a batch by an engine.
 
-    What VectorEnv is for one agent: the same `send` and `recv`, seeds, autoreset modes, options,
-    states and failures. Agents are in groups with equal spaces. Wherever an array has one row per
-    environment there, a dict of group -> (B, A, ...) is here; it is the array alone where the
+    The counterpart of VectorEnv, with the same `send` and `recv`, seeds, autoreset modes, options,
+    states and failures. Agents are in groups with equal spaces. An array that has one row per
+    environment in VectorEnv is a dict of group -> (B, A, ...) here, or the array alone where the
     environment has one group.
 
-    An agent may leave before its episode ends: `terminated` says so once, and from the next step
-    on it is not `active`. Its row stays its own: no other agent takes it, its actions are checked
-    and ignored, its reward is 0. The next episode has all agents again.
+    An agent may leave before its episode ends: it is `terminated` once, and from the next step on
+    it is not `active`. Its row is given to no other agent; its actions are checked and ignored, and
+    its reward is 0. The next episode has all agents again.
 
     Attributes:
       groups: name -> `AgentGroup`, in order.
-      agents: Names of all agents as PettingZoo has them, group after group.
+      agents: Names of all agents as in PettingZoo, group after group.
       single_observation_spaces, single_action_spaces: group -> space of one agent.
       observation_space, action_space: Spaces of a batch, as `step` returns and takes it.
       num_envs, batch_size, num_threads, env_id_offset, env_spec, autoreset_mode, device: as
@@ -71,7 +71,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
     action_space: spaces.Space[Any]
 
     def __init__(self, engine: Engine) -> None:
-        """Takes over an engine, which is closed with this; `make_vec` makes both.
+        """Takes over an engine, which `close` closes too; `make_vec` makes both.
 
         Raises:
           SpecError: Its environments have one agent.
@@ -84,14 +84,14 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         self._set_groups(engine.groups, self.batch_size)
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._by_group = _native.RowsByGroup(tuple(self.groups), self._same_step)
-        # most engines have nothing to add, and a call less in each step counts
+        # most engines add no columns, and one call less in each step counts
         self._five = self._with_columns if engine.has_columns else self._by_group.step
 
     def __getattr__(self, name: str) -> Any:
-        # reached only where there is no such attribute
+        # Python calls this only where there is no such attribute
         member = getattr(type(self), name, None)
         if isinstance(member, OfEngine):
-            # it was missing already; this says why
+            # raises the error that gives the reason
             member.of(self.engine)
         known = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in ("single_observation_space", "single_action_space"):
@@ -102,7 +102,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         raise AttributeError(known)
 
     def xla(self) -> tuple[Any, Any, Any, Any]:
-        """Raises SpecError: XLA's functions are for environments with one agent."""
+        """Raises SpecError: functions for XLA are for environments with one agent only."""
         raise SpecError("xla() is for environments with one agent, and these have several")
 
     def reset(
@@ -193,8 +193,8 @@ class MultiAgentVectorEnv(PoolFace[Any]):
     def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
         """Draws environments as they are now, which changes nothing about them.
 
-        Scenarios of MPE look as in mpe2, but for the letters of what agents say, and for the
-        places of simple_crypto's agents, who have none. Of Tag, agents who left the episode are
+        Scenarios of MPE look as in mpe2, except for the letters of what agents say, and for the
+        places of simple_crypto's agents, which have none. In Tag, agents that left the episode are
         drawn faintly. Works with any render_mode, which is for wrappers. Needs pygame (extra
         `render`).
 
@@ -202,8 +202,8 @@ class MultiAgentVectorEnv(PoolFace[Any]):
           env_ids: (n,) int or int, global ids. None: all environments, in order.
 
         Returns:
-          n frames (height, width, 3) uint8; of MPE 700 x 700, of Tag as the options width and
-          height of `make_vec` say.
+          n frames (height, width, 3) uint8: 700 x 700 for MPE, and for Tag as large as the options
+          width and height of `make_vec`.
 
         Raises:
           ProtocolError: An environment is in flight (call `drain` first) or was never reset.
@@ -254,14 +254,15 @@ class MultiAgentVectorEnv(PoolFace[Any]):
     ) -> dict[str, Array] | None:
         """Steps all environments T times with a policy for each group, by the pool's threads.
 
-        What `rollouts.Collector` calls; as `VectorEnv.collect`, whose arrays have B
-        environments: here B are the A agents of each group, environment by environment.
+        `rollouts.Collector` calls it. As `VectorEnv.collect`, whose arrays have B environments:
+        here B are the A agents of each group, environment by environment.
 
         Args:
-          policies: group -> who acts; groups may have the same one.
-          arrays: group -> those of `VectorEnv.collect`, with
-            active           (T, B) bool              who took part in the step; who left before has
-                                                      no reward, and ends truncated with the others
+          policies: group -> policy; groups may share one.
+          arrays: group -> the arrays of `VectorEnv.collect`, with
+            active           (T, B) bool              the agent took part in the step; if it left
+                                                      before, it has no reward, and ends truncated
+                                                      with the others
           keep_final_obs, poll, returns: As `VectorEnv.collect`.
         Returns:
           group -> (E, obs_bytes) uint8 by step and row, or None.
@@ -290,13 +291,13 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         if not self._same_step:
             grouped["final_obs"] = None
         if "joins" in self.engine.can:
-            # before the others
+            # the arrays of agents that join come before those of groups
             first = len(arrays) - (len(_GROUP_ARRAYS) + 1) * len(self.groups)
             grouped["joined"] = self._grouped(arrays[first : first + len(self.groups)])
         env_id = arrays[ENV_ID]
         failed = told.get("_env_error")
         if failed is None:
-            # no id is below 0: False for each, in an array of the same kind on the same device
+            # False for each, because no id is below 0, in the same kind of array on the same device
             failed = env_id < 0
         return MultiAgentBatch(
             **grouped,
@@ -312,7 +313,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         return five
 
     def _set_groups(self, groups: Sequence[AgentGroup], rows: int) -> None:
-        """Sets what is public of them; `rows` is the size of a batch."""
+        """Sets the public attributes of the groups; `rows` is the size of a batch."""
         self.groups = {group.name: group for group in groups}
         self.agents = [agent for group in groups for agent in group.agents]
         self.single_observation_spaces = {
@@ -367,7 +368,7 @@ def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, 
 
 
 def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, Any]:
-    """`out` with arrays of agents under their group's name, also where there is one group."""
+    """`out` with arrays of agents under their group's name, even where there is only one group."""
     if not isinstance(out, Mapping):
         raise DTypeError(f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}")
     if len(groups) > 1:

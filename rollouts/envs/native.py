@@ -54,16 +54,16 @@ from rollouts.support.user_warnings import warn_user
 class NativeEngine:
     """A native pool made from ids and options.
 
-    Arrays returned are views of the pool's buffers: a buffer is written again only when nobody
-    holds a view of it.
+    Arrays returned are views of the pool's buffers. A buffer is written again only when no view of
+    it is left.
 
     Attributes:
-      pool: The `_native.CpuPool`, or one whose batches go through Python functions.
-      num_threads: Threads that step, in synchronous mode the caller's among them.
+      pool: The `_native.CpuPool`, or a pool whose batches pass through Python functions.
+      num_threads: Threads that step, the caller's among them in synchronous mode.
       is_synchronous: Whether all environments step together.
-      env_spec: What the first id stands for.
+      env_spec: The EnvSpec of the first id.
       statistics: Running statistics of observations and rewards, as far as the pool keeps them.
-      recipe: Ids, N and the other arguments, which make this engine again in any process.
+      recipe: Ids, N and the other arguments, from which any process can make this engine again.
     """
 
     name = "a native pool"
@@ -138,7 +138,7 @@ class NativeEngine:
     def _take_specs(
         self, bare: PoolRecipe, first: str, wrappers: Wrappers, *, is_flat: bool
     ) -> None:
-        """Sets what is known of the environments before there are any."""
+        """Sets attributes that are known before there are environments."""
         self._recipe = bare.wrapped(wrappers)
         self.env_spec: EnvSpec = self._recipe.specs[first]
         self.groups = tuple(self.env_spec.groups)
@@ -186,7 +186,7 @@ class NativeEngine:
             )
 
     def _begin(self, options: Options, wrappers: Wrappers) -> None:
-        """Changes models, and sets what reads batches and frames of the pool."""
+        """Changes models, and sets the readers of the pool's batches and frames."""
         if options.model is not None:
             self.pool.change(None, {}, model_columns(options.model, self.pool, self.num_envs, None))
         self._ids = np.arange(self.env_id_offset, self.env_id_offset + self.num_envs)
@@ -198,7 +198,7 @@ class NativeEngine:
         self.statistics = NormalizerStatistics(self.pool, wrappers, shape)
         self._last_env_id: Array | None = None
         self._last_masks: Array | None = None
-        # whether something of each batch is kept
+        # whether some data of each batch are kept
         self._notes = not self.is_synchronous or MASK in self.info_names
         self._has_bare_infos = not (
             self.info_names or self._reports_errors or self._final_rows is not None
@@ -229,13 +229,13 @@ class NativeEngine:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the arguments, not the state: unpickling makes fresh environments.
 
-        Options are those of the construction, whatever a reset has changed since.
+        Options are those of the construction, even if a reset has changed them since.
         """
         ids, num_envs, arguments = self.recipe
         return functools.partial(type(self), **arguments), (ids, num_envs)
 
     def close(self, **kwargs: Any) -> None:
-        """Stops the threads and frees environments and buffers that nobody holds."""
+        """Stops the threads; frees the environments, and the buffers without views."""
         self._frames.close()
         self.pool.close()
 
@@ -252,14 +252,14 @@ class NativeEngine:
     def reset(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> Arrays:
-        """Seeds, changes options and starts episodes, as `VectorEnv.reset` says."""
+        """Seeds, changes options and starts episodes, as `VectorEnv.reset` does."""
         given = read_reset_options(options, self.pool, self._recipe, self.num_envs, self.batch_size)
         mask = given.mask
         seeds = seed_list(seed, self.num_envs)
         if mask is None:
             self.pool.discard(None)
         else:
-            # before a seed counts: an error leaves the streams alone
+            # the mask is checked before a seed is set, so that an error leaves the streams alone
             self.pool.check_reset(mask)
         if given.env_options or given.model:
             with explained(self._recipe.headers, given.env_options):
@@ -271,7 +271,7 @@ class NativeEngine:
         return self.recv(None, None, None)
 
     def seed(self, seeds: list[int | None], mask: Array | None) -> None:
-        """Begins random streams anew, of the environments that have a seed and are marked."""
+        """Begins the random streams of marked environments that have a seed."""
         for env, value in enumerate(seeds):
             if value is not None and (mask is None or mask[env]):
                 self.pool.seed(env, value)
@@ -291,7 +291,7 @@ class NativeEngine:
         try:
             arrays = self.pool.step(actions, env_id, out)
         except EnvError:
-            self._num_calls += 1  # the others were stepped
+            self._num_calls += 1  # counts the batch of the environments that did not fail
             raise
         self._num_calls += 1
         if self._notes:
@@ -343,7 +343,7 @@ class NativeEngine:
         return self._last_env_id
 
     def _note(self, arrays: Arrays) -> None:
-        """Keeps what is asked for after the batch; copies, as views would keep its buffer."""
+        """Keeps data that are read after the batch, as copies: views would keep its buffer."""
         if not self.is_synchronous and len(arrays[ENV_ID]):
             self._last_env_id = arrays[ENV_ID].copy()
         if MASK in self.info_names:
@@ -352,7 +352,7 @@ class NativeEngine:
     # -- what a batch says ---------------------------------------------------------
 
     def info(self, arrays: Arrays) -> Info:
-        """Columns of the batch by name; of ended episodes final_obs and final_info, and errors."""
+        """Columns of the batch by name; final_obs and final_info of ended episodes; errors."""
         info: Info = {
             "env_id": arrays[ENV_ID],
             "episode_return": arrays[EPISODE_RETURN],
@@ -360,7 +360,7 @@ class NativeEngine:
         }
         if self._has_bare_infos:
             return info
-        # in a loop: a dict of them to merge costs a quarter of a light environment's step
+        # a loop, because merging a dict of them costs a quarter of a light environment's step
         for index, name in enumerate(self.info_names, NUM_STEP_ARRAYS):
             info[name] = arrays[index]
         if self._final_rows is not None:
@@ -372,7 +372,7 @@ class NativeEngine:
         return info
 
     def columns(self, arrays: Arrays) -> Info:
-        """The environment's own keys; of the step that ended an episode where one did."""
+        """The environment's own columns; where an episode ended, those of its last step."""
         info: Info = {}
         for index, name in enumerate(self.info_names, NUM_STEP_ARRAYS):
             info[name] = arrays[index]
@@ -432,7 +432,7 @@ class NativeEngine:
 
     @property
     def num_calls(self) -> int:
-        """Steps, resets, receives and set states so far, those that JAX compiled among them."""
+        """Steps, resets, receives and set states so far, also by functions that JAX compiled."""
         return self._num_calls + self.pool.num_xla_calls
 
     def xla_handle(self) -> int:

@@ -34,9 +34,9 @@ class ObservationParts:
 
         Args:
           flat: Space (D,) of one environment's flat observation, with one bound for all numbers.
-          parts: In order; their sizes add up to D, but for what is between parts of bytes.
+          parts: In order; their sizes add up to D, except for gaps between parts of bytes.
           dtypes: Dtypes of the parts, if not all are the observation's.
-          bounded: Whether floats among bytes have the bounds of their dtype, else none.
+          bounded: Whether floats among bytes have the bounds of their dtype; else they have none.
         """
         self._flat = flat
         self._bounded = bounded
@@ -46,7 +46,7 @@ class ObservationParts:
         for (name, shape), dtype in zip(
             parts, dtypes or [np.dtype(flat.dtype)] * len(parts), strict=True
         ):
-            # as many elements, or bytes
+            # a place is counted in elements, or in bytes
             width = dtype.itemsize if self._of_bytes else 1
             first = -(-end // width) * width
             end = first + math.prod(shape) * width
@@ -54,7 +54,7 @@ class ObservationParts:
 
     @classmethod
     def of_pool(cls, specs: Mapping[str, EnvSpec]) -> ObservationParts:
-        """Returns the parts that all ids of a pool have.
+        """Returns the parts that all ids of a pool share.
 
         Raises:
           SpecError: Observations of an id have no parts, or others than the first one's.
@@ -74,14 +74,14 @@ class ObservationParts:
                 )
         flat = first.single_observation_space
         assert isinstance(flat, spaces.Box)
-        # as ViZDoom's Gymnasium environments have them
+        # float parts of ViZDoom's Gymnasium environments have no bounds
         bounded = flat.dtype != np.uint8 or family_of(first.header).drawer == "engine"
         return cls(flat, first.observation_parts, first.observation_part_dtypes, bounded)
 
     def space(self, rows: int | None = None) -> spaces.Dict:
         """Space of one environment, or of a batch of `rows`; keys in the order of the parts."""
         leading = () if rows is None else (rows,)
-        # a plain dict would be sorted
+        # gymnasium would sort a plain dict
         return spaces.Dict(
             OrderedDict(
                 (name, self._part_space((*leading, *shape), dtype))
@@ -100,7 +100,7 @@ class ObservationParts:
     def split(self, obs: Array) -> dict[str, Array]:
         """(B, D) as {name: (B, *shape)}; views where NumPy can make them.
 
-        A part of several dimensions is a view, too: each row's elements are neighbours.
+        A part of several dimensions is a view, too, because each row's elements are neighbours.
         """
         rows = len(obs)
         result = {}
@@ -116,7 +116,7 @@ class ObservationParts:
         return {name: part[0, ...] for name, part in self.split(obs[None]).items()}
 
     def split_step(self, obs: Array, info: dict[str, Any]) -> dict[str, Array]:
-        """As `split`; the last observations in a step's `info`, if any, become dicts there."""
+        """As `split`; final observations in a step's `info` become dicts there, if it has any."""
         if "final_obs" in info:
             for row in np.flatnonzero(info["_final_obs"]):
                 info["final_obs"][row] = self.split_row(info["final_obs"][row])

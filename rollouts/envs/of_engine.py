@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`OfEngine`: members that a face has where its engine has them."""
+"""`OfEngine`: attributes that a face has only if its engine has them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rollouts.features import cannot
 
 
 class OfEngine:
-    """A member of a face that is the engine's own, for engines with a feature.
+    """A member of a face that comes from the engine, if the engine has a feature.
 
-    For others it is another property, or missing: to read it raises a MissingFeatureError then, an
-    AttributeError too, so that `hasattr` is False.
+    With other engines it is another property, or it is missing: reading it raises a
+    MissingFeatureError, which is also an AttributeError, so that `hasattr` is False.
     """
 
     def __init__(self, feature: str, path: str, *, otherwise: Any = None) -> None:
-        """Names the feature, a key of FEATURES, and where the engine has the member.
+        """Names the feature, a key of FEATURES, and the member's path in the engine.
 
         Args:
           otherwise: The property of faces whose engine lacks the feature.

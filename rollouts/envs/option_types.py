@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of all environments' options, for type checkers.
 
-Which id takes which of them, with which default, says `rollouts.env_spec(id).options`, and
+`rollouts.env_spec(id).options` tells which of them an id takes, with which default, and
 `.option_help` what they mean.
 """
 
@@ -182,7 +182,7 @@ class EnvOptions(TypedDict, total=False):
     healthy_z_range: Range
     impact_cost_range: Range
 
-    # wrappers around environments, whichever they are
+    # wrappers around any environments
     clip_action: bool
     rescale_action: bool | tuple[npt.ArrayLike, npt.ArrayLike]
     time_aware: bool | str
@@ -199,7 +199,7 @@ class EnvOptions(TypedDict, total=False):
     qvel_noise: Column[str]
     reward: BatchFunction
     terminated: BatchFunction
-    observation: Column[str]  # and of grids
+    observation: Column[str]  # also of grids
     info: Sequence[str]
 
     # options of frames, by Gymnasium's names and EnvPool's

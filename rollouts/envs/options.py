@@ -28,14 +28,14 @@ Columns = Mapping[str, OptionValue | list[OptionValue]]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of environments, by who reads them.
+    """Options of environments, grouped by the code that reads them.
 
     Attributes:
       native: Options of the native core: one value for all environments, or a list of N.
-      functions: MuJoCo-v0's, which run once per batch.
-      frames: What frames look like, by Gymnasium's names.
+      functions: Options of MuJoCo-v0 that are functions, which run once per batch.
+      frames: Options of frames, by Gymnasium's names.
       model: Fields of MuJoCo's model that differ from its file; None where they are not given.
-      wrappers: What surrounds the environments, see `rollouts.envs.wrappers`.
+      wrappers: Options of wrappers, see `rollouts.envs.wrappers`.
     """
 
     native: Columns
@@ -50,21 +50,21 @@ class Options:
         return asks_for_pixels(self.native)
 
     def as_given(self) -> dict[str, Any]:
-        """Options that are read to the same again."""
+        """Options from which `read_options` makes the same again."""
         model = {} if self.model is None else {"model": self.model}
         return {**self.native, **self.functions, **self.frames, **model, **self.wrappers}
 
 
 def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) -> Options:
-    """Sorts options by their readers and writes each as its reader has it.
+    """Groups options by the code that reads them, each in the form that this code takes.
 
     Args:
       given: By name, in Gymnasium's or EnvPool's words.
       num_envs: N.
-      own_model: Whether they are MuJoCo-v0's.
+      own_model: Whether they are options of MuJoCo-v0.
 
     Raises:
-      SpecError: Not one value or N, a range that is no pair, or one thing said twice.
+      SpecError: Not one value or N, a range that is no pair, or an option given twice.
       DTypeError: A function of MuJoCo-v0 that cannot be called, or names that are no str.
     """
     read = _by_reader(given, num_envs, own_model)
@@ -74,7 +74,7 @@ def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) ->
 def first_options(
     given: Mapping[str, Any], *, own_model: bool
 ) -> tuple[dict[str, OptionValue], dict[str, Any]]:
-    """The native options of the first of any number of environments, and those of frames.
+    """The native options of the first environment, of any number of them, and those of frames.
 
     Otherwise as read_options.
     """
@@ -94,7 +94,7 @@ def _by_reader(given: Mapping[str, Any], num_envs: int | None, own_model: bool) 
 
 
 def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[str, Any]:
-    """Writes options as the native core has them: one value each.
+    """Turns options into the form of the native core: no ranges, one value each.
 
     Gymnasium's `healthy_z_range=(0.2, 1.0)` becomes `healthy_z_min=0.2, healthy_z_max=1.0`, and its
     `main_body=1` becomes "1". A range is a pair (low, high), or one for each environment: an (N, 2)
@@ -118,7 +118,7 @@ def _without_ranges(options: Mapping[str, Any], num_envs: int | None) -> dict[st
 
 
 def check_halves(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raises SpecError where the lower half of a range is above the upper, given or by default."""
+    """Raises SpecError where the lower end of a range, given or by default, is above the upper."""
     for low_name, high_name in sorted(set(filter(None, map(_pair_of, given)))):
         names = (low_name, high_name)
         if not all(name in given or name in defaults for name in names):
@@ -135,7 +135,7 @@ def check_halves(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
 
 
 def _pair_of(name: str) -> tuple[str, str] | None:
-    """Names of the halves that an option is one of: x_min and x_max, or min_x and max_x."""
+    """Names of both ends of an option's range: x_min and x_max, or min_x and max_x."""
     if name.endswith(_HALVES):
         return name[:-3] + "min", name[:-3] + "max"
     if name.startswith(("min_", "max_")):
@@ -144,7 +144,7 @@ def _pair_of(name: str) -> tuple[str, str] | None:
 
 
 def check_order(name: str, value: object, low: Any, high: Any) -> None:
-    """Raises SpecError where `low` is above `high` in an environment; other errors are not its."""
+    """Raises SpecError where `low` is above `high` in an environment, and no other errors."""
     if _is_above(low, high):
         raise SpecError(f"option {name} is {value!r}, whose low is above its high: turn it round")
 

@@ -28,10 +28,10 @@ class PoolRecipe:
 
     Attributes:
       runs: (id, number of environments that follow each other) in the pool's order.
-      specs: What each id stands for.
+      specs: The EnvSpec of each id.
       segments: (native id, number of environments, time limit, internal options) for
         `_native.CpuPool`.
-      option_names: Options that some environment takes.
+      option_names: Options that at least one environment takes.
     """
 
     runs: list[tuple[str, int]]
@@ -64,7 +64,7 @@ class PoolRecipe:
 
 
 def read_ids(id: str | Sequence[str], num_envs: int | None) -> tuple[list[str], int]:
-    """The ids as a list, of one or one for each environment, and the number of environments.
+    """A list of one id for all or one for each environment, and the number of environments.
 
     Raises:
       SpecError: No ids, not as many as num_envs, or one that is no str.
@@ -106,7 +106,7 @@ def resolve_pool(
       max_episode_steps: Time limit of all in place of each id's own; 0 means none.
       columns: Options of all environments.
       parts: Whether observations are asked for as dicts of parts.
-      frames: Options of frames, for observations that are some.
+      frames: Options of frames, for environments whose observations are frames.
 
     Raises:
       SpecError: Unknown id or option, or ids whose spaces differ.
@@ -124,7 +124,7 @@ def resolve_pool(
                 for name, column in columns.items()
             }
             recipes[one] = resolve(one, max_episode_steps, options, parts=parts, frames=frames)
-            # the first environment's are in order
+            # the ends of ranges in the first environment are in order
             check_halves(columns, recipes[one].entry["options"])
             family_of(recipes[one].entry["header"]).warn(one, columns)
         first += count
@@ -169,7 +169,7 @@ def _check_equal_spaces(recipes: Mapping[str, Recipe], specs: Mapping[str, EnvSp
 def _segments(
     runs: Sequence[tuple[str, int]], recipes: Mapping[str, Recipe], num_envs: int
 ) -> list[Segment]:
-    """Joins neighbours that differ in internal options at most, such as two Atari games."""
+    """Joins neighbours that differ at most in internal options, such as two Atari games."""
 
     def shared(run: tuple[str, int]) -> tuple[str, int]:
         recipe = recipes[run[0]]
@@ -181,7 +181,7 @@ def _segments(
         members = list(group)
         internal: dict[str, OptionValue | list[OptionValue]] = {**recipes[members[0][0]].internal}
         if len(members) > 1:
-            # columns are indexed by the pool's rows, whichever segment reads them
+            # columns are indexed by rows of the pool, in each segment
             for name, value in recipes[members[0][0]].internal.items():
                 rows: list[OptionValue] = [value] * first
                 for one, count in members:

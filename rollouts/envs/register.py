@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`register_env`: an environment of the user's own becomes an id like any other."""
+"""`register_env`: makes an id of a user's own environment."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def register_env(
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
 ) -> str:
-    """Makes an id of an environment that is written in a C++ header of one's own.
+    """Makes an id of an environment that is written in a user's own C++ header.
 
     The system's C++ compiler ($CXX, else c++, g++ or clang++) compiles the header at the first call
-    for this machine, which takes some seconds. What it made is kept in ROLLOUTS_CACHE_DIR
-    (default: ~/.cache/rollouts) and found again until the header, what it includes with "", the
-    compiler or this library changes. Then the id is one of `env_ids()` or `multi_agent_ids()`:
+    on this machine, which takes some seconds. The result is kept in ROLLOUTS_CACHE_DIR (default:
+    ~/.cache/rollouts) and used again until the header, a file that it includes with "", the
+    compiler or this library changes. The id is then in `env_ids()` or `multi_agent_ids()`:
     `make_vec`, collectors, workers of Ray, adapters and Gymnasium ("rollouts/" + id) take it.
 
-    It is known to this process. Pools and `RolloutCoordinator` bring it to theirs with the text of
-    the header; whatever else pickles ids takes what this function returns, or calls it again.
+    The id is known in this process. Pools and `RolloutCoordinator` register it in their processes
+    from the text of the header. Code that pickles ids for other processes should pickle what this
+    function returns, or call it again there.
 
     Args:
       id: Letters, digits, `_`, `.` and `-`, such as "MyEnv-v0".
@@ -49,13 +50,13 @@ def register_env(
       reward_threshold: Mean return at which the task counts as solved; None: not defined.
 
     Returns:
-      The id; where it is pickled, it registers the environment in the process that reads it.
+      The id. Where it is unpickled, it registers the environment in that process.
 
     Raises:
-      DTypeError: A header that is no path, a threshold that is no number.
+      DTypeError: The header is no path, or the threshold is no number.
       SpecError: An argument is wrong, the header does not compile (the message has its file and
-        line), or the id exists and means something else; the same once more does nothing.
-      EngineError: No compiler, or no folder for what it makes.
+        line), or the id exists and means another environment. A repeated call does nothing.
+      EngineError: There is no compiler, or no folder for its output.
 
     Example:
       rollouts.register_env("MyEnv-v0", header="my_env.h", type="MyEnv", max_episode_steps=200)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments by id: what there is, and the native recipe behind each id."""
+"""Environments by id: which ids there are, and the native recipe of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Recipe:
       native_id: The id of the entry in native/envs.cmake.
       options: As given.
       internal: Options that rollouts fills in.
-      max_episode_steps: 0: no limit.
+      max_episode_steps: Time limit; 0: none.
+      entry: The line of native/envs.cmake, or the arguments of `register_env`, in the form of
+        `_native.registry`.
       entry: The line of native/envs.cmake, or what `register_env` was told, as `_native.registry`
         returns it.
     """
@@ -65,9 +67,9 @@ class Recipe:
 def env_ids() -> list[str]:
     """Every id that `make_vec` takes without options, in the registry's order.
 
-    "MuJoCo-v0" is another one, which needs a model (`rollouts.own_model`), as "ViZDoom-v0" needs a
-    cfg_file; there are those of `multi_agent_ids`, and ViZDoom's whole games by map and skill, such
-    as "VizdoomFreedoom1E1M1-S3-v0".
+    Other ids are "MuJoCo-v0", which needs a model (`rollouts.own_model`), "ViZDoom-v0", which needs
+    a cfg_file, the ids of `multi_agent_ids`, and ViZDoom's whole games by map and skill, such as
+    "VizdoomFreedoom1E1M1-S3-v0".
 
     Returns:
       Ids; Atari games are listed when the ale-py package is installed, tasks of the DeepMind
@@ -80,7 +82,7 @@ def env_ids() -> list[str]:
 
 
 def multi_agent_ids() -> list[str]:
-    """Every id of which `make_vec` makes a `MultiAgentVectorEnv`, in the registry's order."""
+    """Every id for which `make_vec` makes a `MultiAgentVectorEnv`, in the registry's order."""
     return [name for name, entry in _entries().items() if entry["multi_agent"]]
 
 
@@ -103,9 +105,9 @@ def env_spec(
     Args:
       id: One of `env_ids()`.
       max_episode_steps: Time limit in place of the id's own; 0 means none.
-      env_options: As for `make_vec`; of a sequence the first value counts. Those of frames
-        say nothing about a spec without from_pixels, `model` never does, and wrappers such as
-        frame_stack change its spaces.
+      env_options: As for `make_vec`; the first value of a sequence counts. Options of frames matter
+        only with from_pixels, `model` never does, and wrappers such as frame_stack change the
+        spaces.
 
     Returns:
       Its spaces, limits and options.
@@ -158,8 +160,8 @@ def resolve(
 ) -> Recipe:
     """Finds the native recipe of an id and checks the options' names.
 
-    With `parts`, observations consist of named ones where they can. `frames` are options of frames
-    for observations that are some.
+    With `parts`, observations have named parts where they can. `frames` are options of frames, for
+    environments whose observations are frames.
 
     Raises:
       SpecError: Unknown id or option, or a negative time limit.
@@ -171,7 +173,7 @@ def resolve(
         raise SpecError(f"unknown id {id!r}.{_suggestion(id)}")
     options = dict(env_options)
 
-    # an option that does not exist is named before anything expensive happens
+    # an unknown option is reported before expensive work begins
     known = set(entry["options"]) - INTERNAL_OPTIONS
     for name in options:
         if name not in known:
@@ -188,13 +190,13 @@ def resolve(
 
 
 def forget_entries() -> None:
-    """Forgets what was read of the native registry, which has another entry now."""
+    """Forgets what was read of the native registry, which has changed."""
     _entries.cache_clear()
 
 
 @functools.cache
 def _entries() -> Mapping[str, Mapping[str, Any]]:
-    """The registry's entries by id; the native call makes all of them anew, which takes 1 ms."""
+    """The registry's entries by id, kept because the native call takes 1 ms to make all of them."""
     return {entry["id"]: entry for entry in _native.registry()}
 
 

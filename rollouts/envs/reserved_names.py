@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that the library reads or writes itself, which no environment of a user's own may take."""
+"""Names that the library reads or writes itself, which a user's own environment must not take."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rollouts.rendering.options import PREFIX
 _TOLD_BY_ALL = frozenset(("env_id", "episode_return", "episode_length", "env_error"))
 # further names in batches with several agents, and in steps
 _TOLD = frozenset((*STEP_ARRAYS, "active", "ended", "episode", "env_error"))
-# in place of a time limit, of what is reset, of a model and of what pixels are
+# keywords that the library reads before environments' options
 _READ_ELSEWHERE = ("from_pixels", "main_body", "model", "obs_dtype", "reset_mask")
-# the library makes two names of an option that ends so
+# the library splits an option with this ending into two
 _RANGE = "_range"
 
 
 def is_told_by_pools(info_name: str) -> bool:
-    """Whether pools themselves put something of this name, or its mask, into infos."""
+    """Whether pools themselves put this name, or a mask of this name, into infos."""
     plain = info_name.removeprefix("_")
     return plain in _TOLD_BY_ALL or plain.startswith("final_")
 
 
 def first_reserved(options: Sequence[str], infos: Sequence[str]) -> tuple[str, str] | None:
-    """(name, sentence) of the first option or info that an environment must not have."""
+    """(name, reason) of the first option or info that an environment must not have."""
     return next(chain(_reserved_options(options), _reserved_infos(infos)), None)
 
 

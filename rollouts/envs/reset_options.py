@@ -25,7 +25,7 @@ class ResetOptions:
     """Changes of environments from their next episode on.
 
     Attributes:
-      mask: (N,) bool, which environments begin one; None: all.
+      mask: (N,) bool: the environments that begin an episode; None: all.
       env_options: New values of their options.
       model: New values of their models' fields.
     """
@@ -42,12 +42,12 @@ def read_reset_options(
     num_envs: int,
     batch_size: int,
 ) -> ResetOptions:
-    """Reads and checks them; where models change, batches in flight are discarded.
+    """Reads and checks options of a reset; where models change, batches in flight are discarded.
 
     Args:
       options: As `VectorEnv.reset` takes them.
-      pool: The environments that are reset.
-      recipe: What they were made of.
+      pool: The environments to reset.
+      recipe: The recipe from which they were made.
       num_envs: Their number N.
       batch_size: Rows B of a batch.
 
@@ -80,7 +80,7 @@ def read_reset_options(
     model: list[Column] = []
     if read.model is not None:
         _check_files(read.native, read.model)
-        # environments in flight have no model to read
+        # models cannot be read while environments are in flight
         if mask is None:
             pool.discard(None)
         else:

@@ -23,11 +23,11 @@ Float64s = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningStatistics:
-    """Mean and variance of what was counted.
+    """Mean and variance of the rows that were counted.
 
     Attributes:
       mean, var: (*shape,) float64; var is the mean squared difference from the mean.
-      count: The number of rows; a pool's begin at 1e-4 with mean 0 and var 1, as Gymnasium's.
+      count: The number of rows. A pool's begins at 1e-4, with mean 0 and var 1, as in Gymnasium.
     """
 
     mean: Float64s
@@ -62,7 +62,7 @@ class RunningStatistics:
         return RunningStatistics(self.mean + apart * more.count / total, squares / total, total)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, which any checkpoint holds."""
+        """Plain lists and numbers, which any checkpoint format can hold."""
         return {
             "shape": list(self.mean.shape),
             "mean": self.mean.ravel().tolist(),
@@ -75,7 +75,7 @@ class RunningStatistics:
         """Reads what `state_dict` returned.
 
         Raises:
-          SpecError: Something else.
+          SpecError: `state` is something else.
         """
         try:
             shape = tuple(state["shape"])
@@ -88,10 +88,10 @@ class RunningStatistics:
 
 
 def checked(name: str, given: object, shape: tuple[int, ...]) -> RunningStatistics:
-    """Statistics that a pool can go on from, in float64 and C order.
+    """Statistics from which a pool can continue, in float64 and C order.
 
     Raises:
-      SpecError: Another type or shape, or numbers that no data have.
+      SpecError: Another type or shape, or numbers that no data can give.
     """
     if not isinstance(given, RunningStatistics):
         raise SpecError(f"{name} must be a RunningStatistics, got {given!r}")
@@ -110,7 +110,7 @@ def checked(name: str, given: object, shape: tuple[int, ...]) -> RunningStatisti
 
 
 def carry_statistics(source: Any, to: Any) -> None:
-    """Makes an environment scale as `source` does, and count if `source` counts."""
+    """Makes an environment scale as `source` does, and count only if `source` counts."""
     for kind in source.normalizes:
         setattr(to, f"{kind}_statistics", getattr(source, f"{kind}_statistics"))
         to.update_statistics = source.update_statistics
@@ -118,7 +118,7 @@ def carry_statistics(source: Any, to: Any) -> None:
 
 @contextmanager
 def frozen(env: Any) -> Iterator[None]:
-    """Lets an environment count nothing meanwhile, if it counts at all; nothing is in flight."""
+    """Stops an environment's counting within a block, if it counts; nothing may be in flight."""
     if not getattr(env, "update_statistics", False):
         yield
         return
@@ -137,7 +137,7 @@ class NormalizerStatistics:
     """
 
     def __init__(self, pool: _native.CpuPool, wrappers: Wrappers, shape: tuple[int, ...]) -> None:
-        """Reads and sets those of a pool whose observations have this shape."""
+        """Takes the pool, whose observations have this shape."""
         self._pool, self._shape = pool, shape
         kept = {
             "observation": wrappers.normalize_observation,
@@ -146,7 +146,7 @@ class NormalizerStatistics:
         self.kinds = tuple(kind for kind, is_kept in kept.items() if is_kept)
 
     def read(self, kind: str, *, fresh: bool = False) -> RunningStatistics:
-        """Statistics in force, or of what was counted since the last `fresh` read.
+        """Statistics in force, or those of what was counted since the last `fresh` read.
 
         Raises:
           SpecError: The pool keeps none of this kind. ClosedError: It was closed.
@@ -156,19 +156,19 @@ class NormalizerStatistics:
         return RunningStatistics(mean.reshape(shape), var.reshape(shape), count)
 
     def take_new(self) -> dict[str, RunningStatistics]:
-        """Statistics of what was counted since the last call, by kind, as far as they are kept.
+        """Statistics of what was counted since the last call, by kind, for each kind that is kept.
 
-        Several pools share their statistics so: each one's are taken and `merged` into common ones,
-        which all get. Counts begin at 0.
+        Several pools share statistics in this way: the new ones of each are `merged` into common
+          ones, which all pools get. Counts begin at 0.
         """
         return {kind: self.read(kind, fresh=True) for kind in self.kinds}
 
     def replace(self, kind: str, statistics: object) -> None:
-        """Puts others in their place.
+        """Replaces the statistics of a kind.
 
         Raises:
-          SpecError: As `read`, or they do not fit. ProtocolError: They are frozen, and environments
-            are in flight.
+          SpecError: As `read`, or they do not fit. ProtocolError: The statistics are frozen, and
+            environments are in flight.
         """
         self._pool.read_statistics(kind, False)  # raises where there are none
         good = checked(f"{kind}_statistics", statistics, self._shape_of(kind))
@@ -176,11 +176,11 @@ class NormalizerStatistics:
 
     @property
     def are_updated(self) -> bool:
-        """True while batches count."""
+        """True while batches are counted."""
         return bool(self.kinds) and self._pool.updates_statistics
 
     def update(self, updates: bool) -> None:
-        """Counts batches from now on, or no more.
+        """Starts or stops counting batches.
 
         Raises:
           SpecError: `updates` is no bool, or the pool keeps none. ProtocolError: Environments are

@@ -35,23 +35,23 @@ class TimePercentiles:
 class PoolStats:
     """Counts and times since the VectorEnv was made or its `reset_stats` was called.
 
-    Counts are of everything. Times are measured at every step where a step takes a
-    microsecond or more; lighter environments are timed when they are sent by one of 32
-    sends, chosen at random, and then in chunks, whose time is shared out equally.
+    Everything is counted. Times are measured at every step where a step takes a microsecond or
+    more. Lighter environments are timed in one of 32 sends, chosen at random, and then in chunks,
+    whose time is shared out equally.
 
     Attributes:
-      env_steps: Steps of single environments that were computed, received or not; a step
-        that begins the next episode (next-step autoreset) counts, `reset` does not.
-      num_recvs: Batches received, those of `step` and `reset` among them.
+      env_steps: Computed steps of single environments, received or not. A step that begins the next
+        episode (next-step autoreset) counts, `reset` does not.
+      num_recvs: Batches received, including those of `step` and `reset`.
       num_env_errors: Times an environment failed.
-      num_steps_in_lanes: Steps of environments on MuJoCo that lanes made, whether one or several
-        at once; 0 in all other families.
-      num_steps_by_mujoco: Those that MuJoCo's own step made, for lanes do not step the model, or
-        something happened that they leave to MuJoCo.
+      num_steps_in_lanes: Steps of MuJoCo environments that lanes computed, one or several at once;
+        0 in all other families.
+      num_steps_by_mujoco: Steps that MuJoCo's own code computed, because lanes do not support the
+        model or leave an event in the step to MuJoCo.
       step_time_s: Time to compute one environment's step.
       queue_wait_s: Time from sending an environment until a thread began it, resets too.
-      batch_wait_s: Time that a call of `recv` or `step` waited for a batch: what the
-        learner lost to the environments, its own part of the stepping included.
+      batch_wait_s: Time that a call of `recv` or `step` waited for a batch: time that the learner
+        lost to the environments, including the caller's own part of the stepping.
       env_step_time_s: (N,) float64, mean time of a step per environment, in order of
         env_id; NaN where none was timed. The largest are the stragglers.
       num_in_flight: Environments sent and not yet received, now.
@@ -72,7 +72,7 @@ class PoolStats:
 
     @classmethod
     def from_native(cls, values: Mapping[str, Any]) -> PoolStats:
-        """Makes it of what the native pool says."""
+        """Makes the counts from the native pool's dict."""
         fields: dict[str, Any] = dict(values)
         for name in ("step_time_s", "queue_wait_s", "batch_wait_s"):
             fields[name] = TimePercentiles(*fields[name])
@@ -83,11 +83,11 @@ class PoolStats:
 class DeviceStats:
     """Counts since the environments were made or `reset_stats` was called.
 
-    Tensors are on the device: reading them waits.
+    Tensors are on the device: reading them waits for it.
 
     Attributes:
-      env_steps: Steps of single environments that were launched; `reset` is none.
-      num_launches: Kernels that were launched, or graphs of them.
+      env_steps: Steps of single environments that were launched, without those of `reset`.
+      num_launches: Number of launched kernels or graphs.
       num_episodes: () int64, episodes that ended.
       episode_length: () float64, their mean length; NaN where none ended.
       episode_return: () float64, their mean return; NaN where none ended.

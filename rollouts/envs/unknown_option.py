@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error for an option that does not exist: it names the likely one and all there are."""
+"""The error for an option that does not exist: it names the likely one and all that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollouts.envs.wrappers import NAMES as WRAPPERS
 from rollouts.errors import SpecError
 from rollouts.support.option_help import option_help
 
-# what other libraries call an argument of make_vec
+# names of other libraries for arguments of make_vec
 _OTHER_NAMES = {"max_cycles": "max_episode_steps", "episode_length": "max_episode_steps"}
 # Gymnasium's reset options of classic control
 _STARTS = frozenset(("low", "high", "x_init", "y_init"))
@@ -33,7 +33,7 @@ def unknown_option(id: str, header: str, name: str, known: Iterable[str]) -> Spe
     if name in _OTHER_NAMES:
         close = [_OTHER_NAMES[name]]
     if name in arguments:
-        close = []  # what follows says so
+        close = []  # the sentence that follows covers this case
     meaning = option_help(header).get(close[0]) if close else None
     hint = did_you_mean(close, meaning)
     return SpecError(
@@ -50,7 +50,7 @@ def did_you_mean(close: Sequence[str], meaning: str | None = None) -> str:
 
 
 def start_hint(unknown: Iterable[str], id: str) -> str:
-    """Returns advice, after a space, for reset options that are Gymnasium's for starts; else ""."""
+    """Returns advice, after a space, for Gymnasium's reset options for starts; else ""."""
     if not _STARTS.intersection(unknown):
         return ""
     return (
@@ -61,6 +61,6 @@ def start_hint(unknown: Iterable[str], id: str) -> str:
 
 
 def arguments_of_make_vec() -> list[str]:
-    """Names of its arguments; those of environments' options aside."""
+    """Names of the arguments of `make_vec`, without environments' options."""
     own = [name for name in PoolOptions.__annotations__ if name not in EnvOptions.__annotations__]
     return ["id", "num_envs", *own, "device"]

@@ -29,41 +29,42 @@ Info = dict[str, Any]
 class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     """N environments, of one id or with equal spaces, stepped as a batch by an engine.
 
-    Implements `gymnasium.vector.VectorEnv`; `send`, `recv` and `async_reset` are the
-    two halves of `step` for callers that want to overlap. Arrays returned are views
-    of the pool's buffers: a buffer is written again only when nobody holds a view of
-    it, so keeping an array is safe and costs no copy.
+    Implements `gymnasium.vector.VectorEnv`. `send` and `recv` are the two halves of `step`, and
+    `async_reset` is the first half of `reset`, for callers that want to overlap. Arrays returned
+    are views of the pool's buffers. A buffer is written again only when no view of it is left, so
+    keeping an array is safe and costs no copy.
 
-    With a device arrays are torch tensors there (`VectorEnv[torch.Tensor]` to type checkers), a
-    step is a launch on torch's current stream, and nothing waits for it: see `KernelEngine` and
-    `PhysicsEngine` in rollouts.envs.kernel and rollouts.envs.physics. Rewards are float32 then.
+    With a device, arrays are torch tensors there (`VectorEnv[torch.Tensor]` to type checkers) and
+    rewards are float32. A step is a launch on torch's current stream, and the call does not wait
+    for it: see `KernelEngine` and `PhysicsEngine` in rollouts.envs.kernel and
+    rollouts.envs.physics.
 
     Attributes:
-      engine: What steps the environments: a NativeEngine, KernelEngine, PhysicsEngine or
+      engine: The engine that steps the environments: a NativeEngine, KernelEngine, PhysicsEngine or
         HostedEngine.
       device: `torch.device` of all tensors; None: arrays are NumPy's.
       num_envs: Environments N.
       batch_size: Rows B of a batch; N in synchronous mode.
-      num_threads: Threads that step, in synchronous mode the caller's among them.
+      num_threads: Threads that step, the caller's among them in synchronous mode.
       env_id_offset: Global id of row 0's environment.
-      env_spec: What the id stands for (`rollouts.EnvSpec`); in a mixed pool the first id,
-        and `env_specs` has them all.
+      env_spec: The `rollouts.EnvSpec` of the id; in a mixed pool that of the first id, and
+        `env_specs` has all of them.
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
 
-    # environments in Python have the halves of calls as Gymnasium's AsyncVectorEnv names them
+    # only environments in Python have these halves of calls, named as in Gymnasium's AsyncVectorEnv
     reset_async = OfEngine("python", "async_calls.reset_async")
     reset_wait = OfEngine("python", "async_calls.reset_wait")
     step_async = OfEngine("python", "async_calls.step_async")
     step_wait = OfEngine("python", "async_calls.step_wait")
-    # environments in Python have generators of their own, others that of Gymnasium's class
+    # environments in Python have generators of their own; others use that of Gymnasium's class
     np_random = OfEngine("python", "np_random", otherwise=GymnasiumVectorEnv.np_random)
     np_random_seed = OfEngine(
         "python", "np_random_seed", otherwise=GymnasiumVectorEnv.np_random_seed
     )
 
     def __init__(self, engine: Engine) -> None:
-        """Takes over an engine, which is closed with this; `make_vec` makes both.
+        """Takes over an engine, which `close` closes too; `make_vec` makes both.
 
         Raises:
           SpecError: Its environments have several agents.
@@ -94,30 +95,30 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         result is the first batch of B environments; recv returns the others.
 
         Args:
-          seed: int: seeds every random stream (they differ by env_id) and begins
-            episode 0. Sequence of N ints or None: one seed per environment, None
-            leaves that one's stream. None: every stream goes on.
-          options: {"reset_mask": (N,) bool, array or tensor} resets the marked environments alone
-            and returns all N observations (synchronous mode only); one that marks none
-            changes nothing. Every other entry is an option of the environments, as in
-            `make_vec`: one value or N, of which those of marked environments count. It holds
-            from this episode on, and stays. A heavy environment (Atari, MuJoCo) whose
-            options change is built anew.
+          seed: int: seeds every random stream (they differ by env_id) and begins episode 0.
+            Sequence of N ints or None: one seed per environment, where None lets its stream go on.
+            None: every stream goes on.
+          options: {"reset_mask": (N,) bool, array or tensor} resets only the marked environments
+            and returns all N observations (synchronous mode only); a mask that marks none changes
+            nothing. Every other entry is an option of the environments, as in `make_vec`: one
+            value, or N values, of which those of marked environments count. It holds from this
+            episode on, until it is changed. A heavy environment (Atari, MuJoCo) whose options
+            change is built anew.
             {"model": {field: values}} changes MuJoCo's model of each environment: see
             `model_fields`. Values have the field's shape, or (N, *shape), of which those
             of marked environments count; `rollouts.mujoco.Uniform` and `Scaled` draw them
-            for every episode, also those that autoreset begins. They stay until they are
-            given anew; None gives the file's values back. Constants that MuJoCo derives
-            from masses, inertias, sizes or gear follow, as after mj_setConst; nothing else
-            does, so a body's inertia stays when its mass changes.
+            for every episode, also those that autoreset begins. They stay until they are given
+            anew; None restores the file's values. MuJoCo's constants that derive from masses,
+            inertias, sizes or gear are updated, as by mj_setConst. Nothing else is: a body's
+            inertia stays when its mass changes.
 
         Returns:
           obs (B, *obs_shape) and info, as `step`.
 
         Raises:
-          SpecError: Unknown option or field, or one that would change the spaces; not N
-            values; mask that is not (N,) bool; bad seed. DTypeError: options is no dict with str
-            for keys. Nothing has changed then, but batches in flight may be gone.
+          SpecError: Unknown option or field, or one that would change the spaces; not N values;
+            mask that is not (N,) bool; bad seed. DTypeError: options is no dict with str for keys.
+            Nothing has changed then, except that batches in flight may be gone.
           ClosedError: The environment was closed.
 
         Example:
@@ -139,7 +140,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """Steps the environments and waits for a batch: `send` and `recv` in one call.
 
         Args:
-          actions: (B, *action_shape), one row per environment stepped; of environments in Python
+          actions: (B, *action_shape), one row per environment stepped; for environments in Python
             nested as the batched action space.
           env_id, out: As for `send`.
 
@@ -174,14 +175,14 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
           actions: (n, *action_shape), one row per environment.
           env_id: (n,) int, global ids as in `info["env_id"]`. None: all environments in
             synchronous mode, those of the last `recv` otherwise.
-          out: Arrays that the environments write in place of the pool's own, by the names
+          out: Arrays that the environments write instead of the pool's own, by any of the names
             obs, reward, terminated, truncated, env_id, episode_return, episode_length and
-            final_obs, any of them: n rows, the dtype that recv returns, C-contiguous,
-            such as row t + 1 of a rollout's (T + 1, B, ...) array. The recv returns them;
-            until then they belong to the pool. Synchronous mode only.
+            final_obs: n rows, with the dtype that recv returns, C-contiguous, such as row t + 1 of
+            a rollout's (T + 1, B, ...) array. The recv returns them; until then they belong to the
+            pool. Synchronous mode only.
 
         Raises:
-          As `step`. Nothing is sent when an error is raised.
+          As `step`. Then nothing was sent.
         """
         self.engine.send(actions, env_id, out)
 
@@ -196,10 +197,10 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
         Args:
           timeout_s: Seconds to wait; None waits for ever.
-          min_envs, max_envs: Return as soon as min_envs environments have finished, with
-            what has by then, at most max_envs. If one is None it is batch_size, or the
-            other one if that leaves them in order. Asynchronous mode only. Arrays are
-            copies if the rows asked for lie in two of the pool's buffers.
+          min_envs, max_envs: Returns as soon as min_envs environments have finished, with all that
+            have finished by then, at most max_envs. If one of them is None it is batch_size, or the
+            other one if that leaves them in order. Asynchronous mode only. Arrays are copies if the
+            rows lie in two of the pool's buffers.
 
         Returns:
           As `step`. In synchronous mode the rows sent since the last recv, in the order
@@ -233,8 +234,8 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     def drain(self, timeout_s: float | None = None) -> tuple[A, A, A, A, Info]:
         """Waits for everything in flight and returns it as one batch, as `recv` does.
 
-        Then every environment is at rest, so that `get_state`, `set_state` and another
-        thread's `send` find none of them in flight.
+        Afterwards every environment is at rest, so that `get_state`, `set_state` and another
+        thread's `send` find none in flight.
 
         Returns:
           As `step`, with as many rows as environments were in flight, maybe none.
@@ -257,15 +258,16 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """Steps all environments T times with a policy, by the pool's threads, without Python.
 
         Threads take some environments through all steps before others. Where statistics are
-        updated they wait for each other at each step, which counts as a received batch does.
+        updated, threads wait for each other at each step, and each step counts as one received
+        batch.
 
-        What `rollouts.Collector` calls; it has the arrays. The environments have been reset, and
-        nothing is in flight. Ctrl-C and `close` end it; the environments are then somewhere in the
-        rollout, as after an error.
+        `rollouts.Collector`, which owns the arrays, calls it. The environments must have been
+        reset, and nothing may be in flight. Ctrl-C and `close` end it; the environments are then
+        somewhere in the rollout, as after an error.
 
         Args:
-          policy: Computes actions and values; its weights are looked at once, before the start.
-          arrays: T is that of reward (T, B) float32.
+          policy: Computes actions and values; its weights are read once, before the start.
+          arrays: T is the T of reward (T, B) float32.
             obs              (T + 1, B, *obs_shape)   row 0 is read, the others are written
             action           (T, B, *action_shape)    as sampled; environments get it clipped
             log_prob, value, bootstrap_value   (T, B) float32
@@ -273,21 +275,23 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
             episode_return   (T, B) float64           episode_length   (T, B) int32
             last_value       (B,) float32             of the last row of obs
             may be left out:
-            inputs           (T, B, k) float32        what the head read, logits or mean and log_std
-            entropy          (T, B) float32           nats of what actions are drawn from; of a
+            inputs           (T, B, k) float32        the head's inputs: logits, or mean and log_std
+            entropy          (T, B) float32           nats of the distribution of actions; of
                                                       "tanh_gaussian" before its tanh, 0 of
                                                       "epsilon_greedy"
-            action_mask      (T + 1, B, A) bool       what may be chosen; row 0 is read
+            action_mask      (T + 1, B, A) bool       actions that may be chosen; row 0 is read
             advantage, target  (T, B) float32         of each environment's T steps, by `returns`
-            of a policy with memory, whose states have s features together:
-            state            (B, s) float32           read where begins does not hold; written as
-            begins           (B,) bool                the next rollout goes on from them
-            policy_state     (1 or T, B, s) float32   what the first row met, or each
+            for a policy with memory, whose states have s features together:
+            state            (B, s) float32           read where begins is False; written, so that
+            begins           (B,) bool                the next rollout continues from both
+            policy_state     (1 or T, B, s) float32   the state before the first step, or before
+            each step
           keep_final_obs: Whether to return the last observation of each episode that ended.
-          poll: Called about every 50 ms by the calling thread; what it raises ends the rollout.
-          returns: What advantage and target are; the bits of `rollouts.returns`.
-          normalize: Statistics of somebody else's, which scale what the policy sees; for adapters,
-            see rollouts.integrations.sb3. What was counted is written into it.
+          poll: Called about every 50 ms by the calling thread; an error that it raises ends the
+            rollout.
+          returns: Defines advantage and target, with the same bits as `rollouts.returns`.
+          normalize: Foreign statistics that scale what the policy sees; for adapters, see
+            rollouts.integrations.sb3. What was counted is written into it.
         Returns:
           (E, obs_bytes) uint8 by step and environment, or None.
         Raises:
@@ -307,17 +311,17 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     ) -> tuple[A, A, A, A, Info]:
         """Steps all environments `num_steps` times by one launch; states stay on the chip.
 
-        Environments whose `env_spec` runs_on_gpu have it, with a device.
+        For environments whose `env_spec` has runs_on_gpu, with a device.
 
         Args:
           num_steps: K.
-          actions: "random": uniform over the space (a Box must be bounded), a function of
-            (action_seed, env_id, step). A tensor (N, *action_shape): the same in each step.
-            (K, N, *action_shape): one for each.
+          actions: "random": uniform over the space (a Box must be bounded), as a function of
+            (action_seed, env_id, step). A tensor (N, *action_shape): the same actions in each step.
+            (K, N, *action_shape): actions for each step.
           action_seed: Seed of random actions.
-          record: Return all K rows, (K, N, ...), new tensors each time, and with random actions
-            info["action"] (K, N, *action_shape). Same-step mode doubles the observations. Else
-            those of the last step, (N, ...).
+          record: True returns all K rows, (K, N, ...), new tensors each time, and with random
+            actions info["action"] (K, N, *action_shape). Same-step mode doubles the observations.
+            False returns the last step's rows, (N, ...).
 
         Returns:
           As `step`; `stats` has counted all episodes.
@@ -336,10 +340,10 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     ) -> tuple[Array, ...]:
         """Draws environments as they are now, which changes nothing about them.
 
-        MuJoCo is drawn by OpenGL as Gymnasium draws it, but all positions are those of the
-        state; Gymnasium's bodies lag one substep behind it after a step. Atari shows the whole
-        screen of the emulator in colour, classic control what Gymnasium's own renderers draw
-        (extra `render`). Works with any render_mode, which is for wrappers.
+        MuJoCo is drawn by OpenGL as in Gymnasium, except that all positions are those of the state;
+        Gymnasium's bodies lag one substep behind it after a step. Atari shows the whole screen of
+        the emulator in colour, classic control the pictures of Gymnasium's own renderers (extra
+        `render`). Works with any render_mode, which is for wrappers.
 
         Args:
           env_ids: (n,) int or int, global ids. None: all environments, in order.
@@ -351,9 +355,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
         Raises:
           ProtocolError: An environment is in flight (call `drain` first) or was never reset.
-          SpecError, DTypeError: Not ids of this VectorEnv, no such camera, or environments
-            that nothing draws. ClosedError: it was closed.
-          EngineError: There is no OpenGL; the message says which variable and which packages
+          SpecError, DTypeError: Not ids of this VectorEnv, no such camera, or environments that
+            cannot be drawn. ClosedError: it was closed.
+          EngineError: There is no OpenGL; the message names the variable and the packages that
             help. Or this process was forked from one that has rendered.
         """
         return self.engine.render(env_ids, camera)
@@ -362,9 +366,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     def model_fields(self) -> list[str]:
         """Fields of MuJoCo's model that `reset(options={"model": ...})` may change.
 
-        Named as in MuJoCo's mjModel, and "opt.gravity" and so on for its options. Those that
-        say what the model is made of (types, addresses, sizes, names, meshes, textures) and
-        those that MuJoCo computes from others are not among them.
+        Named as in MuJoCo's mjModel, and "opt.gravity" and so on for its options. Fields that
+        define the structure of the model (types, addresses, sizes, names, meshes, textures) and
+        fields that MuJoCo computes from others are not among them.
 
         Raises:
           SpecError: The environments have no model. ClosedError: The environment was closed.
@@ -376,7 +380,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
         Args:
           field: One of `model_fields`, such as "body_mass".
-          of_file: Return those of the model's file in place of those in force.
+          of_file: Whether to return the values of the model's file instead of those in force.
 
         Returns:
           (N, *shape of the field), of its dtype: a copy.
@@ -398,16 +402,16 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """
         if self._parts is not None:
             raise SpecError("xla() hands out flat rows: leave flatten_observation=False out")
-        # by name, because this package does not depend on its adapters
+        # imported by name, because this package does not depend on its adapters
         adapter = importlib.import_module("rollouts.integrations.jax")
         made: tuple[Any, Any, Any, Any] = adapter.xla(self)
         return made
 
     def action_masks(self) -> Array:
-        """Actions that the observations of the last batch allow, by info["action_mask"].
+        """Actions that the observations of the last batch allow, as in info["action_mask"].
 
-        Where same-step autoreset began an episode, it is the mask of that, while the info of
-        `recv_batch` is of the step that ended the one before.
+        Where same-step autoreset began an episode, the mask is that of its first observation, while
+        the info of `recv_batch` belongs to the step that ended the episode before.
 
         Returns:
           (B, A) bool, in the order of the batch that was received last.
@@ -421,11 +425,12 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """Statistics that scale observations: (obs - mean) / sqrt(var + epsilon).
 
         Each received batch counts once, whatever its number of rows; rows that a masked reset only
-        shows again do not. Setting them replaces them, as for evaluation or from a checkpoint.
+        shows again do not count. Setting the property replaces the statistics, as for evaluation or
+        from a checkpoint.
 
         Raises:
-          SpecError: make_vec was not told normalize_observation, or what is set does not fit.
-          ProtocolError: Statistics that are frozen are set while environments are in flight.
+          SpecError: make_vec had no normalize_observation, or the new statistics do not fit.
+          ProtocolError: Frozen statistics are set while environments are in flight.
           ClosedError: The environment was closed.
         """
         return self.engine.statistics.read("observation")
@@ -449,10 +454,10 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
     @property
     def update_statistics(self) -> bool:
-        """True while batches count: Gymnasium's update_running_mean, of observations and rewards.
+        """True while batches are counted; Gymnasium's update_running_mean, for both statistics.
 
-        False freezes the statistics, for evaluation. Rows then do not wait for their batch: threads
-        scale them as they step.
+        False freezes the statistics, for evaluation. Threads then scale rows as they step, without
+        waiting for the whole batch.
 
         Raises:
           SpecError: Something else than a bool is set, or nothing is normalised.
@@ -474,5 +479,5 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         obs: Any = arrays[0]
         if self._parts is not None:
             obs = self._parts.split_step(obs, info)
-        # one after the other: a slice of them would be one more tuple in each step
+        # one by one, because a slice would make one more tuple in each step
         return obs, arrays[1], arrays[2], arrays[3], info

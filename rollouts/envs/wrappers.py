@@ -24,12 +24,12 @@ from rollouts.specs import EnvSpec
 Array = npt.NDArray[Any]
 
 NAMES = WRAPPERS
-# scale or clip what a training learns from; the policy does not see them
+# these scale or clip rewards for training only; the policy does not see the result
 OF_TRAINING = ("normalize_reward", "clip_reward")
 NORMALIZERS = ("normalize_observation", "normalize_reward")  # these keep running statistics
 _MAX_STACK = 1024  # frames
 _MAX_DIMS = 4  # dimensions of an observation in the native core
-_MAX_BOUNDS = 64  # elements whose bounds the native core keeps apart
+_MAX_BOUNDS = 64  # elements for which the native core keeps separate bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Wrappers:
     """Wrappers of all environments of a pool. None, "" or 0: there is no such wrapper.
 
     Attributes:
-      clip_action: Whether actions are limited to their bounds, and callers see none.
+      clip_action: Whether actions are clipped to their bounds, while the action space shows none.
       rescale_action: (low, high) of the actions that callers give, each a number or an array.
-      time_aware: "steps": their number, "fraction": of the time limit.
-      frame_stack: Observations that a row has, the oldest first.
-      normalize_observation: epsilon, and the limit of what comes out.
+      time_aware: "steps": adds their number; "fraction": adds their share of the time limit.
+      frame_stack: Observations in a row, the oldest first.
+      normalize_observation: epsilon, and the limit of the results.
       normalize_reward: gamma and epsilon.
       clip_reward: (low, high).
     """
@@ -59,7 +59,7 @@ class Wrappers:
 
     @property
     def normalizes(self) -> bool:
-        """Whether there are running statistics."""
+        """Whether a wrapper keeps running statistics."""
         return self.normalize_observation is not None or self.normalize_reward is not None
 
     def wrap(self, spec: EnvSpec) -> EnvSpec:
@@ -101,7 +101,7 @@ class Wrappers:
         )
 
     def check_parts(self, specs: Mapping[str, EnvSpec]) -> None:
-        """Raises SpecError where observations of named parts would be joined to one array."""
+        """Raises SpecError where a wrapper would join named parts of observations to one array."""
         joining = [name for name in ("time_aware", "frame_stack") if getattr(self, name)]
         for env_id, spec in specs.items():
             if joining and spec.observation_parts:
@@ -112,7 +112,7 @@ class Wrappers:
                 )
 
     def native(self, specs: Sequence[EnvSpec]) -> dict[str, Any]:
-        """These wrappers as the native pool takes them.
+        """These wrappers in the form that the native pool takes.
 
         Args:
           specs: The N environments' specs, without wrappers.
@@ -154,7 +154,7 @@ class Wrappers:
             )
 
     def _action_bounds(self, space: spaces.Space[Any]) -> tuple[Array, Array]:
-        """low and high (size,) of what rescale_action or the environment takes."""
+        """low and high (size,) of the actions that rescale_action or the environment takes."""
         assert isinstance(space, spaces.Box)
         low, high = space.low, space.high
         if self.rescale_action is not None:
@@ -181,7 +181,7 @@ class Wrappers:
         """gradient, intercept, low and high, each (size,): the bits of Gymnasium's rescale_box."""
         assert isinstance(space, spaces.Box)
         low, high = self._bounds(space.shape)
-        # as there: the difference in more digits, the rest in the actions' dtype
+        # as in Gymnasium: the difference in more digits, the rest in the actions' dtype
         span = space.high.astype(np.longdouble) - space.low.astype(np.longdouble)
         gradient = ((high - low) / span).astype(space.dtype)
         intercept = (gradient * -space.low + low).astype(space.dtype)
@@ -196,7 +196,7 @@ class Wrappers:
                 f"time_aware: {spec.id} has no time limit; give max_episode_steps to make_vec"
             )
         assert isinstance(space, spaces.Box)
-        # what NumPy makes of the observation beside a float32 or an int32
+        # the dtype that NumPy gives to the observation joined with a float32 or an int32
         dtype: Any = space.dtype if self.time_aware == "fraction" else np.dtype(np.float64)
         most = 1 if self.time_aware == "fraction" else limit
         low = np.append(space.low.ravel().astype(dtype), dtype.type(0))
@@ -205,7 +205,7 @@ class Wrappers:
 
 
 def split_wrappers(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parts options into those of wrappers and all others."""
+    """Splits options into those of wrappers and all others."""
     given = {name: value for name, value in options.items() if name in NAMES}
     return given, {name: value for name, value in options.items() if name not in NAMES}
 
@@ -341,7 +341,7 @@ def _check_box(name: str, id: str, space: spaces.Space[Any]) -> None:
 
 
 def check_floats(name: str, id: str, space: spaces.Space[Any]) -> None:
-    """Raises SpecError where observations are no Box of floats, which alone are scaled."""
+    """Raises SpecError where observations are no Box of floats; only those can be scaled."""
     _check_box(name, id, space)
     if space.dtype not in (np.float32, np.float64):
         raise SpecError(

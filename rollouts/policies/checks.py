@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def check_policy(policy: Any) -> None:
-    """Raises SpecError where something is no policy, before it is asked for an action."""
+    """Raises SpecError for an object that is no policy, before it is asked for an action."""
     act = getattr(policy, "act", None) or getattr(policy, "act_rows", None)
     if callable(act) and not isinstance(policy, type):
         return
@@ -39,7 +39,7 @@ def check_policy(policy: Any) -> None:
 
 
 def check_seed(seed: Any) -> None:
-    """Raises SpecError where a seed is no whole number of at least 0, nor several of them."""
+    """Raises SpecError unless a seed is a whole number of at least 0, or several of them."""
     for number in seed if isinstance(seed, list | tuple | np.ndarray) else [seed]:
         if number is not None:
             whole_number("seed", number, 0)
@@ -56,7 +56,7 @@ def check_named(weights: Any) -> None:
 
 
 def check_names(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises SpecError where weights have other names or shapes, DTypeError where they are none."""
+    """Raises SpecError for weights of other names or shapes, DTypeError for what are no weights."""
     check_named(weights)
     for kind, names in (
         ("lack", [name for name in shapes if name not in weights]),
@@ -74,9 +74,9 @@ def check_names(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def check_output(output: PolicyOutput, num_rows: int) -> None:
-    """Raises SpecError where log_prob or value is not (B,), or an action or extra has not B rows.
+    """Raises SpecError where log_prob or value is not (B,), or an action or extra lacks B rows.
 
-    Looks at shapes alone, cheap enough for each step; `check_finite` is for the rollout.
+    Checks only shapes, which is cheap enough for each step; `check_finite` is for whole rollouts.
     """
     for name, array in (("log_prob", output.log_prob), ("value", output.value)):
         if np.shape(array) != (num_rows,):
@@ -93,7 +93,7 @@ def check_output(output: PolicyOutput, num_rows: int) -> None:
 
 
 def check_value(value: Array, num_rows: int) -> Array:
-    """Returns what `Policy.value` did; raises SpecError where that is not (B,)."""
+    """Returns the result of `Policy.value`; raises SpecError if it is not (B,)."""
     if np.shape(value) != (num_rows,):
         raise SpecError(
             f"the policy's value() returned shape {np.shape(value)}, expected ({num_rows},): "
@@ -103,7 +103,7 @@ def check_value(value: Array, num_rows: int) -> Array:
 
 
 def check_finite(name: str, array: Array, env_id: NDArray[np.int32]) -> None:
-    """Raises SpecError, with the place of the first, where `array` (..., B) has NaN or infinity."""
+    """Raises SpecError where `array` (..., B) has NaN or infinity, with the place of the first."""
     is_finite = np.isfinite(array)
     if is_finite.all():
         return
@@ -117,7 +117,7 @@ def check_finite(name: str, array: Array, env_id: NDArray[np.int32]) -> None:
 
 
 def check_action(action: Array, space: gymnasium.Space[Any]) -> None:
-    """Raises SpecError where actions (B, ...) cannot be those of `space`."""
+    """Raises SpecError where actions (B, ...) cannot belong to `space`."""
     shape = tuple(space.shape or ())
     if np.shape(action)[1:] != shape:
         raise SpecError(
@@ -135,12 +135,12 @@ def check_action(action: Array, space: gymnasium.Space[Any]) -> None:
 
 
 def head_inputs(space: gymnasium.Space[Any]) -> tuple[str, ...]:
-    """The names of the outputs of a module that say how to act in `space`."""
+    """The names of a module's outputs from which actions in `space` are drawn."""
     return ("mean", "log_std") if isinstance(space, gymnasium.spaces.Box) else ("logits",)
 
 
 def output_names(head: Any) -> Sequence[str] | None:
-    """The names of the action outputs that a head takes; None if it is a user's that says none."""
+    """The names of the action outputs that a head takes; None for a user's head that names none."""
     names: Sequence[str] | None = getattr(head, "outputs", None)
     return names
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of other libraries as modules that return (logits, value) or (mean, log_std, value).
 
-Each function takes the library's own objects and imports nothing of it. What it returns calls
-these objects' own methods, has their state_dict, and so takes over weights that they learn.
+Each function takes the library's own objects without importing the library. The module that it
+returns calls these objects' own methods and shares their state_dict, so that it follows the weights
+that they learn.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ Outputs = tuple[Tensor, ...]
 
 _SB3 = "stable_baselines3.common.policies.ActorCriticPolicy"
 _RLLIB = "ray.rllib.core.rl_module.torch.torch_rl_module.TorchRLModule"
-# what decides what an SB3 policy computes: a subclass that has its own is not second-guessed
+# the methods that determine an SB3 policy's results: a subclass that overrides one is refused
 _SB3_OWN = ("forward", "extract_features", "_get_action_dist_from_latent", "predict_values")
 _SB3_LOGITS = ("CategoricalDistribution", "MultiCategoricalDistribution", "BernoulliDistribution")
 
 
 def as_actor_critic(module: nn.Module) -> nn.Module:
-    """Returns `module`, or what reads it where it is an SB3 policy, an RLModule or CleanRL's Agent.
+    """Returns `module`, or a module that wraps an SB3 policy, an RLModule or CleanRL's Agent.
 
     Raises:
       SpecError: It is one of these, but of a kind that has no (logits, value) or (mean, log_std,
@@ -43,11 +44,11 @@ def as_actor_critic(module: nn.Module) -> nn.Module:
 
 
 def from_sb3(policy: nn.Module) -> nn.Module:
-    """Stable-Baselines3's ActorCriticPolicy, as PPO and A2C have it: `model.policy`.
+    """Stable-Baselines3's ActorCriticPolicy, as in PPO and A2C: `model.policy`.
 
     Raises:
-      SpecError: It draws by generalised exploration (use_sde), or is a subclass with a forward of
-        its own.
+      SpecError: It draws by generalised exploration (use_sde), or is a subclass with its own
+        forward.
     """
     base = class_of(policy, _SB3)
     changed = [
@@ -76,7 +77,7 @@ def from_rllib(module: nn.Module) -> nn.Module:
       SpecError: It has no value function, has memory, or other actions than logits or a Gaussian.
     """
     values: Any = module
-    # where a space gives arguments, this is a derived class, whose name holds the original's
+    # if a space gives arguments, this is a derived class, whose name contains the original's
     kind = values.get_exploration_action_dist_cls().__name__
     known = ("TorchCategorical", "TorchMultiCategorical", "TorchDiagGaussian")
     if not any(name in kind for name in known):
@@ -115,7 +116,7 @@ def from_tianshou(actor: nn.Module, critic: nn.Module) -> nn.Module:
 
 
 def from_torchrl(actor: nn.Module, critic: nn.Module) -> nn.Module:
-    """TorchRL's ProbabilisticActor and ValueOperator, or what is in them: an MLP, or modules that
+    """TorchRL's ProbabilisticActor and ValueOperator, or what is inside: an MLP, or modules that
     give logits or (loc, scale).
 
     Raises:
@@ -132,36 +133,36 @@ def from_torchrl(actor: nn.Module, critic: nn.Module) -> nn.Module:
 
 
 class Wrapped(nn.Module):
-    """Reads a module under the names that its layers and its weights have in itself."""
+    """Wraps a module, but keeps the names of the module's layers and weights."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module: Any = module
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's."""
+        """The wrapped module's state_dict."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's."""
+        """Loads a state_dict into the wrapped module."""
         return self.module.load_state_dict(*args, **kwargs)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        """The module's layers."""
+        """The wrapped module's layers."""
         yield from self.module.named_modules(*args, **kwargs)
 
 
 class Unwrapped(nn.Module):
-    """A `Wrapped` whose layers have names below its own, as torch's exporters look for them."""
+    """A `Wrapped` whose layers have names below its own, as torch's exporters expect."""
 
     def __init__(self, wrapped: Wrapped) -> None:
         super().__init__()
         self.module = wrapped.module
-        # what is in a list is no layer: its layers are those of the module
+        # torch does not see modules in a plain list, so its layers count only once
         self._wrapped = [wrapped]
 
     def forward(self, obs: Tensor) -> Any:
-        """The same as of the `Wrapped`."""
+        """The outputs of the `Wrapped`."""
         return self._wrapped[0].forward(obs)
 
 
@@ -190,7 +191,7 @@ class _Rllib(Wrapped):
 class _CleanRl(Wrapped):
     def forward(self, obs: Tensor) -> Outputs:
         agent = self.module
-        # its Atari agents divide in both methods, before the network
+        # CleanRL's Atari agents divide in both methods, before the network
         scaled = obs / 255.0 if obs.dtype == torch.uint8 else obs
         features = agent.network(scaled) if hasattr(agent, "network") else scaled
         value = agent.get_value(obs)
@@ -208,7 +209,7 @@ class _Tianshou(nn.Module):
     def forward(self, obs: Tensor) -> Outputs:
         value = self.critic(obs)
         if getattr(self.actor, "softmax_output", False):
-            # the logits that it makes probabilities of
+            # the logits that the actor turns into probabilities
             return self.actor.last(self.actor.preprocess(obs)[0]), value
         action, _ = self.actor(obs)
         return (action[0], action[1].log(), value) if isinstance(action, tuple) else (action, value)
@@ -225,9 +226,9 @@ class _TorchRl(nn.Module):
 
 
 def _run_keyed(module: Any, obs: Tensor) -> Outputs:
-    """Runs a TensorDictModule, or several one after the other, up to where actions are drawn.
+    """Runs a TensorDictModule, or several in turn, but stops before actions are drawn.
 
-    Any other module is called with the observations. Only the observation is read from outside.
+    Any other module is called with the observations. The modules get no other input.
     """
     values: dict[Any, Tensor] = {}
 
@@ -248,12 +249,12 @@ def _run_keyed(module: Any, obs: Tensor) -> Outputs:
 
 
 def is_of(value: object, full_name: str) -> bool:
-    """Tells whether a value is of the class of this name, itself or by inheritance."""
+    """Returns whether a value is of the class of this name, directly or by inheritance."""
     return class_of(value, full_name) is not None
 
 
 def class_of(value: object, full_name: str) -> type | None:
-    """The class of this name that `value` is of, itself or by inheritance."""
+    """The class of this name in the bases of `value`'s class, or None."""
     for kind in type(value).__mro__:
         if f"{kind.__module__}.{kind.__qualname__}" == full_name:
             return kind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gaussian actions: with noise of its own in each step, or noise that goes on."""
+"""Gaussian actions: with independent noise in each step, or noise that is correlated over steps."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ class OrnsteinUhlenbeckHead(GaussianHead):
     `TorchPolicy.head`.
 
     x begins anew with each episode, and is a pure function of (seed, env_id, episode, step): the
-    same in a C++ pool and on a GPU. Native code draws it there, from the noise of the steps before:
-    with damping 0.15 about a hundred of them for an action. Of torch's own engine in a C++ pool,
-    which knows of no episode, it is refused. `log_prob` and entropy are those of e, given the past.
+    same in a C++ pool and on a GPU. Native code computes it in both from the noise of earlier
+    steps: with damping 0.15 from about a hundred of them for an action. The head is refused where
+    torch computes the policy of a C++ pool, because torch does not know the episode. `log_prob` and
+    entropy are those of e, given the past.
 
     Attributes:
-      damping: From 0.01 to 1, the share of the noise that a step forgets; 1: a `GaussianHead`.
+      damping: The share of the noise that a step forgets, from 0.01 to 1; 1: a `GaussianHead`.
     """
 
     damping: float = 0.15
@@ -74,7 +75,7 @@ class OrnsteinUhlenbeckHead(GaussianHead):
         """Makes the head of an action space.
 
         Raises:
-          SpecError: It is no Box of floats, or damping is none.
+          SpecError: The space is no Box of floats, or damping is out of range.
         """
         dtype = np.dtype(action_space.dtype)
         if not isinstance(action_space, gymnasium.spaces.Box) or dtype.kind != "f":
@@ -84,7 +85,7 @@ class OrnsteinUhlenbeckHead(GaussianHead):
         return cls(dtype=dtype, damping=damping)
 
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Refuses: whose step of which episode this is decides the noise.
+        """Refuses, because the noise depends on the episode and step, which are unknown here.
 
         Raises:
           SpecError: Always.

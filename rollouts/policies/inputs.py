@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of a torch module: floats in its own dtype, the rest as it was observed."""
+"""Inputs of a torch module: floats in the module's dtype, whole numbers as they were observed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from rollouts.errors import DTypeError, SpecError
 
-# what torch says of the one and of the other
+# parts of torch's messages on sizes, and on dtypes
 _SIZES = ("shapes cannot be multiplied", "channels, but got", "size mismatch")
 _DTYPES = ("dtype", "type (", "scalar type", "Dimension out of")
 
 
 def dtype_of(module: nn.Module) -> torch.dtype | None:
-    """The dtype of the module's first parameter of floats; None of one without."""
+    """The dtype of the module's first parameter of floats; None without one."""
     for parameter in module.parameters():
         if parameter.is_floating_point():
             return parameter.dtype
@@ -24,7 +24,7 @@ def dtype_of(module: nn.Module) -> torch.dtype | None:
 
 
 def check_module(module: object) -> None:
-    """Raises DTypeError where something is no module of torch."""
+    """Raises DTypeError for an object that is no torch module."""
     if isinstance(module, nn.Module):
         return
     if isinstance(module, type):
@@ -35,10 +35,10 @@ def check_module(module: object) -> None:
 
 
 def as_input(module: nn.Module, obs: Tensor) -> Tensor:
-    """Observations as the module computes: floats of any precision in the dtype of its parameters.
+    """Observations for a module: floats of any precision in the dtype of its parameters.
 
-    Whole numbers stay as they are: an embedding reads them, and of pixels only the module knows
-    what they are divided by.
+    Whole numbers stay as they are, because an embedding reads them, and only the module knows the
+    divisor of pixels.
     """
     if not obs.is_floating_point():
         return obs
@@ -50,7 +50,8 @@ def call_module(module: nn.Module, obs: Tensor, *state: Any) -> Any:
     """Calls a module with observations, and with its state if it has memory.
 
     Raises:
-      SpecError: It cannot compute with observations of this dtype or shape; says what can be done.
+      SpecError: It cannot compute with observations of this dtype or shape; the message says what
+        to do.
     """
     try:
         return module(as_input(module, obs), *state)
@@ -62,10 +63,10 @@ def call_module(module: nn.Module, obs: Tensor, *state: Any) -> Any:
 
 
 def explained(module: nn.Module, obs: Tensor, error: Exception) -> str | None:
-    """Says what is wrong where a module failed for its observations; None where nothing is known.
+    """Explains why a module failed for its observations; None if the cause is unknown.
 
     Raises:
-      SpecError: Another layer's own sentence.
+      SpecError: The message of a layer, passed on.
     """
     if isinstance(error, SpecError):
         raise error

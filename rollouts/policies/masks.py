@@ -15,7 +15,7 @@ from rollouts.errors import SpecError
 
 
 def mask_logits(logits: Tensor, action_mask: Tensor) -> Tensor:
-    """Leaves no probability to actions that are not allowed: policies do it, learners have to.
+    """Gives actions that are not allowed no probability; policies do so, and learners must.
 
     Args:
       logits: (..., A).
@@ -34,7 +34,7 @@ def mask_logits(logits: Tensor, action_mask: Tensor) -> Tensor:
 
 
 def check_masks(action_mask: Tensor, action_space: gymnasium.Space[Any]) -> None:
-    """Raises SpecError where a row (B, A), or an element of its action, allows nothing."""
+    """Raises SpecError where a row (B, A), or an element of its action, has no allowed action."""
     if not isinstance(action_space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
         raise SpecError(f"actions of {action_space} cannot be masked: leave action_mask out")
     sizes = np.ravel(getattr(action_space, "nvec", action_mask.shape[-1])).tolist()

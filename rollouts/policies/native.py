@@ -28,30 +28,29 @@ if TYPE_CHECKING:
     from rollouts.policies.reading import ModuleReading
 
 Array = NDArray[Any]
-# noise of calls outside of a rollout, which know of no episode: one that no pool counts to
+# the episode of noise outside of a rollout: a number that no pool reaches
 _NO_EPISODE = 2**32 - 1
 
 
 class NativePolicy:
-    """A `Policy` of a torch module, computed without torch.
+    """A `Policy` that computes a torch module without torch.
 
-    A `Collector` over a native pool takes it into the pool: its threads step environments and
-    compute the network in turn, without Python, and without waiting for each other. Elsewhere
-    `act` and `value` do what those of other policies do.
+    A `Collector` over a native pool runs it in the pool, whose threads step environments and
+    compute the network in turn, without Python, and without waiting for each other. Elsewhere `act`
+    and `value` work like those of other policies.
 
-    The module stays the master: its weights are looked at before each rollout and at each call, so
-    a learner that changes them in place is followed, as with `TorchPolicy`. What else its forward
-    reads, such as a number that is an attribute, is looked at too, and the module read again where
-    it has changed. Once in a while, for at most 1/200 of the time, a row is computed by the module
-    itself and compared: a difference is a RuntimeWarning and a SpecError.
+    The module stays the original: its weights are read before each rollout and at each call, so
+    that changes in place take effect, as with `TorchPolicy`. Other data that its forward reads,
+    such as an attribute with a number, is checked too, and the module is read again where it has
+    changed. Once in a while, for at most 1/200 of the time, the module itself computes a row for
+    comparison: a difference is a RuntimeWarning and a SpecError.
 
-    Numbers are float32, sums are in the order of a layer's inputs: the same bits from every
-    instruction set, for any number of threads and environments. Noise is a pure function of
-    (seed, env_id, episode, step, element). Against torch's own answer, outputs differ by about
-    1e-6 of the largest.
+    Numbers are float32, and sums are in the order of a layer's inputs: the bits are equal for every
+    instruction set and any number of threads and environments. Noise is a pure function of (seed,
+    env_id, episode, step, element). Outputs differ from torch's by about 1e-6 of the largest.
 
-    A module with memory, as `RecurrentTorchPolicy` takes it, is computed inside a pool alone, which
-    knows whose observations these are: `act` and `value` refuse it.
+    A module with memory, as `RecurrentTorchPolicy` takes it, is computed only inside a pool, which
+    knows the environments of observations: `act` and `value` refuse it.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class NativePolicy:
         *,
         seed: int | Sequence[int] = 0,
     ) -> None:
-        """Takes a program and where its weights come from; `from_torch` makes both of a module.
+        """Takes a program and the source of its weights; `from_torch` makes both from a module.
 
         Raises:
           SpecError: Program, head and action space do not fit; a weight is not finite.
@@ -71,12 +70,12 @@ class NativePolicy:
         self.policy_version = 0
         # what `act` adds to its extras, as `rollouts.Collector` names it
         self.extra_outputs: tuple[str, ...] = ()
-        # parts of the policy that it stands for, where it was made for another one
+        # parts of the policy from which it was made, if it replaces another one
         self.made_of: tuple[Any, ...] = ()
         self.program = program
         self.head = head
         self.sources = sources
-        # shapes of the arrays that are remembered for one environment
+        # shapes of the arrays that one environment's memory consists of
         self.state_shapes = tuple(each.shape for each in sources.initial_state())
         self._action_space = action_space
         check_action_space(action_space, head)
@@ -100,16 +99,16 @@ class NativePolicy:
         """Reads a module as `TorchPolicy` takes it, or one of SB3, RLlib, CleanRL.
 
         Args:
-          module: Maps obs (B, *obs_shape) to (logits, value), (mean, log_std, value), or what the
-            head takes and perhaps a value; one with memory also its new state. Shared with the
+          module: Maps obs (B, *obs_shape) to (logits, value), (mean, log_std, value), or the head's
+            inputs and perhaps a value; a module with memory also to its new state. Shared with the
             caller, not copied.
           action_space: Discrete, MultiDiscrete or Box, of one environment.
-          observation_space: Space of one environment; a number stands for as many float32 features.
-            None for as many as the first linear layer reads.
+          observation_space: Space of one environment; a number stands for that many float32
+            features. None: the number of features that the first linear layer reads.
           head: None for "categorical", "multi_categorical" or "gaussian", by the space.
           seed: Seed of the noise.
         Raises:
-          SpecError: A layer is not known to native code, the module does not fit the spaces, or
+          SpecError: Native code does not support a layer, the module does not fit the spaces, or
             a weight is NaN or infinite.
         """
         from rollouts.policies.foreign import as_actor_critic
@@ -129,7 +128,7 @@ class NativePolicy:
 
     @property
     def reading(self) -> ModuleReading | None:
-        """The module and what was read of it; None where the program was given."""
+        """The record of reading the module; None where the program was given."""
         return self._reading
 
     @property
@@ -144,7 +143,7 @@ class NativePolicy:
         self.seed_with(int(state[0]))
 
     def seed_with(self, noise_seed: int) -> None:
-        """As `seed`, with the 64 bits themselves."""
+        """As `seed`, with all 64 bits given."""
         self._noise_seed = noise_seed
         self._make()
 
@@ -169,15 +168,15 @@ class NativePolicy:
         self._load()
 
     def refresh(self, obs: Array | None = None) -> _native.NativePolicy:
-        """Takes over the module's weights, and what else it reads, where they have changed.
+        """Takes over the module's weights, and other data that it reads, where they have changed.
 
         Args:
-          obs: (B, *obs_shape) that it acts on next, for a comparison with the module.
+          obs: (B, *obs_shape), its next observations, for a comparison with the module.
         Returns:
-          What computes.
+          The native policy that computes.
         Raises:
           SpecError: A weight is NaN or infinite, or has another shape than before; the module
-            cannot be read any more, or computes something else.
+            cannot be read any more, or its results differ.
         """
         reading = self._reading
         if reading is not None and not reading.is_as_read():
@@ -186,17 +185,17 @@ class NativePolicy:
             check_action_space(self._action_space, self.head)
             self._make()
         self._load()
-        # a collector asks `agrees` first and can go on with torch; here a difference is an error
+        # a collector calls `agrees` first and can use torch instead; here a difference is an error
         has_agreed, self._has_agreed = self._has_agreed, False
         if reading is not None and not has_agreed and reading.check.is_due():
             reading.check.run(self, obs)
         return self._native
 
     def agrees(self, obs: Array | None = None) -> bool:
-        """Whether the module is as it was read, and computes what native code does.
+        """Whether the module is as it was read, and its results are those of native code.
 
         Args:
-          obs: As of `refresh`.
+          obs: As for `refresh`.
         """
         reading = self._reading
         self._has_agreed = True
@@ -205,7 +204,7 @@ class NativePolicy:
         if reading is None or not reading.is_as_read():
             return reading is None
         if reading.check.is_due():
-            # what is wrong with the weights is an error of `refresh`
+            # errors in the weights are raised by `refresh`
             with suppress(SpecError):
                 self._load()
                 reading.check.run(self, obs)
@@ -213,11 +212,11 @@ class NativePolicy:
         return True
 
     def has_weights_of_module(self) -> bool:
-        """Whether the module's weights are those that were taken over last."""
+        """Whether the module's weights are still those that were taken over last."""
         return self._native.holds([*self.sources.arrays().values(), *self.sources.initial_state()])
 
     def evaluate_rows(self, rows: Array) -> tuple[NDArray[np.float32], ...]:
-        """Each output (B, size) for rows (B, obs_size + state_sizes), by the weights of before."""
+        """Each output (B, size) for rows (B, obs_size + state_sizes), by the refreshed weights."""
         found: tuple[NDArray[np.float32], ...] = self._native.evaluate(self._rows(rows))
         return found
 
@@ -237,10 +236,10 @@ class NativePolicy:
         return self._native
 
     def freeze(self, obs: Array | None = None) -> FrozenPolicy:
-        """Returns what computes with the weights of this moment, as `VectorEnv.collect` takes it.
+        """Returns a policy with the weights of this moment, for `VectorEnv.collect`.
 
         Args:
-          obs: As of `refresh`.
+          obs: As for `refresh`.
         Raises:
           SpecError: As `refresh`.
         """
@@ -253,7 +252,7 @@ class NativePolicy:
           obs: (B, *obs_shape).
           action_mask: As `TorchPolicy.act`.
         Raises:
-          SpecError: A row allows nothing, or masks are not of these logits.
+          SpecError: A row allows no action, or the masks do not fit the logits.
         """
         self._refuse_memory("act")
         rows = self._rows(obs)
@@ -273,10 +272,10 @@ class NativePolicy:
         return self._value(list(self.refresh().evaluate(rows)), len(rows))
 
     def module_outputs(self, obs: Array) -> tuple[NDArray[np.float32], ...]:
-        """Returns what the module would, for rows of `obs`: each output as (B, size).
+        """Returns the module's outputs for rows of `obs`, each as (B, size).
 
-        Of a module with memory, rows have the states behind the observation, flattened, and the
-        new states are the last outputs.
+        For a module with memory, rows have the states behind the observation, flattened, and the
+        last outputs are the new states.
         """
         outputs: tuple[NDArray[np.float32], ...] = self.refresh().evaluate(self._rows(obs))
         return outputs
@@ -319,7 +318,7 @@ class NativePolicy:
         part = outputs[head_inputs(self._action_space).index(name)]
         if name == "logits":
             return part
-        # one standard deviation may serve all dimensions
+        # one standard deviation may count for all dimensions
         shape = (len(part), *(self._action_space.shape or ()))
         return np.broadcast_to(part, outputs[0].shape).reshape(shape)
 
@@ -331,13 +330,13 @@ class NativePolicy:
 
 
 class FrozenPolicy:
-    """A copy of a `NativePolicy` at one moment: later changes of its module do not reach it."""
+    """A copy of a `NativePolicy` at one moment: later changes of its module do not matter."""
 
     def __init__(self, native: _native.NativePolicy) -> None:
         self._native = native
 
     def refresh(self, obs: Array | None = None) -> _native.NativePolicy:
-        """Returns what computes: always the same."""
+        """Returns the native policy that computes, always the same one."""
         return self._native
 
 

@@ -25,14 +25,14 @@ class Head:
     """The rule by which a network's outputs become actions.
 
     Attributes:
-      kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one of each
-        slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise of (mean,
-        log_std), each (B, d); "tanh_gaussian" is its tanh, scaled to the bounds of the space if
-        these are finite; "epsilon_greedy" takes the greatest of
-        the values (B, n), or any with probability `epsilon`.
-      deterministic: Takes the likeliest action in place of drawing.
+      kind: "categorical" draws one of the logits (B, n); "multi_categorical" draws one from each
+        slice of them, for MultiDiscrete actions; "gaussian" draws mean + std * noise from (mean,
+        log_std), each (B, d); "tanh_gaussian" is the tanh of "gaussian", scaled to the bounds of
+        the space if they are finite; "epsilon_greedy" takes the greatest of the values (B, n), or
+        any action with probability `epsilon`.
+      deterministic: Takes the likeliest action instead of drawing.
       epsilon: From 0 to 1, for "epsilon_greedy".
-      damping: Used by "gaussian", from 0.01 to 1: the share of a step's noise that the next one
+      damping: Used by "gaussian", from 0.01 to 1: the share of a step's noise that the next step
         forgets, see `rollouts.policy.OrnsteinUhlenbeckHead`.
     """
 
@@ -58,7 +58,7 @@ def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
     if head.kind.endswith("gaussian"):
         fits, wanted = is_box, "a Box of floats"
     elif head.kind == "multi_categorical":
-        # a space that begins elsewhere has no native environment
+        # no native environment has a space that does not begin at 0
         fits = isinstance(space, gymnasium.spaces.MultiDiscrete) and not np.any(space.start)
         wanted = "MultiDiscrete from 0 on"
     if not fits:
@@ -71,17 +71,17 @@ def is_discrete(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Discr
 
 
 def head_of(space: gymnasium.Space[Any]) -> Head:
-    """The head that draws actions of a space where none is named."""
+    """The head for actions of a space, if the caller names none."""
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return Head("multi_categorical")
     return Head("categorical" if is_discrete(space) else "gaussian")
 
 
 def bounds_of(space: gymnasium.Space[Any], head: Head) -> NDArray[np.float32]:
-    """Bounds that a squashed action is scaled to: low and high (2, d); (0,) for -1 to 1.
+    """Bounds to which a squashed action is scaled: low and high (2, d); (0,) for -1 to 1.
 
     Raises:
-      SpecError: An action has no width.
+      SpecError: The bounds of an action are equal.
     """
     if head.kind != "tanh_gaussian" or not isinstance(space, gymnasium.spaces.Box):
         return np.zeros(0, np.float32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NormalizedModule`: a network for scaled observations that takes those of the environment."""
+"""`NormalizedModule`: a network that needs scaled observations, for unscaled ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NormalizedModule(nn.Module):
         """Takes the network as it is.
 
         Args:
-          network: As `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy` has it.
+          network: A network for `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy`.
           mean: Mean of each number of an observation, (*obs_shape).
           deviation: Divisor of the difference of each number, (*obs_shape).
           limit: Largest magnitude of a scaled number.
@@ -41,5 +41,5 @@ class NormalizedModule(nn.Module):
             self.initial_state = network.initial_state
 
     def forward(self, obs: Tensor, *others: Any) -> Any:
-        """The network's outputs; `others` are those of a recurrent one."""
+        """The network's outputs; `others` are the states of a recurrent network."""
         return self.network(normalized(obs, self.mean, self.deviation, self._limit), *others)

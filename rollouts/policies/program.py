@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`Program`: a network as a list of operations on registers, which native code runs without torch.
 
-A register holds `size` float32 features for each row of a batch. Register 0 is the observation,
-flattened, and behind it what is remembered of the episode, if anything is; operation i writes
-register i + 1, and none is written twice. `rollouts.policies.trace`
-makes a program of a torch module; weights are not in it but come from the module's state_dict by
-`parameters_of`, as often as they change.
+A register holds `size` float32 features for each row of a batch. Register 0 is the flattened
+observation, followed by the memory of the episode, if there is any. Operation i writes register i +
+1, and no register is written twice. `rollouts.policies.trace` makes a program of a torch module.
+The weights are not in it: `parameters_of` reads them from the module's state_dict whenever they
+change.
 
 kind          inputs  params                numbers      what is written
 linear        x       weight, [bias]                     weight (size, in) @ x + bias (size,)
@@ -29,8 +29,8 @@ tanh, relu, sigmoid, silu, gelu, gelu_tanh, softplus, exp, log, sqrt, square
               x                                          of each feature; gelu_tanh is gelu's
                                                          approximation
 
-What depends on parameters and literals alone is equal in every row: it may be computed once for
-each new set of weights.
+Values that depend only on parameters and literals are equal in every row: they may be computed once
+for each new set of weights.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ Floats = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """An array that an operation reads: one of the state_dict, or evenly spaced elements of one.
+    """An array that an operation reads: one of the state_dict, or evenly spaced elements of it.
 
     Attributes:
       name: Key of the state_dict.
       shape: Shape of the array that the operation reads.
       source_shape: Shape of the array in the state_dict.
       start, strides: Element (i, j) is number start + i * strides[0] + j * strides[1] of the
-        flattened source: how a transposed weight or a part of one is read.
+        flattened source, so that a transposed weight or a part of one can be read.
     """
 
     name: str
@@ -101,14 +101,14 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Operations that map observations to what a module's forward returns.
+    """Operations that map observations to the results of a module's forward.
 
     Attributes:
       obs_size: Features of an observation.
       ops: Operation i writes register i + 1.
-      outputs: Registers of what forward returned, in that order; 0 is one that it passes on, and
-        one register may stand twice. The last ones are the new states.
-      state_sizes: Features of each state, of a module with memory.
+      outputs: Registers of forward's results, in that order. Register 0 is an observation passed
+        on, and one register may occur twice. The last ones are the new states.
+      state_sizes: Features of each state, for a module with memory.
     """
 
     obs_size: int
@@ -132,7 +132,7 @@ class Program:
         return found
 
     def described(self) -> tuple[list[tuple[Any, ...]], list[tuple[str, int]]]:
-        """The operations, and the names and sizes of the parameters, as native code takes them."""
+        """The operations, and the names and sizes of the parameters, in the form of native code."""
         return (
             [(op.kind, op.inputs, op.params, op.numbers, op.size) for op in self.ops],
             [(param.name, param.size) for param in self.params],
@@ -141,12 +141,12 @@ class Program:
     def evaluate(
         self, params: Sequence[Array], obs: Array, dtype: DTypeLike = np.float32
     ) -> tuple[Floats, ...]:
-        """Computes the outputs (B, size) in NumPy, slow and plain: what others are compared with.
+        """Computes the outputs (B, size) in NumPy, slow and plain, as a reference for comparisons.
 
         Args:
           params: What `parameters_of` returns.
           obs     (B, obs_size) or (B, *obs_shape); with states (B, obs_size + sum(state_sizes))
-          dtype: float64 tells, beside float32, how far rounding goes.
+          dtype: float64, compared with float32, shows the effect of rounding.
         """
         registers: list[Floats] = [obs.reshape(len(obs), self.sizes[0]).astype(dtype)]
         with np.errstate(all="ignore"):
@@ -159,9 +159,9 @@ class Program:
 
 
 def parameters_of(program: Program, state: Mapping[str, Array]) -> list[Floats]:
-    """Returns the arrays of `program.params`, float32 and C-contiguous, of a state_dict's arrays.
+    """Returns the arrays of `program.params`, float32 and C-contiguous, from those of a state_dict.
 
-    Those that are so already are returned as they are, not copied.
+    Arrays that already are so are returned without a copy.
 
     Raises:
       SpecError: A name is missing, or a shape differs, or a value is NaN or infinite.
@@ -238,7 +238,7 @@ def _gelu_tanh(x: Floats) -> Array:
     return result
 
 
-# torch has functions of these names too, which are read as they are
+# torch has functions of these names too, which `trace` reads under the same names
 _OF_EACH: dict[str, Callable[[Floats], Array]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),

@@ -22,7 +22,7 @@ class PolicyOutput:
       action    (B, *action_shape) action_dtype
       log_prob  (B,) float32   of `action`
       value     (B,) float32   estimated return from each observation
-      extras    name -> (B, ...)   anything else to keep in the rollout (an RNN state, logits, …)
+      extras    name -> (B, ...)   other values to keep in the rollout (an RNN state, logits, …)
     """
 
     action: Array
@@ -34,8 +34,9 @@ class PolicyOutput:
 class Policy(Protocol):
     """Chooses actions for whole batches of observations; one thread at a time.
 
-    Observations may be read-only and change owner after the call: do not write to them or keep
-    them. `policy_version` is the version of the weights in use; it is stored with every step.
+    Observations may be read-only and their memory may be reused after the call: do not write to
+    them or keep them. `policy_version` is the version of the weights in use; it is stored with
+    every step.
     """
 
     policy_version: int
@@ -55,24 +56,24 @@ class Policy(Protocol):
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
         """Takes over the values of `weights`, which may be read-only, and their version.
 
-        They are torch tensors of a GPU where `RolloutCoordinator.publish_from` sent them so. A
-        policy that has a method `weight_shapes`, which returns name -> shape, is offered no
-        others: publishing these raises a SpecError.
+        The values are torch tensors on a GPU if `RolloutCoordinator.publish_from` sent them so. A
+        policy may have a method `weight_shapes`, which returns name -> shape: publishing other
+        names or shapes then raises a SpecError.
         """
         ...
 
 
 class RecurrentPolicy(Policy, Protocol):
-    """A policy that remembers: one state per environment, carried from step to step.
+    """A policy with memory: one state per environment, carried from step to step.
 
-    `Collector` calls the methods below in place of `act` and `value`. In each, `rows` (B,) names
-    the environments of the B observations, none twice, by their index in the pool; None means all
-    of them in order. `begins` (B,) bool tells which observations are the first of an episode: for
-    these the state is that of a start, whatever the environment's last episode left.
+    `Collector` calls the methods below in place of `act` and `value`. In each, `rows` (B,) are the
+    environments of the B observations, none twice, as indices in the pool; None means all of them
+    in order. `begins` (B,) bool marks observations that are the first of an episode: their state is
+    the initial one, whatever the environment's last episode left.
     """
 
     def act_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> PolicyOutput:
-        """Chooses an action for each row of `obs` and moves the states of `rows` on."""
+        """Chooses an action for each row of `obs` and updates the states of `rows`."""
         ...
 
     def value_rows(self, obs: Array, rows: Rows, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -80,5 +81,5 @@ class RecurrentPolicy(Policy, Protocol):
         ...
 
     def states(self, rows: Rows, begins: NDArray[np.bool_]) -> tuple[Array, ...]:
-        """Returns copies (B, ...) of the states that the next observations of `rows` meet."""
+        """Returns copies (B, ...) of the states that belong to the next observations of `rows`."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ReadActor`: what the actor of a Tianshou policy says, as logits or as a Gaussian."""
+"""`ReadActor`: the outputs of a Tianshou policy's actor, as logits or as a Gaussian."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _TOLERANCE = 1e-5
 
 
 class ReadActor(Wrapped):
-    """Returns (logits,), or (mean, log_std) of what the environment gets, as the policy's dist_fn
-    reads what its actor says.
+    """Returns (logits,), or (mean, log_std) of the environment's actions, as the policy's dist_fn
+    interprets the outputs of its actor.
 
     Attributes:
-      is_gaussian: Whether these are (mean, log_std).
+      is_gaussian: Whether the outputs are (mean, log_std).
     """
 
     def __init__(self, policy: Any, space: gymnasium.Space[Any]) -> None:
-        """Finds out what the actor's outputs mean, by asking dist_fn of some observations.
+        """Finds out what the actor's outputs mean, by calling dist_fn with some outputs.
 
         Args:
           policy: Tianshou's ProbabilisticActorPolicy, which has `actor` and `dist_fn`.
           space: Space of one observation.
 
         Raises:
-          SpecError: The actor is recurrent, or dist_fn makes no distribution that is known.
+          SpecError: The actor is recurrent, or dist_fn makes a distribution that is not supported.
         """
         super().__init__(policy.actor)
         self._scaling: tuple[Tensor, Tensor] | None = None
@@ -65,7 +65,7 @@ class ReadActor(Wrapped):
             )
 
     def scale(self, middle: Array, half: Array) -> None:
-        """Scales means and log stds to those of the actions that the environment gets.
+        """Scales means and log stds to the actions that the environment gets.
 
         Args:
           middle, half: (*action_shape) float32; the environment gets middle + half * action.
@@ -101,7 +101,7 @@ class ReadActor(Wrapped):
 
 
 def _some_outputs(like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Other outputs of these shapes, small and large: what is done with those shall be seen."""
+    """Other outputs of these shapes, small and large, to show how dist_fn treats them."""
     rng = np.random.default_rng(1)
     first, *rest = (torch.from_numpy(3 * rng.normal(size=each.shape)).to(each) for each in like)
     is_one = bool(torch.allclose(like[0].sum(-1), torch.ones(len(like[0]))))
@@ -111,7 +111,7 @@ def _some_outputs(like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _distribution(policy: Any, outputs: tuple[Tensor, ...]) -> Any:
-    """The distribution that dist_fn makes of an actor's outputs: a Categorical or a Normal."""
+    """The distribution that dist_fn makes from an actor's outputs: a Categorical or a Normal."""
     try:
         dist = policy.dist_fn(outputs[0] if len(outputs) == 1 else outputs)
     except Exception as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ModuleReading`: what a module was read as, whether that still holds, and reading it again."""
+"""`ModuleReading`: the program read from a module, whether it still holds, and reading it again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rollouts.policies.tracing.reads import Reads
 
 
 class ModuleReading:
-    """A module and the program that was read of it.
+    """A module and the program that was read from it.
 
     Attributes:
-      program: What it computes.
-      module, space: What was read, and the space of its observations.
+      program: The program that computes the module's outputs.
+      module, space: The module that was read, and the space of its observations.
       check: Compares both once in a while.
     """
 
@@ -30,21 +30,21 @@ class ModuleReading:
 
         Args:
           given: The module whose outputs are wanted.
-          module: The same, or what has its outputs as native code takes them.
+          module: The same, or a module with its outputs in the form of native code.
           space: Space of its observations.
 
         Raises:
-          SpecError: As `trace`; or its answers were not those of native code before.
+          SpecError: As `trace`; or its results differed from native code's before.
         """
         self.module, self._given, self.space = module, given, as_space(space)
         self.check = SpotCheck(given, module, self.space)
         self.read()
 
     def read(self) -> None:
-        """Reads it again.
+        """Reads the module again.
 
         Raises:
-          SpecError: As of the constructor.
+          SpecError: As for the constructor.
         """
         check_not_misread(self._given)
         reads = Reads(self.module, tensors_of(self.module))
@@ -52,6 +52,6 @@ class ModuleReading:
         self._reads = reads
 
     def is_as_read(self) -> bool:
-        """Whether all that its forward reads, weights aside, is as it was, and no comparison has
-        found another answer."""
+        """Whether all that its forward reads, except weights, is unchanged, and no comparison has
+        found a difference."""
         return self._reads.are_as_seen() and not is_misread(self._given)

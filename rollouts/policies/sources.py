@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Sources`: the arrays behind a torch module's weights, without asking torch each time."""
+"""`Sources`: the arrays behind a torch module's weights, without calls of torch each time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Returns a module's parameters and buffers that have numbers; persistent or not.
+    """Returns a module's parameters and buffers that are not None; persistent or not.
 
     The names are those of its state_dict.
     """
@@ -35,7 +35,7 @@ def _is_float32(value: Any) -> bool:
 
 
 def _kinds_of(module: nn.Module) -> list[tuple[type, str, bool]]:
-    """Layers' types, settings and hooks: what can change although no weight does."""
+    """Layers' types, settings and hooks, which can change without a change of weights."""
     return [
         (type(layer), "" if layer._parameters else layer.extra_repr(), any(_hooks(layer)))
         for layer in module.modules()
@@ -47,9 +47,9 @@ def _hooks(layer: nn.Module) -> tuple[dict[Any, Any], ...]:
 
 
 def state_of(module: nn.Module) -> tuple[Tensor, ...]:
-    """The memory of a module for one environment at an episode's begin: its `initial_state`.
+    """The memory of a module for one environment at an episode's start: its `initial_state`.
 
-    Nothing of one without memory.
+    Empty for a module without memory.
 
     Raises:
       SpecError: It is no tuple of float32 tensors.
@@ -71,16 +71,16 @@ def state_of(module: nn.Module) -> tuple[Tensor, ...]:
 class Sources:
     """Views of a module's parameters and buffers.
 
-    A tensor of the CPU is seen through an array on its memory, which stays right until the module
-    is given another tensor or another layer; both are noticed. What lies elsewhere is copied at
-    each look.
+    A tensor on the CPU is read through an array that shares its memory, which stays valid until the
+    module gets another tensor or another layer; both are noticed. Tensors on other devices are
+    copied at each read.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._kinds = _kinds_of(module)
         self._views: dict[str, Array] = {}
-        # where the module keeps what it has: a dict, a key, and what was there
+        # where the module keeps each tensor or layer: a dict, a key, and the object found there
         self._places: list[tuple[dict[str, Any], str, Any]] = []
         self._addresses: list[tuple[Tensor, int]] = []
         self._hooks: list[dict[Any, Any]] = []
@@ -107,7 +107,7 @@ class Sources:
         return tensors_of(self.module)
 
     def initial_state(self) -> list[Array]:
-        """Returns what the module remembers when an episode begins, asked anew; often nothing.
+        """Returns the module's memory at an episode's start, read anew; often empty.
 
         Raises:
           SpecError: It is no tuple of float32 tensors, or has NaN or infinity.
@@ -135,7 +135,7 @@ class Sources:
         self._check_kinds()
         tensors = tensors_of(self.module)
         self._views = {
-            # ascontiguousarray makes a row of a single number: reshape undoes that
+            # ascontiguousarray turns a single number into a row, which reshape undoes
             name: np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(tensor.shape)
             for name, tensor in tensors.items()
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`SpotCheck`: once in a while, compares a module's own answer with that of native code."""
+"""`SpotCheck`: compares a module's own results with those of native code once in a while."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# the largest part of all time that checks may take
+# the largest share of all time that checks may take
 _SHARE = 0.005
-# what nobody would call a difference is not looked at again
+# smaller differences are not examined
 _TOLERANCE = 1e-5
 _MOST_ROWS = 16
-# modules that were misread, and how that was found: they are not read again
+# modules whose results differed, with the error: they are not read again
 _MISREAD: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
 
 
 class Computed(Protocol):
-    """A program with weights, which computes in place of a module."""
+    """A program with weights, which computes instead of a module."""
 
     program: Program
     sources: Sources
@@ -45,21 +45,21 @@ class Computed(Protocol):
 
 
 def check_not_misread(module: nn.Module) -> None:
-    """Raises SpecError of a module whose answers differed from those of native code before."""
+    """Raises SpecError for a module whose results differed from those of native code before."""
     if module in _MISREAD:
         raise SpecError(_MISREAD[module])
 
 
 def is_misread(module: nn.Module) -> bool:
-    """Whether a comparison has found another answer than that of native code."""
+    """Whether a comparison has found a difference from native code."""
     return module in _MISREAD
 
 
 class SpotCheck:
-    """Compares one row of a batch, so seldom that it takes 1/200 of the time at most."""
+    """Compares one row of a batch, so rarely that it takes at most 1/200 of the time."""
 
     def __init__(self, given: nn.Module, module: nn.Module, space: gymnasium.Space[Any]) -> None:
-        """Is due at once.
+        """Takes the module; a check is due at once.
 
         Args:
           given: The module whose outputs are wanted.
@@ -71,18 +71,18 @@ class SpotCheck:
         self._due_s = 0.0
 
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last one."""
+        """Whether enough time has passed since the last check."""
         return time.perf_counter() >= self._due_s
 
     def run(self, policy: Computed, obs: Array | None) -> None:
-        """Compares.
+        """Compares the results for a row.
 
         Args:
           policy: Policy with the module's weights.
-          obs: (B, *obs_shape) that it acts on next; None for a row of the space.
+          obs: (B, *obs_shape), its next observations; None for a row of the space.
 
         Raises:
-          SpecError: The answers differ; the module is not read again.
+          SpecError: The results differ; the module is not read again.
         """
         start = time.perf_counter()
         try:
@@ -98,7 +98,7 @@ class SpotCheck:
         first = int(self._rng.integers(len(obs)))
         if self._differs(policy, obs[first : first + 1], states) is None:
             return
-        # rounding alone is told from a difference by several rows
+        # several rows distinguish rounding from a difference
         error = self._differs(policy, obs[:_MOST_ROWS], states, closely=True)
         # another thread may be changing the weights
         if error is None or not policy.has_weights_of_module():
@@ -115,7 +115,7 @@ class SpotCheck:
     def _differs(
         self, policy: Computed, obs: Array, states: Sequence[Array], *, closely: bool = False
     ) -> str | None:
-        """Describes the first difference; None where answers agree."""
+        """Describes the first difference; None if the results agree."""
         many = [obs, *(np.broadcast_to(each, (len(obs), *each.shape)) for each in states)]
         device = next((each.device for each in self._module.parameters()), torch.device("cpu"))
         inputs = [torch.from_numpy(np.array(each)).to(device) for each in many]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`trace` reads a torch module into a `Program`, which native code runs.
 
-The module runs once on a small batch, as it is and under the eyes of a `TorchFunctionMode`; then
-the program's answers are compared with the module's on other rows, so that a module that was
-misread is never trained with.
+The module runs once, unchanged, on a small batch, while a `TorchFunctionMode` records its calls.
+Then the program's results are compared with the module's on other rows, so that a module that was
+misread is never trained.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Array = NDArray[Any]
 
 _TOLERANCE = 1e-5
 _COMPARED_ROWS = 12
-# numbers from here on stand for none, as in logits of actions that are not allowed
+# numbers of this size or more only mask, as in logits of actions that are not allowed
 _MASKING = 1e4
 
 
@@ -46,28 +46,29 @@ def trace(
     observation_space: gymnasium.Space[Any] | int,
     reads: Reads | None = None,
 ) -> Program:
-    """Returns the program that computes what `module` returns for a batch of observations.
+    """Returns the program with the results of `module` for a batch of observations.
 
     Args:
-      module: Maps obs (B, *obs_shape), cast as `rollouts.TorchPolicy` casts them, to a tuple of
-        tensors, as that has it: (logits, value) or (mean, log_std, value). One with memory,
-        which has `initial_state`, takes and returns its state as `rollouts.RecurrentTorchPolicy`
-        has it. It is run in the mode, training or not, and on the device that it is in.
-      observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for as many
+      module: Maps obs (B, *obs_shape), cast as by `rollouts.TorchPolicy`, to a tuple of tensors as
+        there: (logits, value) or (mean, log_std, value). A module with memory, which has
+        `initial_state`, takes and returns its state as in `rollouts.RecurrentTorchPolicy`. It runs
+        in its present mode, training or not, and on its present device.
+      observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for that many
         float32 features.
-      reads: Notes what forward reads besides the weights.
+      reads: Records what forward reads besides the weights.
     Returns:
-      A program with one output for each tensor, and then for each new state; what has no dimension
-      of rows is the same in every row. Parameters are known by their names in module.state_dict().
+      A program with one output for each tensor, then one for each new state; an output without a
+      dimension of rows is the same in every row. Parameters have their names in
+      module.state_dict().
     Raises:
-      SpecError: The module does something that native code does not have; the message names the
-        layer. Or it returns something else, or the program's answers are not the module's.
+      SpecError: The module does something that native code does not support; the message names the
+        layer. Or it returns something else, or the program's results differ from the module's.
     """
     _check_module(module)
     space = as_space(observation_space)
     device = next((each.device for each in module.parameters()), torch.device("cpu"))
     rng = np.random.default_rng(0)
-    # tensors that forward keeps may be used in training later, unlike those of inference_mode
+    # with inference_mode, tensors that forward keeps could not be used in training later
     with torch.no_grad():
         remembered = [_space_of(each) for each in state_of(module)]
         inputs = _inputs([space, *remembered], ROWS, rng, device)
@@ -118,7 +119,7 @@ def random_rows(space: gymnasium.Space[Any], num_rows: int, rng: np.random.Gener
 
 
 def as_space(space: gymnasium.Space[Any] | int) -> gymnasium.Space[Any]:
-    """A space as it is; a number as a Box of as many float32 features."""
+    """Returns a space as it is, and a number as a Box of that many float32 features."""
     if isinstance(space, gymnasium.Space):
         return space
     return gymnasium.spaces.Box(-np.inf, np.inf, (space,), np.float32)
@@ -129,7 +130,7 @@ def _space_of(state: Tensor) -> gymnasium.Space[Any]:
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of the module that have numbers in them."""
+    """The tensors of the module that are not None."""
     for name, tensor in module.state_dict(keep_vars=True).items():
         if is_lazy(tensor) or (isinstance(tensor, Tensor) and tensor.is_meta):
             raise SpecError(
@@ -146,7 +147,7 @@ def _check_module(module: nn.Module) -> None:
             "them, or use engine='torch'"
         )
     for name, layer in module.named_modules():
-        # lazy layers have hooks of their own, and a sentence in `_state`
+        # lazy layers have hooks of their own, and `_state` has an error for them
         is_lazy_layer = isinstance(layer, nn.modules.lazy.LazyModuleMixin)
         if not is_lazy_layer and (layer._forward_hooks or layer._forward_pre_hooks):
             raise SpecError(
@@ -211,7 +212,7 @@ def _with_states(outputs: Any, state: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 def _output(registers: Registers, memory: StorageTags, output: Tensor) -> int:
-    """The register of an output (B, ...), or (...) which is the same in every row."""
+    """The register of an output (B, ...), or of one (...) that is the same in every row."""
     try:
         axis, (ids,) = without_rows(memory.read(output))
         if axis not in (0, None):
@@ -224,7 +225,7 @@ def _output(registers: Registers, memory: StorageTags, output: Tensor) -> int:
 def compare(
     program: Program, params: Sequence[Array], rows: Array, outputs: Sequence[Tensor]
 ) -> None:
-    """Raises SpecError where the program does not answer as the module."""
+    """Raises SpecError where the program's results differ from the module's."""
     own, exact = program.evaluate(params, rows), program.evaluate(params, rows, np.float64)
     for place, output in enumerate(outputs):
         ours = own[place]
@@ -245,9 +246,9 @@ def compare(
 
 
 def tolerance(theirs: Array, ours: Array, exact: Array) -> float:
-    """Largest difference allowed: 1e-5 of the largest answer, or a few times what rounding does
-    to ours, which a normalisation of nearly equal features makes greater. Huge numbers that mask
-    actions, the same in both, do not count."""
+    """Largest difference allowed: 1e-5 of the largest result, or a few times the effect of rounding
+    on ours, which grows where nearly equal features are normalised. Huge numbers that mask
+    actions, equal in both, do not count."""
     theirs, ours, exact = np.broadcast_arrays(theirs, ours, exact)
     counts = (np.abs(theirs) < _MASKING) | (ours != theirs)
     rounding = float(np.abs(ours[counts] - exact[counts]).max(initial=0))
@@ -256,6 +257,6 @@ def tolerance(theirs: Array, ours: Array, exact: Array) -> float:
 
 
 def difference(theirs: Array, ours: Array) -> Array:
-    """Distances between answers; 0 where both are the same infinity."""
+    """Distances between results; 0 where both are the same infinity."""
     with np.errstate(invalid="ignore"):
         return np.where(ours == theirs, 0, np.abs(ours - theirs))

@@ -20,7 +20,7 @@ class UniformPolicy:
     """Draws each action from the action space, as `Space.sample` does; values are 0.
 
     Attributes:
-      policy_version: 0, or what `load_weights` was given.
+      policy_version: 0, or the version that `load_weights` was given.
     """
 
     def __init__(self, action_space: gymnasium.Space[Any], seed: int = 0) -> None:

@@ -5,9 +5,9 @@
     buffer.add_batch(collector.collect())
     batch = buffer.sample(256)
 
-`ReplayService` is the same for a learner, spread over shards. Nothing here knows Ray: it hosts the
-shards from `rollouts.workers`. torch is loaded with the first tensor, `ReplayDataset` or
-prefetcher.
+`ReplayService` is the same for a learner, but spread over shards. No module here imports Ray at its
+start: `rollouts.workers` hosts the shards. torch is loaded with the first tensor, `ReplayDataset`
+or prefetcher.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rollouts.replay.prefetch import ReplayPrefetcher
     from rollouts.replay.service import ReplayService
 
-# loaded on first use: some bring torch
+# loaded on first use, because some of them import torch
 _LAZY = {
     "DeviceReplay": "rollouts.replay.device_replay",
     "DeviceTransitions": "rollouts.replay.device_replay",

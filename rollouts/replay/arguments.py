@@ -16,17 +16,17 @@ from rollouts.errors import DTypeError, SpecError
 
 Array = NDArray[Any]
 
-_LONGEST_S = 1e9  # locks take no more
+_LONGEST_S = 1e9  # the longest timeout of a lock
 _MOST_ITEMS = 2**31 - 1  # in a table, and in a batch
 
 
 def as_batch_size(batch_size: object) -> int:
-    """Returns a number of items; SpecError when it is none."""
+    """Returns a number of items; raises SpecError for anything else."""
     return whole_number("batch_size", batch_size, 1, _MOST_ITEMS)
 
 
 def as_count(n: object) -> int:
-    """Returns a number of inserts or samples; SpecError when it is none."""
+    """Returns a number of inserts or samples; raises SpecError for anything else."""
     return whole_number("n", n, 0, _MOST_ITEMS)
 
 
@@ -34,7 +34,7 @@ def as_beta(beta: Any) -> float:
     """Returns an exponent of importance weights.
 
     Raises:
-      SpecError: Negative or not finite. DTypeError: No number.
+      SpecError: Negative or not finite. DTypeError: Not a number.
     """
     number = _as_float("beta", beta)
     if not (math.isfinite(number) and number >= 0):
@@ -48,7 +48,7 @@ def as_timeout(timeout_s: Any) -> float | None:
     """Returns seconds to wait, or None.
 
     Raises:
-      SpecError: Negative or nan. DTypeError: No number.
+      SpecError: Negative or nan. DTypeError: Not a number.
     """
     if timeout_s is None:
         return None
@@ -62,13 +62,13 @@ def as_whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     """Takes whole numbers (B,) as an array, a sequence or a tensor of any device.
 
     Raises:
-      DTypeError: They are no whole numbers. SpecError: Not (B,), or one is beyond 64 bits.
+      DTypeError: They are not whole numbers. SpecError: Not (B,), or a number exceeds 64 bits.
     """
     array = _as_array(name, values)
     if array.size == 0 and array.ndim == 1:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        # one that is too large for NumPy's integers is an object
+        # a number that is too large for NumPy's integers is an object
         beyond = array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
         if beyond:
             raise SpecError(f"{name} has a number beyond 64 bits, expected those of a batch")
@@ -81,7 +81,7 @@ def as_whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
 
 
 def as_example(name: str, value: Any) -> Array:
-    """Returns an example of a column, an array or a number; DTypeError when it is none."""
+    """Returns an example of a column, an array or a number; raises DTypeError for anything else."""
     array = _as_array(name, value)
     if array.dtype.kind not in "biuf":
         raise DTypeError(f"{name} has dtype {array.dtype}, expected bool, integers or floats")
@@ -92,7 +92,7 @@ def as_floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
     """Takes real numbers as an array, a sequence or a tensor of any device.
 
     Raises:
-      DTypeError: They are no real numbers.
+      DTypeError: They are not real numbers.
     """
     array = _as_array(name, values)
     if array.size and array.dtype.kind not in "biuf":
@@ -101,19 +101,19 @@ def as_floats(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def as_path(path: Any) -> Path:
-    """Returns the path of a file or directory; DTypeError when it is none."""
+    """Returns the path of a file or directory; raises DTypeError for anything else."""
     if not isinstance(path, str | os.PathLike):
         raise DTypeError(f"path is {path!r}, expected a str or a pathlib.Path")
     return Path(path)
 
 
 def as_priorities(priority: ArrayLike | None, shape: tuple[int, ...]) -> float | Array | None:
-    """Returns priorities as an adding method takes them: none, one, or an array of `shape`.
+    """Returns priorities in the form of the adding methods: none, one, or an array of `shape`.
 
     The core checks the numbers.
 
     Raises:
-      SpecError: Another shape. DTypeError: They are no numbers.
+      SpecError: Another shape. DTypeError: They are not numbers.
     """
     if priority is None:
         return None
@@ -130,7 +130,7 @@ def check_updates(keys: Array, priorities: Array, most: float) -> None:
     """Checks keys and priorities (B,) of `update_priorities`.
 
     Raises:
-      SpecError: Not as many of both, or a priority that is not from 0 to `most`.
+      SpecError: Different numbers of keys and priorities, or a priority outside 0 to `most`.
     """
     if keys.ndim != 1 or keys.shape != priorities.shape:
         raise SpecError(
@@ -155,7 +155,7 @@ def _as_array(name: str, values: Any) -> Array:
 
 
 def _as_float(name: str, value: Any) -> float:
-    # not text, which float() reads
+    # text is refused, though float() would read it
     if isinstance(value, str | bytes) or not (
         hasattr(value, "__float__") or hasattr(value, "__index__")
     ):
@@ -167,10 +167,10 @@ def _as_float(name: str, value: Any) -> float:
 
 
 def file_path(path: Any) -> str:
-    """Returns a path as text, "" for none.
+    """Returns a path as text; "" for None.
 
     Raises:
-      DTypeError: It is no path.
+      DTypeError: It is not a path.
     """
     try:
         text: str = os.fspath(path)

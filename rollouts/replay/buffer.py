@@ -49,20 +49,20 @@ Array = NDArray[Any]
 class ReplayBuffer(SampledReplay):
     """Steps of many environments, stored once, and tables of items made of them.
 
-    Observations are stored once each: the next observation of a transition is the observation of
-    the next row, overlapping sequences and several tables share their steps, and of stacked frames
-    each frame is kept once. Row t of an environment can be part of an item as soon as the
-    observation after it is there, so the last step of a rollout waits for the next rollout.
+    Each observation is stored once: the next observation of a transition is the observation of the
+    next row, overlapping sequences and several tables share their steps, and each frame of stacked
+    frames is kept once. Row t of an environment can be part of an item only when the observation
+    after it has come, so the last step of a rollout waits for the next rollout.
 
-    Episodes are kept apart: no item reaches over the end of one. Where an episode ended, an item's
-    last observation is the true final one. Each environment is known by its env_id, and its steps
-    have to come in order; a step whose observation is not the one that the step before led to cuts
-    the open episode, as `end_episodes` does. The step before is whole with the observation that it
-    led to; items of several steps that become shorter or are left out are reported once, as a
+    No item crosses the end of an episode. Where an episode ended, an item's last observation is the
+    true final one. Each environment is identified by its env_id, and its steps must come in order.
+    A step whose observation is not the one after the step before cuts the open episode, as
+    `end_episodes` does. The step before still counts, with the observation that came after it.
+    Items of several steps that become shorter or are left out are reported once, as a
     `ReplayWarning`. Where warnings are errors, the call that raises it has done all of its work:
     its steps are in the buffer and must not be added again.
 
-    Thread-safe: any number of threads may sample; of several that add, one works at a time.
+    Thread-safe: any number of threads may sample; threads that add take turns.
 
     Example:
       buffer = ReplayBuffer(spec.single_observation_space, spec.single_action_space,
@@ -91,23 +91,26 @@ class ReplayBuffer(SampledReplay):
         """Makes an empty buffer.
 
         Args:
-          single_observation_space: Space of one environment; of arrays of one shape and dtype.
-          single_action_space: The same of actions.
+          single_observation_space: Space of one environment's observations: arrays of one shape and
+            dtype.
+          single_action_space: Space of one environment's actions, likewise.
           tables: What can be sampled; each has its own size, selectors and rate limiter. None:
             one `TableConfig()`.
-          autoreset_mode: Mode of the environments whose steps `add_step` is given; None: of none.
-          stack_num: Frames along axis 0 of an observation, of which each is stored once; 1: none.
-            `rollouts.replay.stack_num(env_spec)` knows it.
+          autoreset_mode: Mode of the environments whose steps `add_step` gets; None: `add_step` is
+            not used.
+          stack_num: Frames along axis 0 of an observation, each of which is stored once; 1: no
+            stack. `rollouts.replay.stack_num(env_spec)` returns it.
           policy_state: One environment's recurrent state, as examples (...) of shape and dtype.
           extras: name -> one step's value, as an example (...) of shape and dtype.
           seed: Seed of the sampling: the same seed and calls give the same samples.
           max_batch_length: Steps T of the longest rollout that `add_batch` will be given.
           num_threads: Threads that gather a sample, the caller's among them.
           max_bytes: Most memory of the rows; 0: no bound. Beyond it adding raises MemoryError.
-          path: File that the rows are mapped to, for more than fits in memory; "": memory.
+          path: File that the rows are mapped to, if they exceed the memory; "": memory.
 
         Raises:
-          SpecError: a space, example or table that cannot be, or a limiter that would deadlock.
+          SpecError: A space, example or table that is not supported, or a limiter that would
+            deadlock.
         """
         self.tables = by_name(tables)
         self.single_observation_space = single_observation_space
@@ -146,15 +149,15 @@ class ReplayBuffer(SampledReplay):
         tables: TableConfig | Sequence[TableConfig] | None = None,
         **options: Any,
     ) -> ReplayBuffer:
-        """Makes a buffer of a Minari data set, of `rollouts.Recorder` or of anybody.
+        """Makes a buffer of a Minari data set, of `rollouts.Recorder` or of other software.
 
         Args:
-          name: Its id, such as "D4RL/pen/human-v2", a folder with its metadata.json, or FILE.hdf5.
-          tables: None: transitions, as many as there are steps.
+          name: An id, such as "D4RL/pen/human-v2", a folder with its metadata.json, or FILE.hdf5.
+          tables: None: transitions, one for each step of the set.
           options: Further keywords of the buffer, such as seed or extras.
 
         Raises:
-          SpecError: There is none, it is damaged, or its data are no single arrays.
+          SpecError: There is no such set, it is damaged, or its data are no single arrays.
         """
         from rollouts.datasets.set_reading import open_set
         from rollouts.replay.recorded import buffer_of
@@ -179,7 +182,7 @@ class ReplayBuffer(SampledReplay):
 
         Args:
           path: The folder or the file.
-          columns, observation_space, action_space: What a set of somebody else's does not say: see
+          columns, observation_space, action_space: Facts that a set of other software lacks: see
             `rollouts.datasets.parquet_reading.open_parquet`.
         """
         from rollouts.datasets.set_reading import open_set
@@ -202,26 +205,27 @@ class ReplayBuffer(SampledReplay):
     ) -> int:
         """Adds a rollout, which begins where the last one of the same environments ended.
 
-        What a rate limiter does not let in within `timeout_s` stays pending and goes first next
-        time, by any adding method or `flush`; only then does adding wait with its own rows.
+        Items that a rate limiter does not admit within `timeout_s` stay pending. The next call of
+        any adding method or `flush` inserts them first, and only then waits with its own rows.
 
         Args:
-          batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker:
-            one that was added before is refused, and a gap before it cuts the open episodes. Of
-            agents (`Collector`): one group's; steps that are not active are left out.
-          priority: One number: of all items that this call completes. (T, B): of the item that
-            begins at each step, also where a later call completes it, as Ape-X's workers give
-            them. None: the highest that each table has seen.
+          batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker: a
+            fragment that was added before is refused, and a gap before it cuts the open episodes.
+            Of several groups of agents (`Collector`), one group's batch; steps that are not active
+            are left out.
+          priority: One number: for all items that this call completes. (T, B): for the item that
+            begins at each step, even if a later call completes it, as Ape-X's workers give them.
+            None: the highest priority so far in each table.
           timeout_s: Seconds to wait for the rate limiters; None: for ever.
 
         Returns:
           Items inserted by this call, in all tables.
 
         Raises:
-          TimeoutError: What was pending is pending still; nothing of this batch was taken.
+          TimeoutError: What was pending is still pending; nothing of this batch was taken.
           ProtocolError: Without timeout_s, where the process has no other thread that could sample.
             What was taken is pending.
-          SpecError: It does not fit the buffer. MemoryError: it would exceed max_bytes.
+          SpecError: The batch does not fit the buffer. MemoryError: It would exceed max_bytes.
           ClosedError: The buffer was closed; pending items are lost.
         """
         rollout = batch.batch if isinstance(batch, Fragment) else batch
@@ -250,11 +254,11 @@ class ReplayBuffer(SampledReplay):
         failed (`info["_env_error"]`) has its episode cut before that step.
 
         Args:
-          acted: `Acted(obs, action)`, or with what else the policy says.
-          step: What `recv_batch` returned, or what Gymnasium's `step` did: info["env_id"] then
-            says whose rows these are; without that they are 0 to B - 1. In same-step mode
-            info["final_obs"] has the true final observations.
-          timeout_s: As `add_batch`; so are the result and the errors.
+          acted: `Acted(obs, action)`, and optionally more values of the policy.
+          step: The result of `recv_batch`, or of Gymnasium's `step`, whose info["env_id"] then
+            tells to which environments the rows belong; without it they are 0 to B - 1. In
+            same-step mode info["final_obs"] has the true final observations.
+          timeout_s: As for `add_batch`, whose result and errors are the same.
         """
         if type(acted) is not Acted:
             raise DTypeError(
@@ -274,19 +278,19 @@ class ReplayBuffer(SampledReplay):
         )
 
     def end_episodes(self, env_id: ArrayLike | None = None) -> None:
-        """Cuts the open episodes of `env_id` (None: all): these environments were reset or died.
+        """Cuts the open episodes of `env_id` (None: all) that were reset or died.
 
-        What is left of them becomes pending, the last step with the observation that it led to;
-        items bootstrap from that. Does not wait for a rate limiter.
+        Their remaining items become pending, the last step with the observation that came after it,
+        from which items bootstrap. Does not wait for a rate limiter.
 
         Raises:
-          SpecError: env_id is not of whole numbers. MemoryError: it would exceed max_bytes.
+          SpecError: env_id is not whole numbers. MemoryError: The items would exceed max_bytes.
         """
         ids = np.array([env_id]) if isinstance(env_id, int | np.integer) else env_id
         self._writer.end_episodes(None if ids is None else as_whole("env_id", ids))
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Inserts what is pending, for at most `timeout_s`; returns how many items it was.
+        """Inserts what is pending, for at most `timeout_s`; returns the number of items inserted.
 
         Raises:
           ProtocolError: Without timeout_s, where the process has no other thread that could sample.
@@ -317,20 +321,20 @@ class ReplayBuffer(SampledReplay):
 
         Args:
           batch_size: Items B, drawn with replacement.
-          table: None: the first.
+          table: Name of the table; None: the first.
           beta: Exponent of the importance weights; 0: none, 1: full correction.
           timeout_s: Seconds to wait; None: for ever.
-          device: None: NumPy arrays; else tensors there.
+          device: None: NumPy arrays; else tensors on this device.
 
         Returns:
-          A `TransitionBatch` or, of a table of sequences or episodes, a `SequenceBatch`. The arrays
-          are the caller's: memory is used again only when nobody holds any of them.
+          A `TransitionBatch` or, for a table of sequences or episodes, a `SequenceBatch`. The
+          arrays belong to the caller: their memory is reused only when none of them is referenced.
 
         Raises:
           TimeoutError: Not admitted within timeout_s.
           ProtocolError: Without timeout_s, where the process has no other thread that could add:
             this one would wait for itself.
-          MemoryError: There is none for so large a batch.
+          MemoryError: There is not enough for so large a batch.
           ClosedError: The buffer was closed.
         """
         batch = self._reader.sample(
@@ -345,9 +349,9 @@ class ReplayBuffer(SampledReplay):
         table: str | None = None,
         device: str | torch.device | None = None,
     ) -> ReplayBatch:
-        """Returns the items `keys` (B,) without counting it as a sample; SpecError if one is gone.
+        """Returns the items `keys` (B,), which is no sample; raises SpecError if one is gone.
 
-        `probability` is 0 and `weight` 1, as nothing was drawn.
+        `probability` is 0 and `weight` 1, because nothing was drawn.
         """
         batch = self._reader.gather(self._table(table), as_whole("keys", keys))
         return on_device(batch, device)
@@ -358,7 +362,7 @@ class ReplayBuffer(SampledReplay):
         """Sets the priorities (B,) of the items `keys` (B,), arrays or tensors.
 
         Returns:
-          How many items there were; one that was removed since is skipped.
+          The number of items found; items that were removed since are skipped.
 
         Raises:
           SpecError: A priority is negative or not finite, or there are not as many as keys.
@@ -369,7 +373,7 @@ class ReplayBuffer(SampledReplay):
         return self.store.update_priorities(name, keys, priorities)
 
     def delete(self, keys: ArrayLike, *, table: str | None = None) -> int:
-        """Removes the items `keys` (B,); returns how many there were."""
+        """Removes the items `keys` (B,); returns how many were found."""
         return self.store.delete(self._table(table), as_whole("keys", keys))
 
     def size(self, table: str | None = None) -> int:
@@ -377,18 +381,18 @@ class ReplayBuffer(SampledReplay):
         return int(self.store.info(self._table(table))["size"])
 
     def can_insert(self, n: int = 1, *, table: str | None = None) -> bool:
-        """Tells whether the rate limiter would admit n inserts now."""
+        """Returns whether the rate limiter would admit n inserts now."""
         return self.store.can_insert(self._table(table), as_count(n))
 
     def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
-        """Tells whether the rate limiter would admit n samples now."""
+        """Returns whether the rate limiter would admit n samples now."""
         return self.store.can_sample(self._table(table), as_count(n))
 
     # -- state -------------------------------------------------------------------------
 
     @property
     def policy_version(self) -> int:
-        """The newest that was added or set: what `policy_lag` is counted from."""
+        """The newest version that was added or set; `policy_lag` is counted from it."""
         return self._writer.policy_version
 
     @policy_version.setter
@@ -396,7 +400,7 @@ class ReplayBuffer(SampledReplay):
         self._writer.policy_version = whole_number("policy_version", version, -(2**63), 2**63 - 1)
 
     def stats(self) -> dict[str, Any]:
-        """Returns counts since the construction, but "tables" also what a load brought.
+        """Returns counts since construction; those of "tables" include what a load brought.
 
         "tables"          by name: size, max_size, occupancy (size / max_size), inserts, samples,
                           deletes, samples_per_insert, insert_wait_s, sample_wait_s, pending (items
@@ -418,16 +422,16 @@ class ReplayBuffer(SampledReplay):
         return {"tables": tables, **writer, "memory": kept, "policy_version": self.policy_version}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the whole state to one file, which is there as a whole or as it was before.
+        """Writes the whole state to one file, which is replaced as a whole or stays as it was.
 
-        Threads that add or sample go on meanwhile. Rows are written from where they lie, so this
-        takes little memory; those that are removed meanwhile stay until they are written, beyond
-        `max_bytes` if need be.
+        Threads that add or sample go on meanwhile. Rows are written from their place in the buffer,
+        so this takes little memory. Rows that are removed meanwhile stay until they are written,
+        beyond `max_bytes` if necessary.
         """
         files.write_atomically(as_path(path), files.parts(*self._writer.snapshot()))
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Takes over the state of a file of `save`, by a buffer made with the same arguments.
+        """Takes over the state in a file of `save`, for a buffer made with the same arguments.
 
         Raises:
           SpecError: The file is damaged, empty or of another kind of buffer; nothing has changed.
@@ -443,7 +447,7 @@ class ReplayBuffer(SampledReplay):
         return files.pack(*self._writer.snapshot())
 
     def load_state(self, state: Array) -> None:
-        """Takes over what `state` returned; errors as `load`."""
+        """Takes over what `state` returned; raises the errors of `load`."""
         try:
             block = np.frombuffer(state, np.uint8)
         except (TypeError, ValueError, BufferError) as error:
@@ -451,5 +455,5 @@ class ReplayBuffer(SampledReplay):
         self._writer.restore(*files.unpack(block))
 
     def close(self) -> None:
-        """Ends all waiting calls by ClosedError. May be called twice."""
+        """Ends all waiting calls with ClosedError. May be called twice."""
         self.store.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a buffer's rows, and rollouts and steps as arrays of these columns."""
+"""The columns of a buffer's rows, and conversion of rollouts and steps to them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Columns:
         policy_state: Sequence[Array],
         extras: Mapping[str, Any],
     ) -> None:
-        """Raises SpecError for spaces without one shape and dtype, or a stack that is not there."""
+        """Raises SpecError for spaces without one shape and dtype, or without the stack."""
         obs_shape, self.obs_dtype = _shape_dtype("single_observation_space", observation_space)
         action_shape, action_dtype = _shape_dtype("single_action_space", action_space)
         self.obs_shape = obs_shape
@@ -78,7 +78,7 @@ class Columns:
         ]
 
     def describe(self) -> list[Any]:
-        """Returns what two buffers must share to read each other's states, for JSON."""
+        """Returns what must be equal in two buffers that read each other's states, for JSON."""
         return [[n, d.str, list(shape), stack] for n, d, shape, stack, _ in self.native]
 
     def of_batch(self, batch: RolloutBatch) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ class Columns:
     def of_step(
         self, extras: Mapping[str, Any], policy_state: Sequence[Any], values: tuple[Any, ...]
     ) -> tuple[Any, ...]:
-        """Returns one step's `values` and the others in the order of the columns; SpecError."""
+        """Returns one step's `values` and the others in the columns' order, or raises SpecError."""
         if (
             not (self.extras or self.num_states)
             and type(policy_state) is tuple

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a replay table: its items, their number, selectors and the rate limiter.
 
-Selectors and rate limiters have the semantics of Reverb, ends of episodes those of Acme's adders.
+Selectors and rate limiters work as in Reverb, ends of episodes as in Acme's adders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EndOfEpisode = Literal["write", "truncate", "pad"]
 GoalStrategy = Literal["future", "final", "episode"]
 
 
-_MOST = 2**31 - 2  # steps or items: what the core counts with 32 bits
+_MOST = 2**31 - 2  # steps or items, counted in 32 bits by the core
 
 
 @explains_fields
@@ -57,7 +57,7 @@ class SampleToInsertRatio:
     error_buffer: float | tuple[float, float]
 
     def __post_init__(self) -> None:
-        """Checks what does not depend on the table; the native store finds deadlocks."""
+        """Checks what does not depend on the table; the native store checks for deadlocks."""
         _at_least("min_size", self.min_size, 1)
         _between("samples_per_insert", self.samples_per_insert, 0)
         if self.samples_per_insert == 0:
@@ -108,17 +108,18 @@ Limiter = MinSize | SampleToInsertRatio | Queue | Stack
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class NStep:
-    """Transitions over n steps, fewer where the episode ends: one per environment step.
+    """Transitions over n steps, or fewer where the episode ends: one per environment step.
 
-    reward = r_0 + discount * r_1 + ...; the item's discount is that of the state n steps on, and 0
-    where the episode terminated. A truncated episode bootstraps from its true final observation.
+    reward = r_0 + discount * r_1 + ...; the item's discount applies to the value of the state n
+    steps later, and is 0 where the episode terminated. A truncated episode bootstraps from its true
+    final observation.
     """
 
     n: int
     discount: float = 0.99
 
     def __post_init__(self) -> None:
-        """Checks both."""
+        """Checks both fields."""
         _at_least("n", self.n, 1)
         _between("discount", self.discount, 0, 1)
 
@@ -133,18 +134,18 @@ def Transitions(discount: float = 0.99) -> NStep:
 class Sequences:
     """Runs of `length` steps that begin every `period` steps of an episode.
 
-    What is written when an episode ends between two beginnings, for length 3, period 2 and six
-    steps, after 1 2 3 and 3 4 5:
+    What is written when an episode ends between two beginnings, in the example of length 3, period
+    2 and six steps, after the sequences 1 2 3 and 3 4 5:
 
-      "write"     4 5 6   the last `length` steps; an episode shorter than that is left out
-      "truncate"  5 6     what is left; a batch is as long as its longest sequence
-      "pad"       5 6 0   what is left; a batch has `length` rows, of zeros at the end
+      "write"     4 5 6   the last `length` steps; a shorter episode is left out
+      "truncate"  5 6     the remaining steps; a batch is as long as its longest sequence
+      "pad"       5 6 0   the remaining steps; a batch has `length` rows, of zeros at the end
 
     Attributes:
-      length: Steps of a sequence, those of the burn-in included.
+      length: Steps of a sequence, including those of the burn-in.
       period: Steps from one beginning to the next; None: length, so that nothing overlaps.
       burn_in: Steps at the beginning that only warm up the recurrent state; for the learner.
-      end_of_episode: As above.
+      end_of_episode: "write", "truncate" or "pad", see above.
     """
 
     length: int
@@ -153,7 +154,7 @@ class Sequences:
     end_of_episode: EndOfEpisode = "write"
 
     def __post_init__(self) -> None:
-        """Checks all of them."""
+        """Checks all fields."""
         _at_least("length", self.length, 1)
         _at_least("period", self.step, 1)
         whole_number("burn_in", self.burn_in, 0, self.length - 1)
@@ -161,7 +162,7 @@ class Sequences:
 
     @property
     def step(self) -> int:
-        """The period in force."""
+        """The period, also where it is not given."""
         return self.length if self.period is None else self.period
 
 
@@ -182,20 +183,22 @@ class Episodes:
 class Hindsight:
     """Transitions whose goal may be one that their own episode achieved.
 
-    As Andrychowicz et al. 2017. A sample gets, with the probability `share`, the goal that a step
-    of its episode led to: by the strategy "future" its own step or a later one, each as likely,
-    "final" the last one, "episode" any one. Its rewards are computed anew; its ends stay those of
-    the step. Items are made once their episode has ended; its rows stay as long as one of its items
-    does, and no goal is stored. The same item has the same goal in `gather` as in the last sample.
+    As in Andrychowicz et al. 2017. With the probability `share`, a sample gets the goal that a step
+    of its episode achieved: with the strategy "future" the same step or a later one, each with
+    equal probability, with "final" the last one, with "episode" any step. The sample's rewards are
+    computed for this goal; its ends are not changed. Items are made once their episode has ended.
+    An episode's rows stay as long as one of its items, and no goal is stored. An item has the same
+    goal in `gather` as in the last sample.
 
     Attributes:
-      goal: Where an observation (D,) has the goals.
-      reward: Reward of a step by the goal achieved after it and the one desired: `SparseReward`,
-        `DenseReward`, or a function of all steps as Gymnasium's `compute_reward`, of {} for infos.
-      strategy: As above.
-      share: Part of the samples, k / (k + 1) for k new goals beside the old one.
-      n: Steps of a transition, as `NStep`; each of them is rewarded by the new goal.
-      discount: As `NStep`.
+      goal: The columns of goals in an observation (D,).
+      reward: Reward of a step from the goal achieved after it and the desired goal: `SparseReward`,
+        `DenseReward`, or a function of all steps like Gymnasium's `compute_reward`, with {} for
+        infos.
+      strategy: "future", "final" or "episode", see above.
+      share: Part of the samples with new goals: k / (k + 1) for k new goals to each original one.
+      n: Steps of a transition, as in `NStep`; each of them is rewarded for the new goal.
+      discount: As in `NStep`.
       max_length: Steps of the longest episode; a longer one becomes consecutive pieces.
     """
 
@@ -208,7 +211,7 @@ class Hindsight:
     max_length: int = 1000
 
     def __post_init__(self) -> None:
-        """Checks all of them."""
+        """Checks all fields."""
         if not isinstance(self.goal, GoalColumns):
             raise DTypeError(f"goal is {self.goal!r}, expected GoalColumns")
         if not callable(self.reward):
@@ -229,15 +232,15 @@ ItemKind = NStep | Sequences | Episodes | Hindsight
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """One table of a buffer. Tables share the steps: a second one costs no second copy.
+    """One table of a buffer. Tables share the steps: a second table makes no second copy.
 
     Attributes:
       name: Name of the table.
-      items: What an item is.
-      max_size: Items; one more removes one.
-      sampler: Rule for the items that are sampled.
-      remover: Rule for the item that makes room.
-      limiter: Rule for waits. Queue and Stack bring sampler, remover and max_size with them.
+      items: The kind of item.
+      max_size: Most items; one more insert removes an item.
+      sampler: Rule for the choice of items to sample.
+      remover: Rule for the choice of the item to remove.
+      limiter: Rule for waits. Queue and Stack set sampler, remover and max_size.
       max_times_sampled: An item is removed after so many samples; 0: no limit.
       exponent: Exponent of the priorities, if the sampler is "prioritized".
       remover_exponent: Exponent of the priorities, if the remover is "prioritized".
@@ -254,7 +257,7 @@ class TableConfig:
     remover_exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        """Checks fields whose faults the native store could not name in the user's words."""
+        """Checks fields whose errors the native store could not explain in the user's terms."""
         if not isinstance(self.name, str) or not self.name:
             raise SpecError(f"name of a table is {self.name!r}, expected a few letters")
         for name, kinds in (("items", ItemKind), ("limiter", Limiter)):
@@ -275,7 +278,7 @@ class TableConfig:
         return min((_native.most_priority(e) for e in exponents), default=sys.float_info.max)
 
     def to_native(self, seed: int) -> dict[str, Any]:
-        """Returns the table as `_native.ReplayStore` takes it."""
+        """Returns the table in the form that `_native.ReplayStore` takes."""
         table: dict[str, Any] = {
             "name": self.name,
             "max_size": self.max_size,

@@ -17,9 +17,9 @@ with needs("torch", "ReplayDataset"):
 
 
 class ReplayDataset(IterableDataset[ReplayBatch]):
-    """Yields batches of tensors, sampled anew each; for `DataLoader(dataset, batch_size=None)`.
+    """Yields newly sampled batches of tensors; for `DataLoader(dataset, batch_size=None)`.
 
-    What it samples from is in this process, so the loader has no workers (num_workers=0): to sample
+    The buffer is in this process, so the loader must have no workers (num_workers=0): to sample
     ahead use `ReplayBuffer.prefetch`.
     """
 
@@ -34,7 +34,7 @@ class ReplayDataset(IterableDataset[ReplayBatch]):
         num_batches: int | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Samples nothing yet.
+        """Takes the arguments; samples nothing yet.
 
         Args:
           buffer: ReplayBuffer, ReplayService or ReplayClient.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceReplay`: transitions of a GPU's pool, which stay there from the rollout to the sample."""
+"""`DeviceReplay`: transitions of a GPU's pool, which stay on the GPU from rollout to sample."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ with needs("torch", "DeviceReplay"):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceTransitions:
-    """B transitions over num_steps = k <= n steps, as tensors: what `TransitionBatch` is on hosts.
+    """B transitions over num_steps = k <= n steps, as tensors: a `TransitionBatch` on a device.
 
     Attributes:
       obs             (B, *obs_shape)
-      action          (B, *action_shape)   of boxes as sampled, before clipping
+      action          (B, *action_shape)   of a Box as sampled, before clipping
       reward          (B,) float32   r_0 + discount * r_1 + ... + discount^(k-1) * r_(k-1)
       discount        (B,) float32   discount^k; 0 where the episode terminated
-      next_obs        (B, *obs_shape)   k steps on: the true final one where the episode ended
-      terminated      (B,) bool      by the last of the k steps
-      truncated       (B,) bool      by the last of the k steps
+      next_obs        (B, *obs_shape)   k steps later: the true final one where the episode ended
+      terminated      (B,) bool      in the last of the k steps
+      truncated       (B,) bool      in the last of the k steps
       num_steps       (B,) int32
-      policy_version  (B,) int64     that chose the action
+      policy_version  (B,) int64     version of the policy that chose the action
       env_id          (B,) int32
-      weight          (B,) float32   1; 0 where no agent was active in any step that is held
+      weight          (B,) float32   1; 0 where no agent was active in any stored step
     """
 
     obs: Tensor
@@ -50,22 +50,22 @@ class DeviceTransitions:
     weight: Tensor
 
 
-# what is stored of each step as the rollout has it
+# arrays of a rollout that are stored as they are
 _KEPT = ("obs", "action", "reward", "terminated", "truncated", "policy_version")
 
 
 class DeviceReplay:
     """The newest steps of all of a device's environments, in its memory.
 
-    A ring of rows, one for each step, which overwrite the oldest. Nothing is copied to the host and
-    nothing waits for the device, neither in `add` nor in `sample`. Items are those of
-    `ReplayBuffer`: no item reaches over the end of an episode or over a place where the next
-    rollout does not begin with the observation that the last one led to. Where an episode ended, an
-    item's next observation is the true final one. A step in which an agent was not active begins no
-    item.
+    Rows form a ring, one for each step, and new ones overwrite the oldest. Nothing is copied to the
+    host, and neither `add` nor `sample` waits for the device. Items are those of `ReplayBuffer`: no
+    item crosses the end of an episode or a place where the next rollout does not begin with the
+    last observation of the one before. Where an episode ended, an item's next observation is the
+    true final one. A step in which an agent was not active begins no item.
 
-    A step can be sampled when n - 1 later ones of its environment are there. Observations are
-    stored twice, as what a step saw and as what it led to: for frames of pixels use `ReplayBuffer`.
+    A step can be sampled when n - 1 later ones of its environment have come. Observations are
+    stored twice, as the one before a step and the one after it: for frames of pixels use
+    `ReplayBuffer`.
 
     Not thread-safe.
 
@@ -84,16 +84,16 @@ class DeviceReplay:
         device: str | torch.device,
         seed: int = 0,
     ) -> None:
-        """Makes an empty replay; memory is taken with the first rollout.
+        """Makes an empty replay; memory is allocated with the first rollout.
 
         Args:
-          capacity: Steps of all environments together; each has an equal, whole number of them.
-          items: What is sampled; None: `NStep(1)`.
-          device: Where the rollouts are.
+          capacity: Steps of all environments together; each environment has an equal, whole number.
+          items: The items to sample; None: `NStep(1)`.
+          device: The device of the rollouts.
           seed: Seed of the sampling: the same seed and calls give the same samples.
 
         Raises:
-          SpecError: capacity is below 1, or items are none of n steps.
+          SpecError: capacity is below 1, or items are not `NStep`.
         """
         self.items = NStep(1) if items is None else items
         if not isinstance(self.items, NStep):
@@ -108,29 +108,29 @@ class DeviceReplay:
         self._powers = torch.tensor(powers, dtype=torch.float64, device=self.device)
         self._rows: dict[str, Tensor] = {}  # (capacity // B, B, ...)
         self._env_id = torch.zeros(0, dtype=torch.int32, device=self.device)
-        self._next = 0  # the row that is written next
-        self._size = 0  # rows that are there
-        self._counts: Tensor | None = None  # (rows * B,) active steps so far, of what can be drawn
+        self._next = 0  # the next row to write
+        self._size = 0  # rows written
+        self._counts: Tensor | None = None  # (rows * B,) running count of active steps
 
     def __len__(self) -> int:
-        """Steps that are held, those of inactive agents included."""
+        """Steps that are stored, including those of inactive agents."""
         return self._size * len(self._env_id)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what was allocated."""
+        """Bytes of the memory that was allocated."""
         return sum(one.nbytes for one in self._rows.values())
 
     @torch.no_grad()
     def add(self, rollout: RolloutBatch[Tensor]) -> None:
-        """Copies a rollout, which follows on the last one of the same environments.
+        """Copies a rollout, which continues the last one of the same environments.
 
         Args:
-          rollout: Tensors with final_obs: of a `Collector(..., keep_final_obs=True)`. Of
-            agents one group's.
+          rollout: Tensors with final_obs: of a `Collector(..., keep_final_obs=True)`. With groups
+            of agents, the rollout of one group.
 
         Raises:
-          DTypeError: It has arrays and not tensors, or is of several groups.
+          DTypeError: It has arrays instead of tensors, or several groups.
           SpecError: It has no final_obs, lies on another device, is longer than the ring or of
             another shape than those before.
         """
@@ -157,7 +157,7 @@ class DeviceReplay:
         if self._size:
             self._cut(rollout.obs[0])
         ended = rollout.terminated | rollout.truncated
-        # what the next row saw, but where that is of the next episode
+        # the observation of the next row, except where that belongs to the next episode
         after = torch.cat([rollout.obs[1:], rollout.last_obs[None]])
         is_final = ended.reshape(ended.shape + (1,) * (after.ndim - 2))
         self._put("next_obs", torch.where(is_final, rollout.final_obs, after))
@@ -235,10 +235,10 @@ class DeviceReplay:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a copy of what `state_dict` returned, from whatever device.
+        """Takes over a copy of what `state_dict` returned, from any device.
 
         Raises:
-          SpecError: It is of another capacity or of other items; nothing has changed.
+          SpecError: It has another capacity or other items; nothing has changed.
         """
         rows, env_id = state["rows"], state["env_id"]
         length = self.capacity // max(1, len(env_id))
@@ -287,7 +287,7 @@ class DeviceReplay:
             )
 
     def _cut(self, obs: Tensor) -> None:
-        """Ends the open episodes that do not go on with `obs` (B, ...)."""
+        """Ends the open episodes that do not continue with `obs` (B, ...)."""
         newest = (self._next - 1) % len(self._rows["reward"])
         differs = (self._rows["next_obs"][newest] != obs).flatten(1).any(1)
         self._rows["last"][newest] |= differs
@@ -301,7 +301,7 @@ class DeviceReplay:
 
     @property
     def _num_drawable(self) -> int:
-        """Steps that n - 1 others follow."""
+        """Steps that have n - 1 later ones."""
         return max(0, self._size - self.items.n + 1) * len(self._env_id)
 
     def _index(self, ages: Tensor) -> Tensor:
@@ -314,7 +314,7 @@ class DeviceReplay:
         options: dict[str, Any] = {"generator": self._generator, "device": self.device}
         if active is None:
             return self._index(torch.randint(self._num_drawable, (count,), **options))
-        # draws one of the active steps and finds its place; their number stays on the device
+        # draws a number of an active step and finds its place; the count stays on the device
         if self._counts is None:
             ages = torch.arange(self._num_drawable, device=self.device)
             self._counts = active.flatten()[self._index(ages)].cumsum(0)

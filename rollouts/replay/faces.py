@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SampledReplay(ABC):
-    """Something that `sample` draws batches from."""
+    """Base of all replays from which a learner draws batches with `sample`."""
 
     tables: Mapping[str, TableConfig]
 
@@ -46,7 +46,7 @@ class SampledReplay(ABC):
         device: str | torch.device = "cpu",
         depth: int = 2,
     ) -> ReplayPrefetcher:
-        """Samples on a thread of its own, `depth` batches ahead of the learner."""
+        """Samples on a thread of its own, up to `depth` batches ahead of the learner."""
         from rollouts.replay.prefetch import ReplayPrefetcher
 
         name = self._table(table)
@@ -63,7 +63,7 @@ class SampledReplay(ABC):
         """Samples for the threads `takers`, which wait for it without a timeout.
 
         Raises:
-          ProtocolError: They would wait for ever, as `sample` would in their place.
+          ProtocolError: They would wait for ever, as in their own call of `sample`.
         """
         ...
 
@@ -87,7 +87,7 @@ class SampledReplay(ABC):
 
 
 def on_device(batch: ReplayBatch, device: str | torch.device | None) -> ReplayBatch:
-    """Returns the batch with tensors there for arrays; None: as it is."""
+    """Returns the batch with tensors on this device instead of arrays; None: the batch as it is."""
     if device is None:
         return batch
     from rollouts.replay.prefetch import move

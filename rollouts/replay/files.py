@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named arrays and a JSON header in one block of bytes, and files that are whole or not there."""
+"""Named arrays and a JSON header in one block of bytes, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NATIVE = "native"  # the array that comes in pieces
 
 
 class Pieces(Protocol):
-    """Bytes that come one piece after the other, and bring a checksum of their own."""
+    """Bytes in several pieces, with a checksum of their own."""
 
     @property
     def nbytes(self) -> int: ...
@@ -57,7 +57,7 @@ def parts(
 def _layout(
     header: Mapping[str, Any], arrays: Mapping[str, Array], native: Pieces | None = None
 ) -> tuple[NDArray[np.uint8], Iterator[NDArray[np.uint8]]]:
-    # not ascontiguousarray, which makes (1,) of ()
+    # np.ascontiguousarray would change the shape () to (1,)
     whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     table: dict[str, Any] = {}
     offset = 0
@@ -66,7 +66,7 @@ def _layout(
         table[name] = {"dtype": array.dtype.str, "shape": list(array.shape), **place}
         offset += _padded(array.nbytes)
     if native is not None:
-        # its bytes are not there yet; the store checks them itself
+        # its bytes do not exist yet; the store checks them itself
         table[_NATIVE] = {"dtype": "|u1", "shape": [native.nbytes], "offset": offset, "crc32": None}
         offset += _padded(native.nbytes)
 
@@ -90,7 +90,7 @@ def unpack(block: Array) -> tuple[dict[str, Any], dict[str, Array]]:
     """Returns the header and views of the arrays.
 
     Raises:
-      SpecError: the block is not of `pack`, or was damaged or cut off.
+      SpecError: The block was not made by `pack`, or was damaged or cut off.
     """
     data = np.frombuffer(block, np.uint8)
     if data[: len(_MAGIC)].tobytes() != _MAGIC:
@@ -117,7 +117,7 @@ def unpack(block: Array) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def write_atomically(path: str | os.PathLike[str], blocks: Iterable[Array]) -> None:
-    """Writes a file that is there as a whole, after a crash of the machine too, or as it was."""
+    """Writes a file that is complete or as it was before, even if the machine crashes."""
     with replace_whole(path) as file:
         for block in blocks:
             file.write(block.data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goals in flat observations, as views by name, and rewards that are a distance from a goal."""
+"""Goals in flat observations, as views by name, and rewards from the distance to a goal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST = 2**31 - 1
 
 
 class GoalReward(Protocol):
-    """A reward for all steps at once, as `compute_reward` of Gymnasium's GoalEnv."""
+    """A reward for many steps at once, like `compute_reward` of Gymnasium's GoalEnv."""
 
     def __call__(self, achieved_goal: Array, desired_goal: Array, info: Mapping[str, Any]) -> Any:
         """Maps achieved_goal and desired_goal (M, G) and {} to rewards (M,)."""
@@ -35,7 +35,7 @@ class GoalReward(Protocol):
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class SparseReward:
-    """-1 farther than `threshold` from the goal, 0 within; native code computes it, too."""
+    """A reward of 0 within `threshold` of the goal, else -1; native code can compute it, too."""
 
     threshold: float
 
@@ -58,7 +58,7 @@ class SparseReward:
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class DenseReward:
-    """Minus the distance from the goal; native code computes it, too."""
+    """A reward of minus the distance to the goal; native code can compute it, too."""
 
     def __call__(self, achieved_goal: Array, desired_goal: Array, info: Any = None) -> Array:
         """Maps goals (..., G) to rewards (...,) float32."""
@@ -69,11 +69,11 @@ class DenseReward:
 @explains_fields
 @dataclass(frozen=True, slots=True)
 class GoalColumns:
-    """Columns of a flat observation (D,) that are the parts of a goal environment's dict.
+    """Columns of a flat observation (D,) that hold the parts of a goal environment's dict.
 
     Attributes:
-      achieved_goal: (begin, end) of what the state achieves.
-      desired_goal: (begin, end) of what is desired; as many columns.
+      achieved_goal: (begin, end) of the goal that the state achieves.
+      desired_goal: (begin, end) of the goal that is desired, of the same size.
       observation: (begin, end) of the rest; None: all other columns, which lie side by side.
     """
 
@@ -82,7 +82,7 @@ class GoalColumns:
     observation: Range | None = None
 
     def __post_init__(self) -> None:
-        """Checks the ranges, as far as that needs no observation."""
+        """Checks the ranges as far as possible without an observation."""
         for name in _GOALS:
             _check_range(name, getattr(self, name))
         if self.observation is not None:
@@ -101,7 +101,7 @@ class GoalColumns:
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> GoalColumns:
-        """Finds the columns that Gymnasium's FlattenObservation makes of a goal environment's dict.
+        """Returns the columns that Gymnasium's FlattenObservation makes of a goal env's dict.
 
         Args:
           space: The Dict of observation, achieved_goal and desired_goal, each a Box.
@@ -125,14 +125,14 @@ class GoalColumns:
 
     @property
     def size(self) -> int:
-        """Columns of a goal."""
+        """Number of columns of a goal."""
         return self.achieved_goal[1] - self.achieved_goal[0]
 
     def views(self, obs: Any) -> dict[str, Any]:
         """Splits observations (..., D), an array or a tensor, into views by name.
 
         Raises:
-          SpecError: They have not all of the columns.
+          SpecError: The observations lack some of the columns.
         """
         if not hasattr(obs, "shape") or len(obs.shape) < 1:
             raise DTypeError(f"obs is {obs!r}, expected an array or a tensor (..., D)")
@@ -153,10 +153,10 @@ class GoalColumns:
         )
 
     def check(self, width: int) -> dict[str, Range]:
-        """Returns the ranges by name, of observations of `width` columns.
+        """Returns the ranges by name, for observations of `width` columns.
 
         Raises:
-          SpecError: They do not lie in these, or the rest is in several places.
+          SpecError: They exceed the columns, or the rest is not in one place.
         """
         ranges = {name: getattr(self, name) for name in _NAMES}
         if ranges["observation"] is None:
@@ -180,7 +180,7 @@ class GoalColumns:
 
 
 def _distance(achieved_goal: Array, desired_goal: Array) -> Array:
-    # as native code does, in double and one column after the other
+    # in the order of native code: in double precision, one column after the other
     total = np.zeros(np.shape(achieved_goal)[:-1], np.float64)
     for column in range(np.shape(achieved_goal)[-1]):
         ours = achieved_goal[..., column].astype(np.float64)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lengths of items, and the number of items that further steps may give.
 
-Which rows of an episode make which items: native/include/rollouts/replay/items.h.
+native/include/rollouts/replay/items.h defines which rows of an episode make which items.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def item_rows(kind: ItemKind) -> int:
 
 
 def native_kind(kind: ItemKind) -> tuple[int, int, str]:
-    """Returns steps, period and what is made of the rest at an episode's end, for the core."""
+    """Returns steps, period and the rule for the rest at an episode's end, for the core."""
     match kind:
         case NStep():
             return kind.n, 1, "shorten"
@@ -35,14 +35,14 @@ def native_kind(kind: ItemKind) -> tuple[int, int, str]:
 
 
 def reach_rows(kind: ItemKind) -> int:
-    """Largest distance from the newest row to the first row of an item that is still to be made."""
+    """Largest distance from the newest row to the first row of an item that is not made yet."""
     return item_rows(kind) + (kind.step if isinstance(kind, Sequences) else 0)
 
 
 def most_items(kind: ItemKind, num_steps: int, num_rows: int) -> int:
     """Returns how many items `num_steps` further steps of each environment may complete.
 
-    An upper bound, whatever the steps before left open and wherever episodes end or are cut.
+    An upper bound, for any open items of earlier steps and wherever episodes end or are cut.
 
     Args:
       kind: What an item is.
@@ -53,18 +53,18 @@ def most_items(kind: ItemKind, num_steps: int, num_rows: int) -> int:
         return 0
     match kind:
         case NStep():
-            # one for each step, and for the n before that were not followed by n yet
+            # one for each step, and one for each of the n steps before that wait for later ones
             return num_rows * (num_steps + kind.n)
         case Hindsight():
-            # one for each step, and for those of the open piece
+            # one for each step, and one for each step of the open piece
             return num_rows * (num_steps + kind.max_length)
         case Sequences():
             length, period, at_end = kind.length, kind.step, kind.end_of_episode
         case Episodes():
             length, period, at_end = kind.max_length, kind.max_length, "truncate"
-    # no two begin at the same step: those that may be open, one at the end, and the new ones
+    # no two begin at the same step: the open ones, one at the end, and the new ones
     most = (length - 1) // period + 2 + num_steps
     if at_end == "write":
-        # all are whole: so far apart do they end, and so far apart those written at ends
+        # all have the full length, which limits both the regular ones and those at ends of episodes
         most = min(most, num_steps // min(period, length) + num_steps // length + 2)
     return num_rows * most

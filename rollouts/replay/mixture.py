@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Mixture`: batches of several replays, a stated share from each."""
+"""`Mixture`: batches with a fixed share from each of several replays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Mixture(SampledReplay):
-    """Samples of recorded and of fresh data in each batch.
+    """Samples batches that mix recorded and fresh data.
 
-    Every batch has the same number of rows of each replay, those of the first one first: of B rows
-    the shares, rounded so that they sum to B. Weights are those within each replay.
+    Every batch has the same number of rows from each replay, in the order of the replays: the
+    shares of B rows, rounded so that they sum to B. Weights are those within each replay.
 
     Example:
       offline = ReplayBuffer.from_minari("D4RL/pen/human-v2")
@@ -53,7 +53,7 @@ class Mixture(SampledReplay):
         self.tables = self.parts[0].tables
 
     def counts(self, batch_size: int) -> list[int]:
-        """Rows of each replay in a batch of so many."""
+        """Rows from each replay in a batch of this size."""
         ends = np.rint(np.cumsum(self.shares) * batch_size).astype(int)
         found: list[int] = np.diff(ends, prepend=0).tolist()
         return found
@@ -67,7 +67,7 @@ class Mixture(SampledReplay):
         timeout_s: float | None = None,
         device: str | torch.device | None = None,
     ) -> ReplayBatch:
-        """Draws a batch; arguments and errors as of `ReplayBuffer.sample`.
+        """Draws a batch; arguments and errors are those of `ReplayBuffer.sample`.
 
         Raises:
           SpecError: The replays' batches differ in shapes, kinds or names of extras.
@@ -111,7 +111,7 @@ class Mixture(SampledReplay):
 
 
 def _joined(batches: list[Any]) -> Any:
-    """One batch of all rows, in order."""
+    """Returns one batch of all rows, in order."""
     first = batches[0]
     if len(batches) == 1:
         return first

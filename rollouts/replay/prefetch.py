@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples ahead of the learner and moves them to its device."""
+"""Samples ahead of the learner and moves the batches to its device."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ Array = NDArray[Any]
 class ReplayPrefetcher(DeviceQueue):
     """Yields samples as tensors on one device, drawn by a thread of its own.
 
-    Never more than `depth` batches are drawn and not yet taken. Their priorities are of the moment
-    they were drawn. For a GPU a batch is laid into pinned memory and copied as one transfer, on a
-    stream of its own, while the learner works on the batch before.
+    At most `depth` batches are drawn but not yet taken. They are drawn with the priorities of that
+    moment. For a GPU a batch is put into pinned memory and copied in one transfer, on a stream of
+    its own, while the learner works on the batch before.
 
-    Ways out of `get` and of iteration: as `rollouts.device_queue.DeviceQueue`, and without a
-    timeout the ProtocolError of `sample` where nobody is left who could add; it goes on then.
+    `get` and iteration end as those of `rollouts.device_queue.DeviceQueue`. Without a timeout they
+    also raise the ProtocolError of `sample` where no thread is left that could add; the prefetcher
+    goes on then.
 
     Example:
       with buffer.prefetch(256, device="cuda") as batches:
@@ -45,19 +46,19 @@ class ReplayPrefetcher(DeviceQueue):
         *,
         depth: int = 2,
     ) -> None:
-        """Starts drawing; see `DeviceQueue`, but for the source.
+        """Starts drawing; see `DeviceQueue`, except for the source.
 
         Args:
-          source: Called with timeout_s and with the threads that wait without a timeout. Where they
+          source: Called with timeout_s and with the threads that wait without a timeout. If they
             would wait for ever it raises a ProtocolError, which one of them gets.
-          device: As there.
-          depth: As there.
+          device: As for `DeviceQueue`.
+          depth: As for `DeviceQueue`.
         """
         self._sample = source
         super().__init__(cast(Any, source), device, depth=depth)
 
     def get(self, timeout_s: float | None = None) -> Any:
-        """Takes the next batch, with tensors for arrays; see `DeviceQueue.get`."""
+        """Takes the next batch, with tensors instead of arrays; see `DeviceQueue.get`."""
         return super().get(timeout_s)
 
     def __iter__(self) -> Iterator[Any]:
@@ -81,7 +82,7 @@ class ReplayPrefetcher(DeviceQueue):
             if not takers:
                 raise
             with self._changed:
-                # one that has gone meanwhile needs no answer
+                # a thread that has stopped waiting gets no error
                 self._refusal = error if self._endless else None
                 self._changed.notify_all()
             raise TimeoutError from None
@@ -91,7 +92,7 @@ class ReplayPrefetcher(DeviceQueue):
 
 
 def move(batch: ReplayBatch, device: str | torch.device) -> ReplayBatch:
-    """Returns a batch with tensors for arrays; on the CPU they share the arrays' memory."""
+    """Returns a batch with tensors instead of arrays; on the CPU they share the arrays' memory."""
     target = torch.device(device)
     moved: ReplayBatch = map_arrays(batch, lambda path, array: as_tensor(array).to(target))
     return moved
@@ -107,7 +108,7 @@ class _CudaMover:
         self._mover = CudaMover(device)
 
     def move(self, batch: ReplayBatch) -> tuple[ReplayBatch, Callable[[], None]]:
-        """Starts the transfer; what it returns makes the taker's stream wait for its end."""
+        """Starts the transfer; the returned function makes the taker's stream wait for its end."""
         arrays: dict[str, Array] = {}
         map_arrays(batch, lambda path, array: arrays.setdefault(path, array))
         tensors, hand_over = self._mover.transfer(arrays)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sampling side of a ReplayBuffer: gathers items and keeps what the learner waited and got."""
+"""The sampling side of a ReplayBuffer: gathers items and counts the learner's waits and ages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rollouts.replay.writer import Writer
 
 Array = NDArray[Any]
 
-# how often one that waits for ever looks whether somebody is left who could add
+# how often an endless wait checks whether a thread is left that could add
 _LOOK_S = 1.0
 
 
@@ -69,7 +69,7 @@ class Reader:
             if timeout_s is not None:
                 return self._store.sample(table, items.plan, batch_size, timeout_s=timeout_s)
             while True:
-                # before the look at the table: a thread may add what is missing, and end
+                # checked before the table: a thread may add the missing items and then end
                 is_alone = is_only_adder()
                 look_s = 0.0 if is_alone else _LOOK_S
                 with suppress(TimeoutError):
@@ -84,7 +84,7 @@ class Reader:
         self, table: str, batch_size: int, beta: float, timeout_s: float, takers: Collection[int]
     ) -> ReplayBatch:
         """Samples for the threads `takers`, which wait for it without a timeout."""
-        # before the look at the table: a thread may add what is missing, and end
+        # checked before the table: a thread may add the missing items and then end
         is_alone = bool(takers) and is_only_adder(takers)
         try:
             return self.sample(table, batch_size, beta, timeout_s)

@@ -25,12 +25,12 @@ def buffer_of(
 
     Args:
       make_buffer: The class.
-      data: What is read.
-      tables: As of the buffer; None for transitions, as many as there are steps.
-      options: Its further keywords.
+      data: The data set to read.
+      tables: As for the buffer; None: transitions, one for each step of the set.
+      options: Further keywords of the buffer.
 
     Raises:
-      SpecError: A file is damaged or of other spaces, or the set is empty.
+      SpecError: A file is damaged or has other spaces, or the set is empty.
     """
     if not data.num_steps:
         raise SpecError("the data set has no episodes, expected at least one")
@@ -52,10 +52,10 @@ def buffer_of(
 def rollouts_of(episodes: Iterable[Episode], length: int) -> Iterator[RolloutBatch]:
     """Yields episodes as rollouts (T, 1) of one environment that plays them one after the other.
 
-    An episode that is cut off without an end, as in sets of others, is truncated where it stops.
+    An episode that is cut off without an end, as in sets of other software, is truncated there.
 
     Args:
-      episodes: What is played.
+      episodes: The episodes, in order.
       length: Most steps T.
     """
     for episode in episodes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of `ReplayBuffer.sample`, made of the arrays that the native store gathers."""
+"""Results of `ReplayBuffer.sample`, made from the arrays that the native store gathers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class SampleInfo:
     """Keys, probabilities and ages of B sampled items. With `device=` all arrays are tensors.
 
     Attributes:
-      key            (B,) int64     of the item; for `update_priorities`
-      probability    (B,) float64   of being drawn; 1 where nothing is drawn (fifo, lifo, heaps)
+      key            (B,) int64     the item's key, for `update_priorities`
+      probability    (B,) float64   probability of the draw; 1 without a draw (fifo, lifo, heaps)
       priority       (B,) float64
       weight         (B,) float32   importance weight (table_size * probability)^-beta over the
                                     largest of the batch
-      times_sampled  (B,) int32     this time included
+      times_sampled  (B,) int32     including this sample
       table_size     (B,) int64     items in the table
-      age            (B,) int64     items inserted since
-      policy_lag     (B,) int64     newest policy_version less that of the item's first step
+      age            (B,) int64     items inserted after the item
+      policy_lag     (B,) int64     newest policy_version minus that of the item's first step
       env_id         (B,) int64
       num_steps      (B,) int32     environment steps of the item
     """
@@ -52,21 +52,21 @@ class SampleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TransitionBatch(SampleInfo):
-    """B transitions over num_steps = k <= n steps; fields of `SampleInfo` besides.
+    """B transitions over num_steps = k <= n steps, with the fields of `SampleInfo`.
 
     Attributes:
       obs             (B, *obs_shape)
       action          (B, *action_shape)
       reward          (B,) float32   r_0 + discount * r_1 + ... + discount^(k-1) * r_(k-1)
       discount        (B,) float32   discount^k; 0 where the episode terminated
-      next_obs        (B, *obs_shape)   k steps on: the true final one where the episode ended
-      terminated      (B,) bool      by the last of the k steps
-      truncated       (B,) bool      by the last of the k steps
-      policy_version  (B,) int64     that chose the action
+      next_obs        (B, *obs_shape)   k steps later: the true final one where the episode ended
+      terminated      (B,) bool      in the last of the k steps
+      truncated       (B,) bool      in the last of the k steps
+      policy_version  (B,) int64     version of the policy that chose the action
       extras          name -> (B, ...)
       policy_state    tuple of (B, ...)   before the first step
-      relabelled      (B,) bool, of a table of Hindsight: obs and next_obs have a goal that the
-                      episode achieved, and reward is computed by it; None: of another table
+      relabelled      (B,) bool, in a table of Hindsight: obs and next_obs have a goal that the
+                      episode achieved, and reward is computed for it; None: in other tables
     """
 
     obs: Any
@@ -84,7 +84,7 @@ class TransitionBatch(SampleInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SequenceBatch(SampleInfo):
-    """B sequences of T steps, time-major; fields of `SampleInfo` besides.
+    """B sequences of T steps, time-major, with the fields of `SampleInfo`.
 
     Attributes:
       obs             (T + 1, B, *obs_shape)   the last one, at num_steps, is for bootstrapping
@@ -92,8 +92,8 @@ class SequenceBatch(SampleInfo):
       reward          (T, B) float32
       terminated      (T, B) bool
       truncated       (T, B) bool
-      valid           (T, B) bool   row t is a step of the sequence; where not, everything is zero
-      first           (T + 1, B) bool   obs is the first of an episode
+      valid           (T, B) bool   row t is a step of the sequence; otherwise everything is zero
+      first           (T + 1, B) bool   obs is the first one of an episode
       policy_version  (T, B) int64
       extras          name -> (T, B, ...)
       policy_state    tuple of (B, ...)   before row 0
@@ -120,7 +120,7 @@ class ItemReader:
     """Gathers the items of one kind. Thread-safe."""
 
     def __init__(self, store: _native.ReplayStore, columns: Columns, kind: ItemKind) -> None:
-        """Makes the plan of what is gathered."""
+        """Plans which arrays are gathered."""
         self._columns = columns
         self._kind = kind
         if isinstance(kind, NStep | Hindsight):
@@ -132,7 +132,7 @@ class ItemReader:
             self.plan = _native.GatherPlan(store, wanted, time_major=True)
 
     def to_batch(self, raw: dict[str, Array], info: dict[str, Array]) -> ReplayBatch:
-        """Makes the batch of what the plan gathered and of the arrays of SampleInfo."""
+        """Makes the batch from the gathered arrays and the arrays of SampleInfo."""
         if isinstance(self._kind, Hindsight):
             _reward_anew(raw, info["num_steps"], self._kind)
             batch = self._transitions(raw, info, self._kind.n)
@@ -151,7 +151,8 @@ class ItemReader:
         steps, terminated = info["num_steps"], raw["terminated"]
         reward = raw["reward"]
         if n > 1:
-            # rows after the last step are the final one, or steps that are no part of the item
+            # rows after the last step are the final observation, or steps that do not belong to the
+            # item
             inside = np.arange(n) < steps[:, None]
             reward = ((reward * inside) @ self._powers[:-1]).astype(np.float32)
         return dict(
@@ -161,7 +162,7 @@ class ItemReader:
             truncated=raw["truncated"],
             policy_version=raw["policy_version"],
             reward=reward,
-            # 0 where it terminated
+            # 0 where the episode terminated
             discount=self._discounts[steps] * ~terminated,
             terminated=terminated,
             extras={name: raw[EXTRAS + name] for name in self._columns.extras},
@@ -174,7 +175,7 @@ class ItemReader:
         names = ["action", "reward", "terminated", "truncated", "policy_version"]
         names += [EXTRAS + name for name in self._columns.extras]
         length = len(raw["reward"])
-        # the row after the last step may belong to a step that is no part of the item
+        # the row after the last step may hold a step that does not belong to the item
         short = np.flatnonzero(steps < length)
         if len(short):
             for name in names:
@@ -199,11 +200,11 @@ class ItemReader:
 
 
 def importance_weights(probability: Array, table_size: Array, beta: float) -> Array:
-    """Returns (table_size * probability)^-beta over the largest of the batch, (B,) float32."""
+    """Returns (table_size * probability)^-beta, divided by the batch's largest, (B,) float32."""
     if not len(probability) or (probability == probability[0]).all():
         return np.ones(len(probability), np.float32)
     scaled = np.maximum(probability * table_size, np.finfo(np.float64).tiny)
-    # over the largest of the batch first: a power of the rest is at most 1
+    # divided first, so that each power is at most 1
     weight: Array = ((scaled.min() / scaled) ** beta).astype(np.float32)
     return weight
 
@@ -233,10 +234,9 @@ def map_arrays(value: Any, convert: Any) -> Any:
 def _transition_plan(
     store: _native.ReplayStore, columns: Columns, kind: NStep | Hindsight
 ) -> _native.GatherPlan:
-    """Plans transitions of n steps, and their goals.
+    """Plans the gathering of transitions of n steps, and of their goals.
 
-    Raises:
-      SpecError: Observations have no goals in these columns.
+    Raises: SpecError: Observations lack the goals' columns.
     """
     wanted = _transition_fields(columns, kind.n)
     if isinstance(kind, NStep):
@@ -248,7 +248,7 @@ def _transition_plan(
             "gymnasium.wrappers.FlattenObservation, and use GoalColumns.of"
         )
     kind.goal.check(columns.obs_shape[0])
-    # distances are computed where rows are gathered, all else by the caller's function
+    # native code computes rewards from distances; the caller's function computes all others
     reward, threshold = "caller", 0.0
     if columns.obs_dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         if type(kind.reward) is SparseReward:
@@ -285,7 +285,7 @@ def _reward_anew(raw: dict[str, Array], steps: Array, kind: Hindsight) -> None:
 
 def _transition_fields(columns: Columns, n: int) -> list[tuple[str, str, int, int]]:
     fields_of = [("obs", "obs", 0, 0), ("next_obs", "obs", -1, 0)]
-    # the item's last row is the next observation's; the step before it ended the episode
+    # the item's last row holds the next observation; the step before it ended the episode
     fields_of += [(name, name, -2, 0) for name in ("terminated", "truncated")]
     fields_of += [("reward", "reward", 0, n if n > 1 else 0)]
     rest = [name for name in columns.steps if name not in ("terminated", "truncated", "reward")]

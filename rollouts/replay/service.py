@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReplayService: the fragments of a coordinator's workers as one replay of many shards."""
+"""ReplayService: the fragments of a coordinator's workers as one replay in many shards."""
 
 from __future__ import annotations
 
@@ -54,24 +54,26 @@ Array = NDArray[Any]
 class ReplayService(SampledReplay):
     """A replay spread over shards, filled by the workers of a RolloutCoordinator.
 
-    For the learner it is a `ReplayBuffer`: same tables, batches, priorities, stats and metrics. A
-    thread takes the fragments from the coordinator and hands each worker's to always the same
-    shard (worker_id % num_shards). With Ray only references pass this process: the arrays go from
-    the worker through the object store to the shard. (What Ray keeps inline, below about 100 KB,
-    travels with the reference; it is not unpacked here.) While a rate limiter admits no inserts
-    nothing is taken, so the coordinator's queue fills and the workers wait.
+    A learner uses it like a `ReplayBuffer`: it has the same tables, batches, priorities, stats and
+    metrics. A thread takes the fragments from the coordinator and sends all fragments of a worker
+    to the same shard (worker_id % num_shards). With Ray only references pass through this process:
+    the arrays go from the worker through the object store to the shard. (Arrays that Ray keeps
+    inline, below about 100 KB, travel with the reference; they are not unpacked here.) While a rate
+    limiter admits no inserts, no fragment is taken, so the coordinator's queue fills and the
+    workers wait.
 
     A fragment is inserted once. A shard that dies is started again from the last checkpoint, or
-    empty; what was on its way is inserted then, what it held besides is lost and counted. A worker
-    that dies leaves whole items only: its next incarnation's steps are never joined to the last.
+    empty. Fragments that were on their way are inserted then; its other data are lost and counted.
+    Items of a worker that dies are complete: the steps of its next incarnation are never joined to
+    its last ones.
 
-    A rate limiter is that of one table, whatever the number of shards: samples are admitted
+    A rate limiter counts for the whole table, for any number of shards: samples are admitted
     exactly, inserts by whole fragments. A batch is drawn from all shards in proportion to their
-    priorities, or sizes where the sampler is not "prioritized"; "fifo", "lifo", the heaps, `age`
-    and max_size (divided among the shards) hold in each shard by itself.
+    priorities, or to their sizes if the sampler is not "prioritized". "fifo", "lifo", the heaps,
+    `age` and max_size (divided among the shards) apply to each shard by itself.
 
-    Thread-safe. With a coordinator without workers (num_workers=0) nothing runs by itself: `sample`
-    collects what it needs, a fragment per call at least where the limiter sets no ratio.
+    Thread-safe. With a coordinator without workers (num_workers=0) there is no such thread:
+    `sample` collects what it needs, at least one fragment per call where the limiter sets no ratio.
 
     Example:
       with ReplayService(coordinator, spec.single_observation_space, spec.single_action_space,
@@ -99,12 +101,12 @@ class ReplayService(SampledReplay):
         """Starts the shards and the feeding thread.
 
         Args:
-          coordinator: Made with CollectOptions(keep_final_obs=True). Nobody else may `get` from it,
-            and it is to be closed after the service.
+          coordinator: Made with CollectOptions(keep_final_obs=True). No other code may `get` from
+            it, and it must be closed after the service.
           single_observation_space, single_action_space: Spaces of one environment.
-          tables: As ReplayBuffer, of all shards together; limiters are MinSize or
+          tables: As for ReplayBuffer, with sizes of all shards together; limiters are MinSize or
             SampleToInsertRatio.
-          num_shards: Ray actors; 0 for one shard in this process, without Ray.
+          num_shards: Number of Ray actors; 0: one shard in this process, without Ray.
           stack_num, policy_state, extras, seed: As ReplayBuffer.
           ray_address: As RolloutCoordinator.
           shards: Memory, threads, place and restarts of each shard.
@@ -167,22 +169,22 @@ class ReplayService(SampledReplay):
 
         Args:
           batch_size: Items B.
-          table: None: the first.
+          table: Name of the table; None: the first.
           beta: Exponent of the importance weights over all shards; 0: none, 1: full correction.
           timeout_s: Seconds to wait; None: for ever.
           device: None: NumPy arrays, which may be read-only; else tensors there.
 
         Returns:
-          A `TransitionBatch` or `SequenceBatch`, in the order of the shards. `key` names items of
+          A `TransitionBatch` or `SequenceBatch`, in the order of the shards. `key` is unique over
           all shards; `table_size` and `probability` are those of the whole table.
 
         Raises:
           TimeoutError: Not admitted or not there within timeout_s.
           SpecError: A batch so large that it might never be admitted.
-          WorkerError: No worker is left and too little is there, or a shard died too often.
+          WorkerError: No worker is left and there are too few items, or a shard died too often.
           ProtocolError: Without timeout_s, where no weights were published yet: workers wait for
-            them, and most often this thread is the one that publishes.
-          ClosedError: The service was closed, or the coordinator was and too little is there.
+            them, and usually this thread is the one that publishes.
+          ClosedError: The service was closed, or the coordinator was and there are too few items.
         """
         batch = self._driver.sample(
             self._table(table),
@@ -204,11 +206,11 @@ class ReplayService(SampledReplay):
     ) -> int:
         """Sets the priorities (B,) of the items `keys` (B,), arrays or tensors; does not wait.
 
-        Items that were removed are skipped; those of a shard that died are counted, as
+        Items that were removed are skipped; items of a shard that died are counted in
         stats()["stale_priorities"].
 
         Returns:
-          How many are of living shards.
+          The number of items whose shards live.
 
         Raises:
           SpecError: A priority is negative or not finite, or there are not as many as keys.
@@ -222,14 +224,14 @@ class ReplayService(SampledReplay):
         return int(self.stats()["tables"][self._table(table)]["size"])
 
     def can_sample(self, n: int = 1, *, table: str | None = None) -> bool:
-        """Tells whether the rate limiter would admit n samples now."""
+        """Returns whether the rate limiter would admit n samples now."""
         return self._driver.can_sample(self._table(table), as_count(n))
 
     def client(self) -> ReplayClient:
-        """Returns what learners in other processes sample with, at the same time as this one.
+        """Returns a client with which other processes sample, while this process may sample too.
 
         Pass it to Ray actors or tasks, or pickle it for another driver of the same Ray. With a
-        coordinator without workers only `sample` of the service collects.
+        coordinator without workers, only the service's own `sample` collects.
 
         Raises:
           SpecError: num_shards is 0: the items are in this process.
@@ -253,36 +255,36 @@ class ReplayService(SampledReplay):
 
     @property
     def policy_version(self) -> int:
-        """The newest that was inserted: what `policy_lag` is counted from."""
+        """The newest version that was inserted; `policy_lag` is counted from it."""
         return self._driver.policy_version
 
     def take_episodes(self) -> EndedEpisodes:
-        """Returns the episodes that ended in what was inserted since the last call."""
+        """Returns the episodes that ended in the fragments inserted since the last call."""
         return self._driver.take_episodes()
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes all shards, open episodes, the limiters' accounts and what the draws depend on.
+        """Writes all shards, open episodes, the limiters' counts and the state of the draws.
 
-        The directory holds one checkpoint, the last that was completed, whatever happens during
-        the next. Each shard writes its own file, answers nothing meanwhile, and needs memory for a
-        copy of what it holds, with `storage_dir` too. With several nodes the directory has to be on
-        a file system that all share. Shards that die from now on go on from here. Batches that were
-        drawn ahead (`prefetch`) count as sampled.
+        The directory holds one checkpoint, the last complete one, whatever happens during the next.
+        Each shard writes its own file, answers no call meanwhile, and needs memory for a copy of
+        its data, even with `storage_dir`. With several nodes the directory must be on a file system
+        that all nodes share. A shard that dies later starts again from this checkpoint. Batches
+        that were drawn ahead (`prefetch`) count as sampled.
 
         Args:
-          directory: Made if it is not there.
+          directory: Made if it does not exist.
 
         Raises:
           OSError: A file could not be written; the last checkpoint is as it was.
-          WorkerError: A shard died while it wrote; the same holds.
+          WorkerError: A shard died while it wrote; the last checkpoint is as it was.
         """
         self._driver.save(as_path(directory).absolute())
 
     def load(self, directory: str | os.PathLike[str]) -> None:
-        """Takes over a checkpoint of `save`, by a service with the same arguments; any workers.
+        """Takes over a checkpoint of `save`, for a service with the same arguments and any workers.
 
-        What is on its way into shards is inserted before. Open episodes of the checkpoint end
-        where they are, as the workers do not go on with them.
+        Fragments on their way into shards are inserted before. Open episodes of the checkpoint end
+        there, because the workers do not continue them.
 
         Raises:
           FileNotFoundError: There is no checkpoint; nothing has changed.
@@ -292,17 +294,17 @@ class ReplayService(SampledReplay):
         self._driver.load(as_path(directory).absolute())
 
     def stats(self) -> dict[str, Any]:
-        """Returns what `ReplayBuffer.stats` has, of all shards, and more; all from one moment.
+        """Returns `ReplayBuffer.stats` for all shards, and more; all counts are of one moment.
 
-        What a load brought is counted, in "steps" too.
+        Counts include what a load brought, those of "steps" too.
 
-        "tables"          as ReplayBuffer; insert_wait_s: fragments waited for the limiter; pending
-                          is always 0, as what waits is with the coordinator
+        "tables"          as in ReplayBuffer. insert_wait_s: fragments waited for the limiter.
+                          pending is always 0, because what waits is still in the coordinator
         "steps"           produced = inserted + in_flight + all discarded, by reason: "lost" (the
-                          node that held the arrays died), "refused" (it does not fit, which is
+                          node that held the arrays died), "refused" (the data do not fit, which is
                           raised), "duplicate" (never seen yet). lost_with_shards is the part of
                           inserted that died with a shard
-        "items_lost"      that died with a shard and did not come back from the last checkpoint,
+        "items_lost"      items that died with a shard and did not come back from its checkpoint,
                           in all tables; older ones that come back in their place do not count
         "episodes_cut", "memory", "policy_version"  as ReplayBuffer
         "clients"         items by table: "admitted" of clients' batches, part of "samples", and

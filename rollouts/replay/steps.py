@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acted: what `ReplayBuffer.add_step` takes besides a step; and how that step is read."""
+"""Acted: the argument of `ReplayBuffer.add_step` next to a step; and the reading of that step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Array = NDArray[Any]
 
 # what Gymnasium's step returns: obs, reward, terminated, truncated, info
 GymnasiumStep = tuple[Array, Array, Array, Array, Mapping[str, Any]]
-# what the core reads of a step beside reward and ends: next_obs; env_id, None where nobody said it;
-# where an environment failed, None where none did; what has "final_obs" in same-step mode
+# what the core reads of a step besides reward and ends: next_obs; env_id or None; the rows where an
+# environment failed or None; a mapping with "final_obs" in same-step mode
 Outcome = tuple[Any, Any, Any, Mapping[str, Any]]
 
 
@@ -25,12 +25,12 @@ class Acted(NamedTuple):
     """One step of B environments: observations, actions and the policy's values for them.
 
     Attributes:
-      obs             (B, *obs_shape)      that the actions answer to
+      obs             (B, *obs_shape)      observations to which the actions respond
       action          (B, *action_shape)   as given to the environment
-      policy_version  of the policy that chose, one or (B,)
+      policy_version  of the policy that chose; one or (B,)
       policy_state    tuple of (B, ...)    before this step
       extras          name -> (B, ...)
-      priority        of the items that begin here, one or (B,); None: see `ReplayBuffer.add_batch`
+      priority        of the items that begin here; one or (B,); None: see `ReplayBuffer.add_batch`
     """
 
     obs: Array

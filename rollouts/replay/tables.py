@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of one buffer: their names, and the native store that has them."""
+"""The tables of one buffer: their names, and the native store that holds them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def by_name(tables: TableConfig | Sequence[TableConfig] | None) -> Mapping[str, 
     """Returns the tables by name, in their order; None: one `TableConfig()`.
 
     Raises:
-      SpecError: There is none, or a name is there twice. DTypeError: It is no TableConfig.
+      SpecError: There is no table, or two have one name. DTypeError: It is no TableConfig.
     """
     if tables is None:
         tables = TableConfig()
@@ -33,14 +33,14 @@ def by_name(tables: TableConfig | Sequence[TableConfig] | None) -> Mapping[str, 
 
 
 def history_rows(tables: Mapping[str, TableConfig], max_batch_length: int) -> int:
-    """Returns how many rows behind the newest one of a stream new items may begin.
+    """Returns how many rows before the newest row of a stream new items may begin.
 
     Raises:
       SpecError: max_batch_length < 1.
     """
     steps = whole_number("max_batch_length", max_batch_length, 1, 2**31 - 1)
-    # rows of a batch, a final one after each of them at worst, of a cut before and after it, and
-    # of what waits for them
+    # at worst, each row of a batch is followed by a final one; a cut has rows before and after it;
+    # and there are the rows of waiting items
     reach = max(reach_rows(table.items) for table in tables.values())
     return 2 * steps + reach + 4
 
@@ -55,7 +55,7 @@ def make_store(
     num_threads: int,
     path: str,
 ) -> _native.ReplayStore:
-    """Makes the native store, without streams; the errors of ReplayBuffer."""
+    """Makes the native store, without streams; raises the errors of ReplayBuffer."""
     seed = whole_number("seed", seed, 0, 2**63 - 1)
     max_bytes = whole_number("max_bytes", max_bytes, 0, 2**63 - 1)
     num_threads = whole_number("num_threads", num_threads, 1, 4096)

@@ -27,7 +27,7 @@ from rollouts.support.user_warnings import warn_user
 
 Array = NDArray[Any]
 
-# how long one wait may hold the buffer's lock
+# how long a wait may hold the buffer's lock at a time
 _SLICE_S = 0.05
 
 # priorities of a call's items: the highest seen, one for all, or (T, B) by their first step
@@ -43,10 +43,11 @@ _NO_MODE = -1
 
 
 class Writer:
-    """Adds to the store. Thread-safe: `_lock` guards all that is here, the core's part included.
+    """Adds to the store. Thread-safe: `_lock` guards all attributes, including the core's part.
 
-    Who waits for a rate limiter holds the lock, but lets go of it every few milliseconds if
-    somebody asked for a short turn (`_short_turn`). No lock but the store's own is taken inside.
+    A thread that waits for a rate limiter holds the lock, but releases it every few milliseconds if
+    another thread asked for a short turn (`_short_turn`). While it is held, no lock is taken except
+    the store's own.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Writer:
 
     @property
     def policy_version(self) -> int:
-        """The newest that was added or set."""
+        """The newest version that was added or set."""
         return self._native.policy_version
 
     @policy_version.setter
@@ -137,7 +138,7 @@ class Writer:
             self._check_mode(outcome)
         deadline = None if timeout_s is None else _deadline(timeout_s)
         native = self._native
-        # as _long_turn, whose generator takes as long as a step of few environments
+        # `_long_turn` without its generator, which takes as long as a step of few environments
         if not self._lock.acquire(blocking=False):
             self._acquire(deadline)
         try:
@@ -180,7 +181,7 @@ class Writer:
             }
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Array], _native.StatePieces]:
-        """Returns header, arrays and native state of all, from one moment of this side."""
+        """Returns header, arrays and native state, all of one moment of this side."""
         with self._short_turn():
             header = {
                 "config": self._config(),
@@ -196,7 +197,7 @@ class Writer:
         """Takes over what `snapshot` returned.
 
         Raises:
-          SpecError: It is of a buffer made with other arguments; nothing has changed.
+          SpecError: It comes from a buffer made with other arguments; nothing has changed.
         """
         if header.get("config") != self._config():
             raise SpecError(
@@ -223,7 +224,7 @@ class Writer:
         return {"columns": self._columns.describe(), "tables": tables}
 
     def _check_mode(self, outcome: Outcome) -> None:
-        """Raises SpecError where the step cannot be of the environments' mode."""
+        """Raises SpecError where the step cannot come from environments in this mode."""
         if self._mode == _NO_MODE:
             raise SpecError(
                 "the buffer was made without autoreset_mode, which add_step needs: give "
@@ -237,7 +238,7 @@ class Writer:
             )
 
     def _follows(self, fragment: Fragment) -> bool:
-        """Whether a fragment is new; cuts its episodes if one before it is missing."""
+        """Returns whether a fragment is new; cuts its episodes if one before it is missing."""
         name = (fragment.info.incarnation, fragment.info.seq_no)
         expected = self._expected.get(fragment.info.worker_id)
         if expected is not None and name < expected:
@@ -247,7 +248,7 @@ class Writer:
         return True
 
     def _insert_pending(self, deadline: float | None) -> int:
-        """Inserts what earlier calls left; TimeoutError if that cannot be done in time."""
+        """Inserts what earlier calls left pending; TimeoutError if the time is too short."""
         if not self._native.num_pending:
             return 0
         inserted = self._native.insert_now() + self._wait(deadline)
@@ -264,14 +265,14 @@ class Writer:
         for index, name in enumerate(self._names if self._native.num_pending else ()):
             begin = time.monotonic()
             while self._native.pending(index) and (deadline is None or time.monotonic() < deadline):
-                # before the look at the table: a thread may sample, and end
+                # checked before the table: a thread may sample and then end
                 is_alone = deadline is None and is_only_sampler()
                 left = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
                 count = self._native.insert(index, 0.0 if is_alone else min(left, _SLICE_S))
                 if is_alone and not count:
                     self._raise_alone(index)
                 inserted += count
-                # lets short turns happen
+                # lets threads with short turns go first
                 self._lock.wait_for(lambda: self._num_asking == 0)
             self._wait_s[name] += time.monotonic() - begin
         return inserted
@@ -288,7 +289,7 @@ class Writer:
         )
 
     def _news_of_cuts(self) -> str | None:
-        """Warning about items that were cut away; None where there is none, or it was given."""
+        """Returns a warning about items that were cut; None: there are none, or it was given."""
         if self._told_of_cuts or not self._native.has_cut_away:
             return None
         self._told_of_cuts = True
@@ -310,7 +311,7 @@ class Writer:
 
     @contextmanager
     def _long_turn(self, deadline: float | None) -> Iterator[None]:
-        """Holds the lock, which takes as long as the rate limiter makes the one before wait."""
+        """Holds the lock, after waiting for as long as rate limiters delay earlier calls."""
         self._acquire(deadline)
         try:
             yield
@@ -319,7 +320,7 @@ class Writer:
 
     @contextmanager
     def _short_turn(self) -> Iterator[None]:
-        """Holds the lock, which nobody keeps from this thread for long."""
+        """Holds the lock after a short wait, because long turns release it for this."""
         with self._asking_lock:
             self._num_asking += 1
         with self._lock:
@@ -332,16 +333,16 @@ class Writer:
 
 
 def _tell(news: str | None) -> None:
-    # last of all and without the lock: where warnings are errors, everything is as it shall be
+    # last and without the lock: if warnings are errors, all work is done already
     if news is not None:
         warn_user(news, ReplayWarning)
 
 
 def _of_active(rollout: RolloutBatch) -> tuple[Array | None, Array | None]:
-    """Returns final_obs of the steps that are to be stored, and which these are; None: all."""
+    """Returns final_obs of the steps to store, and a mask of these steps; None: all."""
     active, final_obs = rollout.active, rollout.final_obs
     if active is not None and final_obs is not None:
-        # one for each end: those of agents that are not there any more go
+        # one row for each end, except for agents that are no longer active
         final_obs = final_obs[active[rollout.terminated | rollout.truncated]]
     return final_obs, active
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`from_env_fns`, `from_parallel_env_fns`: any Python environments, as a pool steps its own.
+"""`from_env_fns`, `from_parallel_env_fns`: any Python environments, stepped as a pool.
 
 Files in reading order: `leaves` (spaces as arrays), in `processes/` `shared_memory`, `wire`,
-`identity` (classes that both sides have), `copies`, `begin`, `episode_rules`, `worker`,
-`lifecycle`, `host`, `process_host`, `local_host` (environments in this process) and `trial` (how
-many processes there are), then `batches` and `infos` (what a step returns), `in_flight`, `counts`,
-`sender`, `receiver`, `resets` and `async_calls` (one part each), and `hosted_engine`, which is made
-of them. `agents/` has what PettingZoo's environments need besides.
+`identity` (classes shared by both sides), `copies`, `begin`, `episode_rules`, `worker`,
+`lifecycle`, `host`, `process_host`, `local_host` (environments in this process) and `trial` (the
+default number of processes), then `batches` and `infos` (what a step returns), `in_flight`,
+`counts`, `sender`, `receiver`, `resets` and `async_calls` (one part each), and `hosted_engine`,
+which puts them together. `agents/` has the additions for PettingZoo's environments.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def from_env_fns(
     """Hosts any Gymnasium environments in processes: several in each, one message per step.
 
     Actions and results lie in memory that the processes share; what fits no array (infos, spaces
-    such as Text and Graph) travels pickled. A process that dies takes its environments' episodes
-    with it and nothing else: it is started again.
+    such as Text and Graph) is pickled. A process that dies is started again; only the episodes of
+    its environments are lost.
 
-    It differs from Gymnasium's AsyncVectorEnv in three ways. An environment's exception is an
-    EnvError, whose `__cause__` it is, without warnings, and its process lives on. Actions reach an
+    It differs from Gymnasium's AsyncVectorEnv in three ways. An environment's exception becomes the
+    `__cause__` of an EnvError, without warnings, and its process lives on. Actions reach an
     environment in the dtype of its action space. It accepts what AsyncVectorEnv refuses: spaces of
-    any kind work, a reset_mask that marks nothing resets nothing, and no info is cast or refused:
-    numbers of several types share a type that holds them all, what fits no array is a column of
+    any kind, and a reset_mask that marks nothing, which resets nothing. No info is cast or refused:
+    numbers of several types get a type that holds them all, and what fits no array is a column of
     objects.
 
     Info keys that the library uses (`env_id`, `episode_return`, `episode_length`, `env_error`, and
@@ -66,27 +66,27 @@ def from_env_fns(
         (by cloudpickle, so lambdas work).
       num_processes: Processes P. Environments of one process step one after the other;
         environment i belongs to process i * P // N, or about so. 0: this process, in the thread
-        that sends, as in SyncVectorEnv: for environments so cheap that messages cost more, and
-        for a debugger. None: as many as this process
-        may use CPUs if steps compute, and more, up to one for each environment, if they wait (for
-        a simulator, the network, a clock). With more environments than CPUs that is found by a
-        trial: the first function makes an environment in a process of its own, which is reset,
-        stepped with random actions for about 20 ms, and closed. Give a number where that must not
-        be, or where the first environment does not stand for the others. A RuntimeWarning tells
-        if environments turn out to wait for each other's waits while CPUs idle; where warnings
+        that sends, as in SyncVectorEnv: for environments so cheap that messages cost more, and for
+          a debugger. None: as many as this process may use CPUs if steps compute, and more, up to
+          one for each environment, if they wait (for a simulator, the network, a clock). With more
+          environments than CPUs a trial decides: the first function makes an environment in a
+          process of its own, which is reset, stepped with random actions for about 20 ms, and
+          closed. Give a number where a trial does harm, or where the first environment is unlike
+          the others. A RuntimeWarning follows if environments turn out to wait one after the other
+          while CPUs idle; where warnings are errors, the batch comes with the next recv.
         are errors, the batch comes with the next recv.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
         Less than N: asynchronous, recv returns the first B to finish.
       seed: Seed of the first reset: environment i is reset with seed + env_id. None: unseeded. The
-        global generators of NumPy, `random` and torch are seeded apart in each process: by seed,
-        or, without one, by what NumPy's would draw next in a fork of this process.
+        global generators of NumPy, `random` and torch get other seeds in each process, derived from
+        seed or, without one, from what NumPy's would draw next in a fork of this process.
       autoreset_mode: "next_step" (Gymnasium's default), "same_step" (the last observation comes
         as final_obs) or "disabled" (reset by reset_mask).
       env_id_offset: Global id of the first environment; see `make_vec`.
-      on_env_error: What an environment's failure does, an exception or the end of its process.
-        Its row is truncated and its next episode begins as after any end, in an environment that
-        is made anew if reset fails; besides, "raise" raises EnvError in recv, before the
-        batch, "reset" reports it in info["env_error"].
+      on_env_error: What follows an environment's failure, be it an exception or the end of its
+        process. Its row is truncated and its next episode begins as after any end, in an
+        environment that is made anew if reset fails. In addition, "raise" raises EnvError in recv,
+        before the batch, and "reset" reports the failure in info["env_error"].
       start_method: "fork", "forkserver" or "spawn"; None: multiprocessing's default. After
         "fork" an environment must not use threads or devices that this process has opened; torch,
         where this process has imported it, computes with one thread there.
@@ -100,9 +100,9 @@ def from_env_fns(
 
     Returns:
       The vector environment. It owns processes: close it or use it in a `with`. Observations and
-      actions are nested as the batched spaces. Besides what every VectorEnv has there are `call`,
-      `get_attr`, `set_attr`, `num_processes`, and AsyncVectorEnv's `reset_async`, `reset_wait`,
-      `step_async` and `step_wait`; states, options and models are missing.
+      actions are nested as the batched spaces. It has the attributes of every VectorEnv, and also
+      `call`, `get_attr`, `set_attr`, `num_processes`, and AsyncVectorEnv's `reset_async`,
+      `reset_wait`, `step_async` and `step_wait`; states, options and models are missing.
 
     Raises:
       SpecError, DTypeError: An argument is wrong, or the environments' spaces differ.
@@ -143,11 +143,11 @@ def from_parallel_env_fns(
 ) -> MultiAgentVectorEnv:
     """Hosts any PettingZoo `ParallelEnv`s in processes, with the interface of a native pool.
 
-    What `from_env_fns` is for environments with one agent. Agents may come and go: `active` says
-    who took part in a step, and what an environment tells of others is ignored. One that comes late
-    or again begins as a new one, with a return of its own. An environment's episode is over when
-    all of its agents have left or ended. AEC
-    environments go through `pettingzoo.utils.conversions.aec_to_parallel`.
+    The counterpart of `from_env_fns` for environments with several agents. Agents may come and go:
+    `active` tells which of them took part in a step, and results for the others are ignored. An
+    agent that comes late or comes back starts with a return of 0. An environment's episode is over
+    when all of its agents have left or ended. AEC environments go through
+    `pettingzoo.utils.conversions.aec_to_parallel`.
 
     Args:
       env_fns: N functions without arguments, each of which makes a ParallelEnv whose
@@ -156,11 +156,11 @@ def from_parallel_env_fns(
         As `from_env_fns`.
 
     Returns:
-      What `make_vec` makes of a native id with several agents, but for states and options. It owns
-      processes: close it or use it in a `with`. Observations of agents that are not there are
-      zeros. Infos that an environment's agents report are in `info["agent_infos"]`, an object array
-      of mappings by agent; same-step autoreset shows there what the reset reported, where an
-      episode ended.
+      A MultiAgentVectorEnv, as `make_vec` makes it of a native id with several agents, but without
+      states and options. It owns processes: close it or use it in a `with`. Observations of agents
+      that are not there are zeros. Infos of an environment's agents are in `info["agent_infos"]`,
+      an object array of mappings by agent. Where same-step autoreset ended an episode, the array
+      has the infos of the reset.
 
     Raises:
       SpecError: An argument is wrong, or the environments' agents or spaces differ.

@@ -50,7 +50,7 @@ class AsyncCalls:
           seed, options: As for `reset`.
 
         Raises:
-          CallPendingError: A call before it was not waited for. Else as `reset`.
+          CallPendingError: The result of an earlier call was not waited for. Else as `reset`.
         """
         self._check_not_pending("reset_async")
         self._rows_reset = self._resets.begin(seed, options)
@@ -63,8 +63,8 @@ class AsyncCalls:
           timeout: Seconds to wait; None waits for ever.
 
         Raises:
-          NoCallPendingError: Nothing was started. CallTimeoutError: Not within `timeout`; it goes
-            on and may be waited for again. EnvError, ClosedError: As `reset`.
+          NoCallPendingError: Nothing was started. CallTimeoutError: Not within `timeout`; the call
+            goes on and may be waited for again. EnvError, ClosedError: As `reset`.
         """
         self._check_pending("reset")
         batch = _in_time(lambda left: self._resets.end(self._rows_reset, left), "reset", timeout)
@@ -77,7 +77,7 @@ class AsyncCalls:
           actions: As for `step`.
 
         Raises:
-          CallPendingError: A call before it was not waited for. Else as `step`.
+          CallPendingError: The result of an earlier call was not waited for. Else as `step`.
         """
         self._check_not_pending("step_async")
         self._sender.send(actions, None, None)
@@ -90,9 +90,9 @@ class AsyncCalls:
           timeout: Seconds to wait; None waits for ever.
 
         Raises:
-          NoCallPendingError: Nothing was started. CallTimeoutError: Not within `timeout`; it goes
-            on and may be waited for again. EnvError: An environment failed; the batch comes with
-            the next call. ClosedError: The environment was closed.
+          NoCallPendingError: Nothing was started. CallTimeoutError: Not within `timeout`; the call
+            goes on and may be waited for again. EnvError: An environment failed; the batch comes
+            with the next call. ClosedError: The environment was closed.
         """
         self._check_pending("step")
         batch = _in_time(self._receiver.next_batch, "step", timeout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces of a batch, made of those of its environments, and what may go wrong with them."""
+"""Spaces of a batch, made of the spaces of its environments, and the errors where they differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SpacePair = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
 def checked_functions(
     env_fns: Sequence[Any], example: str = "lambda: gymnasium.make('CartPole-v1')"
 ) -> list[EnvFn]:
-    """Reads what makes the environments; `example` is what an error shows.
+    """Checks the functions that make environments; `example` is shown in errors.
 
     Raises:
       SpecError: There are none. DTypeError: not a sequence of functions.
@@ -77,7 +77,7 @@ def common_action_space(hellos: Sequence[Hello]) -> gymnasium.Space[Any]:
     """The action space that all environments have.
 
     Raises:
-      SpacesDifferError: They have not.
+      SpacesDifferError: Their action spaces differ.
     """
     given = [space for hello in hellos for space in hello.action_spaces]
     if any(space != given[0] for space in given):

@@ -24,13 +24,13 @@ Info = dict[str, Any]
 
 
 class Batch(NamedTuple):
-    """Rows that are handed out together: STEP_ARRAYS in order, then what infos are made of.
+    """Rows that are handed out together: STEP_ARRAYS in order, then the sources of infos.
 
     Attributes:
-      obs, final_obs: Nested (B, ...) arrays; final_obs is valid where an episode ended, None: not
-        kept.
-      records: (row, what it has besides arrays).
-      failures: env_id and what went wrong, of rows that failed.
+      obs, final_obs: Nested (B, ...) arrays; final_obs is valid where an episode ended. None: it is
+        not kept.
+      records: (row, its Record), for rows that have more than arrays.
+      failures: env_id and failure of each row that failed.
     """
 
     obs: Any
@@ -57,8 +57,8 @@ class HostedEpisodes:
 
     Attributes:
       returns, lengths: (N,) float64 and int32, so far.
-      has_ended, has_begun: (N,) bool, whether the last row ended an episode, whether any came.
-      all_can_step: Whether none of them needs a reset first.
+      has_ended, has_begun: (N,) bool: whether the last row ended an episode, whether there was one.
+      all_can_step: Whether no environment needs a reset first.
     """
 
     def __init__(self, num_envs: int, mode: AutoresetMode) -> None:
@@ -87,7 +87,7 @@ class HostedEpisodes:
 
     @property
     def needs_reset(self) -> Array:
-        """(N,) bool: environments that only a reset brings on."""
+        """(N,) bool: environments that cannot step before a reset."""
         return ~self.has_begun | (self._stays_over & self.has_ended)
 
 
@@ -108,7 +108,7 @@ class BatchReader:
         self._env_ids = np.arange(env_id_offset, env_id_offset + host.num_envs, dtype=np.int32)
 
     def read(self, rows: Array | None, out: Mapping[str, Array], *, same_step: bool) -> Batch:
-        """Reads rows that are done, None: all in order, and files them with their episodes."""
+        """Reads rows that are done and adds them to their episodes; None: all rows, in order."""
         host, arrays = self._host, self._host.arrays
         at: Any = slice(None) if rows is None else rows
         reward, terminated = arrays["reward"][at].copy(), arrays["terminated"][at].copy()
@@ -207,7 +207,7 @@ class BatchInfos:
     def __init__(
         self, reader: BatchReader, *, same_step: bool, has_statistics: bool, reports_errors: bool
     ) -> None:
-        """Takes what reads the environments' own infos, and what is to be added to them."""
+        """Takes the reader of the environments' own infos, and options for additions to them."""
         self._reader, self._same_step = reader, same_step
         self._has_statistics, self._reports_errors = has_statistics, reports_errors
 
@@ -221,7 +221,7 @@ class BatchInfos:
         return info
 
     def columns(self, batch: Batch) -> Info:
-        """Arrays that the environments reported, no nested dicts; and failures."""
+        """Arrays that the environments reported, without nested dicts; and failures."""
         info = self._reader.infos(batch, same_step=False)
         info = {name: value for name, value in info.items() if not isinstance(value, dict)}
         if self._reports_errors:
@@ -232,7 +232,7 @@ class BatchInfos:
 def _one(space: gymnasium.Space[Any], leaves: tuple[Leaf, ...], batch: Any, place: int) -> Any:
     """One environment's observation, in memory of its own."""
     parts = [leaf.of(batch) for leaf in leaves]
-    # the dots keep an array an array
+    # the dots make the result an array even where it has no dimension
     rows = (p[place, ...].copy() if isinstance(p, np.ndarray) else p[place] for p in parts)
     return nest(space, rows)
 

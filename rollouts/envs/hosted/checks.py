@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what users pass to `send` and `recv`."""
+"""Checks of the arguments of `send` and `recv`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.errors import DTypeError, SpecError
 
 Array = npt.NDArray[Any]
 
-# what `out` may redirect; None: the dtype of the observation space
+# arrays that `out` may redirect, with their dtypes; None: the dtype of the observation space
 _OUT_DTYPES: dict[str, npt.DTypeLike | None] = {
     "obs": None,
     "reward": np.float64,
@@ -74,7 +74,7 @@ def rows_wanted(
 def checked_out(
     out: Any, leaves: tuple[Leaf, ...], count: int, *, is_synchronous: bool, keeps_final: bool
 ) -> dict[str, Array]:
-    """Reads the arrays of the caller that a recv shall fill.
+    """Checks the caller's arrays that a recv is to fill.
 
     Args:
       out: As given, or None.

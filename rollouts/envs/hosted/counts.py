@@ -69,9 +69,9 @@ class Counts:
         self.num_steps = self.num_recvs = self.num_errors = 0
 
     def warn_of_waits(self) -> None:
-        """Warns once those whose CPUs idle while environments wait one after the other.
+        """Warns once, if environments wait one after the other while CPUs idle.
 
-        Where warnings are errors this raises, so that a batch must be held before.
+        Where warnings are errors this raises, so the caller must have stored the batch before.
         """
         if self._has_warned or self.num_recvs % _LOOKS_AT_WAITS_EVERY:
             return

@@ -52,13 +52,13 @@ from rollouts.support.user_warnings import warn_user
 class HostedEngine:
     """Environments that Python functions make; see `rollouts.from_env_fns`.
 
-    Parts do the work, each of which can be tested alone: the host runs the environments,
-    `ActionSender` and `BatchReceiver` move rows to and from it, `InFlight` notes them, `Resets`
-    begins episodes, `BatchReader` and `BatchInfos` make batches, `Counts` measures.
+    Its parts can each be tested alone: the host runs the environments, `ActionSender` and
+    `BatchReceiver` move rows to and from it, `InFlight` keeps track of them, `Resets` begins
+    episodes, `BatchReader` and `BatchInfos` make batches, `Counts` measures.
 
     Attributes:
-      num_processes: Processes that step; 0: this one does.
-      num_threads: As many, and at least 1.
+      num_processes: Processes that step; 0: this process steps.
+      num_threads: `num_processes`, but at least 1.
       async_calls: `reset_async` and the like.
       seed: Seed of the first reset; None: there is none.
     """
@@ -66,7 +66,7 @@ class HostedEngine:
     name = "a pool of environments in Python"
     kind = "hosted"
     groups: tuple[AgentGroup, ...] = ()
-    info_names: tuple[str, ...] = ()  # known where they are reported
+    info_names: tuple[str, ...] = ()  # the names are known only once environments report them
     has_columns = True
     parts: ObservationParts | None = None
     device = None
@@ -95,7 +95,7 @@ class HostedEngine:
 
         Args:
           env_fns: Functions that make environments.
-          has_agents: Whether these are each a `ParallelEnvAsOne`.
+          has_agents: Whether each function makes a `ParallelEnvAsOne`.
           num_processes, batch_size, seed, autoreset_mode, env_id_offset, on_env_error,
             start_method, observation_mode, episode_statistics, copy: As `from_env_fns`.
         """
@@ -159,7 +159,7 @@ class HostedEngine:
             return make_host(self._env_fns, options)
 
     def _take_spaces(self, mode: str | SpacePair) -> None:
-        """Sets what the processes said of the environments."""
+        """Sets the attributes that come from the processes' reports on their environments."""
         hellos = self._host.hellos
         self.metadata = {**hellos[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = hellos[0].render_mode
@@ -235,7 +235,7 @@ class HostedEngine:
         )
 
     def _take_agents(self, *, reports_errors: bool) -> None:
-        """Asks the environments for their agents, and shows batches by group from now on."""
+        """Asks the environments for their agents; from now on batches are shown by group."""
         try:
             self._agents = AgentColumns(self.call("groups"), reports_errors=reports_errors)
         except BaseException:
@@ -252,7 +252,7 @@ class HostedEngine:
         return _remake, (cloudpickle.dumps(self._env_fns), self._arguments)
 
     def __del__(self) -> None:
-        """Closes what nobody holds any more."""
+        """Closes an engine that is no longer referenced."""
         if hasattr(self, "async_calls"):
             self.close()
 
@@ -287,7 +287,7 @@ class HostedEngine:
     def reset(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> Arrays:
-        """Starts episodes as `VectorEnv.reset` says; options but reset_mask are environments'."""
+        """Starts episodes as `VectorEnv.reset`; environments get the options except reset_mask."""
         return self._arrays(self._resets.end(self._resets.begin(seed, options), None))
 
     def async_reset(self) -> None:
@@ -326,7 +326,7 @@ class HostedEngine:
         return self._infos.of_step(batch)
 
     def columns(self, arrays: Arrays) -> Info:
-        """Arrays that the environments reported, no nested dicts."""
+        """Arrays that the environments reported, without nested dicts."""
         batch: Any = arrays
         if self._agents is not None:
             batch = Batch._make(arrays[: len(Batch._fields)])
@@ -344,7 +344,7 @@ class HostedEngine:
 
         Raises:
           ProtocolError: Environments are in flight. EnvError: one of them raised something.
-          EnvAttributeError: One of them has nothing of that name; an AttributeError too.
+          EnvAttributeError: One of them has no such attribute; also an AttributeError.
         """
         self._check_rest(f"call({name!r})")
         messages = [(name, args, kwargs)] * len(self._host.hellos)
@@ -402,7 +402,7 @@ class HostedEngine:
     # -- measurements --------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Does nothing: `recv` waits for all that it returns."""
+        """Does nothing: `recv` has waited for all that it returned."""
 
     @property
     def num_in_flight(self) -> int:
@@ -423,18 +423,18 @@ class HostedEngine:
         self._counts.reset()
 
     def env_specs(self) -> tuple[EnvSpec, ...]:
-        """The first environment's, for all: their spaces are the same."""
+        """The first environment's spec for all of them: their spaces are the same."""
         return (self.env_spec,) * self.num_envs
 
     def mujoco_engines(self) -> list[tuple[str, str]]:
-        """Nothing: what environments in Python are on is not known."""
+        """Returns an empty list: it is not known which engine environments in Python use."""
         return [("", "")] * self.num_envs
 
     # -- what environments in Python cannot do --------------------------------------
 
     @property
     def recipe(self) -> NoReturn:
-        """Refused: functions are no ids."""
+        """Raises SpecError: functions are no ids."""
         refuse(self, "recipe")
 
     collect = lacking("collect")

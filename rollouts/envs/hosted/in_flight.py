@@ -16,13 +16,13 @@ Array = npt.NDArray[Any]
 
 
 class InFlight:
-    """Notes what is sent and received, and refuses what may not be sent now.
+    """Keeps track of what is sent and received, and refuses what may not be sent now.
 
     Rows are indices of environments, 0 to N - 1; None stands for all of them, in order.
 
     Attributes:
       num_calls: The number of steps, resets and receives so far.
-      out: Arrays of the caller's that the next batch fills, by name.
+      out: The caller's arrays that the next batch fills, by name.
       last_rows: The rows of the last batch in asynchronous mode; None before the first.
       pending: "reset" or "step", where one of AsyncVectorEnv's calls started what is in flight.
     """
@@ -34,7 +34,7 @@ class InFlight:
         self._episodes, self._num_envs = episodes, num_envs
         self._offset, self._is_synchronous = env_id_offset, is_synchronous
         self._is_sent = np.zeros(num_envs, np.bool_)
-        self._is_reset = np.zeros(num_envs, np.bool_)  # in flight, and not a step
+        self._is_reset = np.zeros(num_envs, np.bool_)  # in flight with a reset, not with a step
         # synchronous mode: rows in the order sent
         self._order: list[Array | None] = []
         self.num_calls = 0
@@ -51,7 +51,8 @@ class InFlight:
         """The environments that a `send` means; None: all of them, in order.
 
         Raises:
-          SpecError, DTypeError: Not ids of these. ProtocolError: None, and nothing was received.
+          SpecError, DTypeError: Not ids of these environments.
+          ProtocolError: `env_id` is None, but nothing was received.
         """
         if env_id is not None:
             return rows_of(env_id, self._offset, self._num_envs)
@@ -62,7 +63,7 @@ class InFlight:
         return self.last_rows
 
     def check_sendable(self, rows: Array | None) -> None:
-        """Raises ProtocolError where one of them is in flight already or needs a reset first."""
+        """Raises ProtocolError where a row is in flight already or needs a reset first."""
         if rows is None and self._episodes.all_can_step and not self.count:
             return
         at: Any = slice(None) if rows is None else rows
@@ -96,7 +97,7 @@ class InFlight:
             )
 
     def send(self, rows: Array | None, *, is_reset: bool = False) -> None:
-        """Notes that these were sent."""
+        """Marks rows as sent."""
         self.num_calls += 1
         at: Any = slice(None) if rows is None else rows
         self._is_sent[at] = True
@@ -114,7 +115,7 @@ class InFlight:
         return np.concatenate(parts) if parts else np.zeros(0, np.intp)
 
     def receive(self, rows: Array | None) -> int:
-        """Notes that these were received; returns how many of them were steps."""
+        """Marks rows as received; returns how many of them were steps."""
         at: Any = slice(None) if rows is None else rows
         self._is_sent[at] = False
         self.out = {}
@@ -125,7 +126,7 @@ class InFlight:
         return num_steps
 
     def forget(self) -> None:
-        """Notes that whatever was in flight is at rest, and nobody receives it."""
+        """Marks everything as at rest; what was in flight will not be received."""
         self._is_sent[:] = self._is_reset[:] = False
         self._order, self.out = [], {}
         self.pending = None

@@ -14,7 +14,7 @@ from rollouts.envs.reserved_names import is_told_by_pools
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 
-# before a key of an environment's info that the library uses itself
+# put before a key of an environment's info that the library uses itself
 OWN_PREFIX = "env_info:"
 
 
@@ -39,8 +39,8 @@ def merge_own_infos(num_rows: int, rows: Sequence[int], infos: Sequence[Info]) -
 def merge_infos(num_rows: int, rows: Sequence[int], infos: Sequence[dict[Any, Any]]) -> Info:
     """Merges infos column by column.
 
-    Equal to `gymnasium.vector.VectorEnv._add_info` in turn, where that keeps every value: it casts
-    all to the type of the first, and raises where that cannot be.
+    Equal to a `gymnasium.vector.VectorEnv._add_info` per info, where that keeps every value: it
+    casts all values to the type of the first, and raises where it cannot.
 
     Args:
       num_rows: Rows B of the batch.
@@ -55,7 +55,7 @@ def merge_infos(num_rows: int, rows: Sequence[int], infos: Sequence[dict[Any, An
     """
     columns: dict[Any, tuple[list[int], list[Any]]] = {}
     for row, info in zip(rows, infos, strict=True):
-        for key, value in dict.items(info):  # whatever a subclass does
+        for key, value in dict.items(info):  # not the method of a subclass
             column = columns.get(key)
             if column is None:
                 columns[key] = ([row], [value])
@@ -65,7 +65,7 @@ def merge_infos(num_rows: int, rows: Sequence[int], infos: Sequence[dict[Any, An
     merged: Info = {}
     for key, (at, values) in columns.items():
         if isinstance(key, str) and key.startswith("_") and key[1:] in columns:
-            # the name of another key's mask
+            # the key has the name of another key's mask
             key = f"{OWN_PREFIX}{key}"
         if all(isinstance(value, dict) for value in values):
             merged[key] = merge_infos(num_rows, at, values)
@@ -113,8 +113,8 @@ def _is_number(kind: type) -> bool:
 
 
 def _holds(column: Array, at: list[int], values: list[Any]) -> bool:
-    """Tells whether the column has the values as they were given; NaN is NaN."""
-    # as Python's own numbers, which compare exactly
+    """Returns whether the column has the values as they were given; NaN equals NaN."""
+    # compares Python's own numbers, which is exact
     given = (value.item() if isinstance(value, np.generic) else value for value in values)
     return all(
         kept == value or (kept != kept and value != value)

@@ -20,7 +20,7 @@ _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One part of a nested space that is no Dict or Tuple itself.
+    """One part of a nested space that is itself no Dict or Tuple.
 
     Attributes:
       path: Keys and indices that lead from a whole value to this part of it.
@@ -38,7 +38,7 @@ class Leaf:
         return "".join(f"[{key!r}]" for key in self.path)
 
     def of(self, value: Any) -> Any:
-        """This part of a whole value, of one environment or of a batch."""
+        """Returns this part of a whole value, of one environment or of a batch."""
         for key in self.path:
             value = value[key]
         return value
@@ -56,7 +56,7 @@ def leaves_of(space: Space[Any], path: tuple[Any, ...] = ()) -> tuple[Leaf, ...]
 
 
 def nest(space: Space[Any], values: Iterable[Any]) -> Any:
-    """Puts one value per leaf back into the nesting of the space: `leaves_of` the other way."""
+    """Puts one value per leaf back into the nesting of the space: the reverse of `leaves_of`."""
     return _nest(space, iter(values))
 
 
@@ -127,7 +127,8 @@ def _array(leaf: Leaf, column: Any, rows: int) -> Array:
         )
     if array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "same_kind"):
         return array
-    # signed for unsigned, or floats without a fraction: fine as long as no value changes
+    # signed for unsigned numbers, or floats without a fraction, are fine as long as no value
+    # changes
     with np.errstate(invalid="ignore"):
         converted = array.astype(leaf.dtype) if array.dtype.kind in "biuf" else None
     if converted is None or not np.array_equal(converted, array):

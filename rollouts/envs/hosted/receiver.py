@@ -34,12 +34,12 @@ class BatchReceiver:
         same_step: bool,
         raises_errors: bool,
     ) -> None:
-        """Takes what is waited for, what reads it, and what notes it."""
+        """Takes the host to wait for, the reader of its rows, and the objects that count them."""
         self._host, self._flight, self._reader, self._counts = host, flight, reader, counts
         self._batch_size, self._same_step = batch_size, same_step
         self._raises_errors = raises_errors
         self._is_synchronous = batch_size == host.num_envs
-        # received, and not yet handed out because something was raised
+        # received, but not yet handed out because something was raised
         self._held: Batch | None = None
 
     def next_batch(
@@ -50,15 +50,15 @@ class BatchReceiver:
         *,
         drains: bool = False,
     ) -> Batch:
-        """Waits for the next batch, as `VectorEnv.recv` says.
+        """Waits for the next batch, as `VectorEnv.recv` does.
 
         Args:
-          timeout_s, min_envs, max_envs: As there.
-          drains: Whether it is all that is in flight.
+          timeout_s, min_envs, max_envs: As in `VectorEnv.recv`.
+          drains: Whether the batch is to have all that is in flight.
 
         Raises:
-          TimeoutError, ProtocolError, SpecError, DTypeError, EnvError, ClosedError, WorkerError:
-            As there. After an EnvError the batch comes with the next call.
+          TimeoutError, ProtocolError, SpecError, DTypeError, EnvError, ClosedError, WorkerError: As
+            in `VectorEnv.recv`. After an EnvError the batch comes with the next call.
         """
         flight, counts = self._flight, self._counts
         least = most = self._batch_size
@@ -81,7 +81,7 @@ class BatchReceiver:
         counts.num_recvs += 1
         counts.num_steps += flight.receive(rows)
         counts.num_errors += len(batch.failures)
-        # what raises here, a warning as an error too, leaves the batch to the next call
+        # an error below, or a warning that is an error, leaves the batch to the next call
         self._held = batch
         if batch.failures and self._raises_errors:
             raise batch.error()
@@ -91,7 +91,7 @@ class BatchReceiver:
         return batch
 
     def discard(self) -> None:
-        """Waits for everything in flight and forgets it.
+        """Waits for everything in flight and drops it.
 
         Raises:
           ClosedError: The host was closed.

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 class Resets:
-    """Starts resets with their seeds, and reads what they show."""
+    """Starts resets with their seeds, and reads their results."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Resets:
             changed then.
         """
         self._host.check_open()
-        given = dict(options_dict(options))  # wrappers above read the mask from theirs later
+        given = dict(options_dict(options))  # a copy: wrappers read the mask later
         mask = given.pop("reset_mask", None)
         rows = np.arange(self._num_envs) if mask is None else self._masked_rows(mask)
         seeds = self._seeds(seed)
@@ -66,7 +66,7 @@ class Resets:
         self._send(np.arange(self._num_envs), self._seeds(None), None, is_whole=True)
 
     def end(self, rows: Array | None, timeout_s: float | None) -> Batch:
-        """Waits for what `begin` has sent; a masked reset shows all N environments."""
+        """Waits for the resets that `begin` has sent; a masked reset shows all N environments."""
         if rows is None:
             return self._receiver.next_batch(timeout_s)
         if rows.size:
@@ -110,7 +110,7 @@ class Resets:
         return np.flatnonzero(mask)
 
     def _widened(self, batch: Batch, rows: Array) -> Batch:
-        """A batch of all N environments, of which only `rows` have something to tell."""
+        """A batch of all N environments, in which only `rows` have infos and failures."""
         nothing = np.zeros(self._num_envs, np.bool_)
         truncated = nothing.copy()
         truncated[rows] = batch.truncated

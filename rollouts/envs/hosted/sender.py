@@ -31,15 +31,16 @@ class ActionSender:
         is_synchronous: bool,
         same_step: bool,
     ) -> None:
-        """Takes the host of the environments and what notes the sends."""
+        """Takes the host of the environments and the objects that record what is sent."""
         self._host, self._episodes, self._flight = host, episodes, flight
         self._is_synchronous, self._same_step = is_synchronous, same_step
 
     def send(self, actions: Any, env_id: npt.ArrayLike | None, out: dict[str, Any] | None) -> None:
-        """Starts stepping environments, as `VectorEnv.send` says.
+        """Starts stepping environments, as `VectorEnv.send` does.
 
         Raises:
-          SpecError, DTypeError, ProtocolError, ClosedError: As there. Nothing was sent then.
+          SpecError, DTypeError, ProtocolError, ClosedError: As in `VectorEnv.send`. Then nothing
+            was sent.
         """
         host, flight = self._host, self._flight
         host.check_open()
@@ -56,7 +57,7 @@ class ActionSender:
         for leaf, column in enumerate(columns):
             if leaf not in objects:
                 host.arrays[f"action/{leaf}"][slice(None) if rows is None else rows] = column
-        # before the processes know, as another thread may receive what they do at once
+        # before the processes get them, because another thread may receive their rows at once
         flight.send(rows)
         flight.out = targets
         with host.lock:
@@ -81,7 +82,7 @@ class ActionSender:
         return targets
 
     def _without_lost(self, rows: Array | None) -> Array | None:
-        """Cuts episodes short whose process has died since; returns the other rows."""
+        """Cuts episodes short whose process has died meanwhile; returns the other rows."""
         lost = self._host.lost
         everything = np.arange(self._host.num_envs) if rows is None else rows
         told = []

@@ -26,16 +26,16 @@ class PhysicsArrays(Clocks):
 
     Attributes:
       broken: (N,) bool: a fault cut the episode off.
-      faults: (N,) int32: the first since the last look, of `kernels/episodes.py`.
-      rows: (N,) each, of the last step.
-      obs, final_obs: (N, size) float32; the latter is the former unless same-step.
+      faults: (N,) int32: the first fault since faults were last read, see `kernels/episodes.py`.
+      rows: (N,) each: the last step's reward, ends and so on, by name.
+      obs, final_obs: (N, size) float32; both are the same tensor unless in same-step mode.
       infos, final_infos: (N, values) float32, likewise.
-      commands: (N,) uint8, of `kernels/episodes.py`.
-      stepping, beginning: (N,) bool: who moved in a step, and who began an episode.
-      outcomes: What a task has made of the step, by the names of `outcome`, and `before`, (N, 2)
-        float64: what a task remembers of the step before.
-      clocks, out, sums, outcome: Structs of clock, rows and totals, and of what a task writes;
-        NAME_wp: as Warp's arrays.
+      commands: (N,) uint8, a constant of `kernels/episodes.py` each.
+      stepping, beginning: (N,) bool: environments that moved in a step, or began an episode.
+      outcomes: A task's results of a step, by the names of `outcome`, and `before`, (N, 2) float64:
+        what a task remembers of the step before.
+      clocks, out, sums, outcome: Structs of clock, rows and totals, and of a task's results;
+        NAME_wp: the tensor NAME as Warp's array.
     """
 
     def __init__(
@@ -80,23 +80,23 @@ class PhysicsArrays(Clocks):
             setattr(self.outcome, name, wp.from_torch(self.outcomes[name]))
 
     def row_arrays(self) -> dict[str, Any]:
-        """Arrays that a step has written, by the names of DeviceRows, as Warp's arrays."""
+        """Arrays that a step has written, as Warp's arrays, by the names of DeviceRows."""
         rows = {name: getattr(self.out, name) for name in _ROWS}
         return {"obs": self.obs_wp, "final_obs": self.final_obs_wp, **rows}
 
     def state(self) -> dict[str, Tensor]:
-        """Arrays of an environment beside its world, (N, ...) each."""
+        """Arrays of an environment's state except its world, (N, ...) each."""
         clock = {name: one for name, one in self.clock.items() if name != "env_id"}
         shown = {"broken": self.broken, "obs": self.obs, "infos": self.infos}
         return {**clock, **shown, "before": self.outcomes["before"]}
 
     def counts(self) -> list[Tensor]:
-        """Arrays that a step writes beside the state."""
+        """Arrays that a step writes besides the state."""
         shown = [self.final_obs, self.final_infos, self.commands]
         return [*self.rows.values(), *self.totals.values(), self.faults, *shown]
 
     def clear(self) -> None:
-        """Forgets what ran before the first reset; ids stay."""
+        """Clears what ran before the first reset; ids stay."""
         clock = [one for name, one in self.clock.items() if name not in ("env_id", "stream_id")]
         for tensor in (*clock, *self.rows.values(), *self.totals.values()):
             tensor.zero_()

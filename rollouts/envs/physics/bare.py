@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BarePhysics`: mujoco_warp alone, which benchmarks step beside a pool."""
+"""`BarePhysics`: mujoco_warp alone, which benchmarks compare with a pool."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class BarePhysics:
 
     Attributes:
       frame_skip: Substeps of a step.
-      nconmax, njmax: Memory for contacts of a world on average, and for rows of constraints of
-        each, as the pool has them.
+      nconmax, njmax: The pool's memory for contacts of a world on average, and for rows of
+        constraints of each world.
     """
 
     def __init__(self, worlds: Worlds, frame_skip: int, device: torch.device) -> None:
-        """Makes data of its own for the model of a pool's worlds, which has stepped before."""
+        """Makes its own data for the model of a pool's worlds, which must have stepped before."""
         self.frame_skip = frame_skip
         self.nconmax, self.njmax = worlds.data.naconmax // worlds.num_envs, worlds.data.njmax
         self._theirs = worlds.state()
@@ -36,13 +36,13 @@ class BarePhysics:
                 for _ in range(frame_skip):
                     mujoco_warp.step(worlds.model, data)
 
-            # a capture compiles nothing: everything runs once before
+            # a graph cannot be captured while kernels compile, so everything runs once before
             move()
             self._step = Sequence(move, device)
             wp.synchronize_device()
 
     def take_over(self) -> None:
-        """Goes on from where the pool's worlds are."""
+        """Continues from the state of the pool's worlds."""
         for name, tensor in self._state.items():
             tensor.copy_(self._theirs[name])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BatchFunctions`: MuJoCo-v0's reward and end, which the user's functions make of tensors."""
+"""`BatchFunctions`: MuJoCo-v0's reward and end, which the user's functions compute from tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rollouts.own_model.step import BatchFunction, ModelStep, Parts
 
 
 class TensorParts(Parts):
-    """Parts that are tensors: copies of the function's own."""
+    """Parts that are tensors, copied for the function."""
 
     __slots__ = ()
 
@@ -26,10 +26,10 @@ class TensorParts(Parts):
 
 
 class BatchFunctions:
-    """Calls the functions between the dynamics of a step and its end, on torch's stream.
+    """Calls the user's functions after the dynamics of a step, before its end, on torch's stream.
 
     Attributes:
-      broken: The function that raised, until a reset; "": none.
+      broken: The name of the function that raised, until a reset; "": none.
     """
 
     def __init__(
@@ -54,14 +54,16 @@ class BatchFunctions:
             )
 
     def look(self) -> None:
-        """Remembers what the environments show before a step."""
+        """Keeps the observations and infos of the environments before a step."""
         self._before = self._views()
 
     def score(self, actions: Tensor) -> None:
-        """Writes reward and end of a step whose dynamics have run.
+        """Writes reward and end of a step after its dynamics.
 
         Raises:
-          SpecError, DTypeError: A function returned something else; or what a function raises.
+          SpecError, DTypeError: A function returned another kind of value. Errors of a function
+            pass
+            through.
         """
         arrays = self._arrays
         stepped = arrays.stepping.clone()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Sequence`: launches that are replayed as one."""
+"""`Sequence`: many launches that are replayed by one call."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from rollouts.envs.kernel.emulation import recording
 
 
 class Sequence:
-    """Launches that are captured in a graph once and replayed from then on.
+    """Launches that are captured in a graph once and replayed afterwards.
 
-    On a GPU it is a graph of CUDA's, of Warp's launches and of kernels of ours. On the host it is
-    a list: Warp's own graphs, which are loops over what was launched, and kernels of ours between
-    them.
+    On a GPU it is one CUDA graph of Warp's launches and of our own kernels. On the host it is a
+    list: Warp's graphs, which loop over what was launched, and our own kernels between them.
     """
 
     def __init__(self, launch_all: Callable[[], None], device: torch.device) -> None:
-        """Captures them. They must have run before, since a capture compiles nothing."""
+        """Captures the launches. They must have run before, since a capture compiles nothing."""
         self._device = device
         # each is called with a stream of Warp's
         self._parts: list[Callable[[Any], None]] = []
@@ -38,27 +37,27 @@ class Sequence:
         self._parts.append(partial(wp.capture_launch, wp.capture_end()))
 
     def _cut(self, call: Callable[[], None]) -> None:
-        """Puts a kernel of ours between two of Warp's graphs."""
+        """Puts one of our own kernels between two of Warp's graphs."""
         self._end()
         self._parts.append(lambda stream: call())
         wp.capture_begin()
 
     def replay(self) -> None:
-        """Puts them on torch's current stream."""
+        """Launches the sequence on torch's current stream."""
         stream = stream_of(self._device)
         for part in self._parts:
             part(stream)
 
 
 def stream_of(device: torch.device) -> Any:
-    """Torch's current one, as Warp has it."""
+    """Torch's current stream as an object of Warp's."""
     if device.type != "cuda":
         return None
     return wp.stream_from_torch(torch.cuda.current_stream(device))
 
 
 def as_warp(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes Warp's stream torch's current one, on which kernels of ours are launched."""
+    """Makes Warp's stream torch's current one, on which our own kernels are launched."""
     if device.type != "cuda":
         return nullcontext()
     current: AbstractContextManager[Any] = torch.cuda.stream(wp.stream_to_torch(wp.get_stream()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HeaderTask`: a task of Gymnasium's or dm_control's, from the header that the C++ pool has."""
+"""`HeaderTask`: a task of Gymnasium or dm_control, made from the header that the C++ pool uses."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from rollouts.envs.physics.worlds import Worlds
 from rollouts.own_env.registrations import env_source
 
 _NUM_THREADS = 128  # in a block
-# beginnings of Gymnasium's names for what an observation has, which is the same for all worlds
+# prefixes of Gymnasium's options for the content of an observation, equal in all worlds
 _OF_SPACES = ("exclude_", "include_")
-# fields of the model -> arrays of the data that follow them where no joint moves anything
+# model fields -> arrays of the data that depend on them alone where no joint moves anything
 _FOLLOWED = {"geom_pos": ("geom_xpos",), "body_pos": ("geom_xpos", "geom_xmat")}
 
 
@@ -55,7 +55,7 @@ def task_facts(id: str, options: Mapping[str, Any], num_envs: int, host: Any) ->
 
 
 class HeaderTask(PoolTask):
-    """Launches of a kernel that is made of a header in native/include/rollouts/envs/.
+    """Launches a kernel that is made of a header in native/include/rollouts/envs/.
 
     Attributes:
       own_fields: Fields of the model that each episode draws.
@@ -72,10 +72,10 @@ class HeaderTask(PoolTask):
         *,
         is_emulated: bool,
     ) -> None:
-        """Compiles the kernel of an id, of its facts and all options: one value, or a list of N.
+        """Compiles the kernel of an id, with its facts and all options: one value, or a list of N.
 
         Raises:
-          SpecError: Environments differ in an option in which they cannot.
+          SpecError: Environments differ in an option that they must share.
         """
         self._id, self._options = id, options
         self._worlds, self._fields, self._arrays = worlds, fields, arrays
@@ -84,7 +84,7 @@ class HeaderTask(PoolTask):
             for name, value in facts["own_options"].items()
             if not isinstance(value, str) and not name.startswith(_OF_SPACES)
         )
-        # refuses what differs
+        # raises where an option differs that worlds share
         one_of_each(options, self.own_options)
         self.frame_skip, self.after_start = facts["frame_skip"], facts["refresh"]
         self.is_suite = facts["is_suite"]
@@ -108,7 +108,7 @@ class HeaderTask(PoolTask):
         self._draw = self._draw_of(facts)
 
     def _draw_of(self, facts: Mapping[str, Any]) -> Callable[[Any], None] | None:
-        """Draws what physics decides; None: a start is one launch."""
+        """Returns the part of a start that needs the physics; None: a start is one launch."""
         draw = self._of_phase(TaskPhase.DRAW)
         if facts["is_apart"]:
             place = self._of_phase(TaskPhase.PLACE) if facts["places"] else None
@@ -159,7 +159,7 @@ class HeaderTask(PoolTask):
         arrays = {name: getattr(model, name, None) for name in MODEL_ROWS}
         arrays["gravity"] = model.opt.gravity
         rows = {name: _rows(array) for name, array in arrays.items()}
-        # the one array of a model of which worlds have no rows
+        # the only model array that all worlds share
         rows["site_size"].stride = 0
         return TaskModelArrays(
             **{name: getattr(host, name) for name in MODEL_SIZES},
@@ -204,7 +204,7 @@ _OUTCOMES = ("before", "reward", "terminated", "infos")
 
 
 def _rows(array: Any) -> TaskRows:
-    """Describes an array of Warp's with a row for each world, or with one for all."""
+    """Describes an array of Warp's with one row for each world, or one row for all."""
     if not array.size:
         return TaskRows(None, 0)
     numbers = math.prod(array.shape[1:]) * wp.types.type_size(array.dtype)

@@ -17,9 +17,9 @@ from rollouts.errors import SpecError
 
 Array = npt.NDArray[Any]
 
-# no step uses them: search trees for rays, and lengths by which sleep is judged
+# not used by a step: search trees for rays, and lengths for sleep
 _UNUSED = ("bvh_", "dof_length")
-# mujoco_warp leaves a term out where it is 0 in the model's file
+# mujoco_warp leaves the term of such a field out where it is 0 in the model's file
 _LEFT_OUT_WHERE_ZERO = frozenset(
     {
         *("opt.density", "opt.viscosity", "opt.wind", "tendon_armature", "actuator_armature"),
@@ -33,7 +33,7 @@ _PLACES = ("geom_pos", "geom_quat", "body_pos", "body_quat")
 
 
 class HostModel:
-    """A model's fields by MuJoCo's names, those of its options as "opt.gravity".
+    """A model's fields by MuJoCo's names; those of its options are called "opt.gravity" and so on.
 
     Attributes:
       batched: Fields in which mujoco_warp's worlds may differ.
@@ -64,10 +64,10 @@ class HostModel:
         return _read(self._base, name)
 
     def with_values(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """All batched fields that differ from the file's where these are set, constants among them.
+        """All batched fields that differ from the file's once `values` are set, constants included.
 
         Raises:
-          SpecError: What follows from them differs, too, and worlds of mujoco_warp share it.
+          SpecError: A field that depends on them differs, too, but mujoco_warp's worlds share it.
         """
         for name, value in values.items():
             self._check_present(name, value)
@@ -101,7 +101,7 @@ class HostModel:
             )
 
     def makes_constants(self, name: str) -> bool:
-        """Whether MuJoCo computes other fields from it."""
+        """Whether MuJoCo computes other fields from this one."""
         value = self.of_file(name)
         return {*self.with_values({name: value * 1.01 + 1e-3})} - {name} != set()
 
@@ -109,7 +109,7 @@ class HostModel:
         return not np.array_equal(_read(self._scratch, name), self.of_file(name))
 
     def _check_present(self, name: str, value: Array) -> None:
-        """Refuses what mujoco_warp would not see."""
+        """Refuses a value that mujoco_warp would ignore."""
         if name in _PLACES:
             base = self._base
             bodies = np.arange(base.nbody) if name.startswith("body") else base.geom_bodyid

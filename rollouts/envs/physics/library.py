@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mujoco_warp and Warp, imported once and without their words on stdout."""
+"""mujoco_warp and Warp, imported once, without their output on stdout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _INSTALL = "pip install 'rollouts[mujoco-warp]'"
 
 
 def load_library() -> None:
-    """Imports them.
+    """Imports both.
 
     Raises:
-      EngineError: One is missing, or is of a release that the other does not take.
+      EngineError: One is missing, or its release does not fit the other's.
     """
     try:
         warp = importlib.import_module("warp")
@@ -33,7 +33,7 @@ def load_library() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lets Warp compile without a line for each module; its warnings come."""
+    """Suppresses Warp's line for each module that compiles, but not its warnings."""
     warp: Any = importlib.import_module("warp")
     before = warp.config.log_level
     warp.config.log_level = max(before, warp.LOG_WARNING)

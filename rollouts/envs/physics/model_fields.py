@@ -26,11 +26,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Override:
-    """A field's values that differ from the file's, (N, *shape) each.
+    """Values of a field that differ from the file's, (N, *shape) each.
 
     Attributes:
-      low, high: Bounds; equal where nothing is drawn.
-      given: (N,) bool: whose these are.
+      low, high: Bounds of a draw; equal where the value is fixed.
+      given: (N,) bool: the environments with values of their own.
     """
 
     low: Array
@@ -38,7 +38,7 @@ class Override:
     given: npt.NDArray[np.bool_]
 
     def drawn(self) -> npt.NDArray[np.bool_]:
-        """(N,) bool: whose field is drawn by every episode."""
+        """(N,) bool: environments in which every episode draws the field."""
         differs = (self.high > self.low).reshape(len(self.given), -1).any(axis=1)
         return self.given & differs
 
@@ -47,7 +47,7 @@ class ModelFields:
     """Fields that `VectorEnv.reset(options={"model": ...})` changes, in mujoco_warp's arrays.
 
     Attributes:
-      draws: (N,) int32: numbers that a start has taken of its stream so far, fields first.
+      draws: (N,) int32: numbers that a start has taken from its stream so far, fields first.
       draws_wp: The same memory.
     """
 
@@ -59,11 +59,11 @@ class ModelFields:
         # mujoco_warp's arrays of fields that differ, (N, ...) float32
         self._tensors: dict[str, Tensor] = {}
         self._bounds: dict[str, tuple[Tensor, Tensor]] = {}
-        # where quaternions begin among a world's values, of fields that are drawn
+        # first elements of quaternions among a world's values, for fields that are drawn
         self._rotations: dict[str, Any] = {}
         self.draws = torch.zeros(self._num_envs, dtype=torch.int32, device=device)
         self.draws_wp = wp.from_torch(self.draws)
-        # seconds of a substep, in 64 bits
+        # timestep in seconds, in 64 bits
         self.timestep = torch.full(
             (self._num_envs,), worlds.host.opt.timestep, dtype=torch.float64, device=device
         )
@@ -78,7 +78,7 @@ class ModelFields:
         return [name for name in _native.mujoco_model_fields(self._file) if name in can]
 
     def read_model(self, env: int, field: str, of_file: bool) -> Array:
-        """A world's values of a field, or its file's.
+        """A world's values of a field, or the file's.
 
         Raises:
           SpecError: There is no such field, or worlds share it.
@@ -94,7 +94,7 @@ class ModelFields:
         return own.reshape(value.shape)
 
     def change(self, columns: Sequence[Column], envs: Sequence[int]) -> None:
-        """Changes the models of these worlds from now on; what is not named stays.
+        """Changes the models of these worlds from now on; fields that are not named stay.
 
         Raises:
           SpecError: Values that a model cannot have. Nothing has changed then.
@@ -103,7 +103,7 @@ class ModelFields:
         for name, by_env, low, high in columns:
             overrides[name] = self._merged(overrides.get(name), name, by_env, low, high, envs)
             self._check(name, overrides[name])
-        # MuJoCo computes constants of each, once for those that are alike
+        # MuJoCo computes the constants once for worlds with equal values
         known: dict[bytes, dict[str, Array]] = {}
         rows = {}
         for env in envs:
@@ -153,7 +153,7 @@ class ModelFields:
             )
 
     def _put(self, rows: dict[int, dict[str, Array]]) -> None:
-        """Writes worlds' fields into mujoco_warp's arrays, file's values where none differ."""
+        """Writes worlds' fields into mujoco_warp's arrays, or the file's values without any."""
         for name in {
             *self._tensors,
             *self._overrides,
@@ -179,7 +179,7 @@ class ModelFields:
                     self._rotations[name] = wp.array(firsts, dtype=int)
 
     def have_own(self, name: str) -> None:
-        """Gives each world a row of a field, with the values that all share so far."""
+        """Gives each world its own row of a field, with the values that were shared so far."""
         if name in self._tensors:
             return
         owner, key = self._place(name)
@@ -194,19 +194,19 @@ class ModelFields:
         return (model.opt, name[4:]) if name.startswith("opt.") else (model, name)
 
     def start(self, keyframe: int) -> tuple[Any, Any]:
-        """Positions, one row for all worlds or one for each, and velocities of starts."""
+        """Positions of starts, one row for all worlds or one for each, and velocities."""
         qpos, qvel = self._worlds.start(keyframe)
         if keyframe < 0 and "qpos0" in self._tensors:
             qpos = wp.from_torch(self._tensors["qpos0"].double())
         return qpos, qvel
 
     def state(self) -> dict[str, Tensor]:
-        """Everything in which worlds differ, (N, ...) each, in place."""
+        """Everything in which worlds differ, (N, ...) each, in the pool's memory."""
         bounds = {f"{name} {i}": one[i] for name, one in self._bounds.items() for i in range(2)}
         return {**self._tensors, **bounds, "timestep": self.timestep}
 
     def launch_draws(self, clocks: Any, beginning: Any) -> Any:
-        """Draws fields of worlds that begin; the counts, for the start."""
+        """Draws fields of worlds that begin; returns the counts of numbers drawn, for the start."""
         self.draws_wp.zero_()
         for name in self._overrides:
             if name in self._bounds:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`OwnTask`: MuJoCo-v0, what a user's model shows, by the names of MuJoCo's arrays."""
+"""`OwnTask`: MuJoCo-v0, whose observations and infos are MuJoCo's arrays of a user's model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NOISE = "reset_noise_scale"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A stretch of an observation or of infos.
+    """A part of an observation or of infos.
 
     Attributes:
       source: Array of mujoco_warp's data, as (N, elements).
       first: Its first element.
-      count: How many.
+      count: Number of elements.
     """
 
     source: str
@@ -44,7 +44,7 @@ class OwnTask(PoolTask):
     """Launches of Warp's kernels for a user's own model, whose rewards are the user's functions.
 
     Attributes:
-      noise_scale: (N,) float64: how far a start is drawn from the model's own.
+      noise_scale: (N,) float64: how far starts are drawn from the model's own start.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OwnTask(PoolTask):
         """Takes a model and all options, whose names the native core has checked.
 
         Raises:
-          SpecError: Environments differ in an option in which they cannot.
+          SpecError: Environments differ in an option that they must share.
         """
         self._worlds, self._fields, self._arrays = worlds, fields, arrays
         self.own_options = frozenset({_NOISE})
@@ -117,7 +117,7 @@ class OwnTask(PoolTask):
 
 
 def _keyframe(host: Any, keyframe: str) -> int:
-    """Returns its number; -1 where none is named."""
+    """Returns the number of a keyframe; -1 where none is named."""
     if not keyframe:
         return -1
     number = int(mujoco.mj_name2id(host, mujoco.mjtObj.mjOBJ_KEY, keyframe))

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class PhysicsEngine(DeviceEngine):
-    """N tasks of MuJoCo's, or a user's own model, whose physics is mujoco_warp.
+    """N tasks of MuJoCo's, or of a user's own model, whose physics is mujoco_warp's.
 
-    Random streams, autoreset modes and options are those of the C++ pool, but physics is other:
-    numbers are 32-bit and the solver is Newton's, so trajectories part from MuJoCo's. On a GPU
-    contacts are added up in any order: runs of one seed differ in last bits. `model=` and
-    `reset(options={"model": ...})` are as in `make_vec`, where mujoco_warp has it.
+    Random streams, autoreset modes and options are those of the C++ pool. The physics differs:
+    numbers are 32-bit and the solver is Newton's, so that trajectories diverge from MuJoCo's. A GPU
+    adds contacts in any order, so that runs with one seed differ in the last bits. `model=` and
+    `reset(options={"model": ...})` work as in `make_vec`, for fields that mujoco_warp supports.
 
-    A step is one CUDA graph on torch's current stream and nothing waits for it: what goes wrong on
-    the device is raised by the next `synchronize`, `reset`, `get_state` or `set_state`. It cannot
-    be part of another graph. Returned tensors are the caller's own.
+    A step is one CUDA graph on torch's current stream, and the call does not wait for it: an error
+    on the device is raised by the next `synchronize`, `reset`, `get_state` or `set_state`. A step
+    cannot be part of another graph. Returned tensors are the caller's own.
 
-    `device="cpu-emulation"` runs the same kernels on the host, by Warp's CPU device, for tests: it
-    is not fast.
+    `device="cpu-emulation"` runs the same kernels on the host, by Warp's CPU device. It is slow,
+    and for tests.
     """
 
     name = "a pool that mujoco_warp steps"
@@ -79,19 +79,19 @@ class PhysicsEngine(DeviceEngine):
                 "'cpu-emulation' to test"
             )
         self.recipe[2]["env_options"] |= self._memory
-        # brings Warp
+        # imports Warp
         from rollouts.envs.physics.physics_steps import PhysicsSteps
 
         steps = PhysicsSteps(recipe, options, self._memory, setting)
         return frozenset({"recipe", "states", "options", "model"}), steps
 
     def model_fields(self) -> list[str]:
-        """As `VectorEnv.model_fields`, of mujoco_warp's model."""
+        """As `VectorEnv.model_fields`, for mujoco_warp's model."""
         self.check_open()
         return self.steps.pool.fields.model_fields()
 
     def model_field(self, field: str, *, of_file: bool) -> npt.NDArray[Any]:
-        """As `VectorEnv.model_field`; 32 bits are in force. Waits for the device."""
+        """As `VectorEnv.model_field`, but values in force have 32 bits. Waits for the device."""
         self.check_open()
         fields = self.steps.pool.fields
         return np.stack([read_field(fields, env, field, of_file) for env in range(self.num_envs)])

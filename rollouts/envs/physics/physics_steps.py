@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`PhysicsSteps`: reset and step of MuJoCo tasks by mujoco_warp, a graph each."""
+"""`PhysicsSteps`: reset and step of MuJoCo tasks by mujoco_warp, with a graph for each."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class PhysicsSteps:
             self._change_model(options.model, None)
 
     def change(self, given: dict[str, Any], begins: list[bool] | None) -> None:
-        """Gives other options and models to those that begin, or to all."""
+        """Gives other options and models to environments that begin, or to all."""
         num_envs = self._setting.num_envs
         read = read_options(given, num_envs, own_model=self._is_own)
         self.pool.check_options(read.native)
@@ -100,7 +100,7 @@ class PhysicsSteps:
         others = self.pool.read_options(columns)
         if read.model is not None:
             self._change_model(read.model, begins)
-        # last, as nothing can be wrong with them any more
+        # last, because nothing can fail any more
         self.pool.put_options(others)
         self.columns = columns
 
@@ -123,7 +123,7 @@ class PhysicsSteps:
         return self._copies(is_step=False)
 
     def check(self) -> None:
-        """Raises what a function of the user's raised, which left environments somewhere."""
+        """Raises if a user's function has raised and left environments inside a step."""
         if self.pool.functions is not None:
             self.pool.functions.check()
 
@@ -137,7 +137,7 @@ class PhysicsSteps:
         return self._copies(is_step=True)
 
     def _copies(self, *, is_step: bool) -> Arrays:
-        # copies, which the caller may keep: the next step writes where this one did
+        # copies for the caller, because the next step writes to the same memory
         arrays = self.arrays
         rows = {name: tensor.clone() for name, tensor in arrays.rows.items()}
         infos = self._split(arrays.infos.clone())
@@ -171,7 +171,7 @@ class PhysicsSteps:
         return tuple(None if one is None else one[:0] for one in now)
 
     def open_rows(self) -> RowSet:
-        """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
+        """A row set of one step for one holder, whose launch `step_rows` takes."""
         launch = EnvLaunch()
         self.refill(launch)
         shape = self._spec.single_observation_space.shape or ()
@@ -183,7 +183,7 @@ class PhysicsSteps:
         launch.clock, launch.fault = self.arrays.columns(), self.arrays.fault.data_ptr()
 
     def step_rows(self, launch: EnvLaunch, actions: list[Tensor]) -> None:
-        """As `Steps`, by one graph; rows are copied."""
+        """As `Steps.step_rows`, by one graph; rows are copied."""
         self.pool.step(actions[0])
         self.pool.copy_rows(launch.rows)
 
@@ -200,7 +200,7 @@ class PhysicsSteps:
     def take_fault(self) -> tuple[int, str] | None:
         """One of the faults since the last call."""
         faults = self.arrays.faults
-        # a collector's policy tells by the same cell as in other pools
+        # a collector's policy reports its faults through the same cell as in other pools
         of_policy = self.arrays.take_fault()
         if of_policy is not None:
             return of_policy[0], FAULTS[Fault(of_policy[1])]
@@ -223,7 +223,7 @@ class PhysicsSteps:
     def close(self) -> None:
         """Frees the worlds and the graphs, once they are done."""
         device = self._setting.device
-        # Warp gives memory back without regard to torch's streams
+        # Warp frees memory without waiting for torch's streams
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         del self.pool, self.arrays

@@ -31,9 +31,9 @@ from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 
 _PATHS = frozenset({"assets", "xml_file", "suite_model"})
-# what ids begin with -> memory as of `Worlds`, where mujoco_warp's estimate is too little
+# prefixes of ids -> memory as of `Worlds`, where mujoco_warp's estimate is too small
 _MEMORY = {
-    # on the ground it has up to 40 contacts and 255 rows
+    # lying on the ground it has up to 40 contacts and 255 rows of constraints
     "Dog": {"nconmax": 96, "njmax": 512},
     # random poses have up to 55 contacts, and a body on the ground 74 rows
     "HumanoidCMU": {"nconmax": 96, "njmax": 192},
@@ -59,16 +59,16 @@ def make_pool(
     """Makes N environments.
 
     Args:
-      options: All of the task's: one value, or a list of N.
-      num_infos: Numbers of a row of infos.
-      is_emulated: Whether kernels are the host's.
+      options: All options of the task: one value, or a list of N.
+      num_infos: Numbers in a row of infos.
+      is_emulated: Whether kernels run on the host.
       autoreset: Mode, as in `kernels/episodes.py`.
       max_episode_steps: Time limit; 0: none.
-      functions: MuJoCo-v0's.
+      functions: Functions of MuJoCo-v0.
       memory: As of `Worlds`.
 
     Raises:
-      SpecError: A model or options that mujoco_warp does not have.
+      SpecError: A model or options that mujoco_warp does not support.
     """
     with quiet(), wp.ScopedDevice(wp.device_from_torch(device)):
         host, is_own = read_model(model_file), id == OWN_MODEL
@@ -105,7 +105,7 @@ def make_pool(
 
 
 def _kind(id: str, worlds: Worlds, shared: Mapping[str, Any]) -> str:
-    """Says which environments these are, wherever their model's file lies."""
+    """Returns a name of these environments that does not depend on their model's path."""
     options = {name: value for name, value in shared.items() if name not in _PATHS}
     return repr((id, worlds.digest(), sorted(options.items())))
 
@@ -114,11 +114,11 @@ class PhysicsPool:
     """N environments of one task.
 
     Attributes:
-      arrays: What they are now and what the last step came to.
+      arrays: The environments' present state and the results of the last step.
       num_launches: Graphs that were replayed.
-      states: Environments as bytes.
-      fields: In which worlds' models differ.
-      functions: The user's, for MuJoCo-v0.
+      states: Saves and loads environments as bytes.
+      fields: The fields in which worlds' models differ.
+      functions: The user's functions, for MuJoCo-v0.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class PhysicsPool:
         """Compiles all kernels, on Warp's current device.
 
         Args:
-          layout: The arrays that MuJoCo-v0's functions see.
-          kind: What states of these environments are told apart by.
-          fields: In which worlds' models differ.
-          functions: MuJoCo-v0's.
+          layout: The arrays that functions of MuJoCo-v0 get.
+          kind: The name that distinguishes states of these environments from others.
+          fields: The fields in which worlds' models differ.
+          functions: Functions of MuJoCo-v0.
           autoreset: Mode, as in `kernels/episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
@@ -159,15 +159,15 @@ class PhysicsPool:
         arrays.clear()
 
     def _capture(self) -> None:
-        """Makes the graphs, of arrays that may lie elsewhere now; environments stay as they are."""
+        """Makes the graphs for the arrays' present addresses; environments stay as they are."""
         arrays, worlds, fields = self.arrays, self._worlds, self.fields
         self._task.bind()
         columns = {**worlds.state(), **arrays.state(), **fields.state(), **self._task.state()}
         self.states = States(columns, self._kind)
         kept = [(one, one.clone()) for one in (*columns.values(), *arrays.counts())]
-        # torch made its tensors on a stream of its own
+        # waits for torch, which made its tensors on a stream of its own
         wp.synchronize_device()
-        # a capture compiles nothing: everything runs once before
+        # a capture compiles nothing, so everything runs once before
         with as_warp(arrays.device):
             self._launch_step()
             self._launch_reset()
@@ -181,7 +181,7 @@ class PhysicsPool:
             tensor.copy_(before)
 
     def change_model(self, columns: list[Column], envs: list[int]) -> None:
-        """Changes the models of these worlds from the file's, from their next start on.
+        """Changes the models of these worlds from their next start on.
 
         Raises:
           SpecError: Values that a model cannot have. Nothing has changed then.
@@ -191,10 +191,10 @@ class PhysicsPool:
             self._capture()
 
     def step(self, actions: Tensor) -> None:
-        """Steps all environments, whose rows `arrays` has then.
+        """Steps all environments; `arrays` has the rows afterwards.
 
         Raises:
-          What a function of the user's raises.
+          Errors of a user's function.
         """
         functions = self.functions
         if functions is not None:
@@ -208,7 +208,7 @@ class PhysicsPool:
         self.num_launches += len(self._step)
 
     def bare_physics(self) -> BarePhysics:
-        """The same worlds once more, without the task."""
+        """A second copy of the worlds, without the task."""
         return BarePhysics(self._worlds, self._task.frame_skip, self.arrays.device)
 
     def copy_rows(self, to: DeviceRows) -> None:
@@ -228,11 +228,11 @@ class PhysicsPool:
         self.num_launches += 1
 
     def told_overflow(self, bits: int) -> str:
-        """As of `Worlds`."""
+        """As `Worlds.told_overflow`."""
         return self._worlds.told_overflow(bits)
 
     def check_options(self, given: Columns) -> None:
-        """Raises SpecError for options that cannot change."""
+        """Raises SpecError for options that cannot change after construction."""
         own = self._task.own_options
         unknown = sorted({*given} - own)
         if unknown:
@@ -242,11 +242,11 @@ class PhysicsPool:
             )
 
     def read_options(self, columns: Columns) -> Any:
-        """As of `PoolTask`."""
+        """As `PoolTask.read_options`."""
         return self._task.read_options(columns)
 
     def put_options(self, read: Any) -> None:
-        """Puts other weights and ranges in place."""
+        """Sets other weights and ranges."""
         before = self._task.contact_forces
         self._task.put_options(read)
         if self._task.contact_forces != before:
@@ -258,7 +258,7 @@ class PhysicsPool:
         self._launch_rest()
 
     def _launch_dynamics(self) -> None:
-        """Moves the worlds, and has their task look at them."""
+        """Moves the worlds, and computes their rewards and ends."""
         stepping = self.arrays.stepping_wp
         self._launch_begin()
         task = self._task
@@ -321,7 +321,7 @@ class PhysicsPool:
         )
 
     def _launch_start(self) -> None:
-        """Begins episodes of those who are marked, and shows them."""
+        """Begins episodes of the marked worlds, and observes them."""
         task, worlds, beginning = self._task, self._worlds, self.arrays.beginning_wp
         self.fields.launch_draws(self.arrays.clocks, beginning)
         worlds.clear(beginning)

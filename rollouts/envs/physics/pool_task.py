@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`PoolTask`: what a pool's worlds are there for, as launches over their arrays."""
+"""`PoolTask`: the task of a pool's worlds, as launches over their arrays."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class PoolTask(ABC):
 
     Attributes:
       frame_skip: Substeps of a step.
-      contact_forces: Whether somebody looks at them.
-      after_start: What is computed of a start before it is observed: "nothing" where positions and
-        velocities are all, "kinematics" for places of bodies, "motion" for velocities and forces of
-        actuators too, "forward" for those of contacts and constraints, "unactuated" for that
-        without actuators.
+      contact_forces: Whether the task reads them.
+      after_start: What is computed after a start, before it is observed: "nothing" where positions
+        and velocities are enough, "kinematics" for places of bodies, "motion" for velocities and
+        forces of actuators too, "forward" for those of contacts and constraints, "unactuated" for
+        the same without actuators.
       own_options: Names of the options in which worlds may differ.
-      is_suite: Whether it is one of the DeepMind Control Suite, where everything is up to date
-        after a step.
+      is_suite: Whether it is a task of the DeepMind Control Suite, where derived quantities are
+        computed again after a step.
     """
 
     frame_skip: int
@@ -37,7 +37,7 @@ class PoolTask(ABC):
 
     @abstractmethod
     def bind(self) -> None:
-        """Takes the addresses of arrays, which may lie elsewhere from now on."""
+        """Reads the addresses of the arrays again, after they may have moved."""
 
     @abstractmethod
     def start(self, beginning: Any) -> None:
@@ -53,7 +53,7 @@ class PoolTask(ABC):
 
     @abstractmethod
     def read_options(self, columns: Columns) -> Any:
-        """All options as `put_options` takes them.
+        """All options in the form that `put_options` takes.
 
         Raises:
           SpecError: Values that an option cannot have.
@@ -61,15 +61,15 @@ class PoolTask(ABC):
 
     @abstractmethod
     def put_options(self, read: Any) -> None:
-        """Puts what was read in place."""
+        """Sets what `read_options` returned."""
 
     def state(self) -> dict[str, Tensor]:
-        """Returns arrays that the next step depends on, beside worlds, clocks and models."""
+        """Returns arrays that the next step depends on, except worlds, clocks and models."""
         return {}
 
 
 def one_of_each(options: Mapping[str, Any], own: frozenset[str]) -> dict[str, Any]:
-    """Options that are not a world's `own`, one value each.
+    """Options that are not among `own`, with one value for all worlds.
 
     Raises:
       SpecError: Environments differ in one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops within a graph: draws of starts until nothing touches, and steps to rest."""
+"""Loops within a graph: draws of starts until no bodies touch, and steps until they rest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FULL = int(OVERFLOW) + (int(OverflowType.NARROWPHASE) << 8)
 
 
 class Scratch:
-    """Memory for the arrays that a loop's body makes, the same at every pass.
+    """Memory for the arrays that a loop's body makes, the same in every pass.
 
-    CUDA allocates nothing within a conditional node, so on a GPU Warp takes it from here.
+    CUDA allocates no memory within a conditional node, so on a GPU Warp takes it from here.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Scratch:
         self._next = 0
 
     def allocate(self, size: int) -> int:
-        """An address of `size` bytes, that of the same call in the pass before."""
+        """An address of `size` bytes, the same as in the pass before."""
         at = self._next
         self._next += 1
         if at < len(self._blocks):
@@ -47,16 +47,16 @@ class Scratch:
         return int(block.ptr)
 
     def deallocate(self, address: int, size: int) -> None:
-        """Nothing: the next pass has it."""
+        """Does nothing: the next pass uses the memory again."""
 
     def run(self, body: Callable[[], None]) -> None:
-        """One pass."""
+        """Runs one pass."""
         self._next = 0
         with self._taking(self):
             body()
 
     def _taking(self, allocator: Any) -> AbstractContextManager[Any]:
-        """Lets Warp take memory from `allocator`; on the host it takes its own."""
+        """Makes Warp take memory from `allocator`; on the host it takes its own."""
         if not self._device.is_cuda:
             return nullcontext()
         taking: AbstractContextManager[Any] = wp.ScopedAllocator(self._device, allocator)
@@ -64,28 +64,29 @@ class Scratch:
 
 
 class Loop:
-    """Runs a body as long as a number on the device is not 0; part of a graph where one is made.
+    """Runs a body while a number on the device is not 0; part of a graph that is captured.
 
     Attributes:
       goes_on: (1,) int32, which the body sets.
     """
 
     def __init__(self, body: Callable[[], None]) -> None:
-        """The first launch, whose outcome nobody takes and no graph has, makes one pass more."""
+        """Takes the body. The first launch makes one more pass, outside of any graph."""
         self.goes_on = wp.zeros(1, dtype=int)
         self._body, self._scratch = body, Scratch()
         self._has_run = False
 
     def run(self) -> None:
-        """Launches it."""
-        # kernels compile and memory is found before a graph is made, whether anybody begins or not
+        """Launches the loop."""
+        # kernels compile and memory is allocated before a graph is captured, even if no world
+        # begins
         if not self._has_run:
             self._has_run = True
             self._scratch.run(self._body)
         if self.goes_on.device.is_cuda:
             wp.capture_while(self.goes_on, self._pass)
         else:
-            # Warp's graphs of the host know no kernels of ours, so the loop lies between them
+            # Warp's graphs of the host cannot hold our own kernels, so the loop lies between them
             run_or_record(self._run_on_host)
 
     def _run_on_host(self) -> None:
@@ -106,11 +107,11 @@ class Tries:
         draw: Callable[[Any], None],
         place: Callable[[Any], None] | None = None,
     ) -> None:
-        """Takes functions of the worlds that their argument (N,) bool marks.
+        """Takes functions that act on the worlds that their argument (N,) bool marks.
 
         Args:
           draw: Draws positions.
-          place: Sees where these put bodies, and changes some; None: no such thing.
+          place: Computes where the bodies are then, and may change some; None: nothing to do.
         """
         count = worlds.num_envs
         self._worlds, self._clocks, self._draw, self._place = worlds, clocks, draw, place
@@ -120,7 +121,7 @@ class Tries:
         self._loop = Loop(self._try)
 
     def launch(self, beginning: Any) -> None:
-        """Draws those of the marked."""
+        """Draws positions of the marked worlds."""
         again = self._loop.goes_on
         again.zero_()
         outputs = [self._pending, self._tries, again]
@@ -148,13 +149,13 @@ class Tries:
 
 
 class Rest:
-    """Steps worlds that begin without controls; all step, and the others go back."""
+    """Steps worlds that begin, without controls; all worlds step, and the others are put back."""
 
     def __init__(self, worlds: Worlds, num_steps: int, draw: Callable[[Any], None]) -> None:
-        """`draw` draws positions of the worlds that its argument (N,) bool marks."""
+        """Takes `draw`, which draws positions of the worlds that its argument (N,) bool marks."""
         self._worlds, self._num_steps, self._draw = worlds, num_steps, draw
         self._pending = wp.zeros(worlds.num_envs, dtype=wp.bool)
-        # what a step changes and the next depends on
+        # arrays that a step changes and the next one depends on
         names = ("time", "qpos", "qvel", "act", "qacc_warmstart")
         now = [worlds.flat(name) for name in names if getattr(worlds.data, name).size]
         self._kept = [(one, wp.empty_like(one)) for one in now]
@@ -162,7 +163,7 @@ class Rest:
         self._loop = Loop(self._step)
 
     def launch(self, beginning: Any) -> None:
-        """Draws and steps the marked, which are where the model begins."""
+        """Draws positions of the marked worlds, which are at the model's start, and steps them."""
         data, left, count = self._worlds.data, self._loop.goes_on, self._worlds.num_envs
         for now, before in self._kept:
             wp.copy(before, now)
@@ -178,7 +179,7 @@ class Rest:
     def _step(self) -> None:
         model, data = self._worlds.model, self._worlds.data
         mujoco_warp.step1(model, data)
-        # as in dm_control, the first step moves what was drawn as if it were where the model begins
+        # as in dm_control: positions are drawn after the kinematics of the model's start
         self._draw(self._pending)
         self._pending.zero_()
         mujoco_warp.step2(model, data)

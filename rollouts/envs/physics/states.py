@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`States`: environments of physics as bytes, and back."""
+"""`States`: saves environments of mujoco_warp as bytes, and loads them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _CHECK_BYTES = 4
 
 
 class States:
-    """Tensors of which, with actions, all that environments do next is a function.
+    """The tensors that, with actions, determine all that environments do next.
 
-    A state is: what it is, of which environments, a row of each tensor, a checksum.
+    A saved state has a header, the kind of the environments, a row of each tensor, and a checksum.
     """
 
     def __init__(self, columns: Mapping[str, Tensor], kind: str) -> None:
-        """Takes tensors (N, ...), where they lie; `kind` tells environments apart."""
+        """Takes tensors (N, ...), which it uses in place; `kind` names the environments."""
         self._columns = {name: one for name, one in columns.items() if one.numel()}
         shapes = [(name, str(one.dtype), *one.shape[1:]) for name, one in self._columns.items()]
         key = hashlib.sha256(repr((kind, shapes)).encode()).digest()[:_KEY_BYTES]
@@ -35,7 +35,7 @@ class States:
         self._sizes = [one[0].numel() * one.itemsize for one in self._columns.values()]
 
     def save(self, rows: Sequence[int]) -> list[bytes]:
-        """One for each row. Waits for the device."""
+        """Returns one state for each row. Waits for the device."""
         if not rows:
             return []
         found = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids that mujoco_warp can step, and whether it is there; asking brings neither Warp nor torch."""
+"""Ids that mujoco_warp can step, and whether it is installed, without importing Warp or torch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SUITE_IDS = frozenset(
         "WalkerWalk-v1",
     }
 )
-# tasks of the suite that the CPU alone steps, and why
+# tasks of the suite that only the CPU steps, and why
 ON_CPU_ALONE = {
     "PointMassHard-v1": "each episode draws wrap_prm, which all worlds of mujoco_warp share",
     "QuadrupedEscape-v1": "each episode draws hfield_data, which all worlds of mujoco_warp share",
@@ -80,10 +80,10 @@ ON_CPU_ALONE = {
     "StackerStack4-v1": "mujoco_warp finds fewer contacts between boxes than MuJoCo",
 }
 PHYSICS_IDS = GYMNASIUM_IDS | SUITE_IDS | {"MuJoCo-v0"}
-# options of mujoco_warp's memory, of no environment
+# options that set mujoco_warp's memory; they belong to no environment
 MEMORY_OPTIONS = ("nconmax", "njmax")
 
 
 def installed() -> bool:
-    """Whether there is a mujoco_warp to import; it is not imported."""
+    """Whether mujoco_warp can be imported; it is not imported."""
     return all(importlib.util.find_spec(name) is not None for name in ("warp", "mujoco_warp"))

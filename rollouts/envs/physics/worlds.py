@@ -19,14 +19,14 @@ from rollouts.envs.physics.kernels.contacts import align_with_capsules
 from rollouts.envs.physics.kernels.own_models import clear_rows, put_keyframe
 from rollouts.errors import EngineError, SpecError
 
-# arrays that a step of MuJoCo's leaves out, and a reset puts to 0
+# arrays that MuJoCo's step does not compute, and a reset sets to 0
 CONTACT_FORCES = ("cacc", "cfrc_int", "cfrc_ext")
-# what did not fit into memory: contacts or constraint rows are missing then. That an iteration
-# reached its limit is no fault, as it is none of MuJoCo's
+# overflow of memory, after which contacts or constraint rows are missing; an iteration limit that
+# is reached is no fault here, as it is none in MuJoCo
 OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
 
 
-# what the next step depends on beside the model: mjSTATE_INTEGRATION
+# what the next step depends on besides the model: mjSTATE_INTEGRATION
 _STATE = (
     *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "ctrl"),
     *("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
@@ -58,7 +58,7 @@ def read_model(path: str) -> Any:
 
 
 class Worlds:
-    """N simulations of one model, all in step.
+    """N simulations of one model, which step together.
 
     Attributes:
       model, data: mujoco_warp's.
@@ -75,9 +75,9 @@ class Worlds:
             None: what mujoco_warp estimates.
 
         Raises:
-          SpecError: mujoco_warp does not have all of it.
+          SpecError: mujoco_warp lacks a part of the model.
         """
-        # mujoco_warp has no such solver; both solve the same problem
+        # mujoco_warp has no PGS solver; Newton's solves the same problem
         if host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
             host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
         self.host, self.num_envs = host, num_envs
@@ -90,20 +90,20 @@ class Worlds:
                 f"mujoco_warp cannot step the model {path}: {error}. Leave device out: C++ threads "
                 "step it by MuJoCo"
             ) from error
-        # the pool tells
+        # the pool reports overflows
         self.model.opt.warn_overflow = 0
         if {_PLANE, _CAPSULE} <= {*host.geom_type.tolist()}:
             self.model.callback.contactfilter = _align_contacts
         self._flat: dict[str, Any] = {}
-        # torch, which looks at these arrays next, has a stream of its own
+        # torch, which reads these arrays next, has a stream of its own
         wp.synchronize_device()
 
     def make_data(self) -> Any:
-        """Data of as many worlds, with the same memory, where the model begins."""
+        """Data of as many worlds, with the same memory, at the model's start."""
         return mujoco_warp.make_data(self.host, nworld=self.num_envs, **self._memory)
 
     def told_overflow(self, bits: int) -> str:
-        """Says what did not fit, and which option gives it more memory."""
+        """Describes what overflowed, and which option gives it more memory."""
         per_world = self.data.naconmax // self.num_envs
         contacts = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
         if bits & contacts:
@@ -133,13 +133,13 @@ class Worlds:
         return self._flat[name]
 
     def digest(self) -> str:
-        """Differs where the model may differ."""
+        """A digest that differs where the models may differ."""
         content = np.empty(mujoco.mj_sizeModel(self.host), np.uint8)
         mujoco.mj_saveModel(self.host, None, content)
         return hashlib.sha256(content.data).hexdigest()
 
     def state(self, data: Any = None) -> dict[str, torch.Tensor]:
-        """Arrays that the next step depends on, (N, ...) each, in place; of `data` where given."""
+        """Arrays that the next step depends on, (N, ...) each, of `data` if given; no copies."""
         data = self.data if data is None else data
         return {name: wp.to_torch(getattr(data, name)) for name in _STATE}
 
@@ -147,14 +147,14 @@ class Worlds:
         """Moves all worlds; controls stay as they are."""
         for _ in range(num_substeps):
             mujoco_warp.step(self.model, self.data)
-        # a step leaves them out, and few tasks look at them
+        # a step leaves them out, because few tasks read them
         if contact_forces:
             mujoco_warp.rne_postconstraint(self.model, self.data)
 
     def bring_up_to_date(self) -> None:
-        """Computes what depends on positions and velocities, as dm_control does.
+        """Computes again what depends on positions and velocities, as dm_control does.
 
-        What sensors of accelerations and touch said in the last substep stays.
+        Sensors of accelerations and touch keep their values of the last substep.
         """
         mujoco_warp.fwd_position(self.model, self.data)
         mujoco_warp.sensor_pos(self.model, self.data)
@@ -162,7 +162,7 @@ class Worlds:
         mujoco_warp.sensor_vel(self.model, self.data)
 
     def clear(self, marked: Any) -> None:
-        """Puts the marked worlds where the model begins: time, controls, warm starts."""
+        """Resets the marked worlds to the model's start: time, controls, warm starts."""
         mujoco_warp.reset_data(self.model, self.data, reset=marked)
 
     def start(self, keyframe: int) -> tuple[Any, Any]:
@@ -174,7 +174,7 @@ class Worlds:
         return wp.array(qpos[None], dtype=wp.float64), wp.array(qvel, dtype=wp.float64)
 
     def put_keyframe(self, keyframe: int, marked: Any) -> None:
-        """Writes what it says beside positions and velocities, of the marked worlds."""
+        """Writes what a keyframe has besides positions and velocities, into the marked worlds."""
         model, data = self.model, self.data
         names = ("time", "act", "ctrl", "mpos", "mquat")
         of_key = [getattr(model, f"key_{name}") for name in names]
@@ -182,15 +182,15 @@ class Worlds:
         wp.launch(put_keyframe, self.num_envs, [keyframe, marked, *of_key, *now])
 
     def clear_contact_forces(self, marked: Any) -> None:
-        """A reset computes none: zeros, of the marked worlds."""
+        """Sets contact forces of the marked worlds to 0, because a reset computes none."""
         for name in CONTACT_FORCES:
             array = self.flat(name)
             wp.launch(clear_rows, array.shape, [marked, array])
 
     def refresh(self, what: str) -> None:
-        """Computes what follows from positions and velocities; of all worlds.
+        """Computes what follows from positions and velocities, for all worlds.
 
-        Positions, velocities and warm starts stay, so those who do not begin go on as they would.
+        Positions, velocities and warm starts stay, so worlds that do not begin continue unchanged.
         """
         if what == "kinematics":
             mujoco_warp.fwd_kinematics(self.model, self.data)
@@ -202,7 +202,7 @@ class Worlds:
         elif what == "forward":
             mujoco_warp.forward(self.model, self.data)
         elif what == "unactuated":
-            # mujoco_warp looks at its options when it launches
+            # mujoco_warp reads its options at launch
             flags = self.model.opt.disableflags
             self.model.opt.disableflags = flags | DisableBit.ACTUATION
             mujoco_warp.forward(self.model, self.data)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers, elementwise operations and reductions on tags, each as operations of a program.
 
-Every function takes the `Registers` and the tags of its operands and returns the tags of what it
-computes, in the shape that torch gives it.
+Every function takes the `Registers` and the tags of its operands and returns the tags of its
+result, in the shape that torch gives it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_PARTS = 64
 
 
 def literal(registers: Registers, value: float) -> Tags:
-    """A number of no dimensions."""
+    """Tags of a single number, without dimensions."""
     return with_rows(registers.literals(np.array(value)), (), None)
 
 
@@ -68,7 +68,7 @@ def _binary(registers: Registers, kind: str, x: Ids, y: Ids) -> Ids:
 def _with_number(
     kind: str, a: float | None, b: float | None
 ) -> tuple[str, tuple[float, float]] | None:
-    """The operation on one register that stands for one of a register and a number."""
+    """The operation on one register that replaces one of a register and a number."""
     if (a is None) == (b is None):
         return None
     number = a if b is None else b
@@ -90,7 +90,7 @@ def _with_number(
 
 
 def _with_bias(registers: Registers, x: Ids, y: Ids) -> int | None:
-    """The layer that has the sum's other operand as its bias, where the sum is such."""
+    """The layer with the other operand as its bias, if the sum can be written so."""
     for product, bias in ((x, y), (y, x)):
         param = registers.param(bias)
         if param is None or registers.param(product) is not None:
@@ -121,7 +121,7 @@ def linear(registers: Registers, x: Tags, weight: Tags, bias: Tags | None) -> Ta
     weight_axis, (weight_ids,) = without_rows(weight)
     if axis == x.ndim - 1 or weight_axis is not None:
         raise Unreadable("it multiplies other things than features (B, in) by a weight")
-    # a bias that is computed, or is one number for all, becomes a sum of its own
+    # a computed bias, or one number for all, becomes a sum of its own
     added = None if bias is None else registers.param(without_rows(bias)[1][0])
     fused = () if added is None or bias is None or bias.shape != weight.shape[:1] else (added,)
     outs = _by_parts(
@@ -177,7 +177,7 @@ def one_hot(registers: Registers, index: Tags, num_classes: int) -> Tags:
     places = registers.register(registers.literals(np.arange(num_classes)))
 
     def hot(part: Ids) -> Ids:
-        # 1 - |place - index|, or 0 where that is less
+        # 1 - |place - index|, or 0 where that is negative
         register, size = registers.register(part), num_classes
         apart = registers.emit("sub", (places, register), size=size)
         other = registers.emit("scale", (apart,), numbers=(-1.0, 0.0), size=size)
@@ -243,7 +243,7 @@ def _by_parts(ids: Ids, function: Any) -> Ids:
 
 
 def reduce(registers: Registers, kind: str, x: Tags, dims: Any, keepdim: bool) -> Tags:
-    """The sum ("add"), maximum or minimum over dimensions, which are not that of rows."""
+    """The sum ("add"), maximum or minimum over dimensions other than the rows."""
     chosen = range(x.ndim) if dims is None else ([dims] if isinstance(dims, int) else dims)
     axes = sorted({dim % x.ndim for dim in chosen})
     rest = [axis for axis in range(x.ndim) if axis not in axes]
@@ -259,7 +259,7 @@ def reduce(registers: Registers, kind: str, x: Tags, dims: Any, keepdim: bool) -
 
 
 def softmax(registers: Registers, x: Tags, dim: int) -> Tags:
-    """exp(x) over its sum, with the maximum taken off before."""
+    """exp(x) over its sum, after the maximum is subtracted."""
     top = reduce(registers, "maximum", x, dim, True)
     exps = unary(registers, "exp", binary(registers, "sub", x, top))
     return binary(registers, "div", exps, reduce(registers, "add", exps, dim, True))
@@ -275,5 +275,5 @@ def logsumexp(registers: Registers, x: Tags, dim: int, keepdim: bool) -> Tags:
 
 
 def unknown(shape: Shape) -> Tags:
-    """Tags of numbers that no operation gives."""
+    """Tags of numbers that are no result of an operation."""
     return np.full(shape, UNKNOWN, np.int64)

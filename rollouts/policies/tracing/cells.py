@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rollouts.policies.tracing.functions import FunctionCall
 
 State = tuple[Tags, ...]
-# weights are (weight_ih, weight_hh, bias_ih, bias_hh), without biases the first two
+# (weight_ih, weight_hh, bias_ih, bias_hh), or only the first two
 Weights = Sequence[Any]
 # maps the input (B, features) to the new state (B, size), whose first part is the output
 Step = Callable[["FunctionCall", Tags, State, Weights], State]
@@ -24,7 +24,7 @@ _CALL_OF_SEQUENCE = 9  # arguments, as torch.nn gives them
 
 
 def _gates(call: FunctionCall, x: Tags, h: Tags, weights: Weights) -> tuple[Tags, Tags]:
-    """The two layers of a cell: of the input and of what is remembered."""
+    """The two linear layers of a cell: of the input and of the state."""
     tags = [None if each is None else call.memory.read(each) for each in weights]
     w_ih, w_hh, b_ih, b_hh = [*tags, None, None][:4]
     assert w_ih is not None and w_hh is not None
@@ -98,10 +98,10 @@ def _sequence(step: Step) -> Callable[[FunctionCall], State]:
 
 
 def _read_sequence(call: FunctionCall) -> tuple[Tags, State, Weights, int, bool]:
-    """Input, states, weights, how many of these a layer has, and whether rows come first.
+    """Input, states, weights, number of weights per layer, and whether rows come first.
 
     Raises:
-      Unreadable: It is no single step of layers that follow each other.
+      Unreadable: It is no single step of consecutive layers.
     """
     args = call.args
     if len(args) != _CALL_OF_SEQUENCE or not isinstance(args[2], list | tuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons, truth values and what is chosen by them: how modules mask actions.
+"""Comparisons, truth values and choices by them, with which modules mask actions.
 
 A truth value is a feature that is 0 or 1.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def truth(call: FunctionCall, value: Any) -> Tags:
-    """Whether each number is not 0."""
+    """Returns whether each number is not 0."""
     tags = call.memory.read(value)
     if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):
         return tags
@@ -28,7 +28,7 @@ def truth(call: FunctionCall, value: Any) -> Tags:
 
 
 def choose(call: FunctionCall, condition: Any, yes: Any, no: Any) -> Tags:
-    """One of two numbers at each place."""
+    """Returns one of two numbers at each place."""
     tags = truth(call, condition), call.memory.read(yes), call.memory.read(no)
     return ops.where(call.registers, *tags)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of torch functions, by their names without underscores at the ends.
 
-`ARITHMETIC` has those that compute, each a function of a `FunctionCall` to the tags of the result;
-`MOVES` those that copy numbers to other places. Views need neither, see memory.py.
+`ARITHMETIC` has functions that compute, each as a function from a `FunctionCall` to the tags of the
+result. `MOVES` has functions that copy numbers to other places. Views need neither, see memory.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FunctionCall:
     kwargs: Mapping[str, Any]
 
     def value(self, place: int, name: str, default: Any = None) -> Any:
-        """The argument as it is."""
+        """The argument without conversion."""
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
 
     def tags(self, place: int, name: str) -> Tags:
@@ -55,11 +55,11 @@ class FunctionCall:
         return self.tags(0, "input")
 
     def unary(self, kind: str, x: Tags, *numbers: float) -> Tags:
-        """See arithmetic.py; so `binary` and `number`."""
+        """See arithmetic.py; the same holds for `binary` and `number`."""
         return ops.unary(self.registers, kind, x, tuple(float(each) for each in numbers))
 
     def binary(self, kind: str, x: Tags, y: Tags | float) -> Tags:
-        """A number stands for itself at every place."""
+        """See arithmetic.py; a number stands for itself at every place."""
         tags = self.number(y) if isinstance(y, int | float) else y
         return ops.binary(self.registers, kind, x, tags)
 
@@ -113,7 +113,7 @@ def _gelu(call: FunctionCall) -> Tags:
 
 def _softplus(call: FunctionCall) -> Tags:
     beta = float(call.value(1, "beta", 1.0))
-    # what is above `threshold` differs by less than a rounding
+    # above `threshold`, torch passes x on, which differs by less than rounding
     soft = call.unary("softplus", call.binary("mul", call.first, beta) if beta != 1 else call.first)
     return call.binary("mul", soft, 1 / beta) if beta != 1 else soft
 
@@ -149,7 +149,7 @@ def _hardtanh(call: FunctionCall) -> Tags:
 
 
 def _within(call: FunctionCall, low: float, high: float) -> Tags:
-    """As a clamp, but at a bound itself the slope is 0."""
+    """As a clamp, but the slope is 0 at the bounds, too."""
     x = call.first
     least = ops.where(
         call.registers, call.binary("greater_equal", call.number(low), x), call.number(low), x
@@ -346,7 +346,7 @@ ARITHMETIC: dict[str, Callable[[FunctionCall], Tags | tuple[Tags, ...]]] = {
     "zero": lambda call: np.broadcast_to(call.number(0.0), call.first.shape),
 }
 
-# these move every tensor; other functions move their first, by what the rest of them says
+# these copy all of their tensors; other functions copy the first one, by their other arguments
 _JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"}
 _PLACES = {
     *("flatten", "reshape", "ravel", "contiguous", "clone", "repeat", "tile", "flip", "fliplr"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`StorageTags`: which elements lie where in the memory of the tensors of a forward pass.
+"""`StorageTags`: the element at each place in the memory of the tensors of a forward pass.
 
-Tags are kept for each storage and not for each tensor: views, which share the storage, need no
-care, and what is written in place is seen by all of them.
+Tags are kept for each storage instead of each tensor, so that views, which share the storage, need
+no care, and writes in place are visible to all of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Named = dict[str, Tensor]
 
 
 class StorageTags:
-    """Tags of the storages of parameters, of the inputs and of what is computed of them.
+    """Tags of the storages of parameters, of the inputs and of results computed from them.
 
-    Inputs are the observations and what is remembered, in the order of register 0.
+    Inputs are the observations and the states, in the order of register 0.
     """
 
     def __init__(self, registers: Registers, state: Named, *inputs: Tensor) -> None:
         self._registers = registers
         # tags of each known storage by address; a parameter's are made when it is first used
         self._tags: dict[int, Tensor] = {}
-        # so that no storage is freed, and its address given to another, while its tags are here
+        # keeps storages alive, so that their addresses are not reused while the tags exist
         self._kept: list[Tensor] = []
         self._state: dict[int, list[tuple[str, Tensor]]] = {}
         for name, tensor in state.items():
@@ -42,17 +42,17 @@ class StorageTags:
             first = after
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether the tensor is a parameter, or is computed of the observations or of one."""
+        """Whether the tensor is a parameter or an input, or is computed from one."""
         address = _address(tensor)
         return address in self._tags or address in self._state
 
     def name_of(self, tensor: Tensor) -> str | None:
-        """The name in the state_dict of what shares its memory with the tensor."""
+        """The name in the state_dict of the array that shares its memory with the tensor."""
         known = self._state.get(_address(tensor))
         return known[0][0] if known else None
 
     def read(self, value: Any) -> Tags:
-        """The tags of a tensor, or of a number: literals where it is computed of nothing known."""
+        """The tags of a tensor or number: literals where it is computed from nothing known."""
         if not isinstance(value, Tensor):
             return with_rows(self._registers.literals(np.array(value)), np.shape(value), None)
         if not self.holds(value):
@@ -62,7 +62,7 @@ class StorageTags:
         return tags
 
     def write(self, tensor: Tensor, tags: Tags) -> None:
-        """Notes what the memory of `tensor` has from now on."""
+        """Sets the tags of `tensor`'s memory from now on."""
         address = _address(tensor)
         if not tensor.numel():
             return
@@ -72,11 +72,11 @@ class StorageTags:
         self._view(tensor).copy_(torch.from_numpy(np.array(tags)))
 
     def shares(self, tensor: Tensor, other: Tensor) -> bool:
-        """Whether one is a view of the other's memory."""
+        """Whether both tensors share memory."""
         return bool(tensor.numel()) and _address(tensor) == _address(other)
 
     def _blank(self, tensor: Tensor) -> Tensor:
-        # memory around a part that is written has numbers that nothing known computed
+        # numbers in the memory around a part that is written have no known origin
         whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         whole = whole.set_(tensor.untyped_storage())
         if whole.numel() == tensor.numel():
@@ -98,7 +98,7 @@ class StorageTags:
         tags = torch.full((size,), -1, dtype=torch.int64)
         for name, tensor in known:
             view = tags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-            # a weight that two layers share has the first one's name
+            # a weight that two layers share has the name in the first layer
             if (view < 0).any():
                 shape = tuple(tensor.shape)
                 first = self._registers.add_parameter(name, shape)

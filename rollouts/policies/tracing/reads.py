@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Reads`: what a module's forward reads besides its weights, and whether it is as it was.
+"""`Reads`: what a module's forward reads besides its weights, and whether it is unchanged.
 
-Weights are followed (see `Sources`); all else is in the program as it was when the module was
+Weights are followed (see `Sources`); all other values are fixed in the program when the module is
 read: attributes of the module and its layers, entries of dicts and lists, tensors that are no
 buffers, variables of the functions around forward and of their files.
 """
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 _GONE = object()
-# are equal where they have the same value; of all others another object is another value
+# these are compared by value; other objects by identity
 _PLAIN = (bool, int, float, complex, str, bytes)
-# variables and classes of these are no settings of a forward
+# variables and classes of these modules are no settings of a forward
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "gymnasium"}
 _WEIGHTS = ("_parameters", "_buffers")
 # a dict or list of more entries holds data, not settings
@@ -30,10 +30,10 @@ _MOST_ENTRIES = 1000
 
 
 class Reads:
-    """The places that a forward reads, found by the functions that it called, and their values."""
+    """The places that a forward reads, found by the functions that it called, with values."""
 
     def __init__(self, module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        """Begins without any reads; `weights` are followed elsewhere."""
+        """Begins without any reads; `weights` are followed by `Sources`."""
         self._module = module
         self._weights = {tensor.untyped_storage().data_ptr() for tensor in weights.values()}
         self._ran: dict[types.CodeType, dict[str, Any]] = {}
@@ -50,7 +50,7 @@ class Reads:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Notes which functions run inside, and then what they can read."""
+        """Records which functions run inside the block, and then what they can read."""
         before = sys.getprofile()
 
         def note(frame: types.FrameType, event: str, arg: Any) -> None:
@@ -63,7 +63,7 @@ class Reads:
         finally:
             if before is None or callable(before):
                 sys.setprofile(before)
-            else:  # a profiler in C, such as cProfile's, stands for itself here
+            else:  # a profiler in C, such as cProfile's, is a callable of its own
                 before.enable()
         self._names = {name for code in self._ran for name in code.co_names}
         self._walk(self._module)
@@ -72,7 +72,7 @@ class Reads:
                 self._note_entries(variables, code.co_names)
 
     def are_as_seen(self) -> bool:
-        """Whether nothing has changed since; some microseconds."""
+        """Whether all values are unchanged; takes some microseconds."""
         for mapping, key, seen in self._entries:
             now = mapping.get(key, _GONE)
             if now is not seen and not _equal(now, seen):
@@ -85,7 +85,7 @@ class Reads:
         )
 
     def forget_changed(self) -> None:
-        """Drops what has changed since: a forward that ran meanwhile writes it itself."""
+        """Drops values that have changed: a forward that ran meanwhile writes them itself."""
         kinds: tuple[tuple[Callable[..., bool], list[Any]], ...] = (
             (_same_entry, self._entries),
             (_same_size, self._sizes),
@@ -101,7 +101,7 @@ class Reads:
         self._others = [each for each in kinds[2:] if each[1]]
 
     def _walk(self, value: Any) -> None:
-        """Notes what can be read through a value, once for each."""
+        """Records what can be read through a value, once for each value."""
         if value is None or isinstance(value, _PLAIN) or id(value) in self._known:
             return
         self._known[id(value)] = value
@@ -153,7 +153,7 @@ class Reads:
                 self._walk(content)
             self._walk(value.__defaults__)
             self._walk(value.__kwdefaults__)
-            # a function that others are wrapped in
+            # a function inside a wrapper
             self._walk(getattr(value, "__wrapped__", None))
 
     def _walk_object(self, value: Any) -> None:
@@ -226,7 +226,7 @@ def _same_array(now: np.ndarray[Any, Any], seen: np.ndarray[Any, Any]) -> bool:
 
 
 def _seen_of(tensor: Tensor) -> Any:
-    """A copy; of a device's tensor what tells without waiting whether it was written to."""
+    """A copy; for a device's tensor, data that show without waiting if it was written to."""
     if tensor.is_cpu or tensor.is_inference():
         return tensor.detach().clone()
     return tensor.data_ptr(), tensor._version

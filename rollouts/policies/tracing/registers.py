@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Registers`, a program as it grows, and the numbers by which it knows elements of tensors.
+"""`Registers`, a program in progress, and its numbers for elements of tensors.
 
 Each feature of a register, each element of a parameter and each literal has a number, its
 *element*. A tensor of a forward pass is described by *tags*, an int64 array of its shape: the tag
-of a number that belongs to one row of the batch is `32 * element + row + 1`, that of a number
-which all rows share `32 * element`. Moving tags as torch moves the numbers is all that reshaping,
-indexing, splitting and joining need; registers are made of what is computed with.
+of a number that belongs to one row of the batch is `32 * element + row + 1`; the tag of a number
+that all rows share is `32 * element`. To follow reshaping, indexing, splitting and joining, tags
+are moved as torch moves the numbers; registers are made for numbers that are computed with.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rollouts.policies.program import Op, Param, Program
 Tags = NDArray[np.int64]
 Ids = NDArray[np.int64]
 
-# rows of the batch that is traced; a number that few layers have, so that a literal (rows,) that
-# the module makes for each row is not taken for a vector of features
+# rows of the batch that is traced; few layers have this number of features, so that a literal
+# (rows,) for each row is not mistaken for a vector of features
 ROWS = 29
 _BITS = 5
 _ROW = (1 << _BITS) - 1
@@ -30,13 +30,13 @@ _ROW = (1 << _BITS) - 1
 _LITERALS = 1 << 40
 # the tag of a number that is no element of a register, such as the place of a maximum
 UNKNOWN = -1
-# the most pieces of a register: more come from images that are turned about, and no network of
-# layers needs them
+# the most pieces of a register: more arise only from transposed images, which no network of layers
+# needs
 _MOST_PIECES = 1024
 
 
 class Unreadable(Exception):
-    """Raised where no operation of ours expresses what a module does; the message says what."""
+    """Raised where no native operation expresses what a module does; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class _Source:
 
 @dataclass(slots=True)
 class Registers:
-    """The operations so far, and the numbers of all elements."""
+    """The operations so far, and the elements of all registers, parameters and literals."""
 
     obs_size: int
-    # sizes of remembered states, which stand behind the observation in register 0
+    # sizes of states, which follow the observation in register 0
     state_sizes: tuple[int, ...] = ()
     _ops: list[Op] = field(default_factory=list)
     _params: list[Param] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Registers:
     _literals: dict[bytes, int] = field(default_factory=dict)
     _literal_values: list[float] = field(default_factory=list)
     _made: dict[Op, int] = field(default_factory=dict)
-    # registers that hold a one of n, by the register of its index
+    # registers with a one-hot vector, by the register of its index
     one_hot: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Registers:
         return self._add_source(int(np.prod(shape)), register=-1, name=name, shape=shape).first
 
     def literals(self, values: NDArray[Any]) -> Ids:
-        """The elements of numbers that are the same whatever the weights are."""
+        """The elements of numbers that do not depend on the weights."""
         values = np.asarray(values, np.float32)
         flat = values.reshape(-1)
         distinct, places = np.unique(flat.view(np.int32), return_inverse=True)
@@ -84,7 +84,7 @@ class Registers:
         return np.array(ids, np.int64)[places].reshape(values.shape)
 
     def literal_value(self, ids: Ids) -> float | None:
-        """The number that all of `ids` stand for; None where they are not one literal."""
+        """The number of the literal that all `ids` are; None if they are not one literal."""
         first = int(ids.flat[0])
         if first < _LITERALS or not (ids == first).all():
             return None
@@ -99,7 +99,7 @@ class Registers:
         *,
         size: int,
     ) -> int:
-        """Returns the register that an operation writes, which is the old one where it was made."""
+        """Returns the register that an operation writes; an equal operation is not repeated."""
         before = self.op_of(inputs[0]) if kind == "log" else None
         if before is not None and before.kind == "exp":  # a log_std, given as a std
             return before.inputs[0]
@@ -124,7 +124,7 @@ class Registers:
         return np.arange(source.first, source.first + source.size)
 
     def param(self, ids: Ids) -> int | None:
-        """Index of the parameter with elements `ids`; None where they are no part of one."""
+        """Index of the parameter with elements `ids`; None if they belong to no one parameter."""
         if not ids.size or ids.min() < 0 or ids.max() >= _LITERALS:
             return None
         source = self._source_of(int(ids.flat[0]))
@@ -148,10 +148,10 @@ class Registers:
         return self._params.index(param)
 
     def register(self, ids: Ids, *, whole: bool = True) -> int:
-        """The register that holds `ids` (n,): one there is, or one made of parts of others.
+        """The register with features `ids` (n,): an existing one, or one of parts of others.
 
         Args:
-          whole: False allows one of size 1 where all elements are the same.
+          whole: False allows a register of size 1 if all elements are the same.
         """
         if ids.size > 1 and ids[0] < _LITERALS and (ids == ids[0]).all():
             single = self.register(ids[:1])
@@ -163,7 +163,7 @@ class Registers:
         return pieces[0] if len(pieces) == 1 else self.emit("concat", (*pieces,), size=ids.size)
 
     def program(self, outputs: list[int]) -> Program:
-        """The program of what the outputs depend on."""
+        """The program of all operations on which the outputs depend."""
         live, todo = set[int](), list(outputs)
         while todo:
             register = todo.pop()
@@ -212,7 +212,7 @@ class Registers:
         return self._literals[key]
 
     def _pieces(self, ids: Ids) -> list[Ids]:
-        """Cuts `ids` where they stop to follow one another in one source."""
+        """Cuts `ids` where they are no longer consecutive elements of one source."""
         if (ids < 0).any():
             raise Unreadable("it uses where a maximum or minimum is")
         sources = np.searchsorted(self._firsts, ids, "right")
@@ -242,7 +242,7 @@ class Registers:
 
 
 def with_rows(ids: Ids, shape: tuple[int, ...], axis: int | None) -> Tags:
-    """Tags of a tensor of `shape`, whose `ids` are those of one row along `axis`."""
+    """Tags of a tensor of `shape`, in which `ids` are the elements of one row along `axis`."""
     if axis is None:
         return np.asarray(ids.reshape(shape) << _BITS)
     rows = np.arange(1, ROWS + 1).reshape(-1, *[1] * (len(shape) - 1 - axis))
@@ -251,18 +251,18 @@ def with_rows(ids: Ids, shape: tuple[int, ...], axis: int | None) -> Tags:
 
 
 def without_rows(*tags: Tags) -> tuple[int | None, list[Ids]]:
-    """The axis of rows that tags of one shape have in common, and the elements of one row.
+    """The common axis of rows of tags of one shape, and the elements of one row.
 
     Returns:
       axis: None where all rows share the numbers and there is no dimension of rows.
-      ids: those of each, with that axis left out.
+      ids: The elements of each operand, without that axis.
     """
     if min(int(each.min(initial=0)) for each in tags) < 0:
         raise Unreadable("it uses where a maximum or minimum is")
     rows = [each & _ROW for each in tags]
     ids = [each >> _BITS for each in tags]
     are_shared = not any(each.any() for each in rows)
-    # what all rows share may have been repeated for each, along the first dimension
+    # numbers that all rows share may be repeated for each row, along the first dimension
     axes = range(min(1, tags[0].ndim)) if are_shared else range(tags[0].ndim)
     for axis in axes:
         own = np.arange(1, ROWS + 1).reshape(-1, *[1] * (tags[0].ndim - 1 - axis))

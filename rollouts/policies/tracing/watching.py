@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Watcher`: sees each torch function that a module calls, and notes what it computes."""
+"""`Watcher`: intercepts each torch function that a module calls, and records its result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, FunctionCall
 from rollouts.policies.tracing.memory import StorageTags, tensors
 from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 
-# tell of a tensor what no numbers in it change
+# functions whose results do not depend on a tensor's numbers
 _FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "storage_offset"}
 _FACTS |= {"element_size", "get_device", "result_type", "is_contiguous", "is_complex"}
 _FACTS |= {"is_floating_point"}
-# give Python's numbers, unlike the functions of the same names
+# give Python's numbers, unlike torch's functions of the same names
 _READS = {"__float__", "__int__", "__long__", "__bool__"}
 # make tensors of the shape of others
 _MAKERS = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"}
@@ -32,7 +32,7 @@ _DRAWS |= {"rand_like", "randn_like", "randint_like", "exponential", "random", "
 _TRAINS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "batch_norm"}
 _TRAINS |= {"feature_alpha_dropout", "feature_dropout"}
 _FLOATS = (torch.float32, torch.float64)
-# computes whole numbers that stay exact
+# compute whole numbers that stay exact
 _WHOLE = {"one_hot", "fill", "zero"}
 
 
@@ -40,7 +40,8 @@ class Watcher(TorchFunctionMode):
     """Runs torch functions as they are, while entered, and keeps their results in `memory`.
 
     Raises:
-      SpecError: a function that native code does not have was called; names its layer.
+      SpecError: A function was called that native code does not support; the message names its
+        layer.
     """
 
     def __init__(self, module: nn.Module, registers: Registers, memory: StorageTags) -> None:
@@ -73,7 +74,7 @@ class Watcher(TorchFunctionMode):
             ) from None
 
     def _run(self, call: FunctionCall, name: str, known: list[Tensor]) -> Any:
-        """Runs a function of what is known, by its name without underscores at the ends."""
+        """Runs a function with known arguments, by its name without underscores at the ends."""
         if name in _TRAINS:
             self._refuse_training(call)
         if name == "setitem":
@@ -97,7 +98,7 @@ class Watcher(TorchFunctionMode):
         raise SpecError(f"{self._caller(call.function)}, which native code does not have; {_STAY}")
 
     def _run_known(self, call: FunctionCall, name: str, known: list[Tensor]) -> Any:
-        """Runs what may write to its arguments, after a look at what it computes with."""
+        """Runs a function that may write to its arguments, after their tags are read."""
         compute = ARITHMETIC.get(name) or MOVES[name]
         tags = compute(call)
         return self._note(name, call.function(*call.args, **call.kwargs), tags, known)
@@ -105,7 +106,7 @@ class Watcher(TorchFunctionMode):
     def _note(
         self, name: str, result: Any, tags: Tags | tuple[Tags, ...], known: list[Tensor]
     ) -> Any:
-        """Keeps the tags of the result, or of each of several; returns the result."""
+        """Keeps the tags of the result, or of each of several results; returns the result."""
         many = isinstance(tags, tuple)
         results, each_tags = (result, tags) if many else ((result,), (tags,))
         _check_dtype(name, results[0], known)
@@ -119,7 +120,7 @@ class Watcher(TorchFunctionMode):
         )
 
     def _set_item(self, call: FunctionCall) -> None:
-        """Writes to a part of a tensor, and the tags of what is written to the same part."""
+        """Writes to a part of a tensor, and the new tags to the same part of its tags."""
         target, index, value = call.args
         if any(self._memory.holds(each) for each in tensors(index)):
             self._set_where(call, target, index, value)
@@ -130,7 +131,7 @@ class Watcher(TorchFunctionMode):
         self._memory.write(target, tags.numpy())
 
     def _set_where(self, call: FunctionCall, target: Tensor, index: Any, value: Any) -> None:
-        """Writes a number, or one for each place, where a truth value holds."""
+        """Writes a number, or one for each place, where a condition is true."""
         is_mask = isinstance(index, Tensor) and index.dtype == torch.bool
         many = value.numel() if isinstance(value, Tensor) else np.size(value)
         if not is_mask or index.shape != target.shape or many != 1:
@@ -159,7 +160,7 @@ class Watcher(TorchFunctionMode):
         is_norm = call.function.__name__.endswith("norm")
         default = call.kwargs.get("train", not is_norm)
         training = call.value(5 if is_norm else 2, "training", default)
-        # dropout of nothing passes its argument on
+        # dropout with probability 0 passes its argument on
         if training and (is_norm or call.value(1, "p", 0.5)):
             raise SpecError(
                 f"{self._caller(call.function)} in training mode, where a row's result depends on "
@@ -167,7 +168,7 @@ class Watcher(TorchFunctionMode):
             )
 
     def _caller(self, func: Callable[..., Any]) -> str:
-        """Name of the layer that called the function: the innermost of those that run."""
+        """Name of the layer that called the function: the innermost one that runs."""
         frame = sys._getframe(1)
         while frame is not None:
             layer = frame.f_locals.get("self")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learners in other processes: what runs beside them, and who answers them beside the service.
+"""Learners in other processes: their side, and the service's side that answers them.
 
-asking.py  what both sides tell each other
-desk.py    the service's side: whose turn it is, and what becomes of who asks and dies
+asking.py  messages between both sides
+desk.py    the service's side: the order of clients, and what happens if one of them dies
 draft.py   a batch on its way to a client
 client.py  ReplayClient
 """

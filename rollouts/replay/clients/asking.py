@@ -13,7 +13,7 @@ from rollouts.replay.shards.shard import ShardReport
 
 
 class UnreachableError(RolloutsError):
-    """Raised where nobody answers at present; the caller may ask again."""
+    """Raised where the service cannot be reached at present; the caller may ask again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """A batch that a learner has; age and policy_lag as in ReplayBuffer.stats."""
+    """A batch that a learner has received; age and policy_lag as in ReplayBuffer.stats."""
 
     table: str
     num_items: int
@@ -48,11 +48,11 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Deliveries and reports that a client received since it last asked."""
+    """Deliveries and reports that a client has received since its last question."""
 
     delivered: tuple[Delivered, ...] = ()
     reports: tuple[tuple[int, int, ShardReport], ...] = ()  # shard_id, incarnation
-    lost: tuple[tuple[int, int, str], ...] = ()  # shard_id, incarnation, why
+    lost: tuple[tuple[int, int, str], ...] = ()  # shard_id, incarnation, reason
     num_stale_priorities: int = 0
 
 
@@ -61,12 +61,12 @@ class Ask:
     """One question.
 
     Attributes:
-      kind     "sample": a batch that is not admitted yet; "draw": what is missing in one that is,
-               because a shard died or had less; "stats", "can_sample"; "news": nothing
-      batch    name of the batch, for its place in the queue when it is asked for again
-      is_endless  whether that there are no weights yet is an error: who asks is the process of
-               the service, and has no timeout
-      wait_s   seconds until the answer is None, so that a client that is gone holds up nothing
+      kind     "sample": a batch that is not admitted yet; "draw": missing items of an admitted
+               batch, because a shard died or had fewer; "stats", "can_sample"; "news": no question
+      batch    name of the batch, which keeps its place in the queue when it is asked for again
+      is_endless  whether missing weights are an error: the client is in the process of the service,
+               and waits without a timeout
+      wait_s   seconds until the answer is None, so that a client that is gone delays no other
     """
 
     kind: Literal["sample", "draw", "stats", "can_sample", "news"]
@@ -79,16 +79,16 @@ class Ask:
 
 
 class Link(Protocol):
-    """A client's end; picklable. No method waits for an answer."""
+    """A client's end of the connection; picklable. No method waits for an answer."""
 
     def ask(self, ask: Ask) -> Future[Any]:
-        """Asks the service.
+        """Sends a question to the service.
 
-        The future has the answer, which is an exception where the service raised one. It fails
-        with UnreachableError.
+        The future has the answer, which is an exception where the service raised one. The future
+        fails with UnreachableError.
 
         Raises:
-          ClosedError: There is no such service any more.
+          ClosedError: The service no longer exists.
         """
         ...
 
@@ -98,23 +98,23 @@ class Link(Protocol):
 
 
 class Mailbox(Protocol):
-    """The service's end. No method waits."""
+    """The service's end of the connection. No method waits."""
 
     def take(self) -> Future[Sequence[tuple[Any, Ask]]]:
-        """Takes what was asked since the last call, with a number each; done when something was.
+        """Takes the questions since the last call, each with a number; done when there is one.
 
-        Fails with UnreachableError.
+        The future fails with UnreachableError.
         """
         ...
 
     def answer(self, answers: Sequence[tuple[Any, Any]]) -> None:
-        """Sends answers by number; those that nobody waits for any more are dropped."""
+        """Sends answers by number; answers that no client waits for any more are dropped."""
         ...
 
     def link(self) -> Link:
-        """Returns what a client needs."""
+        """Returns the link that a client needs."""
         ...
 
     def close(self) -> None:
-        """Ends it: all that was asked fails with ClosedError at the next attempt."""
+        """Closes the mailbox: every question fails with ClosedError at the next attempt."""
         ...

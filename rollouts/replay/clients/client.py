@@ -42,24 +42,25 @@ from rollouts.support.same_release import sealed
 if TYPE_CHECKING:
     import torch
 
-# one ask waits so long at the service; asked again by who is still there
+# time that a question waits at the service; a client that still lives then asks again
 _ASK_S = 1.0
-# how often a service that could not be reached is tried again
+# seconds until a service that could not be reached is tried again
 _RETRY_S = 0.1
 
 
 class ReplayClient(SampledReplay):
     """Samples from a ReplayService in another process: `ReplayService.client` makes it.
 
-    Any number of clients, in Ray actors or tasks or in other drivers of the same Ray, share one
-    service: its limiter admits their batches in the order in which they ask, and the items come to
-    them from the shards; neither passes the arrays to the other. For a learner a client is a
-    `ReplayBuffer`: the same batches, priorities, `prefetch` and `ReplayDataset`.
+    Any number of clients share one service, in Ray actors or tasks or in other drivers of the same
+    Ray. The service's limiter admits their batches in the order of their questions, and the shards
+    send the items straight to the clients: the arrays pass neither the service nor other clients. A
+    learner uses a client like a `ReplayBuffer`, with the same batches, priorities, `prefetch` and
+    `ReplayDataset`.
 
-    A batch counts as sampled when it is admitted, and nothing else is held for a client. One that
-    dies keeps nobody waiting for more than a second, and what it did not live to get stays counted
-    as sampled: stats()["clients"] says how much that is. A shard that dies meanwhile is drawn from
-    again, or others are, within the same admission.
+    A batch counts as sampled when it is admitted, and the service reserves nothing for a client. A
+    client that dies delays others by at most a second, and batches that it did not receive stay
+    counted as sampled: stats()["clients"] has their number. If a shard dies meanwhile, its part is
+    drawn again, from it or from others, within the same admission.
 
     Picklable: pass it to an actor; there it begins without batches on their way. Thread-safe.
 
@@ -79,9 +80,9 @@ class ReplayClient(SampledReplay):
         *,
         is_here: bool = False,
     ) -> None:
-        """Asks nothing yet; made by ReplayService.client."""
+        """Takes the link to the service, without a question; made by ReplayService.client."""
         self.tables = MappingProxyType(dict(tables))
-        self.policy_version = 0  # the newest that the service told of
+        self.policy_version = 0  # the newest version that the service reported
         self._link = link
         self._keys = keys
         self._is_here = is_here  # in the process of the service
@@ -90,9 +91,9 @@ class ReplayClient(SampledReplay):
         self._signal = Signal()  # Ray's threads call this too
         self._lock = threading.Lock()  # guards all below
         self._closed = False
-        self._shards: dict[int, tuple[int, str]] = {}  # incarnation and actor, as last seen
+        self._shards: dict[int, tuple[int, str]] = {}  # latest known incarnation and actor
         self._unclaimed: list[Draft] = []  # drafts of samples that timed out
-        self._news = News()  # counts that the service was not told yet
+        self._news = News()  # counts that were not reported to the service yet
 
     def __reduce__(self) -> Any:
         return sealed(ReplayClient, self._link, dict(self.tables), self._keys)
@@ -110,10 +111,10 @@ class ReplayClient(SampledReplay):
 
         Args:
           batch_size: Items B.
-          table: None: the first.
+          table: Name of the table; None: the first.
           beta: Exponent of the importance weights over all shards; 0: none, 1: full correction.
-          timeout_s: Seconds to wait; None: for ever. What is on its way by then comes first in
-            the next call for as many items.
+          timeout_s: Seconds to wait; None: for ever. A batch that is on its way by then is returned
+            first by the next call for the same number of items.
           device: None: NumPy arrays, which may be read-only; else tensors there.
 
         Returns:
@@ -123,8 +124,8 @@ class ReplayClient(SampledReplay):
         Raises:
           TimeoutError: Not admitted or not there within timeout_s.
           SpecError: A batch so large that it might never be admitted.
-          WorkerError: No worker is left and too little is there, a shard died too often, or this
-            process is not connected to Ray.
+          WorkerError: No worker is left and there are too few items, a shard died too often, or
+            this process is not connected to Ray.
           ProtocolError: Without timeout_s, in the process of the service, where no weights were
             published yet.
           ClosedError: The service or this client was closed, or the service's process ended.
@@ -174,11 +175,11 @@ class ReplayClient(SampledReplay):
     ) -> int:
         """Sets the priorities (B,) of the items `keys` (B,), arrays or tensors; does not wait.
 
-        They go to the shards directly. Items that were removed are skipped, and so are those of a
-        shard that died or was loaded, which the service counts as stats()["stale_priorities"].
+        They go to the shards directly. Items that were removed are skipped, and so are items of a
+        shard that died or was loaded, which the service counts in stats()["stale_priorities"].
 
         Returns:
-          How many are of shards that live, as far as this client knows.
+          The number of items whose shards live, as far as this client knows.
 
         Raises:
           SpecError: A priority is negative or not finite, or there are not as many as keys.
@@ -210,13 +211,13 @@ class ReplayClient(SampledReplay):
         return int(self.stats(timeout_s=timeout_s)["tables"][name]["size"])
 
     def can_sample(self, n: int = 1, *, table: str | None = None, timeout_s: float = 60.0) -> bool:
-        """Tells whether the rate limiter would admit n samples now; errors as `stats`."""
+        """Returns whether the rate limiter would admit n samples now; errors as `stats`."""
         name = self._table(table)
         ask = Ask(kind="can_sample", table=name, num_items=as_count(n))
         return bool(self._question(ask, timeout_s))
 
     def stats(self, *, timeout_s: float = 60.0) -> dict[str, Any]:
-        """Returns ReplayService.stats, with all that this client saw.
+        """Returns ReplayService.stats, including all that this client has received.
 
         Raises:
           TimeoutError: No answer within timeout_s.
@@ -233,7 +234,7 @@ class ReplayClient(SampledReplay):
         with self._lock:
             was_closed, self._closed = self._closed, True
         if not was_closed:
-            # there may be nobody to tell any more
+            # the service may be gone
             with contextlib.suppress(Exception):
                 self._ask(Ask(kind="news"))
         self._signal.wake()
@@ -248,7 +249,7 @@ class ReplayClient(SampledReplay):
         return Draft(f"{self._name}-{next(self._numbers)}", table, batch_size)
 
     def _advance(self, draft: Draft, wait_s: float, is_endless: bool) -> bool:
-        """Does for a batch what can be done now; tells whether it is complete."""
+        """Does the next steps of a batch that are possible now; returns whether it is complete."""
         for piece, found in draft.take_parts():
             if isinstance(found, ShardLostError):
                 self._tell(lost=((piece.shard_id, piece.incarnation, str(found)),))
@@ -270,7 +271,7 @@ class ReplayClient(SampledReplay):
         return draft.is_complete
 
     def _draw(self, draft: Draft, grant: Grant) -> None:
-        """Asks the shards for what was granted."""
+        """Asks the shards for the items that were granted."""
         self.policy_version = max(self.policy_version, grant.policy_version)
         for piece in grant.pieces:
             arguments = draft.table, piece.count, grant.policy_version
@@ -290,7 +291,7 @@ class ReplayClient(SampledReplay):
         return future
 
     def _question(self, ask: Ask, timeout_s: float) -> Any:
-        """Asks until there is an answer."""
+        """Repeats a question until there is an answer."""
         deadline = time.monotonic() + timeout_s
         asking = self._ask(ask)
         while True:
@@ -318,7 +319,7 @@ class ReplayClient(SampledReplay):
         lost: tuple[Any, ...] = (),
         num_stale_priorities: int = 0,
     ) -> None:
-        """Keeps news for the next ask."""
+        """Keeps news until the next question."""
         with self._lock:
             self._news = News(
                 delivered=self._news.delivered + delivered,

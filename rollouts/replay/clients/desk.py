@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# looks again after this long, whatever it was told
+# the thread checks again after this long, even without a message
 _LOOK_S = 0.5
 _RETRY_S = 0.05
 _JOIN_TIMEOUT_S = 10.0
@@ -42,12 +42,12 @@ class _Waiting:
 class Desk:
     """Decides which client's batch is admitted next.
 
-    Batches of one table are admitted in the order in which they were first asked for, so that a
-    large one is not starved by small ones. Nothing is held for a client: a batch counts as sampled
-    when it is admitted, an ask ends after its `wait_s`, and a living client repeats it. One that
-    dies keeps the others waiting for no longer than that.
+    Batches of one table are admitted in the order of their first questions, so that small ones do
+    not starve a large one. The desk reserves nothing for a client: a batch counts as sampled when
+    it is admitted, a question ends after its `wait_s`, and a living client repeats it. A client
+    that dies delays the others by no more than that.
 
-    Only the thread touches what is not constant.
+    Only the thread uses the attributes that change.
     """
 
     def __init__(self, driver: ShardDriver, mailbox: Mailbox) -> None:
@@ -63,7 +63,7 @@ class Desk:
         at_exit.call_at_exit(self._stop)
 
     def close(self) -> None:
-        """Refuses who waits, and ends the thread. Idempotent."""
+        """Refuses the waiting clients, and ends the thread. Idempotent."""
         self._stop(_JOIN_TIMEOUT_S)
         self._mailbox.close()
 
@@ -85,7 +85,7 @@ class Desk:
                 self._signal.wait(seen, min([_LOOK_S, *(max(0.0, s) for s in left_s)]))
             self._refuse(ClosedError("the replay service is closed"))
         except Exception as error:
-            # the mailbox is gone, and with it the clients that would wait for an answer
+            # the mailbox is gone, so clients that wait get no answer
             _log.warning("the clients of a replay service get no more answers: %s", error)
 
     def _take(self) -> Future[Any]:
@@ -94,7 +94,7 @@ class Desk:
         return taking
 
     def _hear(self, taking: Future[Any]) -> None:
-        """Takes note of what was asked."""
+        """Adds new questions to those that wait."""
         error = taking.exception()
         if isinstance(error, UnreachableError):
             self._stopping.wait(_RETRY_S)
@@ -107,7 +107,7 @@ class Desk:
             self._waiting.append(_Waiting(number, ask, since, now + ask.wait_s, fresh))
 
     def _answer(self) -> None:
-        """Answers whom it can, and whose time is up."""
+        """Answers the questions that have an answer, and those whose time is up."""
         now = time.monotonic()
         answers: list[tuple[Any, Any]] = []
         kept: list[_Waiting] = []

@@ -13,7 +13,7 @@ from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.joining import Drawn
 from rollouts.replay.shards.shard import FragmentLostError, ShardLostError
 
-# before the service is asked again that could not be reached
+# seconds until a service that could not be reached is asked again
 _RETRY_S = 0.1
 
 
@@ -25,10 +25,10 @@ class _Part:
 
 
 class Draft:
-    """One thread works on it at a time; no method waits."""
+    """A batch in progress. One thread works on it at a time; no method waits."""
 
     def __init__(self, name: str, table: str, batch_size: int) -> None:
-        """Nothing is asked yet."""
+        """Begins without a question."""
         self.name = name
         self.table = table
         self.batch_size = batch_size
@@ -41,13 +41,13 @@ class Draft:
 
     @property
     def may_ask(self) -> bool:
-        """Whether the service has to be asked now."""
+        """Whether the service must be asked now."""
         late_enough = time.monotonic() >= self._ask_again_at
         return bool(self.num_missing) and self._asking is None and late_enough
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it is there."""
+        """Whether all items have come."""
         return not self.num_missing and all(part.batch for part in self._parts)
 
     @property
@@ -60,11 +60,11 @@ class Draft:
         ]
 
     def asked(self, asking: Future[Any]) -> None:
-        """Notes that the service was asked for what is missing."""
+        """Records that the service was asked for the missing items."""
         self._asking = asking
 
     def take_grant(self) -> Grant | None:
-        """Returns what the service granted, if it has.
+        """Returns what the service granted; None without an answer.
 
         Raises:
           Exception: What the service raised.
@@ -85,15 +85,15 @@ class Draft:
         return grant
 
     def drawing(self, piece: Piece, future: Future[Any]) -> None:
-        """Notes that a shard was asked."""
+        """Records that a shard was asked."""
         self._parts.append(_Part(piece, future))
         self.num_missing -= piece.count
 
     def take_parts(self) -> list[tuple[Piece, Any]]:
-        """Takes over what shards answered.
+        """Takes the answers of shards.
 
         Returns:
-          Of each that did, its ShardReport, or the ShardLostError of one that died.
+          For each shard that answered, its ShardReport, or the ShardLostError of a shard that died.
 
         Raises:
           Exception: What a shard raised.

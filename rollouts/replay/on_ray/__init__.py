@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two links of a ReplayService with Ray: its shards as actors, and the mailbox of clients."""
+"""The parts of a ReplayService in Ray: its shards as actors, and the mailbox of its clients."""

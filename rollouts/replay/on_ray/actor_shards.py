@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shards of a replay as Ray actors. Imported only where there are shards to start."""
+"""Shards of a replay as Ray actors. Imported only where shards are started as actors."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ ray: Any = _typed_ray
 
 
 class RayShards:
-    """Starts shards in the Ray of this process, or in one of its own."""
+    """Starts shards in the Ray of this process, or in a Ray that it starts."""
 
     def __init__(self, config: ShardConfig, bundles: Bundles, ray_address: str | None) -> None:
         """Connects; starts no shard yet.
 
         Args:
-          config: Options of every shard, but for shard_id.
+          config: Options of every shard, except shard_id.
           bundles: Reserved room of the shards, one each.
           ray_address: See RaySession.
         """
         self._config = config
         self._session = RaySession(ray_address, bundles)
-        # a call that is repeated would insert twice: the service repeats what has to be
+        # Ray must not repeat a call, which would insert twice: the service repeats calls where
+        # necessary
         self._actor_class = ray.remote(
             **bundles.actor_options(), max_restarts=0, max_task_retries=0
         )(_make_host_class())
@@ -53,19 +54,19 @@ class RayShards:
         return RayShard(name, actor.remote(self._sys_path, make_check(), pickled))
 
     def close(self) -> None:
-        """Leaves Ray if it was started here."""
+        """Disconnects from Ray, if this object has started it."""
         self._session.close()
 
 
 class RayShard:
-    """See ShardHandle. Arrays that lie in the object store pass this process by."""
+    """A ShardHandle. Arrays in the object store do not pass through this process."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
         self._actor = actor
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Calls a method of the shard; fragments go as references."""
+        """Calls a method of the shard; fragments are passed as references."""
         check_connected()
         return as_future(self._actor.call.remote(method, *map(_travelling, args)), shard_error)
 
@@ -79,7 +80,7 @@ class RayShard:
 def _travelling(argument: Any) -> Any:
     if isinstance(argument, RemotePayload):
         return argument.ref
-    # a coordinator without workers has its payload in this process
+    # the payload of a coordinator without workers is in this process
     return argument(0.0) if callable(argument) else argument
 
 

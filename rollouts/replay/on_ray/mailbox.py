@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mailbox of a ReplayService: an actor that passes on clients' questions and the answers.
 
-Nobody can call a driver, so it asks: the mailbox keeps what clients ask until the service's process
-takes it. Only numbers pass here; items come from the shards, which clients find by name.
+Ray cannot call a driver, so the driver asks: the mailbox keeps clients' questions until the
+service's process takes them. Only numbers pass here; items come from the shards, which clients find
+by name.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from rollouts.workers.on_ray.futures import as_future
 
 ray: Any = _typed_ray
 
-# Ray's namespace of the mailbox and of the shards, whose names are unique
+# Ray's namespace of the mailbox and of the shards; names are unique in it
 NAMESPACE = "rollouts"
-_MOST_CALLS = 10_000  # calls that may wait in the mailbox at a time; each client has one there
+_MOST_CALLS = 10_000  # calls that may wait in the mailbox, one per client
 
 
 class RayMailbox:
-    """See Mailbox: the service's end. The actor is on this machine, if Ray has room here."""
+    """The service's end, see Mailbox. The actor is on this machine, if Ray has room here."""
 
     def __init__(self) -> None:
         """Starts the actor; does not wait for it."""
@@ -78,10 +79,10 @@ class RayMailbox:
 
 
 class RayLink:
-    """See Link: a client's end, in any process of the same Ray."""
+    """A client's end, see Link, in any process of the same Ray."""
 
     def __init__(self, name: str) -> None:
-        """Looks for nobody yet."""
+        """Takes the mailbox's name; connects at the first question."""
         self._name = name
         self._actors: dict[str, Any] = {}
 
@@ -96,7 +97,7 @@ class RayLink:
             raise ClosedError("the replay service is closed, or its process ended") from None
 
         def failed(error: BaseException) -> BaseException:
-            # started again, or gone: the next attempt tells
+            # it was started again or is gone; the next attempt finds out which
             self._actors.pop(self._name, None)
             return _unreachable(error)
 
@@ -126,14 +127,14 @@ class RayLink:
 
 
 def shard_error(error: BaseException) -> BaseException:
-    """Returns what a failed call of a shard means, with the traceback of what the shard raised."""
+    """Turns the error of a failed call into one for callers, with the shard's own traceback."""
     if isinstance(error, ray.exceptions.ObjectLostError):
-        # an argument of the call, or the result, with its node
+        # an argument or the result was lost with its node
         return FragmentLostError(str(error))
     if isinstance(error, ray.exceptions.RayActorError):
         return ShardLostError(str(error))
     if isinstance(error, ray.exceptions.RayTaskError):
-        # the shard raised it
+        # the shard's method raised it
         cause = error.cause
         if isinstance(cause, RolloutsError | MemoryError | OSError):
             cause.add_note(str(error))
@@ -152,7 +153,7 @@ def _pickled(answer: Any) -> bytes:
     try:
         return pickle.dumps(answer)
     except Exception:
-        # some libraries' exceptions cannot be
+        # exceptions of some libraries cannot be pickled
         return pickle.dumps(WorkerError(f"{type(answer).__name__}: {answer}"))
 
 
@@ -165,14 +166,14 @@ def _check_connected() -> None:
 
 
 def _make_mailbox_class() -> type:
-    """Makes the actor class, which needs nothing but Python; local as in ray_session."""
+    """Makes the actor class, which needs only Python; local for the reason given in ray_session."""
 
     class ReplayMailbox:
         def __init__(self) -> None:
             import asyncio
             import uuid
 
-            # another one after a restart: answers to its former incarnation find nobody
+            # a new one after a restart: answers to the former incarnation are dropped
             self._incarnation = uuid.uuid4().hex
             self._count = 0
             self._asks: list[Any] = []

@@ -11,19 +11,19 @@ from rollouts.replay.items import most_items
 
 
 class Admission:
-    """Decides, by Reverb's formula, who may go on. Not thread-safe: the owner locks.
+    """Admits inserts and samples by Reverb's formula. Not thread-safe: the owner locks.
 
-    Samples are admitted exactly. Fragments are admitted whole, each where one item more would be,
-    and those on their way count as the most items that they may bring: inserts run past the
-    limiter's bound by less than the most items of one fragment. Where nothing is on its way both
-    decisions are Reverb's, so a caller that may go on there may go on here: no deadlock.
+    Samples are admitted exactly. Fragments are admitted whole, if one more item would be admitted.
+    Fragments on their way count as the most items that they may bring, so inserts exceed the
+    limiter's bound by less than the most items of one fragment. With nothing on its way, both
+    decisions are Reverb's: a call that Reverb would admit is admitted, so there is no deadlock.
     """
 
     def __init__(self, table: TableConfig) -> None:
-        """Begins with nothing inserted.
+        """Begins with no inserts.
 
         Raises:
-          SpecError: A limiter that needs one table in one place: Queue or Stack.
+          SpecError: The limiter, Queue or Stack, needs a table in one place.
         """
         if not isinstance(table.limiter, MinSize | SampleToInsertRatio):
             order = "fifo" if isinstance(table.limiter, Queue) else "lifo"
@@ -52,14 +52,14 @@ class Admission:
         """Sets what fragments on their way may bring.
 
         Args:
-          num_steps: Steps of each environment by worker; a worker's fragments follow each other, so
-            what was open before them comes once.
+          num_steps: Steps of each environment, by worker. A worker's fragments are consecutive, so
+            the steps that were open before them count once.
           num_rows: Environments of a worker.
         """
         self.coming = sum(most_items(self._items, steps, num_rows) for steps in num_steps)
 
     def can_insert(self) -> bool:
-        """Tells whether one more item would be admitted, after all that may be coming."""
+        """Returns whether one more item would be admitted, after all that may be coming."""
         if self._ratio is None:
             return True
         coming = self.coming + 1
@@ -69,7 +69,7 @@ class Admission:
         return balance <= self._ratio.bounds[1]
 
     def can_sample(self, batch_size: int) -> bool:
-        """Tells whether a whole batch would be admitted."""
+        """Returns whether a whole batch would be admitted."""
         if self.size < self.min_size:
             return False
         if self._ratio is None:
@@ -84,7 +84,7 @@ class Admission:
         if self._ratio is None:
             return
         low, high = self._ratio.bounds
-        # inserts stop as soon as one more would be too many
+        # inserts stop when one more would exceed the bound
         most = high - low - self._ratio.samples_per_insert
         if batch_size > most:
             raise SpecError(

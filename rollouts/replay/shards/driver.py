@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machinery of a ReplayService: a thread that feeds the shards, and the calls that wait."""
+"""The engine of a ReplayService: a thread that feeds the shards, and the calls that wait."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Array = NDArray[Any]
 
-# a waiter looks again after this long, whatever it was told
+# a waiting call checks again after this long, even without a signal
 _LOOK_S = 0.5
-# how often the feeding thread looks for the first weights, or for workers where none was left
+# how often the feeding thread checks for the first weights, or for workers where none is left
 _RETRY_S = 0.05
 _JOIN_TIMEOUT_S = 10.0
 
 
 class ShardDriver:
-    """See ReplayService, which checks arguments and knows devices. Thread-safe.
+    """Does ReplayService's work, except for checks of arguments and devices. Thread-safe.
 
-    Lock order: `_file_lock`, `_feed_lock`, `_lock`, then a buffer's in this process, the signal's.
-    Nothing waits with `_lock`.
+    Lock order: `_file_lock`, `_feed_lock`, `_lock`, then the lock of a buffer in this process, then
+    the signal's. No thread waits while it holds `_lock`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ShardDriver:
         is_remote: bool,
         max_restarts: int,
     ) -> None:
-        """Starts the shards, and feeding them where there are workers.
+        """Starts the shards, and feeds them if there are workers.
 
         Args:
           coordinator: The coordinator whose fragments are taken.
@@ -76,7 +76,7 @@ class ShardDriver:
         self._is_remote = is_remote
         self._collects_here = coordinator.num_workers == 0
         self._tables = {table.name: table for table in tables}
-        self.signal = Signal()  # woken by all that happens; Ray's threads call this too
+        self.signal = Signal()  # woken by every event; Ray's threads call this too
         self._stopping = threading.Event()
         self._file_lock = threading.Lock()  # held while a checkpoint is made or loaded
         self._feed_lock = threading.Lock()  # held while a fragment is taken and sent
@@ -108,7 +108,7 @@ class ShardDriver:
     def sample(
         self, table: str, batch_size: int, beta: float, timeout_s: float | None, is_endless: bool
     ) -> ReplayBatch:
-        """See ReplayService.sample; `is_endless`: who wants the batch has no timeout."""
+        """See ReplayService.sample; `is_endless`: the caller waits without a timeout."""
         begin = time.monotonic()
         deadline = None if timeout_s is None else begin + timeout_s
         admission = self._admissions[table]
@@ -148,10 +148,10 @@ class ShardDriver:
     def grant(
         self, table: str, num_items: int, *, is_admitted: bool, waited_s: float, fresh: int | None
     ) -> Grant | None:
-        """Lets a client draw a batch or what is missing in one; None: not yet. Does not wait.
+        """Lets a client draw a batch or its missing items; None: not yet. Does not wait.
 
         Raises:
-          Exception: As ReplayService.sample, but for the timeout.
+          Exception: As ReplayService.sample, except for the timeout.
         """
         with self._lock:
             self._settle()
@@ -170,7 +170,7 @@ class ShardDriver:
         return grant
 
     def hear(self, news: News) -> None:
-        """Takes over what a client saw."""
+        """Takes over a client's reports."""
         with self._lock:
             self._requests.hear(news)
             for batch in news.delivered:
@@ -217,7 +217,7 @@ class ShardDriver:
 
     def load(self, directory: Path) -> None:
         """See ReplayService.load."""
-        # without a feeding thread's turn nothing is inserted meanwhile
+        # both locks keep the feeding thread from inserting meanwhile
         with self._file_lock, self._feed_lock:
             checkpoint = ReplayCheckpoint.read(directory, len(self._shards.shards))
             if checkpoint.samples.keys() != self._tables.keys():
@@ -255,17 +255,17 @@ class ShardDriver:
             }
 
     def check_open(self) -> None:
-        """Raises ClosedError after `stop`."""
+        """Raises ClosedError if `stop` was called."""
         if self._stopping.is_set():
             raise ClosedError("the replay service is closed")
 
     def stop(self) -> None:
-        """Ends all waiting calls by ClosedError; no later call is answered. Idempotent."""
+        """Ends all waiting calls with ClosedError, and all later ones. Idempotent."""
         self._stopping.set()
         self.signal.wake()
 
     def close(self) -> None:
-        """Does `stop` and ends the shards. Idempotent."""
+        """Calls `stop` and ends the shards. Idempotent."""
         self._join(_JOIN_TIMEOUT_S)
         with self._lock:
             self._shards.close()
@@ -304,7 +304,7 @@ class ShardDriver:
                 except ProtocolError as error:  # no weights yet
                     self.supply.found_no_weights(error)
                     self._stopping.wait(_RETRY_S)
-                except WorkerError as error:  # no worker is left, but they may be scaled up again
+                except WorkerError as error:  # no worker is left, but there may be new ones later
                     self.supply.end = error
                     self.signal.wake()
                     self._stopping.wait(_RETRY_S)
@@ -326,7 +326,7 @@ class ShardDriver:
     def _take_fragment(self, timeout_s: float | None, *, needs_room: bool = False) -> None:
         with self._feed_lock:
             with self._lock:
-                # another thread may have taken one since the caller looked
+                # another thread may have taken one since the caller checked
                 if needs_room and not self._shards.has_room:
                     return
             payload: Any
@@ -348,14 +348,14 @@ class ShardDriver:
         wants_items: Callable[[], bool] = lambda: False,
         is_endless: bool = False,
     ) -> T:
-        """Tries again whenever something happened, with the lock, until there is a result.
+        """Repeats an attempt, with the lock, after each event, until it has a result.
 
         Args:
           attempt: Returns None where there is no result yet.
           deadline: A time of time.monotonic; None: none.
           what: Its name in the error.
-          wants_items: Whether only inserts help: made here if nobody else does, else an error.
-          is_endless: Whether that there are no weights yet is an error.
+          wants_items: Whether only inserts help: made here if no other thread does, else an error.
+          is_endless: Whether missing weights are an error.
         """
         fresh = self.supply.first_fresh if is_endless else None
         while True:
@@ -380,7 +380,7 @@ class ShardDriver:
                 self.signal.wait(seen, left_s)
 
     def _settle(self) -> None:
-        """Takes over ended calls, with the lock; a failure is raised in the calls that wait."""
+        """Processes ended calls, with the lock; a failure is raised in the calls that wait."""
         if self._stopping.is_set() or self._failure is not None:
             return
         try:

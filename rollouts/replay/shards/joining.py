@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of shards in a batch, and batches of shards as one."""
+"""Shares of shards in a batch, and batches of several shards joined to one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TIME_MAJOR = (
 
 
 def share_out(batch_size: int, share: Array, credit: Array) -> tuple[Array, Array]:
-    """Divides a batch in proportion; what cannot be divided evens out over many batches.
+    """Divides a batch in proportion to shares; remainders are carried over to later batches.
 
     Args:
       batch_size: Items B.
       share (S,) float64: Sums to 1.
-      credit (S,) float64: What earlier batches owe each shard, in items.
+      credit (S,) float64: Items that earlier batches owe each shard.
 
     Returns:
       counts (S,) int64, which sum to B, and credit (S,) float64 for the next batch.
@@ -48,7 +48,7 @@ def share_out(batch_size: int, share: Array, credit: Array) -> tuple[Array, Arra
 
 
 class Drawn(NamedTuple):
-    """The part of a batch that one shard sampled; `share` is its part of all draws."""
+    """The part of a batch that one shard sampled; `share` is the shard's part of all draws."""
 
     shard_id: int
     incarnation: int
@@ -57,7 +57,7 @@ class Drawn(NamedTuple):
 
 
 def join_drawn(drawn: Sequence[Drawn], size: int, *, keys: KeyLayout, beta: float) -> ReplayBatch:
-    """Joins parts as `join_batches` does, with keys that name items of all shards."""
+    """Joins parts as `join_batches` does, with keys that are unique over all shards."""
     batches = []
     for part in drawn:
         key = keys.join(part.batch.key, part.shard_id, part.incarnation)
@@ -68,11 +68,11 @@ def join_drawn(drawn: Sequence[Drawn], size: int, *, keys: KeyLayout, beta: floa
 def join_batches(
     batches: Sequence[ReplayBatch], shares: Sequence[float], size: int, *, beta: float
 ) -> ReplayBatch:
-    """Joins what several shards sampled into the sample of one table.
+    """Joins the samples of several shards into the sample of one table.
 
     Args:
       batches: One or more per shard.
-      shares: The part of all draws that each batch's shard gets.
+      shares: The shard's part of all draws, for each batch.
       size: Items in all shards.
       beta: Exponent of the importance weights.
     """
@@ -82,7 +82,7 @@ def join_batches(
         values = [getattr(batch, field.name) for batch in batches]
         axis = int(isinstance(first, SequenceBatch) and field.name in _TIME_MAJOR)
         joined[field.name] = _join(values, axis)
-    # drawn: first the shard, then the item in it
+    # a draw chooses a shard first, then an item in it
     share = np.repeat(np.asarray(shares, np.float64), [len(batch.key) for batch in batches])
     probability = joined["probability"] * share
     table_size = np.full(len(probability), size, np.int64)
@@ -108,7 +108,7 @@ def _concatenate(arrays: list[Array], axis: int) -> Array:
         return arrays[0]
     if axis == 0:
         return np.concatenate(arrays)
-    # truncated sequences are as long as the longest of their shard
+    # truncated sequences are as long as the longest one of their shard
     length = max(len(array) for array in arrays)
     columns = sum(array.shape[1] for array in arrays)
     result = np.zeros((length, columns, *arrays[0].shape[2:]), arrays[0].dtype)

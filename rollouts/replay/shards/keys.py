@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys that say where an item is: shard, the shard's incarnation, and its key there."""
+"""Keys that hold an item's place: shard, the shard's incarnation, and its key there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
-# a shard's own key: 31 bits that count how often a slot was used, above 32 bits of the slot
+# a shard's own key: 31 bits with the number of uses of a slot, above 32 bits with the slot
 _USES_BITS, _SLOT_BITS = 31, 32
 _LEAST_LIFE_BITS = 4
 
@@ -29,14 +29,14 @@ class KeyLayout:
     """Layout of a key's bits: life, shard, uses, slot, from the highest, in 63 bits."""
 
     def __init__(self, max_size: int, num_shards: int) -> None:
-        """Gives to the life what slots and shards leave over.
+        """Gives the bits that slots and shards do not need to `life`.
 
         Args:
           max_size: Items of a shard.
-          num_shards: How many there are.
+          num_shards: Number of shards.
 
         Raises:
-          SpecError: There are more items and shards than keys.
+          SpecError: The bits are too few for so many items and shards.
         """
         self._slot_bits = max_size.bit_length()
         self._shard_bits = (num_shards - 1).bit_length()
@@ -50,7 +50,7 @@ class KeyLayout:
         self._num_lives = 1 << life_bits
 
     def life(self, incarnation: int) -> int:
-        """Returns what keys say of an incarnation."""
+        """Returns the part of an incarnation that keys hold."""
         return incarnation % self._num_lives
 
     def join(self, key: Array, shard_id: int, incarnation: int) -> Array:
@@ -61,7 +61,7 @@ class KeyLayout:
         return result
 
     def split(self, keys: Array) -> KeyParts:
-        """Returns what keys (B,) say."""
+        """Returns the parts of keys (B,)."""
         place = keys >> self._place_bits
         uses = keys >> self._slot_bits & ((1 << _USES_BITS) - 1)
         slot = keys & ((1 << self._slot_bits) - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss: what died with the processes of a shard."""
+"""Loss: the data that died with the processes of a shard."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NO_ITEMS = TableReport()
 
 @dataclass(slots=True, eq=False)
 class Loss:
-    """Data that died with a shard's processes, and their counts since their checkpoints.
+    """Counts of the data that died with a shard's processes, after the last checkpoints.
 
     Attributes:
       env_steps, episodes_cut  counts of inserted data
       inserts, deletes  By table.
-      items  By table: those that were there and did not come back.
+      items  By table: items that did not come back.
     """
 
     env_steps: int = 0

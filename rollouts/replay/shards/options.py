@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardOptions: what each shard of a ReplayService takes, and how often it is started again."""
+"""ShardOptions: resources of each shard of a ReplayService, and its number of restarts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class ShardOptions:
       max_batch_length: Steps T of the longest fragment, as ReplayBuffer.
       num_threads: Threads that gather a sample.
       max_bytes: Most memory of a shard's rows; 0: no bound.
-      storage_dir: Directory on each shard's machine where its steps are mapped to files, for more
-        than fits in memory; "": memory.
-      num_cpus: What Ray reserves; by default nothing, so that shards need no room beside the
+      storage_dir: Directory on each shard's machine where its steps are mapped to files, if they
+        exceed the memory; "": memory.
+      num_cpus: CPUs that Ray reserves; by default none, so that shards need no room besides the
         workers.
-      strategy: "PACK" for few nodes, "SPREAD" for many, or their STRICT_ forms for that and nothing
-        else; needs num_cpus. None leaves it to Ray.
+      strategy: "PACK" for few nodes, "SPREAD" for many, or their STRICT_ forms, which fail
+        otherwise; needs num_cpus. None leaves the choice to Ray.
       node_labels: Labels that a shard's node must have.
-      max_restarts: One that dies more often in 10 minutes ends the replay with a WorkerError.
+      max_restarts: Restarts in 10 minutes; a shard that dies more often ends the replay with a
+        WorkerError.
     """
 
     max_batch_length: int = 256
@@ -42,7 +43,7 @@ class ShardOptions:
     max_restarts: int = 3
 
     def __post_init__(self) -> None:
-        """Raises SpecError where a value is out of range, or a strategy has nothing to place."""
+        """Raises SpecError where a value is out of range, or a strategy has no CPUs to place."""
         whole_number("shards.max_batch_length", self.max_batch_length, 1, 2**31 - 1)
         whole_number("shards.num_threads", self.num_threads, 1, 2**31 - 1)
         whole_number("shards.max_bytes", self.max_bytes, 0, 2**63 - 1)

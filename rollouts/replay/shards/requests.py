@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that were asked of several shards, and what is written back to them."""
+"""Samples that several shards were asked for, and priorities that are written back to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """The part of a request that one shard answers."""
+    """The part of a request that was sent to one shard."""
 
     shard: Shard
     incarnation: int
@@ -48,7 +48,7 @@ class BatchRequest:
 
 
 class Requests:
-    """Asks shards for samples. Not thread-safe: the owner locks, and no method waits."""
+    """Requests samples from shards. Not thread-safe: the owner locks, and no method waits."""
 
     def __init__(
         self,
@@ -57,13 +57,14 @@ class Requests:
         keys: KeyLayout,
         most_priority: Mapping[str, float],
     ) -> None:
-        """Asks nothing yet; `most_priority`: of an item, by table."""
+        """Begins without requests; `most_priority`: highest priority of an item, by table."""
         self._shards = shards
         self._most_priority = most_priority
         self._admissions = admissions
         self._keys = keys
         self.num_stale_priorities = 0
-        # items by table: of batches that clients were let draw, and of those they say they have
+        # items by table: in batches admitted for clients, and in batches that clients report as
+        # received
         self.num_admitted, self.num_delivered = Counter[str](), Counter[str]()
 
     def make(self, table: str, batch_size: int, policy_version: int) -> BatchRequest | None:
@@ -77,7 +78,7 @@ class Requests:
         return request
 
     def is_complete(self, request: BatchRequest) -> bool:
-        """Tells whether all of it is there; draws again what a shard did not have."""
+        """Returns whether all parts have come; requests again what a shard did not have."""
         for part in [part for part in request.parts if part.batch is None and part.future.done()]:
             if not self._take(part):
                 request.parts.remove(part)
@@ -101,8 +102,8 @@ class Requests:
 
         Args:
           table: Its name.
-          num_items: Size of the batch, or those that are missing in it.
-          policy_version: The newest.
+          num_items: Size of the batch, or the number of its missing items.
+          policy_version: The newest version.
           is_admitted: Whether the limiter admitted them before.
 
         Raises:
@@ -111,7 +112,8 @@ class Requests:
         admission = self._admissions[table]
         if not is_admitted:
             admission.check_batch(num_items)
-        # a client's calls of a shard are not in order with ours: none on its way to other contents
+        # clients' calls of a shard are not in order with ours, so none may be sent while contents
+        # change
         if self._shards.is_loading or not (is_admitted or admission.can_sample(num_items)):
             return None
         pieces = tuple(
@@ -132,7 +134,7 @@ class Requests:
         return Grant(size=admission.size, policy_version=policy_version, pieces=pieces)
 
     def hear(self, news: News) -> None:
-        """Takes over what a client saw."""
+        """Takes over a client's reports."""
         for shard_id, incarnation, report in news.reports:
             self._shards.see(self._shards.shards[shard_id], incarnation, report)
         for shard_id, incarnation, why in news.lost:
@@ -157,7 +159,7 @@ class Requests:
         return sent
 
     def _draw(self, request: BatchRequest) -> None:
-        """Asks for what is missing, if any shard has something."""
+        """Requests the missing items, if a shard has items."""
         if not request.num_missing:
             return
         for shard, count, share in self._shards.draw(request.table, request.num_missing):
@@ -167,7 +169,7 @@ class Requests:
             request.num_missing -= count
 
     def _take(self, part: _Part) -> bool:
-        """Takes over what a shard answered; tells whether that was a batch."""
+        """Takes a shard's answer; returns whether it was a batch."""
         error = part.future.exception()
         if isinstance(error, ShardLostError):
             self._shards.lose(part.shard, part.incarnation, error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint of all shards: one file each, and one that names the files that belong together."""
+"""A checkpoint of all shards: one file per shard, and one that names these files."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class ShardMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayCheckpoint:
-    """A whole checkpoint.
+    """A complete checkpoint.
 
-    Its file is replaced in one step once all that it names are written, and files of older ones are
-    removed after that: a crash at any moment leaves a checkpoint that is whole.
+    Its file is replaced in one step, after all files that it names are written. Files of older
+    checkpoints are removed after that: a crash at any moment leaves a complete checkpoint.
     """
 
     directory: Path
@@ -70,7 +70,7 @@ class ReplayCheckpoint:
         return str(self.directory / mark.file)
 
     def write(self) -> None:
-        """Makes this the directory's checkpoint and removes the files of others."""
+        """Makes this the directory's checkpoint and removes files of older ones."""
         content = {"kind": _KIND, **asdict(self)}
         del content["directory"]
         files.write_atomically(self.directory / _NAME, files.parts(content, {}))
@@ -84,8 +84,8 @@ class ReplayCheckpoint:
         """Reads a directory's checkpoint.
 
         Raises:
-          FileNotFoundError: There is none.
-          SpecError: It is damaged, or of another number of shards.
+          FileNotFoundError: There is no checkpoint.
+          SpecError: It is damaged, or has another number of shards.
         """
         path = Path(directory).absolute() / _NAME
         content, _ = files.unpack(np.fromfile(path, np.uint8))
@@ -111,16 +111,16 @@ class _Part:
 
 
 class Saving:
-    """A checkpoint while it is made. Not thread-safe: the owner locks; no method waits.
+    """A checkpoint in progress. Not thread-safe: the owner locks; no method waits.
 
-    Calls of a shard run in order, so each file has what was sent to its shard before the
-    construction, and the checkpoint what the driver had counted by then: they belong together.
+    Calls of a shard run in order, so each file has all that was sent to its shard before the
+    construction. The checkpoint has the driver's counts of the same moment, so both agree.
     """
 
     def __init__(
         self, shards: ShardSet, directory: Path, *, samples: dict[str, int], policy_version: int
     ) -> None:
-        """Tells every shard to save. Arguments: as ReplayCheckpoint's."""
+        """Sends `save` to every shard. Arguments: as ReplayCheckpoint's."""
         self._shards = shards
         self._known: dict[str, Any] = {
             "directory": directory,
@@ -144,11 +144,11 @@ class Saving:
         return all(f.done() for part in self._parts for f in (*part.pending, part.future))
 
     def finish(self) -> None:
-        """Makes this the checkpoint that shards start from; the adds that it has are settled.
+        """Makes this the checkpoint that shards start from; forgets fragments that it contains.
 
         Raises:
           WorkerError: A shard died meanwhile; the last checkpoint is as it was.
-          OSError: A file could not be written; the same holds.
+          OSError: A file could not be written; the last checkpoint is as it was.
         """
         for part in self._parts:
             error = part.future.exception()
@@ -178,7 +178,7 @@ class Saving:
 
 
 def check_reads(shards: ShardSet, reads: Sequence[Future[None]]) -> None:
-    """Raises if a shard could not read its part of a checkpoint; all keep what they have."""
+    """Raises if a shard could not read its part of a checkpoint; then all keep their data."""
     errors = [error for read in reads if (error := read.exception()) is not None]
     if not errors:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One shard of a replay: a ReplayBuffer that reports what became of each call. A plain class."""
+"""One shard of a replay: a ReplayBuffer that reports its state after each call. A plain class."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Array = NDArray[Any]
 
 
 class ShardLostError(RolloutsError):
-    """The process of a shard ended, and with it what it had not saved."""
+    """The process of a shard ended, and its unsaved data are lost."""
 
 
 class FragmentLostError(RolloutsError):
-    """The arrays of a fragment are nowhere any more."""
+    """The arrays of a fragment no longer exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardConfig:
-    """Everything that makes one shard; ReplayService documents each."""
+    """All arguments of one shard; ReplayService documents each."""
 
     single_observation_space: gymnasium.Space[Any]
     single_action_space: gymnasium.Space[Any]
@@ -56,11 +56,11 @@ class ShardConfig:
     storage_dir: str
 
     def part(self, max_size: int) -> int:
-        """Returns how many of a table's items a shard may have."""
+        """Returns the number of a table's items that one shard may have."""
         return math.ceil(max_size / self.num_shards)
 
     def make_buffer(self) -> ReplayBuffer:
-        """Makes the shard's part, whose limiters are the service's business."""
+        """Makes the shard's part of the tables; the service itself applies the limiters."""
         tables = [
             replace(table, max_size=self.part(table.max_size), limiter=MinSize(1))
             for table in self.tables
@@ -84,7 +84,7 @@ class ShardConfig:
             path=path,
         )
         if path:
-            # the space is given back when the process ends, however it ends
+            # the space is freed when the process ends, even by a crash
             os.unlink(path)
         return buffer
 
@@ -94,13 +94,13 @@ class TableReport:
     """One table of a shard after a call."""
 
     size: int = 0
-    inserts: int = 0  # ever, with what a load brought; so `deletes`
+    inserts: int = 0  # since the start, with what a load brought; so are `deletes`
     deletes: int = 0
     mean_mass: float = 1.0  # mean of priority^exponent at the last sample; 1 where uniform
 
     @property
     def mass(self) -> float:
-        """Total priority: the shard's part of all draws is in proportion to it."""
+        """Total priority; a shard gets draws in proportion to it."""
         return self.size * self.mean_mass
 
 
@@ -110,7 +110,7 @@ class ShardReport:
 
     number: int = 0  # counts the reports of one process; 0: of another one
     tables: Mapping[str, TableReport] = field(default_factory=dict)
-    env_steps: int = 0  # stored ever, with what a load brought
+    env_steps: int = 0  # stored since the start, with what a load brought
     episodes_cut: int = 0
     used_bytes: int = 0
     allocated_bytes: int = 0
@@ -119,9 +119,9 @@ class ShardReport:
 
 
 class ShardHandle(Protocol):
-    """The driver's end of a shard. No method blocks; calls run in the order they were made in.
+    """The driver's end of a shard. No method blocks; calls run in the order in which they are made.
 
-    `name` is unique and leads clients to the shard's process; "" where that is this one.
+    `name` is unique and leads clients to the shard's process; "": the shard is in this process.
     """
 
     @property
@@ -130,8 +130,8 @@ class ShardHandle(Protocol):
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Calls a method of ReplayShard.
 
-        Fails with ShardLostError, FragmentLostError, or with what the method raised. An argument
-        that is a FragmentHandle's `fetch` arrives as the arrays.
+        The future fails with ShardLostError, FragmentLostError, or with the method's error. An
+        argument that is a FragmentHandle's `fetch` arrives as the arrays.
         """
         ...
 
@@ -151,14 +151,14 @@ class ReplayShard:
         self._num_reports = 0
 
     def report(self) -> ShardReport:
-        """Says how the shard is."""
+        """Returns a report on the shard's state."""
         store, stats = self._buffer.store, self._buffer.stats()
         tables = {}
         for table in self._config.tables:
             info = store.info(table.name)
             mass = 1.0
             if table.sampler == "prioritized":
-                # before the first sample all have the priority of new items
+                # before the first sample, every item has the priority of new items
                 first = float(info["max_priority"]) ** table.exponent
                 mass = self._mean_mass.get(table.name, first)
             tables[table.name] = TableReport(
@@ -181,24 +181,24 @@ class ReplayShard:
     def add(self, info: FragmentInfo, payload: Payload) -> ShardReport:
         """Inserts the items of a fragment, unless it was inserted before.
 
-        One that does not follow its worker's last one here cuts the open episodes, so that no item
-        reaches over the gap.
+        A fragment that does not follow the worker's last one here cuts the open episodes, so that
+        no item crosses the gap.
         """
         fragment = Fragment(info, payload)
         self._buffer.add_batch(fragment)
-        # without final observations, which the buffer has
+        # without final observations, which are in the buffer
         episodes = fragment.batch.episodes()._replace(final_obs=None)
         return replace(self.report(), episodes=episodes)
 
     def sample(
         self, table: str, batch_size: int, policy_version: int
     ) -> tuple[ReplayBatch | None, ShardReport]:
-        """Returns what there is of a sample, None where that is nothing.
+        """Returns as much of a sample as there is; None: the shard has nothing.
 
         Args:
-          table: Its name.
+          table: Name of the table.
           batch_size: Most items.
-          policy_version: The newest in all shards.
+          policy_version: The newest version in all shards.
         """
         config = next(each for each in self._config.tables if each.name == table)
         size = self._buffer.size(table)
@@ -208,7 +208,8 @@ class ReplayShard:
         self._buffer.policy_version = max(self._buffer.policy_version, policy_version)
         batch = self._buffer.sample(count, table=table, beta=0.0, timeout_s=0.0)
         if config.sampler == "prioritized":
-            # probability = priority^exponent / total holds for each of them
+            # probability = priority^exponent / total holds for each item; the largest is the most
+            # exact
             best = int(np.argmax(batch.probability))
             if batch.probability[best] > 0 and batch.priority[best] > 0:
                 power = float(batch.priority[best]) ** config.exponent
@@ -216,13 +217,13 @@ class ReplayShard:
         return batch, self.report()
 
     def begin_incarnation(self, incarnation: int) -> None:
-        """Says which incarnation this is, or becomes by the load that is finished next."""
+        """Sets the shard's incarnation, or the one after the next load that is finished."""
         self._incarnation = incarnation
 
     def update_priorities(
         self, table: str, keys: Array, priorities: Array, incarnation: int
     ) -> bool:
-        """Sets priorities of items that are still there; False: they are another incarnation's."""
+        """Sets priorities of items that still exist; False: they are another incarnation's."""
         if incarnation != self._incarnation:
             return False
         self._buffer.update_priorities(keys, priorities, table=table)
@@ -234,7 +235,7 @@ class ReplayShard:
         return self.report()
 
     def load(self, path: str, mean_mass: dict[str, float]) -> None:
-        """Reads a file of `save` beside what there is; `finish_load` decides.
+        """Reads a file of `save` into memory; `finish_load` decides whether it replaces the buffer.
 
         Raises:
           SpecError, OSError: There is no such file, or it is damaged or of another replay.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's view of its shards: calls on their way, deaths, and counts of both."""
+"""The driver's view of its shards: calls on their way, deaths, and counts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next 
 
 @dataclass(slots=True, eq=False)
 class Add:
-    """A fragment on its way into a shard; kept, to be added again where the shard dies."""
+    """A fragment on its way into a shard; kept, so that it can be added again if the shard dies."""
 
     info: FragmentInfo
     payload: Any
@@ -66,19 +66,19 @@ class Shard:
     loss: Loss = field(default_factory=Loss)
 
     def table(self, name: str) -> TableReport:
-        """Returns what is known of a table."""
+        """Returns the last report on a table."""
         return self.report.tables.get(name, NO_ITEMS)
 
     def deletes(self, name: str) -> int:
-        """Returns how many items of a table were removed, in all incarnations."""
+        """Returns the number of items removed from a table, over all incarnations."""
         return self.table(name).deletes + self.loss.deletes.get(name, 0)
 
 
 class ShardSet:
     """Routes fragments to shards and replaces the shards that die. Not thread-safe.
 
-    In env-steps: produced = inserted + in_flight + sum(discarded by reason). Of what was inserted,
-    a shard that dies loses what it held and had not saved.
+    In env-steps: produced = inserted + in_flight + sum(discarded by reason). A shard that dies
+    loses the inserted data that it had not saved.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class ShardSet:
         max_restarts: int,
         wake: Callable[[], None],
     ) -> None:
-        """Starts the shards; waits for none.
+        """Starts the shards without waiting for them.
 
         Args:
           launch: Starts an incarnation of a shard.
           num_shards: The number of shards.
           num_rows: Environments of a worker.
-          admissions: The limiters' accounts by table, which this keeps up to date.
+          admissions: The limiters' counts by table, which this object updates.
           max_restarts: Restarts of a shard in 10 minutes; one that dies more often ends the replay.
-          wake: Called on any thread when a call ended.
+          wake: Called on any thread when a call has ended.
         """
         self._launch = launch
         self._num_rows = num_rows
@@ -109,9 +109,9 @@ class ShardSet:
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
         self.checkpoint: ReplayCheckpoint | None = (
-            None  # states from which shards start that have died
+            None  # the checkpoint from which a shard starts that died
         )
-        # bounded, since nobody may read them any more
+        # bounded, since the caller may never read them
         self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
         self.first_incarnation = self.newest_incarnation = 0
@@ -119,11 +119,11 @@ class ShardSet:
         self.discarded: Counter[str] = Counter()
 
     def add(self, info: FragmentInfo, payload: Any) -> None:
-        """Sends a fragment to its worker's shard, the same for all the worker's incarnations.
+        """Sends a fragment to its worker's shard, the same for all incarnations of the worker.
 
         Args:
           info: Info of the fragment.
-          payload: Its arrays, or what ShardHandle.call makes them of.
+          payload: Its arrays, or an argument from which ShardHandle.call makes them.
         """
         shard = self.shards[info.worker_id % len(self.shards)]
         info = replace(info, incarnation=self.first_incarnation + info.incarnation)
@@ -134,10 +134,10 @@ class ShardSet:
         self._count()
 
     def draw(self, table: str, batch_size: int) -> list[tuple[Shard, int, float]]:
-        """Divides a batch among the shards that have items, if any does.
+        """Divides a batch among the shards that have items.
 
         Returns:
-          (shard, items, share of all draws) of each that gets some.
+          (shard, items, share of all draws) of each shard that gets some.
         """
         reports = [NO_ITEMS if s.is_lost else s.table(table) for s in self.shards]
         mass = np.array([report.mass for report in reports])
@@ -151,28 +151,28 @@ class ShardSet:
         return [(shard, count, part) for shard, count, part in drawn if count]
 
     def see(self, shard: Shard, incarnation: int, report: ShardReport) -> None:
-        """Takes over what a sample's report says of items, unless a newer one is known."""
+        """Takes over a sample's report on items, unless a newer report is known."""
         same = incarnation == shard.incarnation and report.env_steps == shard.report.env_steps
-        # those that clients bring come in any order
+        # reports that clients pass on may come in any order
         if same and not shard.loading and report.number > shard.report.number:
             shard.report = replace(report, episodes=None)
             self._count()
 
     def lose(self, shard: Shard, incarnation: int, error: BaseException) -> None:
-        """Notes that an incarnation died."""
+        """Records that an incarnation died."""
         if shard.incarnation == incarnation and not shard.is_lost:
-            # the first line says what, further ones all that Ray knows
+            # the first line has the reason, further lines all details of Ray
             _log.warning("shard %d died: %s", shard.shard_id, str(error).partition("\n")[0])
             shard.is_lost = True
-            # one that is only out of reach must not insert any more
+            # a process that is only out of reach must not insert any more
             shard.handle.close()
 
     def settle(self) -> None:
-        """Takes over the calls that ended, and starts shards again.
+        """Processes the calls that have ended, and starts shards again.
 
         Raises:
           WorkerError: A shard died too often.
-          Exception: What a shard raised: the data does not fit the buffer.
+          Exception: The error of a shard: the data does not fit the buffer.
         """
         for shard in self.shards:
             self._finish_loading(shard)
@@ -183,23 +183,23 @@ class ShardSet:
         self._count()
 
     def read(self, checkpoint: ReplayCheckpoint) -> list[Future[None]]:
-        """Lets each shard read its part of a checkpoint; the shard keeps its data meanwhile."""
+        """Makes each shard read its part of a checkpoint; the shards keep their data meanwhile."""
         return [
             self.watched(shard.handle.call("load", checkpoint.path_of(mark), mark.mean_mass))
             for shard, mark in zip(self.shards, checkpoint.shards, strict=True)
         ]
 
     def forget_reads(self) -> None:
-        """Makes each shard forget what `read` gave it."""
+        """Makes each shard drop what `read` made it read."""
         for shard in self.shards:
             shard.handle.call("finish_load", False)
 
     def take_over(self, checkpoint: ReplayCheckpoint) -> None:
-        """Goes on from a checkpoint that all shards have read; nothing may be on its way."""
+        """Continues from a checkpoint that all shards have read; nothing may be on its way."""
         self.checkpoint = checkpoint
         self.credit = {name: np.array(credit) for name, credit in checkpoint.credit.items()}
         for shard, mark in zip(self.shards, checkpoint.shards, strict=True):
-            # keys of the items that were here so far are nobody's
+            # keys of the items so far must become invalid
             used = shard.report.env_steps > 0
             shard.incarnation = max(mark.incarnation, shard.incarnation + used)
             shard.report, shard.loss = replace(mark.report, number=0), mark.loss
@@ -225,14 +225,14 @@ class ShardSet:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more fragment may be added, by all limiters and for what is on its way."""
+        """Whether all limiters would admit one more fragment after those on their way."""
         if self.num_in_flight >= _FRAGMENTS_PER_SHARD * len(self.shards):
             return False
         return all(each.can_insert() for each in self._admissions.values())
 
     @property
     def is_loading(self) -> bool:
-        """Whether a shard is going over to other contents."""
+        """Whether a shard is loading a checkpoint."""
         return any(shard.loading for shard in self.shards)
 
     @property
@@ -241,7 +241,7 @@ class ShardSet:
         return not any(s.adds or s.is_lost or s.loading for s in self.shards)
 
     def stats(self) -> dict[str, Any]:
-        """Returns this part of ReplayService.stats."""
+        """Returns the part of ReplayService.stats that concerns shards."""
         memory = ("used_bytes", "allocated_bytes")
         return {
             "steps": {
@@ -289,8 +289,8 @@ class ShardSet:
                 self.episodes.append(shard.report.episodes)
 
     def _start_again(self, shard: Shard) -> None:
-        """Starts the next incarnation from the last checkpoint, with what was on its way."""
-        # the last ones may have ended well before the process died
+        """Starts the next incarnation from the last checkpoint, and repeats calls on their way."""
+        # some calls may have ended well before the process died
         while shard.adds and shard.adds[0].future.exception() is None:
             self._finish_add(shard)
         self._check_may_restart(shard)
@@ -331,7 +331,7 @@ class ShardSet:
         shard.report = replace(mark.report, number=0)
 
     def _finish_loading(self, shard: Shard) -> None:
-        """Takes over what a shard says that it has now; less than expected is lost."""
+        """Takes over a shard's report after loading; missing items count as lost."""
         if shard.loading is None or not shard.loading.done():
             return
         loading, shard.loading = shard.loading, None
@@ -344,7 +344,7 @@ class ShardSet:
             shard.report = loading.result()
 
     def _count(self) -> None:
-        """Brings the limiters' accounts up to date."""
+        """Updates the limiters' counts."""
         present = [shard for shard in self.shards if not shard.is_lost]
         in_flight = Counter[int]()
         for add in (add for shard in self.shards for add in shard.adds):

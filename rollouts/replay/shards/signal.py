@@ -7,7 +7,7 @@ import threading
 
 
 class Signal:
-    """Counts what happens. Thread-safe; nothing is called while its lock is held."""
+    """A counter of events. Thread-safe; nothing else is called while its lock is held."""
 
     def __init__(self) -> None:
         """Begins at 0."""
@@ -21,7 +21,7 @@ class Signal:
             return self._count
 
     def wake(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiting threads."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()

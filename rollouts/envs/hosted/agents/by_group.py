@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class AgentColumns:
-    """Reads what `ParallelEnvAsOne` puts into observations, as engines show groups of agents.
+    """Splits the observations of `ParallelEnvAsOne` into the arrays that engines give of groups.
 
     Attributes:
       groups: Groups of agents, in order.
@@ -28,7 +28,7 @@ class AgentColumns:
         """Takes the groups of each environment.
 
         Raises:
-          SpecError: An environment has other agents than the first.
+          SpecError: An environment's agents are not those of the first.
         """
         for index, other in enumerate(of_envs):
             if [one.agents for one in other] != [one.agents for one in of_envs[0]]:
@@ -41,14 +41,15 @@ class AgentColumns:
         self._reports_errors = reports_errors
 
     def actions(self, by_group: Sequence[Any]) -> dict[str, Any]:
-        """A batch of actions of `ParallelEnvAsOne`."""
+        """The actions that `ParallelEnvAsOne` takes, as a batch."""
         return dict(zip(self._names, by_group, strict=True))
 
     def split(self, batch: Batch) -> tuple[Any, ...]:
         """Adds to a batch `joined` of each group, and then each group's arrays."""
         obs, final = batch.obs, batch.final_obs
         ended = batch.terminated | batch.truncated
-        # one that failed says nothing of its agents, and shows its last step: all are truncated
+        # an environment that failed reports nothing of its agents and repeats its last step: all
+        # are truncated
         failed = ended & ~(obs if final is None else final)["is_over"].astype(np.bool_)
         if self._reports_errors and batch.failures:
             failed |= np.isin(batch.env_id, [env_id for env_id, _ in batch.failures])

@@ -63,13 +63,13 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
     """A ParallelEnv with all agents' rewards, ends and observations in one observation.
 
     The observation is a dict of dicts by group: obs, reward, episode_return (A,) float64, and
-    terminated, truncated, active, joined (A,) int8; and `is_over` () int8. The reward is the sum of
-    the agents'. It terminates where the last agent did, and truncates where the last ones were
-    truncated.
+    terminated, truncated, active, joined (A,) int8; and `is_over` () int8. The environment's reward
+    is the sum of the agents' rewards. It terminates where the last agents terminate, and truncates
+    where the last agents are truncated.
 
-    An agent takes part from the step after it appears in `agents` to the one that ends it or takes
-    it out of `agents`; what the environment says of others is ignored. One that has ended comes
-    back only if `agents` has been without it.
+    An agent takes part from the step after it appears in `agents` to the step that ends it or takes
+    it out of `agents`; results for other agents are ignored. An agent that has ended comes back
+    only if it was missing in `agents` in between.
     """
 
     def __init__(self, make: ParallelEnvFn) -> None:
@@ -119,7 +119,7 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
         before, self._active = self._active, self._there
         rewards = {agent: float(rewards.get(agent, 0)) for agent in self._active}
         for agent, reward in rewards.items():
-            # one that was not there begins anew
+            # an agent that was not there begins anew
             self._returns[agent] = reward + (self._returns[agent] if agent in before else 0.0)
 
         left = list(self.env.agents)
@@ -168,7 +168,7 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
         for group in self.groups:
             space = group.single_observation_space
             nothing = create_empty_array(space, 1, np.zeros)
-            # zeros for those who are not there
+            # zeros for agents that are not there
             (empty,) = iterate(batch_space(space, 1), nothing)
             rows = [known.get(agent, empty) for agent in group.agents]
             out = create_empty_array(space, group.num_agents, np.zeros)
@@ -184,6 +184,6 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
         return result
 
     def _told(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        """Agents' infos as one object, where there are any; a dict would be merged with others'."""
+        """Agents' infos as one object, if there are any; a dict would be merged with others."""
         known = {agent: infos[agent] for agent in infos if agent in (*self._active, *self._there)}
         return {"agent_infos": UserDict(known)} if any(known.values()) else {}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that step environments: memory they share, messages, their work, their lives."""
+"""Processes that step environments: shared memory, messages, workers, start and end."""

@@ -14,13 +14,13 @@ import numpy as np
 from rollouts import _native
 from rollouts.machine.torch_threads import one_thread_after_fork
 
-# for environments to end their step and to close once the host is gone
+# time for environments to end their step and to close once the host is gone
 LAST_RESORT_S = 60
 _TORCH_SEED = 67280421310721  # torch's seed in every process where nobody has set one
 
 
 def begin_process(*, is_fork: bool) -> None:
-    """Leaves Ctrl-C to the host, ends with it, and makes torch safe after a fork."""
+    """Ignores Ctrl-C, ties the process's life to the host's, and makes torch safe after a fork."""
     # Ctrl-C reaches the whole process group; the host decides what it means
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -33,14 +33,14 @@ def begin_process(*, is_fork: bool) -> None:
 def seeded_apart(seed: int | None, env_id: int, incarnation: int) -> Iterator[None]:
     """Seeds the global generators of NumPy, `random` and torch before a block makes environments.
 
-    A forked process has copies of its host's generators, so that all would draw the same numbers;
-    and torch has the same seed in every process that imports it anew, such as in this block.
+    A forked process has copies of its host's generators, so all processes would draw the same
+    numbers. torch has the same seed in every process that imports it, such as in this block.
 
     Args:
-      seed: The host's seed. None: what NumPy's generator would draw next, so that a script that
+      seed: The host's seed. None: the next number of NumPy's generator, so that a script that
         seeded it draws the same numbers each time after a fork.
       env_id: The env_id of the process's first environment.
-      incarnation: The number of processes that did this work before.
+      incarnation: How many processes had these environments before.
     """
     drawn = int(np.random.randint(2**63 - 1)) if seed is None else seed  # noqa: NPY002
     words = np.random.SeedSequence((drawn, env_id, incarnation)).generate_state(10)
@@ -54,7 +54,7 @@ def seeded_apart(seed: int | None, env_id: int, incarnation: int) -> Iterator[No
 
 
 def _seed_torch(seed: int, only_if: int | None = None) -> bool:
-    """Seeds torch on the CPU, where it is imported and has the seed `only_if`; says if it is."""
+    """Seeds torch on the CPU if it is imported and has the seed `only_if`; returns if imported."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False

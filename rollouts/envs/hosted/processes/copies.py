@@ -15,7 +15,7 @@ _UNCHANGING = (type(None), int, float, complex, str, bytes, np.number, np.bool_)
 
 
 def copied(value: Any) -> Any:
-    """A copy that the environment cannot change any more.
+    """Returns a copy that the environment cannot change any more.
 
     Dicts are copied part by part. A part that cannot be copied, such as a lock, stays the
     environment's own object.

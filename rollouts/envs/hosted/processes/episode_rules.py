@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`EpisodeRules`: where episodes of environments in Python begin, end and are cut short.
 
-For native environments `native/include/rollouts/core/step.h` has these rules. They are the same but
-for the time limit, which is a wrapper of the environment's own here.
+The rules of native environments are in `native/include/rollouts/core/step.h`. They are the same
+except for the time limit, which is a wrapper of the environment here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gymnasium.vector import AutoresetMode
 from rollouts.envs.hosted.processes.copies import plain_info
 from rollouts.envs.hosted.processes.records import EnvFn, Setup
 
-# a failed environment is made again after its reset has failed, and then given up till next step
+# attempts to make a failed environment whose reset fails; after them it waits for the next step
 RECOVERY_ATTEMPTS = 2
 
 Array = npt.NDArray[Any]
 
 
 class EpisodeRules:
-    """Episodes of a process's environments, row by row.
+    """The episodes of a process's environments, row by row.
 
     Attributes:
       must_reset: Whether the next step of a row begins an episode, whatever the action.
@@ -41,7 +41,7 @@ class EpisodeRules:
         self.must_reset = [True] * len(envs)
         self._is_broken = [False] * len(envs)
         self._num_made = [setup.incarnation] * len(envs)
-        # one that replaces another must not repeat its episodes
+        # an environment that replaces another must not repeat its episodes
         self._is_replacement = [setup.incarnation > 0] * len(envs)
 
     def begin(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ class EpisodeRules:
         self._is_replacement[row] = True
 
     def _seed_of_replacement(self, row: int) -> int | None:
-        """A seed that none of the environment's forerunners had."""
+        """Returns a seed that none of the environments before it had."""
         if self._setup.seed is None:
             return None
         env_id = self._setup.env_id_offset + self._setup.first + row

@@ -12,7 +12,7 @@ from typing import TypeVar
 from rollouts.envs.hosted.processes import identity
 from rollouts.errors import EnvAttributeError, EnvError, SpecError
 
-# limits for one failure; longer text is cut, and says so
+# limits for one failure; longer text is cut and marked
 _MOST_MESSAGE_CHARS = 2_000
 _MOST_TRACEBACK_CHARS = 20_000
 _MOST_PICKLED_BYTES = 1 << 20
@@ -30,8 +30,9 @@ class ProcessFailure:
 
     Attributes:
       message: What was raised, in a line; at most 2,000 characters and a note on the rest.
-      traceback: Where, as the process would have printed it; "" if the process ended. At most
-        20,000 characters, first and last ones.
+      traceback: The traceback as the process would have printed it; "" if the process ended. At
+        most
+        20,000 characters, the first and the last ones.
       pickled: The exception, if it pickles and takes at most 1 MiB.
     """
 
@@ -41,7 +42,7 @@ class ProcessFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> ProcessFailure:
-        """Describes an exception that is being handled, whatever its methods do."""
+        """Describes an exception that is being handled; its own methods may raise."""
         pickled = _or_none(lambda: identity.dumps_for_host(error))
         if pickled is not None and len(pickled) > _MOST_PICKLED_BYTES:
             pickled = None
@@ -63,7 +64,7 @@ class ProcessFailure:
 
 
 def cut(text: str, most: int) -> str:
-    """Leaves the middle of a text out that is longer than `most` characters, and says so."""
+    """Shortens a text to `most` characters: a note replaces its middle."""
     if len(text) <= most:
         return text
     left_out = len(text) - most
@@ -84,7 +85,7 @@ def env_error(what: str, failure: ProcessFailure) -> EnvError:
 
     Args:
       what: The subject and verb of the message, such as "env_id 3 failed".
-      failure: Its cause, which the error has as `__cause__` where it can.
+      failure: The cause; the error's `__cause__` where it can be made again.
     """
     where = f"\n\nIn its process:\n{failure.traceback.rstrip()}" if failure.traceback else ""
     cause = failure.cause()

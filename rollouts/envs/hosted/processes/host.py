@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host of environments: which of them are at work, done or lost, and what their rows show."""
+"""The host of environments: which are at work, done or lost, and the content of their rows."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ Array = npt.NDArray[Any]
 class Host:
     """Runs environments, in processes or in this one. Rows are their indices, 0 to N - 1.
 
-    A part has neighbouring environments that are stepped one after the other, those of a process:
-    `setup`: the settings of its start. `rows`: the indices of its environments.
+    A part is a group of neighbouring environments that are stepped one after the other, those of a
+    process. `setup`: the settings of its start. `rows`: the indices of its environments.
 
-    What a row shows lies in `arrays`, beside that in `records`, from the moment in which it is
-    done until it is sent again. An episode that was lost while its row was not at work is in
-    `lost` until the row's next turn.
+    The content of a row lies in `arrays` and in `records`, from the moment in which it is done
+    until it is sent again. `lost` has rows whose episode was lost while they were not at work,
+    until they are sent again.
 
-    One thread may send while another waits. `lock` guards everything below; who holds it sees
-    no process die.
+    One thread may send while another waits. `lock` guards everything below. No process is replaced
+    while a thread holds it.
 
     Attributes:
       hellos: Each part's report on its environments.
-      known: The classes and functions of this process that the parts have too; see `identity`.
+      known: Keys of this process's classes and functions that the parts have too; see `identity`.
     """
 
     hellos: list[Hello]
@@ -69,7 +69,7 @@ class Host:
 
         self.is_busy = np.zeros(self.num_envs, np.bool_)
         self.num_busy = 0
-        self.finished: deque[int] = deque()  # in that order, if every environment is reported
+        self.finished: deque[int] = deque()  # oldest first, if each is reported
         self.records: dict[int, Record] = {}
         self.objects: list[tuple[Any, ...]] = [()] * self.num_envs
         self.lost: dict[int, ProcessFailure] = {}
@@ -86,7 +86,7 @@ class Host:
         raise NotImplementedError
 
     def share(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
-        """Makes the shared memory for these spaces; the environments can work from then on."""
+        """Makes the shared memory for these spaces, after which the environments can work."""
         self.observation_leaves: tuple[Leaf, ...] = leaves_of(observation)
         self.action_leaves: tuple[Leaf, ...] = leaves_of(action)
         shapes = batch_shapes(
@@ -111,7 +111,7 @@ class Host:
 
         Args:
           rows: (n,) int, none of them busy; None: all environments.
-          objects: Leaf of the action space -> n pickled values, where leaves are no arrays.
+          objects: Leaf of the action space -> n pickled values, for leaves that are no arrays.
         """
         with self.lock:
             self.check_open()
@@ -134,7 +134,7 @@ class Host:
         self, rows: Array, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         """Resets environments; `seeds` has one entry per row."""
-        # pickling may fail; nothing is sent before it has worked
+        # pickling may fail, so it comes before anything is sent
         pickled = identity.dumps(options, self.known)
         with self.lock:
             self.check_open()
@@ -146,9 +146,9 @@ class Host:
                 self._send(part, Kind.RESET, pickle.dumps(message))
 
     def fail(self, row: int, failure: ProcessFailure) -> None:
-        """Cuts the episode of a row short that is not at work, and reports it as done.
+        """Cuts the episode of a row short that is not at work, and reports the row as done.
 
-        In same-step mode it is done when its next episode has begun.
+        In same-step mode the row is done when its next episode has begun.
         """
         with self.lock:
             rows = np.array([row])
@@ -156,7 +156,7 @@ class Host:
             self._cut_short(rows, failure)
 
     def _cut_short(self, rows: Array, failure: ProcessFailure) -> None:
-        """Cuts episodes of rows that are marked busy here but have no call in their process."""
+        """Cuts short episodes of rows marked busy here that have no call in their process."""
         for row in rows.tolist():
             self.lost.pop(row, None)
         if self._mode is AutoresetMode.SAME_STEP:
@@ -184,12 +184,12 @@ class Host:
         raise NotImplementedError
 
     def split(self, values: Sequence[Any]) -> list[Sequence[Any]]:
-        """Cuts N values into those of each part."""
+        """Cuts N values into one sequence per part."""
         return [values[one.rows.start : one.rows.stop] for one in self._parts]
 
     def _shares(self, rows: Array | None) -> Iterable[tuple[Any, Any, Array]]:
         """Yields each part with its share of `rows`: positions in `rows`, indices in the part."""
-        # the parts as they are now: one that starts again meanwhile has got all it needs
+        # a copy of the list: a part that starts again meanwhile needs nothing more
         for part in list(self._parts):
             if rows is None:
                 yield part, part.rows, np.arange(len(part.rows))
@@ -222,7 +222,7 @@ class Host:
         return self._layout.nbytes
 
     def check_open(self) -> None:
-        """Raises what makes further work impossible."""
+        """Raises the error that makes further work impossible, if there is one."""
         if self.is_closed:
             raise ClosedError("the environment was closed")
         if self._broken is not None:
@@ -235,7 +235,7 @@ class Host:
                 self.objects[record.index] = record.objects
 
     def _finish(self, rows: Any) -> None:
-        """Settles rows that are done: indices, or a slice of them."""
+        """Marks rows as done: indices, or a slice of them."""
         if self._fails_when_done or self._options.reports_each:
             each = np.arange(self.num_envs)[rows].tolist()
             for row in each if self._fails_when_done else ():
@@ -251,7 +251,7 @@ class Host:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Lets environments close and processes end, and kills those that take longer.
 
-        Wakes who waits. May be called twice, and does nothing in a fork of this process.
+        Wakes threads that wait. May be called twice, and does nothing in a fork of this process.
         """
         if self.is_closed or os.getpid() != self._owner:
             return

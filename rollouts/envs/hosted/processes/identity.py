@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages whose classes and functions are the receiver's own, not copies of them.
+"""Messages whose classes and functions are the receiver's own objects, not copies of them.
 
-cloudpickle sends by value what no module can be imported for: all of the main script, and what a
-function defines. The receiver then has a class of the same name that is another object, so that
-`mode is Mode.HARD` is false. Here every such object has a key that travels with it, and a process
-that has an object of that key takes this one. A forked process has those of its host from the
-beginning, as they get their keys before; another process has those that its environments'
-functions need.
+cloudpickle sends by value what cannot be imported from a module: all of the main script, and what a
+function defines. The receiver then has another object of the same name as its class, so that `mode
+is Mode.HARD` is false. Here every such object has a key that travels with it, and a process that
+has an object of that key uses its own. A forked process has the objects of its host from the
+beginning, because they get their keys before the fork. Another process has those that its
+environments' functions need.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 _lock = threading.RLock()
-# no thread is in the middle of anything here when a process forks
+# the lock is held over a fork, so that no thread holds it in the new process
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
 )
 _objects: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _unfinished: set[str] = set()  # made here, and not filled yet
-_of_host: dict[str, Any] = {}  # what this process and its host both have
+_of_host: dict[str, Any] = {}  # the objects that both this process and its host have
 
 
 def dumps(value: Any, known: Set[str] | None) -> bytes:
@@ -40,10 +40,11 @@ def dumps(value: Any, known: Set[str] | None) -> bytes:
 
     Args:
       value: Anything that cloudpickle can pickle.
-      known: Keys of what the receiver has; the rest is sent by value. None: the receiver is this
-        process.
+      known: Keys of the objects that the receiver has; the rest is sent by value. None: the
+        receiver is this process.
     """
-    # ten times as fast, and the same for whatever names nothing of the main script
+    # plain pickle is ten times as fast, and the same for values that name nothing of the main
+    # script
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
@@ -62,7 +63,7 @@ def dumps_for_host(value: Any) -> bytes:
 
 
 def share_with_forks() -> Set[str]:
-    """Gives keys to what forks of this process will have; returns all keys.
+    """Gives keys to the objects that forks of this process will have; returns all keys.
 
     These are functions of the main script, and classes of it or of any function.
     """
@@ -70,7 +71,7 @@ def share_with_forks() -> Set[str]:
         if isinstance(value, types.FunctionType) and value.__module__ == "__main__":
             _key_of(value)
     for kind in _subclasses(object):
-        # classes may lack it, or have something else there
+        # a class may lack __module__, or have something else there
         if getattr(kind, "__module__", None) == "__main__" or "<locals>" in kind.__qualname__:
             _key_of(kind)
     with _lock:
@@ -78,7 +79,7 @@ def share_with_forks() -> Set[str]:
 
 
 def keep_those_of_host() -> None:
-    """Takes all that has a key for what the host has, too, and keeps it to the process's end."""
+    """Marks all objects with a key as known to the host, until the process ends."""
     with _lock:
         _of_host.clear()
         _of_host.update(_objects)
@@ -111,13 +112,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._known = known
 
     def reducer_override(self, one: Any) -> Any:
-        """Sends by its key what cloudpickle would send by value, if the receiver has it."""
+        """Sends by key what cloudpickle would send by value, if the receiver has it."""
         if not isinstance(one, (type, types.FunctionType)):
             return NotImplemented
         key = _keys.get(one)
         if key is None or (self._known is not None and key not in self._known):
             reduced = super().reducer_override(one)
-            # one of two parts is a type of Python's own
+            # a reduction of two parts is a type of Python's own
             if reduced is NotImplemented or len(reduced) == 2:
                 return reduced
             key = _key_of(one)
@@ -137,7 +138,7 @@ def _find(key: str, name: str) -> Any:
 
 
 def _take(key: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Returns the object that has a key here; else makes an empty one, which gets the key."""
+    """Returns the object that has a key here, or makes an empty one and gives it the key."""
     with _lock:
         one = _objects.get(key)
         if one is None:
@@ -148,7 +149,7 @@ def _take(key: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 
 def _fill(one: Any, filling: tuple[str, Callable[..., Any], Any]) -> None:
-    """Gives an object that `_take` has made what it holds; one that was there stays as it is."""
+    """Fills an object that `_take` has made; an object that existed before stays as it is."""
     key, fill, state = filling
     with _lock:
         if key in _unfinished:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts processes, tells how they ended, and leaves none behind."""
+"""Starts processes, describes how they ended, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import multiprocessing
-import multiprocessing.util  # its own exit handler must be there before ours, which runs first
+import multiprocessing.util  # its exit handler must be registered before ours, to run after it
 import os
 import signal
 import socket
@@ -29,14 +29,14 @@ from rollouts.errors import SpecError
 
 # how long environments may take to close before their process is killed
 CLOSE_TIMEOUT_S = 10.0
-_NAME = "rollouts-env-fns"  # what the names of the processes begin with
+_NAME = "rollouts-env-fns"  # prefix of the processes' names
 
 
 class EnvProcess:
     """One process and the host's end of its socket.
 
     Attributes:
-      link: To send to it and receive from it.
+      link: The connection to send to it and receive from it.
       setup: The settings with which it was started.
       rows: Indices of its environments in the host.
       is_ready: Whether it has made its environments.
@@ -57,7 +57,8 @@ class EnvProcess:
         self._context, self._env_fns = context, env_fns
         self.is_ready = self.has_worked = False
         ours, theirs = socket.socketpair()
-        # a forked process has copies of these, which would hide from others that the host is gone
+        # a fork would inherit these sockets, and their copies would hide from others that the host
+        # is gone
         others = [one.link.socket for one in siblings]
         inherited = [ours, *(other for other in others if other.fileno() >= 0)]
         is_fork = context.get_start_method() == "fork"
@@ -88,7 +89,7 @@ class EnvProcess:
         return f"process {self.setup.index} (env_id {ids[0]} to {ids[-1]})"
 
     def describe_end(self) -> str:
-        """Says in words how the process ended; ends it if it has not."""
+        """Describes how the process ended; ends it if it still runs."""
         self.process.join(1.0)
         if self.process.is_alive():
             self.kill()
@@ -100,7 +101,7 @@ class EnvProcess:
         return f"{self} was killed by {known.get(-code, f'signal {-code}')}"
 
     def advice(self) -> str:
-        """Says what to do where it ended before it had made its environments."""
+        """Returns advice for a process that ended before it had made its environments."""
         method = self._context.get_start_method()
         if method == "fork":
             return "Call its function to see why"
@@ -116,7 +117,7 @@ class EnvProcess:
         self.process.join()
 
     def is_alive(self) -> bool:
-        """Tells whether the process runs."""
+        """Returns whether the process runs."""
         return bool(self.process.is_alive())
 
 
@@ -162,7 +163,7 @@ def start(
 def stop(processes: Sequence[EnvProcess], timeout_s: float) -> None:
     """Lets the environments close and the processes end; kills what takes longer."""
     for one in processes:
-        # not only closed, as a forked child of the host may hold a copy
+        # close alone is not enough, as a forked child of the host may hold a copy
         with contextlib.suppress(OSError):
             one.link.socket.shutdown(socket.SHUT_RDWR)
         one.link.close()
@@ -171,7 +172,8 @@ def stop(processes: Sequence[EnvProcess], timeout_s: float) -> None:
         for one in processes:
             one.process.join(max(0.0, deadline - time.monotonic()))
     finally:
-        # also where Ctrl-C ends the wait, as multiprocessing would wait for them at the exit
+        # also where Ctrl-C ends the wait, because multiprocessing would wait for the processes at
+        # exit
         for one in processes:
             if one.process.is_alive():
                 one.kill()
@@ -191,7 +193,7 @@ def to_context(start_method: str | None) -> BaseContext:
 
 
 def travelling(context: BaseContext, env_fns: Sequence[EnvFn]) -> Sequence[EnvFn] | bytes:
-    """Makes functions ready for another process: a forked one has them, others get them pickled."""
+    """Prepares functions for another process: pickled, unless it is forked and has them already."""
     if context.get_start_method() == "fork":
         return env_fns
     return identity.dumps(list(env_fns), frozenset())
@@ -206,17 +208,17 @@ class Closable(Protocol):
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-# registered before `_close_all`, so that it is called afterwards, even where Ctrl-C ends that
+# registered before `_close_all`, so that it is called afterwards, even where Ctrl-C ends that call
 @atexit.register
 def _kill_all() -> None:
-    """Kills what is still there, for which multiprocessing would wait without an end."""
+    """Kills processes that are still there; multiprocessing would wait for them for ever."""
     for process in multiprocessing.active_children():
         if process.name.startswith(_NAME):
             process.kill()
 
 
 def close_at_exit(host: Closable) -> None:
-    """Registers the host to be closed before Python exits, unless it is gone by then."""
+    """Registers the host to be closed before Python exits, unless it is freed before."""
     _open.add(host)
 
 

@@ -30,7 +30,7 @@ class _Part:
 
 
 class LocalHost(Host):
-    """Runs environments in this process: a call to send returns when they have stepped."""
+    """Runs environments in this process: a call that sends returns when they have stepped."""
 
     _parts: list[_Part]
 
@@ -44,7 +44,7 @@ class LocalHost(Host):
         self._has_more = threading.Condition(self.lock)
         try:
             self._envs += (make() for make in env_fns)
-            # copies: to sample an environment's own spaces would change what it draws next
+            # copies, because a sample of an environment's own space would change what it draws next
             self.hellos = [copy.deepcopy(hello_of(self._envs))]
         except Exception as error:
             raise env_error("an environment cannot be made", ProcessFailure.of(error)) from error
@@ -59,7 +59,7 @@ class LocalHost(Host):
         try:
             self._worker.obey(kind, payload)
         except BaseException as error:
-            # Ctrl-C, for one: no environment may stay at work, or the next reset would wait for it
+            # for Ctrl-C: no environment may stay at work, or the next reset would wait for it
             self._worker.cut_short(np.flatnonzero(self.is_busy).tolist(), ProcessFailure.of(error))
             raise
         finally:
@@ -70,7 +70,7 @@ class LocalHost(Host):
         self._finish(slice(None) if len(rows) == self.num_envs else list(rows))
 
     def call(self, kind: Kind, messages: Sequence[Any], what: str) -> tuple[Any, ...]:
-        """As `Host.call`, with the objects themselves and no copies."""
+        """As `Host.call`, but with the objects themselves instead of copies."""
         assert self._worker is not None
         with self.lock:
             self.check_open()

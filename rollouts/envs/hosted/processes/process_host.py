@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose environments are in other processes: it replaces those that die."""
+"""A host whose environments are in other processes, and which replaces processes that die."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rollouts.envs.hosted.processes.records import EnvFn, Hello, Record
 from rollouts.envs.hosted.processes.wire import Kind, deadline_of, frame
 from rollouts.errors import WorkerError
 
-# how often a wait looks whether a process has died without a word
+# how often a wait checks whether a process has died without a message
 _LOOK_AROUND_MS = 1000
 
 
 class ProcessHost(Host):
     """Runs environments in processes.
 
-    A process that dies is started again at once; its environments that were at work are done with
-    a failure, the others are in `lost` until their next turn.
+    A process that dies is started again at once. Its environments that were at work are done with a
+    failure; the others are in `lost` until they are sent again.
     """
 
     _parts: list[EnvProcess]
@@ -56,7 +56,7 @@ class ProcessHost(Host):
 
     def _give_memory(self, process: EnvProcess) -> None:
         assert self._memory is not None
-        # one that has died already is found when somebody waits
+        # a process that has died already is found by the next wait
         with contextlib.suppress(OSError):
             process.link.send_memory(pickle.dumps(self._layout), self._memory.fd)
 
@@ -67,7 +67,7 @@ class ProcessHost(Host):
     # -- messages --------------------------------------------------------------------
 
     def _send(self, process: EnvProcess, kind: Kind, payload: bytes = b"") -> None:
-        # a process that has died is found, and what it had to do settled, when somebody waits
+        # a process that has died is found by the next wait, which also handles its environments
         with contextlib.suppress(OSError):
             process.link.send(frame(kind, payload), self._receive_meanwhile)
 
@@ -156,7 +156,7 @@ class ProcessHost(Host):
     # -- ends ------------------------------------------------------------------------
 
     def _on_end(self, process: EnvProcess) -> None:
-        """Starts a process again that has died, and settles what becomes of its environments."""
+        """Replaces a process that has died, and decides what becomes of its environments."""
         self._poller.unregister(process.link.socket)
         del self._by_fd[process.link.socket.fileno()]
         end = process.describe_end()

@@ -26,8 +26,8 @@ class Setup:
       index: Index of the process.
       first: Index of its first environment.
       env_id_offset: The env_id of the host's first environment.
-      seed: Base of the seeds of environments that are made again; None: from the system.
-      incarnation: How many processes did this work before.
+      seed: Base of the seeds of environments that are made again; None: the system's entropy.
+      incarnation: How many processes had these environments before.
       autoreset_mode: The host's mode.
       reports_each: Whether the process reports each environment when it is done, or all at once.
       host_pid: Process id of the host.
@@ -48,8 +48,8 @@ class Hello:
     """A process's report on its environments once they are made.
 
     Attributes:
-      observation_spaces, action_spaces: The different ones.
-      observation_space_of: Per environment, which of them.
+      observation_spaces, action_spaces: The spaces that differ from one another.
+      observation_space_of: The index of each environment's space in observation_spaces.
       metadata, render_mode: Attributes of the first environment.
     """
 
@@ -66,7 +66,7 @@ class Record:
 
     Attributes:
       index: Index of the environment in the host.
-      info: The info of the observation that the row shows.
+      info: The info that belongs to the observation of the row.
       final_info: The info of the step that ended an episode (same-step autoreset).
       objects, final_objects: Observations' leaves that are no arrays, in order.
       final_exact: The final observation itself, where it is not just the one shared array.
@@ -94,7 +94,7 @@ class Record:
         try:
             return self.index, identity.dumps_for_host(fields)
         except Exception as error:
-            # the row stands as it is; only what came with it is lost
+            # the row's arrays are valid; only the info and objects are lost
             return Record(self.index, failure=_lost("pickled", error)).pickled()
 
     @classmethod

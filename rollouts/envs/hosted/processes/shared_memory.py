@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one block of memory that a host and its processes share, and which array lies where."""
+"""The block of memory that a host and its processes share, and the place of each array in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Field:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -83,7 +83,7 @@ def batch_shapes(
 class SharedMemory:
     """A block of memory without a name: no process can leave it behind.
 
-    It lives as long as somebody has it open or mapped, so a process that is killed frees its
+    The memory lives as long as a process has it open or mapped. A process that is killed frees its
     share like any other.
     """
 
@@ -97,7 +97,7 @@ class SharedMemory:
         }
 
     def close(self) -> None:
-        """Closes the descriptor; the memory goes when the last array that shows it does."""
+        """Closes the descriptor; the memory is freed with the last array in it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -22,10 +22,10 @@ _SMALLEST_S = 1e-7
 _GROWTH = 1.06
 _NUM_BUCKETS = 480  # up to a day
 _BUCKETS_PER_LOG = 1.0 / math.log(_GROWTH)
-# waits are worth a word that take this long altogether, and most of the steps
+# waits cause a warning if they take this long altogether and this share of the steps
 _TOLD_WAIT_S = 0.5
 _TOLD_SHARE = 0.5
-# every step is timed where steps take this long, else those of one message in so many
+# every step is timed where steps take this long, else the steps of one message in so many
 _ALWAYS_TIMED_S = 1e-4
 _TIMED_ONE_IN = 32
 
@@ -42,7 +42,7 @@ def timing_shapes(
         ("queue_wait_histogram", (num_processes, _NUM_BUCKETS), np.int64),
         ("queue_wait_max", (num_processes,), np.float64),
         ("sent_at", (num_processes,), np.float64),
-        # steps that were timed, where environments share a process
+        # steps that were timed, of environments that share a process
         ("stepped_s", (num_processes,), np.float64),
         ("waited_s", (num_processes,), np.float64),
     ]
@@ -61,18 +61,18 @@ def percentiles(histogram: Array, longest_s: float) -> TimePercentiles:
         return TimePercentiles(0, math.nan, math.nan, math.nan, math.nan)
     cumulated = np.cumsum(histogram)
     found = [int(np.searchsorted(cumulated, part * count)) for part in (0.5, 0.9, 0.99)]
-    # the middle of the bucket, but never more than what was seen
+    # the middle of the bucket, but never more than the longest
     p50, p90, p99 = (min(_SMALLEST_S * _GROWTH ** (b + 0.5), longest_s) for b in found)
     return TimePercentiles(count, p50, p90, p99, longest_s)
 
 
 class StepClock:
-    """Tells what a process computes and what it waits, however busy the machine is."""
+    """Measures how long a process computes and waits, however busy the machine is."""
 
     def __init__(self) -> None:
         try:
             self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # not Linux: a wait for a CPU counts as any other wait
+        except OSError:  # not Linux: waits for a CPU are counted as other waits
             self._fd = -1
 
     def read(self) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class StepClock:
         """
         computed_s, now = time.process_time(), time.perf_counter()
         if self._fd >= 0:
-            # nanoseconds at work and in the queue, and how often
+            # nanoseconds on a CPU and in its queue, and the number of turns
             now -= int(os.pread(self._fd, 128, 0).split()[1]) * 1e-9
         return now, computed_s
 
@@ -93,7 +93,7 @@ class StepTimer:
     """Measures the steps of one process, all of them or a sample."""
 
     def __init__(self, arrays: Mapping[str, Array], process: int, envs: slice) -> None:
-        """Args: arrays: shared. process: its index. envs: those of this process."""
+        """Args: arrays: the shared ones. process: its index. envs: the process's own."""
         self._sums = arrays["step_time_sum"][envs]
         self._counts = arrays["step_time_count"][envs]
         self._steps = arrays["step_time_histogram"][process]
@@ -122,7 +122,7 @@ class StepTimer:
         return [now]
 
     def end(self, rows: Sequence[int], times: list[float]) -> None:
-        """Files the durations between the times."""
+        """Adds the durations between the times to the histograms."""
         if self._clock is not None:
             now, computed_s = self._clock.read()
             stepped_s = now - self._began[0]
@@ -142,7 +142,7 @@ class StepTimer:
 
 
 class WaitTimer:
-    """Measures what the host waits for batches."""
+    """Measures how long the host waits for batches."""
 
     def __init__(self) -> None:
         self.clear()
@@ -153,12 +153,12 @@ class WaitTimer:
         self._longest_s = 0.0
 
     def add(self, duration_s: float) -> None:
-        """Files one wait."""
+        """Adds one wait."""
         self._histogram[bucket_of(duration_s)] += 1
         self._longest_s = max(self._longest_s, duration_s)
 
     def percentiles(self) -> TimePercentiles:
-        """Reads what was filed."""
+        """Returns percentiles of the waits so far."""
         return percentiles(self._histogram, self._longest_s)
 
 

@@ -111,7 +111,7 @@ def default_processes(env_fn: EnvFn, context: BaseContext, num_envs: int, num_cp
 
 
 def _receive(pipe: Connection, process: Any, timeout_s: float | None) -> tuple[Any, bool]:
-    """Waits for a message; returns it, None if none will come, and whether it is late."""
+    """Waits for a message; returns it, or None if none will come, and whether it is late."""
     deadline = deadline_of(timeout_s)
     while True:
         left_s = deadline - time.monotonic()
@@ -119,18 +119,18 @@ def _receive(pipe: Connection, process: Any, timeout_s: float | None) -> tuple[A
         if not ready:
             return None, True
         try:
-            # what it said before it went counts
+            # a message sent before the end still counts
             return (pipe.recv(), False) if pipe.poll() else (None, False)
         except (EOFError, OSError):
             return None, False
 
 
 def _clocks(pid: int) -> tuple[float, float] | None:
-    """Reads the clocks of `StepClock.read` of another process; None on systems without them."""
+    """Reads the clocks of `StepClock.read` for another process; None on systems without them."""
     files = Path(f"/proc/{pid}")
     now = time.perf_counter()
     try:
-        # what follows the name, which may hold anything: utime and stime are fields 14 and 15
+        # the name may hold anything; utime and stime are fields 14 and 15 of the line
         fields = (files / "stat").read_text().rpartition(")")[2].split()
         queued_s = int((files / "schedstat").read_text().split()[1]) * 1e-9
     except OSError:
@@ -139,7 +139,7 @@ def _clocks(pid: int) -> tuple[float, float] | None:
 
 
 def _has_waited(before: tuple[float, float] | None, after: tuple[float, float] | None) -> bool:
-    """Whether a process has mostly waited, for anything but a CPU, between two looks at it."""
+    """Returns whether a process has mostly waited, for anything but a CPU, between two readings."""
     if before is None or after is None:
         return False
     passed_s, computed_s = after[0] - before[0], after[1] - before[1]
@@ -147,9 +147,9 @@ def _has_waited(before: tuple[float, float] | None, after: tuple[float, float] |
 
 
 def _run(pipe: Connection, env_fns: Any) -> None:
-    """The process: makes an environment, says so, and says what its steps cost."""
+    """Runs in the process: makes an environment and sends a report, then the cost of its steps."""
     begin_process(is_fork=not isinstance(env_fns, bytes))
-    # the processes that stay report why an environment cannot be made or stepped
+    # the later processes report why an environment cannot be made or stepped
     with contextlib.suppress(Exception):
         make = (pickle.loads(env_fns) if isinstance(env_fns, bytes) else env_fns)[0]
         env = make()
@@ -167,7 +167,7 @@ def _try(env: gymnasium.Env[Any, Any]) -> StepTrial:
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(_NUM_ACTIONS)]
     clock = StepClock()
-    # a first step loads and compiles: it counts only if it is long enough alone
+    # a first step loads and compiles: it counts only if it is as long as a whole trial
     first = _measure(env, actions[:1], clock)
     return first if first.stepped_s >= _TRIAL_S else _measure(env, actions, clock)
 

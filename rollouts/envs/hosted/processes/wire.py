@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between a host and one of its processes: a kind, a length, bytes.
 
-One socket per process carries a few bytes per step; arrays lie in shared memory. The socket also
-tells when the other side is gone.
+One socket per process carries a few bytes per step; arrays lie in shared memory. The end of the
+socket also shows that the other side is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Kind(enum.IntEnum):
     """The kinds of messages."""
 
     # to a process
-    MEMORY = 1  # pickled Layout; the descriptor comes beside it
+    MEMORY = 1  # pickled BlockLayout, with the descriptor
     STEP_ALL = 2
     STEP = 3  # int32 indices
     STEP_OBJECTS = 4  # pickled: indices, one column of objects per leaf that needs them
@@ -70,10 +70,10 @@ class Parser:
 
 
 class WorkerLink:
-    """A process's end: blocking, and over when the host is gone."""
+    """A process's end of the socket: it blocks, and it ends when the host is gone."""
 
     def __init__(self, sock: socket.socket, is_orphan: Callable[[], bool]) -> None:
-        """Args: sock: connected to the host. is_orphan: tells whether the host's process ended."""
+        """Args: sock: connected to the host. is_orphan: whether the host's process has ended."""
         self._socket = sock
         self._is_orphan = is_orphan
         self._parser = Parser()
@@ -82,7 +82,7 @@ class WorkerLink:
         self._poller.register(sock, select.POLLIN)
 
     def receive_memory(self) -> tuple[Any, int] | None:
-        """Waits for the first message: a Layout and a descriptor; None: the host is gone."""
+        """Waits for the first message: a BlockLayout and a descriptor; None: the host is gone."""
         if not self._wait():
             return None
         # the descriptor comes with the first bytes, so nothing may be read past the header
@@ -127,7 +127,7 @@ class WorkerLink:
         return data
 
     def _wait(self) -> bool:
-        # end-of-file says that the host is gone unless some other child of it holds the socket
+        # end-of-file shows that the host is gone, unless another child of it holds the socket
         while not self._poller.poll(_PARENT_CHECK_MS):
             if self._is_orphan():
                 return False
@@ -135,7 +135,7 @@ class WorkerLink:
 
 
 class HostLink:
-    """The host's end of one process: never blocks, and keeps what could not be sent yet."""
+    """The host's end of a process's socket: never blocks, and keeps what could not be sent yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Takes a connected socket over."""
@@ -150,7 +150,7 @@ class HostLink:
         self.send(data[sent:], lambda: None)
 
     def send(self, data: bytes, receive: Callable[[], None]) -> None:
-        """Sends; while there is no room it calls `receive`, as the process may be waiting too.
+        """Sends; without room it calls `receive`, because the process may wait for room too.
 
         Raises:
           OSError: The process is gone.
@@ -166,7 +166,7 @@ class HostLink:
                 receive()
 
     def receive(self) -> list[tuple[int, bytes]] | None:
-        """Takes the messages that have come; None: the process closed its end."""
+        """Returns the messages that have come; None: the process closed its end."""
         messages: list[tuple[int, bytes]] = []
         while True:
             try:
@@ -176,19 +176,19 @@ class HostLink:
             except OSError:
                 data = b""
             if not data:
-                # what it said before it went counts
+                # messages sent before the end still count
                 return messages or None
             messages += self._parser.feed(data)
             if len(data) < _CHUNK_BYTES:
                 return messages
 
     def close(self) -> None:
-        """Closes the socket, which ends the process when it next waits."""
+        """Closes the socket, which ends the process at its next wait."""
         self.socket.close()
 
 
 def make_orphan_test(host_pid: int) -> Callable[[], bool]:
-    """Makes what tells a process started by multiprocessing whether its host has ended."""
+    """Makes a function that tells a process of multiprocessing whether its host has ended."""
     import multiprocessing
 
     is_child = os.getppid() == host_pid  # not so if a fork server started it
@@ -203,5 +203,5 @@ def make_orphan_test(host_pid: int) -> Callable[[], bool]:
 
 
 def deadline_of(timeout_s: float | None) -> float:
-    """The monotonic time at which a wait of `timeout_s` is over; inf for None."""
+    """The monotonic time at which a wait of `timeout_s` ends; inf for None."""
     return float("inf") if timeout_s is None else time.monotonic() + timeout_s

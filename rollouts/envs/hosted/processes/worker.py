@@ -34,12 +34,12 @@ def run_worker(
     setup: Setup,
     inherited: Sequence[socket.socket],
 ) -> None:
-    """Makes environments, steps them as told, and returns when the host has gone or wants it.
+    """Makes environments, steps them on command, and returns when the host is gone or closes.
 
     Args:
       sock: Connected to the host.
       env_fns: Functions that make the environments; bytes: pickled.
-      setup: The rest.
+      setup: The settings with which the process starts.
       inherited: The host's ends of sockets, of which a forked process has copies.
     """
     for other in inherited:
@@ -66,7 +66,7 @@ def run_worker(
                 report = functools.partial(_report, link, len(envs))
                 _serve(link, EnvWorker(report, envs, makers, setup, memory))
     if is_orphan():
-        # where no signal has said so: nobody is left to end this process if an environment hangs
+        # without a signal for it: nobody is left to end this process if an environment hangs
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LAST_RESORT_S)
     sock.close()
@@ -76,7 +76,7 @@ def run_worker(
 
 
 def hello_of(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
-    """Describes environments."""
+    """Makes the report on environments."""
     hello = Hello([], [], [], dict(envs[0].metadata), envs[0].render_mode)
     for env in envs:
         if env.observation_space not in hello.observation_spaces:
@@ -88,7 +88,7 @@ def hello_of(envs: Sequence[gymnasium.Env[Any, Any]]) -> Hello:
 
 
 def _serve(link: WorkerLink, worker: EnvWorker) -> None:
-    """Obeys until the host is gone."""
+    """Carries out messages until the host is gone."""
     while (message := link.receive()) is not None:
         kind, payload = message
         if kind == Kind.CALL:
@@ -118,7 +118,7 @@ def _report(link: WorkerLink, num_envs: int, rows: Sequence[int], records: list[
 
 
 class EnvWorker:
-    """Obeys messages. Indices are those of its own environments."""
+    """Carries out messages. Indices are positions among its own environments."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class EnvWorker:
         setup: Setup,
         memory: SharedMemory,
     ) -> None:
-        """Args: report: takes rows that are done. envs: of makers. memory: of all environments."""
+        """Args: report: takes rows that are done. envs: of `makers`. memory: of the whole host."""
         self._tell, self._envs, self._setup = report, envs, setup
         self._rules = EpisodeRules(envs, makers, setup)
         mine = slice(setup.first, setup.first + len(envs))
@@ -154,7 +154,7 @@ class EnvWorker:
             if f"final_obs/{i}" in arrays
         ]
         self._object_leaves = [leaf for leaf in self._observation_leaves if leaf.dtype is None]
-        # one array and nothing else: nearly every environment
+        # one array and no objects, as in nearly all environments
         only = len(self._obs) == 1 and not self._object_leaves and not self._obs[0][0].path
         self._only_obs = self._obs[0][1] if only else None
         self._only_shape = self._obs[0][0].shape if only else None
@@ -164,7 +164,7 @@ class EnvWorker:
         self._timer = StepTimer(arrays, setup.index, mine)
 
     def obey(self, kind: int, payload: bytes) -> None:
-        """Steps or resets as a message says, and reports."""
+        """Steps or resets as a message asks, and reports."""
         if kind == Kind.STEP_ALL:
             self._step(range(len(self._envs)), {})
         elif kind == Kind.STEP:
@@ -219,7 +219,7 @@ class EnvWorker:
             self._report(rows)
 
     def _actions_of(self, rows: Sequence[int], objects: dict[int, list[bytes]]) -> list[Any]:
-        """One action per row, in memory that nobody writes to later."""
+        """One action per row, in memory that is not written later."""
         in_order = isinstance(rows, range)  # all rows
         columns = [
             [pickle.loads(value) for value in objects[leaf]]
@@ -236,12 +236,12 @@ class EnvWorker:
     def _show_step(
         self, row: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any
     ) -> None:
-        """Shows a step, and begins the next episode where one ended and the mode says so."""
+        """Writes a step, and begins the next episode where one ended and the mode is same-step."""
         info = plain_info(info)
         record = None
         if terminated or truncated:
             if self._rules.end(row):
-                # copies, as the reset may use the environment's objects again
+                # copies, because the reset may use the environment's objects again
                 record = Record(self._setup.first + row, final_info=copied(info))
                 record.final_objects = self._write(row, obs, is_final=True)
                 record.final_exact = () if self._is_plain(obs) else (copied(obs),)
@@ -256,7 +256,7 @@ class EnvWorker:
             self._keep(record)
 
     def _is_plain(self, obs: Any) -> bool:
-        """Tells whether shared memory gives an observation back as it was."""
+        """Returns whether an observation can be read back from shared memory unchanged."""
         array = self._only_obs
         return array is not None and type(obs) is np.ndarray and obs.dtype == array.dtype
 
@@ -291,7 +291,7 @@ class EnvWorker:
             self._report(rows)
 
     def _begin_row(self, row: int, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Begins an episode; the row shows its first observation and nothing else."""
+        """Begins an episode; the row has only its first observation."""
         obs, info = self._rules.begin(row, seed, options)
         objects = self._write(row, obs)
         self._reward[row] = 0.0

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels in Warp's subset of Python: a thread for each world, which is an environment."""
+"""Kernels in Warp's subset of Python, with one thread for each world, that is, each environment."""

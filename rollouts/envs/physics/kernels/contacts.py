@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contacts in which mujoco_warp 4.0 differs from MuJoCo."""
+"""Corrects contacts in which mujoco_warp 4.0 differs from MuJoCo."""
 
 from __future__ import annotations
 
 import warp as wp
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 _PLANE = wp.constant(0)  # mjGEOM_PLANE
@@ -24,7 +24,8 @@ def align_with_capsules(
 ):
     """Lays friction between a plane and a capsule along the capsule, however steep it is.
 
-    mujoco_warp does so up to 60 degrees only, and a pyramid of friction has corners.
+    mujoco_warp does so up to 60 degrees only. The direction matters, as a friction pyramid has
+    corners.
     """
     i = wp.tid()
     if i >= num_contacts[0]:

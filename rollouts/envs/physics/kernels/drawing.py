@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model fields that every episode draws anew, from its stream, before its start."""
+"""Model fields that every episode draws anew, from its random stream, before its start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warp as wp
 from rollouts.envs.physics.kernels.philox import uniform_in
 from rollouts.envs.physics.kernels.structs import Clock
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 
@@ -21,7 +21,7 @@ def draw_field(
     draws: wp.array[int],
     values: wp.array2d[float],
 ):
-    """Draws elements whose bounds differ; counts in `draws` what has been taken of a stream."""
+    """Draws elements whose bounds differ; `draws` counts the numbers taken from each stream."""
     w = wp.tid()
     if not beginning[w]:
         return
@@ -44,7 +44,7 @@ def make_rotations(
     firsts: wp.array[int],
     values: wp.array2d[float],
 ):
-    """Gives quaternions that were drawn the length 1; `firsts` says where they begin in a row."""
+    """Scales drawn quaternions to length 1; `firsts` has their places in a row."""
     w, q = wp.tid()
     if not beginning[w]:
         return
@@ -62,7 +62,7 @@ def make_rotations(
         if length > 0.0:
             values[w, i] = values[w, i] / length
         else:
-            # nothing to go by is no rotation
+            # a quaternion of zeros becomes the identity
             values[w, i] = float(0.0)
             if i == first:
                 values[w, i] = float(1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before and after the dynamics: who steps, who begins, time limits, faults, rows.
+"""Before and after the dynamics: choice of worlds that step or begin, time limits, faults, rows.
 
 The rules are those of native/include/rollouts/core/step.h.
 """
@@ -10,7 +10,7 @@ import warp as wp
 
 from rollouts.envs.physics.kernels.structs import BatchRows, Clock, StepOutcome, Totals
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 STEP = wp.constant(0)
@@ -28,7 +28,7 @@ ENDED = wp.constant(3)
 REWARD = wp.constant(4)
 NO_START = wp.constant(5)
 
-# beyond it MuJoCo, too, takes a number for bad (mjMAXVAL)
+# MuJoCo, too, takes a larger number for a fault (mjMAXVAL)
 _LARGEST = wp.constant(1.0e10)
 
 
@@ -40,7 +40,7 @@ def begin_step(
     stepping: wp.array[wp.bool],
     beginning: wp.array[wp.bool],
 ):
-    """Decides who steps, and who begins an episode in place of a step."""
+    """Decides which worlds step, and which begin an episode instead."""
     w = wp.tid()
     command = int(commands[w])
     is_step = command == STEP
@@ -54,7 +54,7 @@ def begin_step(
 @wp.func
 def is_good(values: wp.array2d[float], w: int) -> bool:
     for i in range(values.shape[1]):
-        # false for what is no number, too
+        # NaN fails this comparison, too
         if not (wp.abs(values[w, i]) < _LARGEST):
             return False
     return True
@@ -88,10 +88,10 @@ def end_step(
         fault = int(0)
         if bits != 0:
             fault = OVERFLOW + (bits << 8)
-        # a function of the user's may give anything
+        # a user's function may return anything
         if not (wp.abs(reward) < wp.inf):
             fault = REWARD
-        # controls first: mujoco_warp clamps what is no number to a bound
+        # controls first, because mujoco_warp clamps NaN to a bound
         if not (is_good(ctrl, w) and is_good(qpos, w) and is_good(qvel, w)):
             fault = NOT_FINITE
         if fault != 0:

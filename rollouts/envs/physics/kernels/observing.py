@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warp as wp
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 
@@ -18,7 +18,7 @@ def observe_part(
     broken: wp.array[wp.bool],
     obs: wp.array2d[float],
 ):
-    """Copies `source` from element `first` on into the marked rows from `at` on."""
+    """Copies `source` from element `first` on into the marked rows of `obs` from column `at` on."""
     w, i = wp.tid()
     if not marked[w]:
         return

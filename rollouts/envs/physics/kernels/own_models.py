@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo-v0: rewards and ends are functions of the user's, which write them afterwards."""
+"""MuJoCo-v0: kernels around the user's functions, which compute rewards and ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warp as wp
 
 from rollouts.envs.physics.kernels.structs import StepOutcome
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 
@@ -35,7 +35,7 @@ def put_keyframe(
     mocap_pos: wp.array2d[wp.vec3],
     mocap_quat: wp.array2d[wp.quat],
 ):
-    """Writes what a keyframe says beside positions and velocities."""
+    """Writes what a keyframe has besides positions and velocities."""
     w = wp.tid()
     if not marked[w]:
         return

@@ -46,7 +46,7 @@ def philox(block: wp.uint32, env_id: wp.uint32, episode: wp.uint32, seed: wp.uin
 
 @wp.func
 def uniform(seed: wp.uint64, env_id: int, episode: int, draw: int) -> wp.float64:
-    """The stream's number `draw`, uniform in [0, 1) with 53 random bits; a block has two."""
+    """Number `draw` of a stream, uniform in [0, 1) with 53 random bits; a block has two numbers."""
     words = philox(wp.uint32(draw // 2 + 1), wp.uint32(env_id), wp.uint32(episode), seed)
     first = words[0]
     second = words[1]
@@ -67,7 +67,7 @@ def uniform_in(
 
 @wp.func
 def normal(seed: wp.uint64, env_id: int, episode: int, draw: int) -> wp.float64:
-    """Mean 0 and variance 1, of the numbers `draw` and `draw + 1` (Box and Muller 1958)."""
+    """A normal number from the numbers `draw` and `draw + 1` of a stream (Box and Muller 1958)."""
     left = wp.float64(1.0) - uniform(seed, env_id, episode, draw)
     radius = wp.sqrt(wp.float64(-2.0) * wp.log(left))
     return radius * wp.cos(_TWO_PI * uniform(seed, env_id, episode, draw + 1))

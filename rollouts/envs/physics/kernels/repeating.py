@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeated parts of a start: draws until nothing touches, and steps until it has come to rest."""
+"""Loops of a start: draws until no bodies touch, and steps until they have come to rest."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import warp as wp
 from rollouts.envs.physics.kernels.episodes import NO_START
 from rollouts.envs.physics.kernels.structs import Clock
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
-# draws of a start until it is given up; of the suite's models at least one in ten is taken
+# draws of a start before it fails; models of the suite accept at least one draw in ten
 MOST_TRIES = wp.constant(1000)
 
 
@@ -22,7 +22,7 @@ def begin_tries(
     tries: wp.array[int],
     goes_on: wp.array[int],
 ):
-    """Marks worlds that begin and so draw; `goes_on` (1,), 0 before, says whether one does."""
+    """Marks worlds that begin an episode to draw; sets `goes_on` (1,), which was 0, if one does."""
     w = wp.tid()
     pending[w] = beginning[w]
     tries[w] = 0
@@ -36,7 +36,7 @@ def find_touching(
     worlds: wp.array[int],
     touching: wp.array[wp.bool],
 ):
-    """Marks worlds of contacts."""
+    """Marks worlds that have a contact."""
     i = wp.tid()
     if i < num_contacts[0]:
         touching[worlds[i]] = True
@@ -54,9 +54,9 @@ def end_try(
     tries: wp.array[int],
     goes_on: wp.array[int],
 ):
-    """Marks worlds that touch to draw again; all, where there were more contacts than `memory`.
+    """Marks worlds that touch to draw again; all worlds, if there were more contacts than `memory`.
 
-    `goes_on` (1,), 0 before, says whether one does.
+    Sets `goes_on` (1,), which was 0, if a world draws again.
     """
     w = wp.tid()
     if not pending[w]:
@@ -78,7 +78,7 @@ def end_try(
 
 @wp.kernel
 def begin_steps(beginning: wp.array[wp.bool], count: int, left: wp.array[int]):
-    """Sets the steps that all worlds make, `count` where one begins; `left` (1,) was 0."""
+    """Sets `left` (1,), which was 0, to `count` steps of all worlds if a world begins."""
     w = wp.tid()
     if beginning[w]:
         left[0] = count
@@ -95,7 +95,7 @@ def put_back(
     before: wp.array2d[float],
     now: wp.array2d[float],
 ):
-    """Gives those who are not marked the values that they had."""
+    """Gives unmarked worlds the values that they had before."""
     w, i = wp.tid()
     if not marked[w]:
         now[w, i] = before[w, i]
@@ -108,7 +108,7 @@ def end_steps(
     overflow: wp.array[int],
     time: wp.array[float],
 ):
-    """Forgets what did not fit of those who are not marked, and the time of those who are."""
+    """Clears overflow bits of this loop in unmarked worlds, and the time of marked worlds."""
     w = wp.tid()
     if marked[w]:
         time[w] = 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts of episodes: the C++ pool's draws, rounded to 32 bits."""
+"""Starts of episodes: the draws of the C++ pool, rounded to 32 bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warp as wp
 from rollouts.envs.physics.kernels.philox import normal, uniform_in
 from rollouts.envs.physics.kernels.structs import Clock
 
-# nobody takes gradients, which are half of what would be compiled
+# gradients are not needed, and are half of what would be compiled
 wp.set_module_options({"enable_backward": False})
 
 # how positions and velocities are drawn
@@ -23,7 +23,7 @@ def noise(seed: wp.uint64, env_id: int, episode: int, draw: int, scale: wp.float
 
 @wp.func
 def begin_clock(clock: Clock, w: int) -> int:
-    """Sets a clock for an episode; its number."""
+    """Sets a clock for a new episode; returns the episode's number."""
     episode = clock.next_episode[w]
     clock.next_episode[w] = episode + 1
     clock.elapsed_steps[w] = 0
@@ -50,10 +50,10 @@ def start_episodes(
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
 ):
-    """Draws positions and velocities of those who begin, and sets their clocks.
+    """Draws positions and velocities of worlds that begin, and sets their clocks.
 
-    What episodes begin around: `qpos0`, one row for all worlds or one for each. `draws` have been
-    taken of their streams before.
+    Episodes begin around `qpos0`, one row for all worlds or one for each. `draws` counts the
+    numbers taken from their streams before.
     """
     w = wp.tid()
     if not beginning[w]:

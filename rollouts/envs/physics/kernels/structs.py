@@ -17,7 +17,7 @@ class StepOutcome:
 
 @wp.struct
 class Clock:
-    """Everything about an episode that its dynamics need not know."""
+    """The state of an episode that is no part of its dynamics."""
 
     seed: wp.array[wp.uint64]
     env_id: wp.array[int]
@@ -26,13 +26,13 @@ class Clock:
     elapsed_steps: wp.array[int]
     episode_return: wp.array[wp.float64]
     ended: wp.array[wp.bool]  # the episode is over and the next one has not begun
-    broken: wp.array[wp.bool]  # a fault cut it off: it has nothing to show
-    fault: wp.array[int]  # the first since the last look, 0: none
+    broken: wp.array[wp.bool]  # a fault cut the episode off
+    fault: wp.array[int]  # the first since faults were last read; 0: none
 
 
 @wp.struct
 class BatchRows:
-    """A batch's rows but observations and infos."""
+    """A batch's rows without observations and infos."""
 
     reward: wp.array[float]
     terminated: wp.array[wp.bool]
