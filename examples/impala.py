@@ -138,7 +138,7 @@ class Learner(Checkpointed):
         def flat(array: NDArray[Any]) -> NDArray[Any]:
             return array.reshape(-1, *array.shape[2:])
 
-        # of last_obs only the value counts, with any action
+        # only the value of last_obs counts, whatever its action
         obs = np.concatenate([batch.obs, batch.last_obs[None]])
         action = np.concatenate([batch.action, batch.action[-1:]])
         now = learner.evaluate({"obs": flat(obs), "action": flat(action)})

@@ -213,7 +213,7 @@ class Learner(Checkpointed):
         return root(total) if args.rescale else total
 
 
-EPSILON = 1e-3  # of Pohlen et al. 2018; makes `root` invertible
+EPSILON = 1e-3  # from Pohlen et al. 2018; makes `root` invertible
 
 
 def root(value: Tensor) -> Tensor:

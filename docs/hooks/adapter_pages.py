@@ -24,7 +24,7 @@ def migration_pages() -> list[dict[str, str]]:
 
 
 def adapter_modules() -> list[str]:
-    """Names of the adapters: modules and packages of integrations/ but what they share."""
+    """Names of the adapters: modules and packages of integrations/ except the shared parts."""
     modules = {path.stem for path in _INTEGRATIONS.glob("[!_]*.py")}
     packages = {path.parent.name for path in _INTEGRATIONS.glob("*/__init__.py")}
     return sorted(modules | packages - {"shared"})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our docstrings as Markdown: their columns of shapes and their lists of errors stay as written.
 
-Parsers of Google's style want one name a line, of the signature; ours may say `min_envs, max_envs:`
-or draw a table of arrays.
+Parsers of Google's style need one name per line, from the signature; our docstrings may write
+`min_envs, max_envs:` or contain a table of arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENTRY = re.compile(r"^([\w*`.]+(?:, [\w*`.]+)*(?: \([^)]*\))?): ?(.*)$")
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites each docstring before it is rendered, as Markdown that nobody parses again."""
+    """Rewrites each docstring before it is rendered, as Markdown that is not parsed again."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called for every module, class, function and attribute that griffe has read."""
@@ -28,7 +28,7 @@ class Docstrings(griffe.Extension):
 
 
 def markdown_of(docstring: str) -> str:
-    """The docstring with a bold word for each section, and lists of what it explains."""
+    """The docstring with a bold word for each section, and lists of its entries."""
     text = textwrap.dedent(docstring.expandtabs())
     pieces = _SECTION.split(text)
     parts = [pieces[0].rstrip()]
@@ -40,7 +40,7 @@ def markdown_of(docstring: str) -> str:
 def _section(name: str, body: str) -> str:
     rest = ""
     lines = body.strip("\n").splitlines()
-    # a paragraph that is not indented goes on with the description
+    # a paragraph that is not indented belongs to the description
     for index, line in enumerate(lines):
         if line and not line.startswith(" "):
             lines, rest = lines[:index], "\n".join(lines[index:])
@@ -58,7 +58,7 @@ def _section(name: str, body: str) -> str:
 
 
 def _entries(text: str) -> Iterator[str]:
-    """A list item for each `name: meaning`, columns within a meaning as they are."""
+    """A list item for each `name: meaning`, with unchanged columns within a meaning."""
     meaning: list[str] = []
     for line in [*text.splitlines(), "end: "]:
         begins = None if line.startswith(" ") else _ENTRY.match(line)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of a family that no registry knows: its title, and a sentence or two.
+"""Facts of a family that are not in the registry: its title, and a sentence or two.
 
-A family without a row has a page all the same: its title is its folder's name, and its oracle tests
-are those with the folder's name in theirs.
+A family without a row still has a page: its title is its folder's name, and its oracle tests are
+those with the folder's name in theirs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A family's page beside what is generated.
+    """The part of a family's page that is not generated.
 
     Attributes:
       title: Title of the page.
-      about: What kind of environments these are.
+      about: The kind of environments.
       reference: The implementation that they are compared with.
-      equal: How equal they are, in a sentence.
-      oracles: Files of tests/oracle that compare them; none: those with the folder's name.
+      equal: How equal both are, in a sentence.
+      oracles: Files of tests/oracle that compare them; if empty, those with the folder's name.
       extra: The extra that brings the engine.
       drawn: Id of the frame; "": the first one.
     """
@@ -33,7 +33,7 @@ class Facts:
     drawn: str = ""
 
 
-# header -> what its environments are called, where that is no plain word
+# header -> name of its environments, where it is no plain word
 CALLED = {"minigrid": "MiniGrid", "babyai": "BabyAI", "vizdoom": "ViZDoom"}
 
 FACTS = {

@@ -46,7 +46,7 @@ def family_pages() -> Iterator[tuple[str, str, bytes | None]]:
 
 
 def facts_of(family: Family) -> Facts:
-    """Facts that a person wrote of a family; a new family has its folder's name."""
+    """Facts that were written by hand; a new family has its folder's name."""
     name = family.headers.split("/")[1]
     return FACTS.get(name) or Facts(name.replace("_", " ").capitalize())
 
@@ -141,7 +141,7 @@ def _of_header(header: str, specs: Sequence[EnvSpec]) -> Iterator[str]:
 
 
 def _rules(header: str) -> str:
-    """The comment at the head of the header: what it is, and what it is after."""
+    """The comment at the head of the header: the environment and its origin."""
     lines = (HEADERS / header).read_text().splitlines()[1:]
     said = []
     for line in lines:
@@ -176,7 +176,7 @@ def _sampled(env: Any) -> Any:
 
 
 def _frame(env_id: str) -> tuple[bytes | None, str]:
-    """A GIF of random actions, or why there is none."""
+    """A GIF of random actions, or the reason why there is none."""
     try:
         from PIL import Image
 
@@ -213,5 +213,5 @@ def _oracles(name: str, facts: Facts) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown leaves as it is, in a table too."""
+    """Text that Markdown leaves unchanged, even in a table."""
     return re.sub(r"([|*<>_\[\]\\])", r"\\\1", " ".join(text.split())).replace("\\<br\\>", "<br>")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of what works where, written from `rollouts.features` when the site is built."""
+"""The page of supported keywords, written from `rollouts.features` when the site is built."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def feature_page() -> str:
 
 
 def keywords(owner: str) -> list[str]:
-    """All that the table of an owner has a row for, in the order of the signature."""
+    """All keywords in the table of an owner, in the order of the signature."""
     named = list(_signature(owner))
     return named + [name for name in REFUSED[owner] if name not in named]
 
@@ -65,7 +65,7 @@ def _head() -> list[str]:
 
 
 def title(cell: Cell) -> str:
-    """The head of a cell's column."""
+    """The heading of a cell's column."""
     place = PLACES[cell.engine].removeprefix("a ").removesuffix(" on a device")
     return f"{place}, agents" if cell.has_agents else place
 
@@ -75,7 +75,7 @@ def _row(owner: str, keyword: str, sentences: dict[str, int]) -> str:
     for sentence in filter(None, found):
         sentences.setdefault(sentence, len(sentences) + 1)
     marks = [str(sentences[one]) if one else "+" for one in found]
-    if owner == "make_vec":  # it makes none in Python
+    if owner == "make_vec":  # environments in Python are made by other functions
         marks = [
             "" if cell.engine == "hosted" else mark for cell, mark in zip(CELLS, marks, strict=True)
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of the Figures page's tables, drawn from the page, so that both say the same."""
+"""Pictures of the Figures page's tables, drawn from the page, so that both agree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from comparisons.report.plots import draw_ratios
 from comparisons.report.rows import Row
 
-# "1.02 M (83.6x)": what a peer made, and how many times as fast ours was
+# "1.02 M (83.6x)": a peer's speed, and the multiple of it that ours had
 _CELL = re.compile(r"([\d.,]+) ?([kMG]?) \(([\d.,]+)x\)")
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -24,7 +24,7 @@ class FigurePlot:
 
     Attributes:
       name: Name of its file.
-      table: As the page has it.
+      table: The table's text in the page.
       png: The picture.
     """
 
@@ -50,7 +50,7 @@ def figure_plots(markdown: str) -> list[FigurePlot]:
 
 
 def _rows(table: str) -> Iterator[Row]:
-    """Ours and the peers' rows of a table whose column "rollouts" stands before the peers'."""
+    """Our and the peers' rows of a table whose column "rollouts" stands before the peers'."""
     head, _, *lines = (_cells(line) for line in table.splitlines())
     if "rollouts" not in head:
         return

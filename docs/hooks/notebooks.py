@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tutorials as notebooks: `python docs/hooks/notebooks.py` writes docs/notebooks/ from the pages.
 
-Text becomes cells of text, blocks become cells of code; what a page says it prints is left out, as
-cells print it. A block with a title is a file that the cell writes; one of `bash` is typed with
-`!`.
+Text becomes cells of text, blocks become cells of code; a page's output blocks are left out,
+because cells print the output. A block with a title is a file that the cell writes; a `bash` block
+is run with `!`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _cells(page: Path) -> Iterator[tuple[str, str]]:
     for line in lines:
         begin = _FENCE.match(line)
         if begin is None:
-            # the link to the notebook itself is of no use in it
+            # the notebook does not link to itself
             if "../notebooks/" not in line:
                 told.append(line)
             continue
@@ -75,7 +75,7 @@ def _told(lines: list[str], page: Path) -> Iterator[tuple[str, str]]:
 
 
 def _from_here(link: str, page: Path) -> str:
-    """A page's link as one of docs/notebooks/."""
+    """A page's link, relative to docs/notebooks/."""
     path, anchor, rest = link.partition("#")
     target = (page.parent / path).resolve()
     return Path(os.path.relpath(target, DOCS / "notebooks")).as_posix() + anchor + rest

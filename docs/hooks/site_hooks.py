@@ -55,7 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     _plots[:] = figure_plots(figures.content_string)
     for plot in _plots:
         files.append(File.generated(config, plot.name, content=plot.png))
-    # so that pages may link to it; on_post_build has what belongs in there
+    # added here so that pages may link to it; on_post_build writes its contents
     files.append(File.generated(config, "llms.txt", content=""))
     return files
 
@@ -78,7 +78,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Writes llms.txt: every page with its first paragraph, for programs that read."""
+    """Writes llms.txt, for language models: every page with its first paragraph."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     for section in config.nav or []:
         for title, entry in section.items():

@@ -154,7 +154,7 @@ class OnPolicyRollouts:
         super().set_env(env, force_reset)  # type: ignore[misc]
 
     def note_episodes(self, env: NativeVecEnv, step: StepBatch, done: NDArray[np.bool_]) -> None:
-        """Does what `_update_info_buffer` does, without infos."""
+        """Updates ep_info_buffer as `_update_info_buffer` does, without infos."""
         if not done.any():
             return
         rows = np.flatnonzero(done)

@@ -176,7 +176,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
             self._ended[rows] = ended
         masks = {}
         if self.has_action_mask:
-            # of an ended episode the last one, as is the observation
+            # the last mask of an ended episode, like the observation
             masks["action_mask"] = self._tensor(batch.info["action_mask"] != 0)
         return self._dict(
             size,
