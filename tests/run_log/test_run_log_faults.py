@@ -122,8 +122,8 @@ def test_another_release_is_refused_or_made_again_with_a_warning(log: Path) -> N
 
 
 def test_another_format_is_refused(log: Path) -> None:
-    changed(log, "log", lambda record: record.facts.update(format=2))
-    with pytest.raises(SpecError, match="format 2, expected 1"):
+    changed(log, "log", lambda record: record.facts.update(format=1))
+    with pytest.raises(SpecError, match="format 1, expected 2"):
         rollouts.replay_run(log, env_id=0, step=5)
 
 
