@@ -311,6 +311,16 @@ def end_after_parent(grace_s: int) -> bool: ...
 
 # Semantics: native/include/rollouts/support/checksum.h; of arrays (n, ...) with contiguous rows
 def checksum(arrays: list[npt.NDArray[Any]]) -> int: ...
+
+# (digest (B,), largest_reward (B,), is_obs_finite (B,)): include/rollouts/data/column_digests.h
+def digest_columns(
+    obs: Array,
+    last_obs: Array,
+    reward: npt.NDArray[np.float32],
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+    active: npt.NDArray[np.bool_] | None = ...,
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32], npt.NDArray[np.bool_]]: ...
 def pack_frame_stacks(obs: Array, last_obs: Array) -> tuple[Array, npt.NDArray[np.int32]]: ...
 
 # Semantics: native/bindings/interrupts.h

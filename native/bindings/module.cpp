@@ -20,6 +20,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindMujocoLanes(module);
   rollouts::BindReturns(module);
   rollouts::BindChecksum(module);
+  rollouts::BindColumnDigests(module);
   rollouts::BindFrameStacks(module);
   rollouts::BindParentEnd(module);
   rollouts::BindReplay(module);

@@ -16,6 +16,7 @@ from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.turns import Turns
 from rollouts.errors import SpecError
+from rollouts.run_log.fragment_sums import SeenColumns
 from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
@@ -99,10 +100,13 @@ class InPool:
             rows.name: rows.native_arrays(version)
             for rows, version in zip(groups, versions, strict=True)
         }
+        seen: dict[str, SeenColumns] = {}
         if tape is not None:
-            # steps that still have this value after an error did not take place
-            for one in arrays.values():
+            for name, one in arrays.items():
+                # steps that still have this value after an error did not take place
                 one["episode_length"][:] = _NOT_STEPPED
+                seen[name] = SeenColumns.empty(one["reward"].shape[1])
+                one |= seen[name].native_arrays()
         is_alone = groups[0].name == ALONE
         final_obs = self._env.collect(
             policies[ALONE] if is_alone else policies,
@@ -114,7 +118,7 @@ class InPool:
         finals = {ALONE: final_obs} if is_alone else (final_obs or {})
         batches = [rows.take_native(arrays[rows.name], finals.get(rows.name)) for rows in groups]
         if tape is not None:
-            tape.end({rows.name: one for rows, one in zip(groups, batches, strict=True)})
+            tape.end({rows.name: one for rows, one in zip(groups, batches, strict=True)}, seen)
         return batches
 
     def chosen_steps(self) -> NDArray[np.intp]:

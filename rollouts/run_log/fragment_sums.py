@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checksum of a fragment, by which one that was made again is compared."""
+"""The checksum of a fragment, by which a replay is compared, and what is strange in it.
+
+Each column, an environment or an agent, has a digest of its own, so that the pool's threads can
+make those of the columns that they step; native/include/rollouts/data/column_digests.h has the
+details.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,43 +20,86 @@ from rollouts.batch import RolloutBatch
 
 Array = npt.NDArray[Any]
 
-# arrays that follow from states and actions; those of the policy do not
-OUTCOME = ("reward", "terminated", "truncated", "last_obs")
-# what adds up is compared after the last step
-_ADDED_UP = ("episode_return", "episode_length")
-_MIN_PICTURE_BYTES = 4096
-_MAX_STACK = 8
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenColumns:
+    """Findings of one pass over the B columns of a rollout.
+
+    Attributes:
+      digest          (B,) uint64    of observations, rewards, ends, and whether an agent took part
+      largest_reward  (B,) float32   by magnitude; infinite or nan where a reward is
+      is_obs_finite   (B,) bool      whether all observations are, the last one among them
+    """
+
+    digest: npt.NDArray[np.uint64]
+    largest_reward: npt.NDArray[np.float32]
+    is_obs_finite: npt.NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, num_rows: int) -> SeenColumns:
+        """Returns arrays for the pool's threads to write."""
+        return cls(
+            np.empty(num_rows, np.uint64),
+            np.empty(num_rows, np.float32),
+            np.empty(num_rows, np.bool_),
+        )
+
+    @classmethod
+    def of(cls, batch: RolloutBatch) -> SeenColumns:
+        """Looks at a rollout that is complete."""
+        return cls(
+            *_native.digest_columns(
+                batch.obs,
+                batch.last_obs,
+                batch.reward,
+                batch.terminated,
+                batch.truncated,
+                batch.extras.get("active"),
+            )
+        )
+
+    def native_arrays(self) -> dict[str, Array]:
+        """Returns the arrays by the names that `collect` of a pool has for them."""
+        return {
+            "digest": self.digest,
+            "largest_reward": self.largest_reward,
+            "is_obs_finite": self.is_obs_finite,
+        }
 
 
-def sum_of(batches: Mapping[str, RolloutBatch]) -> int:
-    """Returns the checksum of what the environments did in a fragment.
+class Summary(NamedTuple):
+    """Findings about one group in a fragment.
 
-    Stacked pictures (S, H, W) count by their newest frame, and whole before the first step and
-    after the last one: each frame is the newest once.
+    Attributes:
+      largest_reward: By magnitude; infinite or nan where a reward is.
+      is_obs_finite: Whether all observations are, the last ones among them.
+    """
+
+    largest_reward: float
+    is_obs_finite: bool
+
+
+def sum_up(
+    batches: Mapping[str, RolloutBatch], seen: Mapping[str, SeenColumns]
+) -> tuple[int, dict[str, Summary]]:
+    """Returns the checksum of what the environments did in a fragment, and what is known of it.
 
     Args:
       batches: group -> its batch.
+      seen: group -> what was found in its columns.
     """
     arrays: list[Array] = []
-    for batch in batches.values():
-        arrays += _observed(batch.obs)
-        arrays += [getattr(batch, name) for name in OUTCOME]
-        arrays += [getattr(batch, name)[-1] for name in _ADDED_UP]
-        arrays += [batch.extras["active"]] if "active" in batch.extras else []
+    known = {}
+    for name, batch in batches.items():
+        found = seen[name]
+        # what adds up is compared after the last step
+        arrays += [found.digest, batch.episode_return[-1], batch.episode_length[-1]]
         arrays += [] if batch.final_obs is None else [batch.final_obs]
-    return _native.checksum([_rows(one) for one in arrays])
+        is_finite = bool(found.is_obs_finite.all())
+        known[name] = Summary(float(found.largest_reward.max()), is_finite)
+    return _native.checksum(arrays), known
 
 
-def _observed(obs: Array) -> list[Array]:
-    each = obs[0, 0]
-    if each.ndim != 3 or each.nbytes < _MIN_PICTURE_BYTES or each.shape[0] > _MAX_STACK:
-        return [obs]
-    return [obs[0], obs.reshape(-1, *each.shape)[:, -1]]
-
-
-def _rows(array: Array) -> Array:
-    """Returns the array, or a copy where its rows do not lie together."""
-    if array.flags.c_contiguous:
-        return array
-    inner = array[0]
-    return array if inner.flags.c_contiguous else np.ascontiguousarray(array)
+def sum_of(batches: Mapping[str, RolloutBatch]) -> int:
+    """Returns the checksum of a fragment at whose columns nobody has looked."""
+    return sum_up(batches, {name: SeenColumns.of(batch) for name, batch in batches.items()})[0]

@@ -129,7 +129,8 @@ def _coded(array: Array, *, deflates: bool) -> tuple[bytes, dict[str, Any]]:
     bits = next((bits for bits in (1, 2, 4, 8, 16, 32) if high - low < 1 << bits), 64)
     if bits == 64:
         return array.tobytes(), {"how": "plain"}
-    flat = (array.ravel() - low).astype(f"<u{max(bits, 8) // 8}")
+    flat = array.ravel() if low == 0 else array.ravel() - low
+    flat = flat.astype(f"<u{max(bits, 8) // 8}", copy=False)
     return _in_bits(flat, bits).tobytes(), {"how": "narrow", "low": low, "bits": bits}
 
 

@@ -12,7 +12,7 @@ from rollouts.run_log.record_options import RunLog
 from rollouts.support.plain_values import plain_option
 from rollouts.support.same_release import release
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ class LogWriter:
         self._waiting: deque[tuple[str, Facts, Arrays, int]] = deque()
         self._waiting_bytes, self._is_busy, self._is_closed = 0, False, False
         self._is_flushed = False  # somebody waits for all that was put
+        self._joined: list[bytes] = []  # counted in _bytes_of_part, and not written yet
         self._open()
         self._thread = threading.Thread(target=self._run, name="rollouts-log", daemon=True)
         start_thread(self._thread)
@@ -89,9 +90,8 @@ class LogWriter:
         """Hands a record over; its arrays must not change any more."""
         size = sum(array.nbytes for array in arrays.values())
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._waiting_bytes < _MAX_WAITING_BYTES or self.error or self._is_closed
-            )
+            while not (self._waiting_bytes < _MAX_WAITING_BYTES or self.error or self._is_closed):
+                self._changed.wait()
             if self.error is not None or self._is_closed:
                 return
             self._waiting.append((kind, facts, arrays, size))
@@ -126,12 +126,10 @@ class LogWriter:
 
     def _run(self) -> None:
         while taken := self._take():
-            for kind, facts, arrays, _ in taken:
-                try:
-                    self._write(kind, facts, arrays)
-                except OSError as error:
-                    self._fail(error)
-                    break
+            try:
+                self._write(taken)
+            except OSError as error:
+                self._fail(error)
         self._file.close()
 
     def _take(self) -> list[tuple[str, Facts, Arrays, int]]:
@@ -156,7 +154,8 @@ class LogWriter:
 
     def _fail(self, error: OSError) -> None:
         """Leaves whole records alone in the file, and writes no more."""
-        with contextlib.suppress(OSError):  # readers stop at a record that is not whole
+        # readers stop at a record that is not whole; ValueError: the next part could not be opened
+        with contextlib.suppress(OSError, ValueError):
             os.ftruncate(self._file.fileno(), self._bytes_of_part)
         named = error if isinstance(error, FileError) else _named(self._path, error)
         with self._changed:
@@ -165,14 +164,38 @@ class LogWriter:
             self._waiting_bytes = 0
             self._changed.notify_all()
 
-    def _write(self, kind: str, facts: Facts, arrays: Arrays) -> None:
-        data = to_bytes(kind, facts, arrays)
-        is_full = self._bytes_of_part > max(self._log.max_bytes // _NUM_PARTS, _MIN_PART_BYTES)
-        if kind == "state" and self._can_rotate and is_full:
-            self._next_part()
-        self._make_room(len(data))
-        _write_all(self._file.fileno(), data)
-        self._bytes_of_part += len(data)
+    def _write(self, records: list[tuple[str, Facts, Arrays, int]]) -> None:
+        """Writes records, those of one part by one call of the system."""
+        try:
+            for kind, facts, arrays, _ in records:
+                data = to_bytes(kind, facts, arrays)
+                is_full = self._bytes_of_part > max(
+                    self._log.max_bytes // _NUM_PARTS, _MIN_PART_BYTES
+                )
+                if kind == "state" and self._can_rotate and is_full:
+                    self._write_joined()
+                    self._next_part()
+                self._make_room(len(data))
+                self._joined.append(data)
+                self._bytes_of_part += len(data)
+        finally:
+            self._write_joined()
+
+    def _write_joined(self) -> None:
+        joined, self._joined = self._joined, []
+        if not joined:
+            return
+        try:
+            _write_all(self._file.fileno(), b"".join(joined))
+        except OSError:
+            whole = self._bytes_of_part - sum(map(len, joined))
+            there = os.fstat(self._file.fileno()).st_size
+            for data in joined:
+                if whole + len(data) > there:
+                    break
+                whole += len(data)
+            self._bytes_of_part = whole
+            raise
 
     def _make_room(self, wanted: int) -> None:
         """Removes the worker's oldest parts until a record fits.

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.batch import RolloutBatch
+from rollouts.run_log.fragment_sums import Summary
 
 Array = npt.NDArray[Any]
 
@@ -44,17 +45,21 @@ class Suspects:
         self._largest: dict[str, float] = {}
         self._num_seen: Counter[str] = Counter()
 
-    def find(self, batches: Mapping[str, RolloutBatch]) -> Iterator[tuple[str, Suspect]]:
+    def find(
+        self, batches: Mapping[str, RolloutBatch], known: Mapping[str, Summary]
+    ) -> Iterator[tuple[str, Suspect]]:
         """Yields the first suspect of each kind and group in a fragment; most have none."""
         for name, batch in batches.items():
-            if (found := self._outlier(name, batch.reward)) is not None:
+            own = known[name]
+            if (found := self._outlier(name, batch.reward, own.largest_reward)) is not None:
                 yield name, found
-            # what is not finite stays so to an episode's end, most often: last_obs is small
-            if batch.obs.dtype.kind == "f" and (found := not_finite(batch.obs, "observation")):
+            if own.is_obs_finite:
+                continue
+            # None where the last observation alone is strange: the next fragment begins with it
+            if (found := not_finite(batch.obs, "observation")) is not None:
                 yield name, found
 
-    def _outlier(self, name: str, reward: Array) -> Suspect | None:
-        largest = float(max(reward.max(), -reward.min()))
+    def _outlier(self, name: str, reward: Array, largest: float) -> Suspect | None:
         before, seen = self._largest.get(name, 0.0), self._num_seen[name]
         self._num_seen[name] += reward.size
         if largest <= before:
@@ -74,10 +79,6 @@ class Suspects:
 
 def not_finite(array: Array, name: str) -> Suspect | None:
     """Returns where an array (T, B, ...) first is not finite; None where it is everywhere."""
-    # one pass that reads alone: infinities and NaN stay in a sum
-    with np.errstate(over="ignore", invalid="ignore"):
-        if math.isfinite(array.sum()):
-            return None
     bad = ~np.isfinite(array.reshape(*array.shape[:2], -1)).all(-1)
     if not bad.any():
         return None

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.batch import RolloutBatch
-from rollouts.run_log.fragment_sums import sum_of
+from rollouts.run_log.fragment_sums import SeenColumns, sum_up
 from rollouts.run_log.log_header import LogHeader
 from rollouts.run_log.log_writer import LogWriter
 from rollouts.run_log.record_options import RunLog
@@ -86,25 +86,36 @@ class Tape:
         if self._must_save or self._is_open or is_due:
             self._save_state(groups)
         self._facts, self._arrays = self._counted()
-        self._fit_bytes = {rows.name: _fits_bytes(rows.action_space) for rows in groups}
+        if not self._fit_bytes:  # the same groups each time
+            self._fit_bytes = {rows.name: _fits_bytes(rows.action_space) for rows in groups}
         self._is_open, self._must_save = True, False
 
-    def end(self, batches: Mapping[str, RolloutBatch]) -> None:
-        """Records a fragment that is complete, and warns of what is strange in it."""
+    def end(
+        self, batches: Mapping[str, RolloutBatch], seen: Mapping[str, SeenColumns] | None = None
+    ) -> None:
+        """Records a fragment that is complete, and warns of what is strange in it.
+
+        Args:
+          batches: group -> its batch.
+          seen: group -> what the pool's threads found in its columns; None: they did not look.
+        """
         if self._is_given_up:
             return
+        if seen is None:
+            seen = {name: SeenColumns.of(batch) for name, batch in batches.items()}
+        total, known = sum_up(batches, seen)
         # pools whose environments step together have one version at a time
         versions = next(iter(batches.values())).policy_version
         facts = {
             "policy_version": [int(versions[0, 0]), int(versions[-1, -1])],
-            "sum": sum_of(batches),
+            "sum": total,
         }
         actions = {
             f"action.{name}": self._kept(name, batch.action) for name, batch in batches.items()
         }
         first = self._first_step
         self._put(facts, actions)
-        for name, suspect in self._suspects.find(batches):
+        for name, suspect in self._suspects.find(batches, known):
             self._warn(name, suspect, first)
 
     def forget(self) -> None:

@@ -44,6 +44,7 @@ OBJECTS = {
     "plugin": (("plugin/plugin_batch", "plugin/spec_rules", "engines/shared_library"), ("plugin",)),
     "support": (
         (
+            "data/column_digests",
             *("support/checksum", "support/huge_pages", "support/moments", "support/options"),
             *("support/page_memory", "support/state"),
         ),

@@ -122,8 +122,8 @@ def test_another_release_is_refused_or_made_again_with_a_warning(log: Path) -> N
 
 
 def test_another_format_is_refused(log: Path) -> None:
-    changed(log, "log", lambda record: record.facts.update(format=2))
-    with pytest.raises(SpecError, match="format 2, expected 1"):
+    changed(log, "log", lambda record: record.facts.update(format=1))
+    with pytest.raises(SpecError, match="format 1, expected 2"):
         rollouts.replay_run(log, env_id=0, step=5)
 
 
@@ -189,6 +189,22 @@ def test_old_parts_make_room_and_the_newest_steps_stay(tmp_path: Path) -> None:
     assert_same(rollouts.replay_run(tmp_path, env_id=3, step=first), made[first // STEPS])
 
 
+def test_a_part_that_cannot_be_opened_ends_the_log_alone(tmp_path: Path) -> None:
+    with rollouts.make_vec("HalfCheetah-v5", NUM_ENVS, seed=3, autoreset_mode="same_step") as env:
+        log = RunLog(path=tmp_path, state_every=2, max_bytes=1 << 16)
+        collector = rollouts.Collector(env, policies_of(env), STEPS, record=log)
+        name = part(tmp_path).name.replace("00000", "00001")
+        (tmp_path / name).write_bytes(b"somebody else's")
+        with pytest.warns(RuntimeWarning, match=f"goes on without it: .*{name}"):
+            for _ in range(60):
+                collector.collect()
+                collector.synchronize()
+        collector.close()
+    (tmp_path / name).unlink()
+    (found,) = open_log(tmp_path)
+    assert rollouts.replay_run(tmp_path, env_id=3, step=found.steps()[1] - 1).is_verified
+
+
 FULL = """
 import resource, signal, sys, warnings
 sys.path.insert(0, {helpers!r})
@@ -200,17 +216,23 @@ log = rollouts.RunLog(path={log!r}, on_error={on_error!r})
 collector = rollouts.Collector(env, policies_of(env), 10, record=log)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 warnings.simplefilter("always")
-for _ in range(60):
-    collector.collect()
+for _ in range(4):
+    for _ in range(15):
+        collector.collect()
+        if {waits}:
+            collector.synchronize()
     collector.synchronize()
 print("went on")
 """
 
 
+@pytest.mark.parametrize("waits", [True, False])  # False: many fragments are written at once
 @pytest.mark.parametrize("on_error", ["warn", "stop"])
-def test_on_a_full_disk_the_run_goes_on_or_stops_as_asked(on_error: str, tmp_path: Path) -> None:
+def test_on_a_full_disk_the_run_goes_on_or_stops_as_asked(
+    on_error: str, waits: bool, tmp_path: Path
+) -> None:
     helpers = str(Path(__file__).parents[1] / "helpers")
-    code = FULL.format(helpers=helpers, log=str(tmp_path), on_error=on_error)
+    code = FULL.format(helpers=helpers, log=str(tmp_path), on_error=on_error, waits=waits)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if on_error == "warn":
         assert done.returncode == 0, done.stderr
@@ -224,6 +246,7 @@ def test_on_a_full_disk_the_run_goes_on_or_stops_as_asked(on_error: str, tmp_pat
     (found,) = open_log(tmp_path)
     _, end = found.steps()
     assert rollouts.replay_run(tmp_path, env_id=0, step=end - 1).is_verified
+    assert 15_000 < part(tmp_path).stat().st_size <= 20_000
 
 
 class Clamped(nn.Module):

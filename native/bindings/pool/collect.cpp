@@ -121,6 +121,15 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
     memory.target = reinterpret_cast<float*>(cells("target", f32));
     memory.returns = returns;
   }
+  if (arrays.contains("digest")) {
+    const auto row = [&](const char* name, const py::dtype& dtype) {
+      return MemoryOf(arrays, name, dtype, 0, rows, dtype.itemsize());
+    };
+    memory.digests = {
+        .digest = reinterpret_cast<std::uint64_t*>(row("digest", py::dtype::of<std::uint64_t>())),
+        .largest_reward = reinterpret_cast<float*>(row("largest_reward", f32)),
+        .is_obs_finite = row("is_obs_finite", boolean)};
+  }
   ReadStates(arrays, policy.network->state_size(), memory);
   return memory;
 }

@@ -12,6 +12,7 @@
 
 #include "policy/columns.h"
 #include "policy/state_columns.h"
+#include "rollouts/data/column_digests.h"
 #include "rollouts/data/gae.h"
 #include "rollouts/data/nstep.h"
 #include "rollouts/policy/rollout.h"
@@ -108,11 +109,12 @@ class PolicyRows {
   }
 
   void Pause() const { states_.Pause(); }
-  // Values what the last step left, from which the returns of open episodes go on, estimates them
-  // while the rows are in this thread's caches, and hands the states to the next rollout.
+  // Values what the last step left, from which the returns of open episodes go on, estimates them and
+  // digests the rows while they are in this thread's caches, and hands the states to the next rollout.
   void Close() {
     ValueLast();
     if (arrays_.advantage) EstimateReturns();
+    if (arrays_.digests.digest) Digest();
     states_.Close();
   }
 
@@ -374,6 +376,23 @@ class PolicyRows {
     } else {
       Gae(in, rule.gamma, rule.gae_lambda, out);
     }
+  }
+
+  void Digest() const {
+    const SpaceSpec& space = *of_.observation;
+    const std::vector<std::int64_t> shape(space.shape, space.shape + space.ndim);
+    const RolloutColumns columns{.steps = arrays_.steps,
+                                 .rows = arrays_.rows,
+                                 .obs = arrays_.obs,
+                                 .last_obs = arrays_.obs + obs_bytes_ * arrays_.rows * arrays_.steps,
+                                 .cell_bytes = obs_bytes_,
+                                 .part = NewestPart(shape, SizeOf(space.dtype)),
+                                 .kind = FloatKindOf(space.dtype),
+                                 .reward = arrays_.reward,
+                                 .terminated = arrays_.terminated,
+                                 .truncated = arrays_.truncated,
+                                 .active = arrays_.active};
+    DigestColumns(columns, range_.first, range_.count, arrays_.digests);
   }
 
   Rollout& rollout_;

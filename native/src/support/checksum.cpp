@@ -6,19 +6,14 @@
 #include <cstring>
 
 namespace rollouts {
-namespace {
 
-constexpr std::uint64_t kPrime = 0x9E3779B185EBCA87u;
-
-}  // namespace
-
-// Four interleaved hashes of 64-bit words. Each is a bijection of its last word, so that a change
-// within one word always shows. As fast as memory, unlike FNV-1a, which takes one byte at a time.
+// Four interleaved hashes of 64-bit words. As fast as memory, unlike FNV-1a, which takes one byte at a
+// time.
 void Checksum::AddBlock(const std::uint8_t* block) {
   for (std::size_t i = 0; i < 4; ++i) {
     std::uint64_t word;
     std::memcpy(&word, block + 8 * i, sizeof(word));
-    lane_[i] = std::rotl((lane_[i] ^ word) * kPrime, 29);
+    lane_[i] = Mixed(lane_[i], word);
   }
 }
 
@@ -44,7 +39,7 @@ std::uint64_t Checksum::value() const {
   std::memset(last.rest_ + count_ % kBlock, 0, kBlock - count_ % kBlock);
   last.AddBlock(last.rest_);
   std::uint64_t sum = count_;
-  for (const std::uint64_t value : last.lane_) sum = std::rotl((sum ^ value) * kPrime, 31);
+  for (const std::uint64_t value : last.lane_) sum = std::rotl((sum ^ value) * kChecksumPrime, 31);
   return sum;
 }
 

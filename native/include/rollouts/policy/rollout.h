@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rollouts/core/spec.h"
+#include "rollouts/data/column_digests.h"
 #include "rollouts/policy/kernels.h"
 #include "rollouts/policy/native_policy.h"
 #include "rollouts/pool/cpu_pool.h"
@@ -59,6 +60,7 @@ struct RolloutArrays {
   float* advantage = nullptr;  // (T, B), with target: as `returns` says
   float* target = nullptr;
   ReturnsRule returns = {};
+  ColumnDigests digests = {};  // (B,): null where nobody wants them
   // For a policy with memory, states (B, s) that row 0 meets, unless its episode begins; written
   // when the rollout has ended, for the next one.
   float* state = nullptr;
