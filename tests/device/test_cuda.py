@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from grid_ids import without_equal_kinds
+from kernel_ids import light_kernel_ids
 
 import rollouts
 from rollouts import EnvError, MultiAgentVectorEnv, VectorEnv
@@ -19,11 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 
-LIGHT = [
-    one
-    for one in without_equal_kinds(rollouts.env_ids())
-    if "/" not in one and rollouts.env_spec(one).runs_on_gpu
-]
+LIGHT = light_kernel_ids()
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 
 

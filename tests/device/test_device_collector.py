@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grid_ids import without_equal_kinds
 from gymnasium import spaces
+from kernel_ids import light_kernel_ids
 from torch import Tensor, nn
 
 import rollouts
@@ -30,11 +30,7 @@ from rollouts.policy import SquashedGaussianHead
 from rollouts.returns import Gae, Nstep
 
 EMULATION = "cpu-emulation"
-LIGHT = [
-    one
-    for one in without_equal_kinds(rollouts.env_ids())
-    if "/" not in one and rollouts.env_spec(one).runs_on_gpu
-]
+LIGHT = light_kernel_ids()
 DISCRETE = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/toy_text/")]
 ARRAYS = (
     *("obs", "action", "reward", "terminated", "truncated", "bootstrap_value", "log_prob"),

@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grid_ids import without_equal_kinds
+from kernel_ids import light_kernel_ids
 
 import rollouts
 from rollouts import SpecError, VectorEnv
 
 EMULATION = "cpu-emulation"
 NUM_ENVS = 16
-LIGHT = [
-    one
-    for one in without_equal_kinds(rollouts.env_ids())
-    if "/" not in one and rollouts.env_spec(one).runs_on_gpu
-]
+LIGHT = light_kernel_ids()
 # ids whose states are Reals: 32 bits in kernels, 64 in the C++ pool
 REAL = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/classic/")]
 WHOLE = [one for one in LIGHT if one not in REAL]

@@ -122,16 +122,11 @@ def make(env_id: str, num_envs: int, device: str = DEVICE, **options: Any) -> An
 
 def kernel_ids() -> tuple[list[str], list[str]]:
     """Ids that stand for all kernels, with one agent and with several."""
-    from grid_ids import without_equal_kinds
+    from kernel_ids import light_kernel_ids
 
     import rollouts
 
-    light = [
-        one
-        for one in without_equal_kinds(rollouts.env_ids())
-        if "/" not in one and rollouts.env_spec(one).runs_on_gpu
-    ]
-    return light, [one for one in rollouts.multi_agent_ids() if "/" not in one]
+    return list(light_kernel_ids()), [one for one in rollouts.multi_agent_ids() if "/" not in one]
 
 
 def agent(num_inputs: int, num_outputs: int, hidden: tuple[int, ...] = (64, 64)) -> Any:
