@@ -81,7 +81,7 @@ struct BabyAI {
     minigrid::Observe(config.shown, state.grid, kNumWords, obs);
   }
 
-  // Most numbers of the task need no check, because they are only compared.
+  // The numbers of the task need no check, because they are only compared.
   ROLLOUTS_HD static const char* CheckState(const Config& config, const State& state) {
     const std::int32_t side = config.room_size - 1;
     return minigrid::IsGrid(state.grid, side * config.num_cols + 1, side * config.num_rows + 1)
