@@ -20,9 +20,9 @@ namespace rollouts {
 
 using Path = std::filesystem::path;
 
-// Function types carry the real standard types, so that the compiler passes
-// paths and returns vectors the way the C++ ABI wants them. A member function is
-// a function whose first argument is the object.
+// Function types have the real standard types, so that the compiler passes paths and returns
+// vectors as the C++ ABI requires. A member function is a function whose first argument is the
+// object.
 struct AleSymbols {
   void (*construct)(void*);
   void (*destroy)(void*);
@@ -52,7 +52,7 @@ struct AleSymbols {
   std::string (*serialize_state)(const void*);
   void (*set_log_level)(int);
 
-  // The place where an ALEState keeps its std::string, the only member that owns memory.
+  // The offset of an ALEState's std::string, its only member that owns memory.
   std::size_t state_string_offset = 0;
 };
 
@@ -115,10 +115,10 @@ void ResolveAll(AleResolver& resolve, AleSymbols& s) {
   resolve(s.set_log_level, "_ZN3ale6Logger7setModeENS0_4modeE");
 }
 
-// Number of bytes that `construct` writes into `bytes`, up to the last changed one.
+// The number of bytes that `construct` writes into `bytes`, up to the last changed one.
 template <std::size_t kSize>
 std::size_t BytesWritten(void (*construct)(void*), std::array<std::byte, kSize>& bytes) {
-  // a size that no header tells: what the constructor leaves untouched is not the object's
+  // no header has the size: bytes that the constructor leaves unchanged are not part of the object
   constexpr std::byte kPattern{0xA5};
   bytes.fill(kPattern);
   construct(bytes.data());
@@ -127,8 +127,8 @@ std::size_t BytesWritten(void (*construct)(void*), std::array<std::byte, kSize>&
   return size;
 }
 
-// Offset of the empty std::string in a new ALEState. libstdc++'s points to the
-// buffer in its own body, which no other member does.
+// Offset of the empty std::string in a new ALEState. libstdc++'s string points to the buffer in
+// itself, which no other member does.
 std::optional<std::size_t> FindEmptyString(const std::byte* object, std::size_t size) {
   for (std::size_t offset = 0; offset + sizeof(std::string) <= size; offset += alignof(void*)) {
     const std::byte* data = nullptr;
@@ -138,7 +138,7 @@ std::optional<std::size_t> FindEmptyString(const std::byte* object, std::size_t 
   return std::nullopt;
 }
 
-// Checks by experiment what the types above assume of the library's objects.
+// Checks by experiment what the types above assume about the library's objects.
 void CheckLayout(AleSymbols& symbols, std::size_t ale_bytes, std::size_t state_bytes,
                  const std::string& version) {
   alignas(std::max_align_t) static std::array<std::byte, 4096> probe;
@@ -152,12 +152,12 @@ void CheckLayout(AleSymbols& symbols, std::size_t ale_bytes, std::size_t state_b
                       AleAdvice(version));
   }
   const auto offset = FindEmptyString(probe.data(), state_bytes);
-  // this one is not destroyed: only its string owns memory, and it is empty
+  // this object is not destroyed: only its string could own memory, and it is empty
   if (!offset) throw EngineError("ale::ALEState holds no std::string" + AleAdvice(version));
   symbols.state_string_offset = *offset;
 }
 
-// Calls a function of ALE that reads a state. ALE throws strings there, too.
+// Calls a function of ALE that reads a state. ALE also throws strings there.
 template <typename Call>
 void RefusedAsError(Call&& call) {
   try {
@@ -173,11 +173,11 @@ void RefusedAsError(Call&& call) {
 
 void AleLibrary::Load(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  // once in a process: pools of several threads may ask for it
+  // once in a process, although pools of several threads may call this
   if (loaded_symbols.load()) return;
 
-  // the handle is kept for the life of the process, like the module itself
-  // RTLD_NOLOAD: ale_py's own module, with the state that Python sees
+  // the handle is kept until the process ends, like the module itself. RTLD_NOLOAD: finds ale_py's
+  // own module, with the state that Python uses
   void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!handle) {
     const char* reason = dlerror();
@@ -185,7 +185,7 @@ void AleLibrary::Load(const std::string& so_path, const std::string& version) {
                       " after `import ale_py`" + (reason ? std::string(", got: ") + reason : ""));
   }
 
-  // stored only when all of it is known and checked: others read it without the lock
+  // stored only when all of it is known and checked, because others read it without the lock
   auto symbols = std::make_unique<AleSymbols>();
   AleResolver resolver(handle);
   ResolveAll(resolver, *symbols);
@@ -200,7 +200,7 @@ void AleLibrary::Load(const std::string& so_path, const std::string& version) {
 void AleLibrary::CheckRom(const std::string& rom_path) {
   const AleSymbols& symbols = Symbols();
   std::error_code ignored;
-  // ALE would end the process over a file that it cannot open
+  // checked here, because ALE would end the process over a file that it cannot open
   if (!std::filesystem::is_regular_file(rom_path, ignored)) {
     throw EngineError("ROM file " + rom_path +
                       " does not exist: pip install --force-reinstall ale-py, which carries the "
@@ -236,7 +236,7 @@ AleState::Frames AleState::CountFrames() const {
 }
 
 AleState::~AleState() {
-  // ALE exports no destructor of states: its string is all that is to be freed
+  // ALE exports no destructor of states: only its string has to be freed
   std::byte* text = storage_ + Symbols().state_string_offset;
   std::destroy_at(reinterpret_cast<std::string*>(text));
 }
@@ -254,10 +254,11 @@ void Ale::SetFloat(const std::string& key, float value) {
 
 void Ale::LoadRom(const std::string& rom_path) {
   Symbols().load_rom(storage_, Path(rom_path));
-  // its address stays the same for the life of the emulator: it is read directly from now on
+  // the screen's address stays the same as long as the emulator exists, so it is read directly from
+  // now on
   auto* screen = const_cast<ScreenLayout*>(
       static_cast<const ScreenLayout*>(Symbols().screen(storage_)));
-  // a layout other than ScreenLayout's would hardly have these numbers
+  // with another layout than ScreenLayout's these numbers would be unlikely
   const bool plausible =
       screen->width == kScreenWidth && screen->height > 0 && screen->height <= kMaxScreenHeight &&
       screen->pixels.size() == static_cast<std::size_t>(screen->height) * kScreenWidth;
@@ -276,13 +277,13 @@ std::int32_t Ale::Lives() { return Symbols().lives(storage_); }
 void Ale::ResetGame() { Symbols().reset_game(storage_); }
 
 std::span<const std::uint8_t, 128> Ale::Ram() const {
-  // all that the console has
+  // the console has no more memory
   return std::span<const std::uint8_t, 128>(
       static_cast<const std::uint8_t*>(Symbols().ram(storage_)), 128);
 }
 
 AlePalette Ale::Palette() {
-  // show the emulator's conversions a screen that has every index once
+  // a screen with every index once, which is shown to the emulator's conversions
   constexpr std::size_t kColours = 256;
   std::array<std::uint8_t, kColours> saved;
   std::copy_n(screen_.pixels, kColours, saved.begin());
@@ -290,7 +291,7 @@ AlePalette Ale::Palette() {
   std::vector<unsigned char> gray;
   std::vector<unsigned char> rgb;
   Symbols().screen_rgb(storage_, rgb);
-  // the gray of an odd index is read from behind it; for 255 there is nothing, which is 0
+  // ALE reads the gray of an odd index from the next entry; after 255 there is none, which gives 0
   screen_.pixels[kColours - 1] = 0;
   Symbols().screen_gray(storage_, gray);
   gray[kColours - 1] = 0;
@@ -314,7 +315,7 @@ void Ale::SetDifficulty(std::uint32_t difficulty) {
 }
 
 std::unique_ptr<AleState> Ale::CloneState(bool include_rng) {
-  // the returned object is built right in the allocation (guaranteed elision)
+  // the returned object is constructed in the allocation itself (guaranteed elision)
   return std::unique_ptr<AleState>(
       new AleState(Symbols().clone_state(storage_, include_rng)));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Arcade Learning Environment, reached through the C++ symbols that the
-// ale-py wheel exports. This file and ale_abi.cpp are the only code that knows
-// ALE's ABI; nothing of ALE is compiled or linked.
+// The Arcade Learning Environment, used through the C++ symbols that the ale-py wheel exports. Only
+// this file, ale_abi.cpp and the ale_rules files depend on ALE's ABI; nothing of ALE is compiled or
+// linked.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ using AleAction = std::int32_t;
 inline constexpr AleAction kAleNoop = 0;
 inline constexpr AleAction kAleFire = 1;
 
-// The library as a whole. All functions are thread-safe.
+// Functions of the library itself. All are thread-safe.
 class AleLibrary {
  public:
   // Resolves every symbol in the shared object of the imported `ale_py` package.
@@ -28,13 +28,13 @@ class AleLibrary {
   // objects differently from the versions that this was written for.
   static void Load(const std::string& so_path, const std::string& version);
 
-  // Throws EngineError unless `rom_path` is a file that ALE can play. To be
-  // asked before LoadRom, which ends the process when it cannot.
+  // Throws EngineError unless `rom_path` is a file that ALE can play. To be called before LoadRom,
+  // which ends the process when it cannot read the file.
   static void CheckRom(const std::string& rom_path);
 };
 
-// A saved state of the emulator. May be restored into any Ale that has loaded
-// the same ROM, from several threads at once.
+// A saved state of the emulator. It may be restored into any Ale that has loaded the same ROM, by
+// several threads at once.
 class AleState {
  public:
   // Takes what Serialize returned. Throws EngineError for text that ALE cannot read.
@@ -53,14 +53,14 @@ class AleState {
 
  private:
   friend class AleLibrary;
-  // Else made only as the return value of ALE's cloneState, in place.
+  // States are otherwise made only in place, as the return value of ALE's cloneState.
   AleState() = delete;
   static constexpr std::size_t kBytes = 256;  // ale::ALEState of 0.12 has 72
   alignas(std::max_align_t) std::byte storage_[kBytes];
 };
 
-// The screen as palette indices, row by row. Borrowed: valid until the next
-// LoadRom; the pixels change with every Act.
+// The screen as palette indices, row by row. Borrowed: valid until the next LoadRom; every Act
+// changes the pixels.
 struct AleScreen {
   std::uint8_t* pixels = nullptr;
   std::int32_t height = 0;
@@ -92,7 +92,7 @@ class Ale {
   // have passed AleLibrary::CheckRom.
   void LoadRom(const std::string& rom_path);
 
-  // Emulates one frame and returns its reward. A paddle turns by |strength|, which times 23000 must
+  // Emulates one frame and returns its reward. A paddle turns by |strength|; 23000 times this must
   // fit an int.
   std::int32_t Act(AleAction action, float strength = 1);
   bool GameOver() const;
@@ -111,8 +111,8 @@ class Ale {
   void SetMode(std::uint32_t mode);
   void SetDifficulty(std::uint32_t difficulty);
 
-  // The whole emulator and its random generators, but not its frame buffers:
-  // screen() keeps showing the old frame after RestoreState until the next Act.
+  // The whole emulator and, on request, its random generators, but not its frame buffers: after
+  // RestoreState screen() shows the old frame until the next Act.
   std::unique_ptr<AleState> CloneState(bool include_rng = true);
   // Throws EngineError for a state that ALE cannot restore, and leaves the emulator
   // undefined then.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking up what the ale-py wheel exports.
+// Looks up the symbols that the ale-py wheel exports.
 #pragma once
 
 #include <dlfcn.h>
@@ -28,12 +28,12 @@ class AleResolver {
 
   template <typename T>
   void operator()(T*& symbol, const std::string& name) {
-    // all are looked up, also behind a missing one: the message counts them
+    // the others are looked up too after a missing one, because the message counts the missing ones
     symbol = reinterpret_cast<T*>(dlsym(handle_, name.c_str()));
     if (!symbol) missing_.push_back(name);
   }
 
-  // Throws EngineError unless all were found.
+  // Throws EngineError unless all symbols were found.
   void CheckAllFound(const std::string& version) const {
     if (missing_.empty()) return;
     throw EngineError("ale_py does not export " + std::to_string(missing_.size()) +

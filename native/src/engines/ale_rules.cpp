@@ -19,14 +19,14 @@
 namespace rollouts {
 namespace {
 
-// A stella::System's access to a page of 64 bytes: from memory, where there is some.
+// The access of a stella::System to a page of 64 bytes: from memory, where the page has some.
 struct PageAccess {
   const std::uint8_t* read = nullptr;
   std::uint8_t* write = nullptr;
   void* device = nullptr;
 };
 constexpr std::uint16_t kRamPages[] = {2, 3};  // addresses 0x80 to 0xff
-constexpr std::uint16_t kCartridgePages[] = {0x42, 0x43};  // 0x1080 to 0x10ff: to be read there
+constexpr std::uint16_t kCartridgePages[] = {0x42, 0x43};  // 0x1080 to 0x10ff: read there
 constexpr std::size_t kPageBytes = 64;
 
 // Slots of ale::RomSettings's table of virtual functions, checked by CheckSlots.
@@ -48,7 +48,7 @@ struct RulesSymbols {
   void (*destroy_writer)(void*);
   void (*construct_reader)(void*, std::string);
 
-  // offset of the only member, a std::stringstream, of the writer and the reader of states
+  // offset of the std::stringstream, the only member, in the writer and the reader of states
   std::size_t writer_stream = 0;
   std::size_t reader_stream = 0;
   void* settings = nullptr;  // ale::stella::Settings, ALE's defaults; read by new Systems
@@ -93,7 +93,7 @@ void ResolveRules(AleResolver& resolve, RulesSymbols& s) {
   resolve(s.construct_reader, stella + "12DeserializerC1E" + text);
 }
 
-// Throws unless the table of virtual functions of one game is as Slot says.
+// Throws unless one game's table of virtual functions has the order of Slot.
 void CheckSlots(AleResolver& resolve, const std::string& version) {
   void** table = nullptr;
   resolve(table, "_ZTVN3ale12PongSettingsE");
@@ -109,7 +109,7 @@ void CheckSlots(AleResolver& resolve, const std::string& version) {
       {kStep, "_ZN3ale12PongSettings4stepERKNS_6stella6SystemE"},
       {kSaveState, "_ZN3ale12PongSettings9saveStateERNS_6stella10SerializerE"},
       {kLoadState, "_ZN3ale12PongSettings9loadStateERNS_6stella12DeserializerE"},
-      // lives() has no symbol: it is the one between these
+      // lives() has no symbol: its slot is between these two
       {kIsLegal, "_ZNK3ale11RomSettings7isLegalERKNS_6ActionE"},
       {kGetMinimalActionSet, "_ZN3ale11RomSettings19getMinimalActionSetEv"},
   };
@@ -125,11 +125,11 @@ void CheckSlots(AleResolver& resolve, const std::string& version) {
   resolve.CheckAllFound(version);
 }
 
-// The place where an object has a std::stringstream of our own C++ library.
+// The offset of a std::stringstream of this module's C++ library in an object.
 std::size_t FindStream(const Storage& object, const std::string& version) {
   const std::stringstream ours;
   for (std::size_t at = 0; at + sizeof(ours) <= 512; at += alignof(void*)) {
-    // a table of virtual functions marks it
+    // recognised by its table of virtual functions
     if (std::memcmp(object.bytes + at, static_cast<const void*>(&ours), sizeof(void*)) == 0) {
       return at;
     }
@@ -141,9 +141,9 @@ std::stringstream& StreamAt(Storage& object, std::size_t offset) {
   return *reinterpret_cast<std::stringstream*>(object.bytes + offset);
 }
 
-// Checks by experiment what is assumed of the library's objects, and keeps what all rules need.
+// Checks by experiment what is assumed about the library's objects, and keeps what all rules need.
 void TryObjects(RulesSymbols& symbols, std::size_t system_bytes, const std::string& version) {
-  // never destroyed: Systems refer to them
+  // never destroyed, because Systems refer to them
   auto& os = *new Storage;
   auto& settings = *new Storage;
   symbols.construct_os(os.bytes);
@@ -162,7 +162,7 @@ void TryObjects(RulesSymbols& symbols, std::size_t system_bytes, const std::stri
   for (std::size_t i = 0; i < ram.size(); ++i) ram[i] = static_cast<std::uint8_t>(7 * i + 3);
   symbols.set_page(probe.bytes, kRamPages[0], {ram.data(), nullptr, nullptr});
   symbols.set_page(probe.bytes, kRamPages[1], {ram.data() + kPageBytes, nullptr, nullptr});
-  // each byte is read where it was put, or the layout of a page is another one
+  // each byte must be read where it was put, or a page has another layout
   bool reads = size < system_bytes;
   for (std::size_t i = 0; i < ram.size() && reads; ++i) {
     reads = symbols.read_ram(probe.bytes, static_cast<int>(i)) == ram[i];
@@ -245,11 +245,11 @@ void AleRules::Restore(std::string saved) {
   Storage reader;
   symbols.construct_reader(reader.bytes, std::move(saved));
   std::stringstream& stream = StreamAt(reader, symbols.reader_stream);
-  // ALE exports no destructor of readers: the stream is all that is to be freed
+  // ALE exports no destructor of readers: only the stream has to be freed
   try {
     Call<void, void*>(settings_, kLoadState, reader.bytes);
   } catch (...) {
-    // ALE throws strings there, too
+    // ALE throws strings here, too
     std::destroy_at(&stream);
     throw EngineError("ALE refuses the saved score, lives and end");
   }

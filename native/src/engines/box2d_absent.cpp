@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlanarWorld where the build has no Box2D: nobody gets one.
+// PlanarWorld in a build without Box2D: its constructor throws.
 #include "rollouts/engines/planar_world.h"
 #include "rollouts/support/errors.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of MuJoCo's C interface that is the same in every release that is supported: opaque
-// structs, numbers of enums, and functions. Nothing of MuJoCo's is needed to build:
-// native/tools/mujoco_layout.py compares this with the headers of a release.
+// The part of MuJoCo's C interface that is the same in every supported release: opaque structs,
+// numbers of enums, and functions. Building needs nothing of MuJoCo: native/tools/mujoco_layout.py
+// compares this with the headers of a release.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct mjvOption_;
 struct mjvPerturb_;
 struct mjvScene_;
 struct mjrContext_;
-using mjModel = mjModel_;  // mujoco_release.h says where the fields are
+using mjModel = mjModel_;  // mujoco_release.h has the places of its fields
 using mjData = mjData_;
 
 namespace rollouts {
@@ -38,13 +38,13 @@ enum MujocoObject : int {
 constexpr int kRungeKutta = 1;                 // mjtIntegrator
 constexpr int kActuationDisabled = 1 << 11;    // mjtDisableBit
 constexpr int kNumWarnings = 7;                // mjtWarning
-constexpr int kMostIslands = 20;               // mjNISLAND: of which solvers say what they did
+constexpr int kMostIslands = 20;               // mjNISLAND: islands with statistics of solvers
 constexpr int kAllCategories = 7;              // mjtCatBit
 constexpr int kOffscreenBuffer = 1;            // mjtFramebuffer
 constexpr int kUsualFont = 150;                // mjtFontScale
 constexpr int kLogWarning = 2, kLogError = 3;  // mjtLogLevel
 
-// mjLogMessage: its beginning, which is what is read of it
+// The beginning of mjLogMessage; the rest is not read
 struct MujocoLog {
   int level;
   int topic;
@@ -102,7 +102,7 @@ struct MujocoApi {
   void (*set_state)(const mjModel*, mjData*, const double* state, int parts);
   int (*name2id)(const mjModel*, int object, const char* name);
   const char* (*id2name)(const mjModel*, int object, int id);
-  // pictures, in a thread that has a context of OpenGL; mjvCamera is MujocoCamera
+  // for pictures, in a thread with a context of OpenGL; mjvCamera is MujocoCamera
   void (*default_camera)(mjvCamera_*);
   void (*default_free_camera)(const mjModel*, mjvCamera_*);
   void (*default_option)(mjvOption_*);
@@ -119,7 +119,8 @@ struct MujocoApi {
   void (*upload_hfield)(const mjModel*, const mjrContext_*, int id);
   void (*render)(MujocoRect, mjvScene_*, const mjrContext_*);
   void (*read_pixels)(unsigned char* rgb, float* depth, MujocoRect, const mjrContext_*);
-  // For this thread alone; returns the one before. MuJoCo's own Python package uses it, too.
+  // Sets a handler for this thread alone; returns the one before. MuJoCo's own Python package uses
+  // it, too.
   MujocoLogHandler (*set_thread_log_handler)(MujocoLogHandler);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dm_control's way to drive a simulation (its mujoco/engine.py), and names of a model's parts.
+// dm_control's way to step a simulation (its mujoco/engine.py), and names of a model's parts.
 #include <algorithm>
 
 #include "mujoco_native.h"
@@ -8,7 +8,7 @@
 namespace rollouts {
 namespace {
 
-// MuJoCo's number of a kind of things, and its name in messages.
+// MuJoCo's number of a kind of objects, and its name in messages.
 struct Kind {
   MujocoObject type;
   const char* name;
@@ -58,9 +58,9 @@ void Physics::ResetData() {
 }
 
 void Physics::ForwardUnactuated() {
-  // after what a task has drawn in the model
+  // after the task's draws in the model
   BeginAnew();
-  // the model is shared, so a copy of its options says so
+  // disables actuation in a copy of the options, because the model is shared
   ModelStruct unactuated(native_->model);
   Release().model.disableflags.In(unactuated.get()) |= kActuationDisabled;
   Guarded([&] { Mujoco().forward(unactuated.get(), native_->data.get()); });
@@ -68,7 +68,7 @@ void Physics::ForwardUnactuated() {
 }
 
 bool Physics::TryForwardUnactuated() {
-  // the caller tries another start where this one cannot be
+  // false makes the caller try another start
   try {
     ForwardUnactuated();
   } catch (const EngineError&) {
@@ -80,7 +80,7 @@ bool Physics::TryForwardUnactuated() {
 Physics::HeightFieldView Physics::HeightField() const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = native_->model;
-  // bumps are drawn in a square: other fields have no such terrain
+  // bumps are drawn in a square: such terrain is not possible in other fields
   if (at.nhfield.In(model) < 1 || at.hfield_nrow.In(model)[0] != at.hfield_ncol.In(model)[0]) {
     throw SpecError("the model " + model_->xml_path() + " has no square height field");
   }
@@ -92,27 +92,27 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
-  // lanes leave of a step's first half what tasks read, and no more
+  // after a step by lanes only those results of its first half are there that tasks read
   const bool first_half_is_there = !native_->by_lanes;
   if (FoundDone()) return;
   Guarded([&] {
     if (!first_half_is_there) api.step1(model, data);
     if (controls) std::copy_n(controls, native_->num_controls, native_->controls);
-    // the first half of a step was done at the end of the one before; Runge and Kutta's has none
+    // the first half of a step was done at the end of the last one; Runge-Kutta's has no such half
     std::int32_t whole = substeps;
     if (Release().model.integrator.In(model) != kRungeKutta) {
       api.step2(model, data);
       --whole;
     }
     for (std::int32_t i = 0; i < whole; ++i) api.step(model, data);
-    // the first half of the next step: what derives from the new positions
+    // the first half of the next step: values derived from the new positions
     api.step1(model, data);
   });
   ThrowWarnings();
 }
 
 void Physics::Refresh() {
-  // what depends on accelerations is not made anew
+  // values that depend on accelerations are not computed again
   Guarded([&] { Mujoco().step1(native_->model, native_->data.get()); });
   ThrowWarnings();
 }

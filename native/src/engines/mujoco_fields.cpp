@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields of models by name, and those that a simulation owns; mujoco_physics.cpp steps it.
+// Fields of models by name, and those that a simulation owns; mujoco_physics.cpp makes the steps.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,13 +22,13 @@ PhysicsModel::Field Describe(const ModelField& field) {
   described.type = field.type;
   described.size = static_cast<std::size_t>(field.rows * field.columns);
   described.shape = {field.rows};
-  // as NumPy shows them: (rows,), (rows, columns), or () for an option
+  // with NumPy's shape: (rows,), (rows, columns), or () for an option
   if (!field.flat) described.shape.push_back(field.columns);
   if (field.scalar()) described.shape.clear();
   return described;
 }
 
-// Calls `visit` with a T of the field's type.
+// Calls `visit` with a value of the field's C++ type.
 template <typename Visit>
 void VisitType(ModelValue type, Visit&& visit) {
   switch (type) {
@@ -40,14 +40,14 @@ void VisitType(ModelValue type, Visit&& visit) {
   }
 }
 
-// The places where quaternions begin in a model's positions.
+// The indices in a model's positions where quaternions begin.
 std::vector<std::size_t> QuaternionsOfPositions(const mjModel* model) {
   const ModelPlaces& at = Release().model;
   std::vector<std::size_t> firsts;
   for (std::int64_t joint = 0; joint < at.njnt.In(model); ++joint) {
     const auto first = static_cast<std::size_t>(at.jnt_qposadr.In(model)[joint]);
     const std::int32_t type = at.jnt_type.In(model)[joint];
-    // behind the place of what is free
+    // after the three coordinates of a free joint's place
     if (type == kFreeJoint) firsts.push_back(first + 3);
     if (type == kBallJoint) firsts.push_back(first);
   }
@@ -58,11 +58,11 @@ std::vector<std::size_t> QuaternionsOfPositions(const mjModel* model) {
 
 std::vector<std::size_t> QuaternionsOf(const PhysicsModel& shared, const std::string& name) {
   constexpr std::string_view kOfPositions[] = {"qpos0", "qpos_spring", "key_qpos"};
-  constexpr std::size_t kInWeld = 6;  // behind an anchor and a place
+  constexpr std::size_t kInWeld = 6;  // after an anchor and a place
   const auto* const of_positions =
       std::find(std::begin(kOfPositions), std::end(kOfPositions), name);
   const bool has_positions = of_positions != std::end(kOfPositions);
-  // most fields have none, and are drawn as often
+  // most fields, which are drawn as often, have no quaternions
   if (!name.ends_with("quat") && !has_positions && name != "eq_data") return {};
   const mjModel* const model = ModelOf(shared);
   const std::vector<ModelField> fields = ModelFields(model);
@@ -94,14 +94,14 @@ PhysicsModel::Field PhysicsModel::SettableField(const std::string& name) const {
 std::vector<std::string> PhysicsModel::SettableFields() const {
   std::vector<std::string> names;
   for (const ModelField& field : native_->fields) {
-    // structure and what MuJoCo computes are known, to say why they cannot be set
+    // only values can be set; other fields are there for messages that refuse them
     if (field.use == ModelField::Use::kValues) names.push_back(field.name);
   }
   return names;
 }
 
 ModelCopy& Physics::OwnedModel() {
-  // most simulations change nothing and share the model until here
+  // until here, most simulations change nothing and share the model
   if (!native_->own) {
     const PhysicsModel::Native& shared = *model_->native_;
     native_->own = std::make_unique<ModelCopy>(shared.model.get(), shared.fields);
@@ -112,12 +112,12 @@ ModelCopy& Physics::OwnedModel() {
 
 std::span<std::uint8_t> Physics::OwnBytes(const std::string& name, ModelValue type) {
   const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
-  // the caller writes through a pointer to T, which converts nothing
+  // the caller writes through a T*, which converts nothing
   if (field.type != type) {
     throw SpecError("'" + name + "' of the model " + model_->xml_path() +
                     " has values of another type");
   }
-  // `keep`: the caller holds the address
+  // `keep`, because the caller holds the address
   const std::span<std::uint8_t> values = OwnedModel().Own(field, /*keep=*/true);
   UpdateModelView();
   return values;
@@ -127,7 +127,7 @@ void Physics::UpdateModelView() { model_view_ = ViewOfModel(native_->model); }
 
 bool Physics::SetField(const std::string& name, std::span<const double> values) {
   const ModelField& field = FindField(model_->native_->fields, name, model_->xml_path());
-  // its address may go again with the next change
+  // the address may change at the next change
   const std::span<std::uint8_t> bytes = OwnedModel().Own(field, /*keep=*/false);
   UpdateModelView();
   VisitType(field.type, [&](auto zero) {
@@ -141,7 +141,7 @@ bool Physics::SetField(const std::string& name, std::span<const double> values) 
 std::vector<double> Physics::ReadField(const std::string& name, bool of_file) const {
   const PhysicsModel::Native& shared = *model_->native_;
   const ModelField& field = FindField(shared.fields, name, model_->xml_path());
-  // the shared model is as the file was read
+  // the shared model has the values of the file
   const mjModel* const model = of_file ? shared.model.get() : native_->model;
   std::vector<double> values(static_cast<std::size_t>(field.rows * field.columns));
   VisitType(field.type, [&](auto zero) {
@@ -171,7 +171,7 @@ void Physics::DeriveConstants() {
   try {
     native_->own->DeriveConstants(native_->data.get());
   } catch (...) {
-    UpdateModelView();  // the copies are gone
+    UpdateModelView();  // the copies are gone, and their addresses
     throw;
   }
   UpdateModelView();
@@ -187,13 +187,13 @@ void Physics::SaveOwn(StateWriter& writer) const {
   if (native_->own) {
     native_->own->Save(writer);
   } else {
-    // as ModelCopy::Save of nothing
+    // the same as ModelCopy::Save with no fields
     writer.Put(std::uint64_t{0});
   }
 }
 
 void Physics::LoadOwn(StateReader& reader) {
-  // nothing of its own before and after: no copy is made for that
+  // no own fields before or after, so that no copy is made
   if (!native_->own && ModelCopy::IsEmpty(reader)) {
     reader.Get<std::uint64_t>();
     return;
@@ -202,7 +202,7 @@ void Physics::LoadOwn(StateReader& reader) {
   try {
     own.Load(reader, native_->data.get());
   } catch (...) {
-    UpdateModelView();  // copies may be gone
+    UpdateModelView();  // copies may be gone, and their addresses
     throw;
   }
   UpdateModelView();

@@ -17,7 +17,7 @@
 namespace rollouts {
 namespace {
 
-// Functions of users that MuJoCo calls in steps, where they are set.
+// Callbacks of users that MuJoCo calls in steps, if they are set.
 constexpr const char* kCallbacks[] = {
     "mjcb_passive", "mjcb_control",  "mjcb_contactfilter", "mjcb_sensor",
     "mjcb_act_dyn", "mjcb_act_gain", "mjcb_act_bias",
@@ -34,7 +34,7 @@ struct Loaded {
 };
 std::atomic<const Loaded*> loaded{nullptr};  // set once, never freed
 
-// The place to which a fatal error in this thread jumps, and its message.
+// The jump target for a fatal error in this thread, and the error's message.
 struct Trap {
   std::jmp_buf jump;
   char error[1024];
@@ -42,30 +42,31 @@ struct Trap {
 };
 thread_local Trap trap;
 
-// The timer that the mujoco package sets when it is imported; null until it is known.
+// The timer that the mujoco package sets when it is imported; null until it is found.
 std::atomic<MujocoTimer> package_timer{nullptr};
 thread_local bool untimed = false;
 
-// Stands for the package's timer: the durations of our steps are read by nobody, and each step
-// asks for the time some forty times. All other simulations of the process are timed as before.
+// Replaces the package's timer: nobody reads the durations of this library's steps, and each step
+// calls the timer some forty times. Other simulations in the process are timed as before.
 double TimeOfOthers() { return untimed ? 0 : package_timer.load(std::memory_order_relaxed)(); }
 
-// A callback of the user's stays, and is called in our steps, too.
+// Replaces only the package's timer. A user's own stays, and is called in this library's steps,
+// too.
 void ReplacePackageTimer(MujocoTimer* timer) {
   MujocoTimer expected = package_timer.load(std::memory_order_relaxed);
   if (!expected || __atomic_load_n(timer, __ATOMIC_RELAXED) != expected) [[likely]] return;
-  // a thread that sets another one meanwhile wins
+  // if another thread sets a timer meanwhile, that one stays
   __atomic_compare_exchange_n(timer, &expected, &TimeOfOthers, false, __ATOMIC_RELEASE,
                               __ATOMIC_RELAXED);
 }
 
 void OnLog(const MujocoLog* message) {
   if (message->level == kLogError) {
-    // copied: the message need not outlive the jump
+    // copied, because the message need not outlive the jump
     std::snprintf(trap.error, sizeof(trap.error), "%s", message->subject);
     std::longjmp(trap.jump, 1);
   }
-  // the first one says most: others follow from it
+  // only the first warning is kept, because others follow from it
   if (message->level == kLogWarning && trap.warning[0] == 0) {
     std::snprintf(trap.warning, sizeof(trap.warning), "%s", message->subject);
   }
@@ -77,7 +78,7 @@ class Resolver {
   explicit Resolver(void* handle) : handle_(handle) {}
   template <typename Function>
   void operator()(Function& function, const char* name) {
-    // all are looked up, also behind a missing one: the message counts them
+    // the others are looked up too after a missing one, because the message counts the missing ones
     function = reinterpret_cast<Function>(dlsym(handle_, name));
     if (!function) missing_.push_back(name);
   }
@@ -131,7 +132,7 @@ void ResolveAll(Resolver& resolve, MujocoApi& api) {
 }
 
 const Loaded& GetLoaded() {
-  // acquire: with all that LoadMujoco has found
+  // acquire, to see all that LoadMujoco has found
   const Loaded* const found = loaded.load(std::memory_order_acquire);
   if (!found) {
     throw EngineError(
@@ -149,7 +150,7 @@ std::vector<std::string> MujocoReleaseNames() {
   return names;
 }
 
-// 4000001 is release 4.0.1.
+// The release as text: 4000001 is 4.0.1.
 std::string VersionText(int version) {
   return std::to_string(version / 1'000'000) + "." + std::to_string(version / 1000 % 1000) + "." +
          std::to_string(version % 1000);
@@ -161,7 +162,7 @@ std::string MujocoAdvice() {
   for (const MujocoRelease* release : releases) {
     names += (names.empty() ? "" : ", ") + std::string(release->name);
   }
-  // the first minor release that is not known any more
+  // the first minor release that is not supported any more
   const int last = releases.back()->number;
   return "this rollouts supports MuJoCo " + names + ": pip install \"mujoco>=" +
          releases.front()->name + ",<" + std::to_string(last / 1'000'000) + "." +
@@ -170,10 +171,10 @@ std::string MujocoAdvice() {
 
 void LoadMujoco(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  // once in a process: pools of several threads may ask for it
+  // once in a process, although pools of several threads may call this
   if (loaded.load()) return;
 
-  // the handle is kept for the life of the process, like the library itself
+  // the handle is kept until the process ends, like the library itself
   void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!handle) {
     const char* reason = dlerror();
@@ -181,7 +182,7 @@ void LoadMujoco(const std::string& so_path, const std::string& version) {
                       " after `import mujoco`" + (reason ? std::string(", got: ") + reason : ""));
   }
 
-  // the release is checked before anything that may not be there in another one
+  // the release is checked before functions that other releases may lack
   int (*library_version)() = nullptr;
   Resolver resolver(handle);
   resolver(library_version, "mj_version");
@@ -210,10 +211,10 @@ void LoadMujoco(const std::string& so_path, const std::string& version) {
 
 void LearnPackageTimer(const std::string& folder) {
   MujocoTimer* const timer = GetLoaded().timer;
-  // a release without one has nothing to skip
+  // a release without a timer has nothing to replace
   if (!timer || package_timer.load(std::memory_order_relaxed)) return;
   const MujocoTimer found = __atomic_load_n(timer, __ATOMIC_ACQUIRE);
-  // a function of the user's own library, which Python knows nothing of, is no timer of theirs
+  // a function outside of the mujoco package is a user's own timer, which Python does not know of
   Dl_info info;
   const bool theirs = found && dladdr(reinterpret_cast<void*>(found), &info) && info.dli_fname &&
                       std::string(info.dli_fname).starts_with(folder);
@@ -239,12 +240,12 @@ void RunGuarded(void (*call)(void*), void* context) {
   const Loaded& engine = GetLoaded();
   const MujocoApi& api = engine.api;
   trap.warning[0] = 0;
-  // it comes back when a user sets a callback and takes it away
+  // the package's timer returns when a user sets a callback and removes it
   ReplacePackageTimer(engine.timer);
   untimed = true;
-  // for this thread alone: the user's own handler is put back after the call
+  // for this thread alone; the user's own handler is restored after the call
   const MujocoLogHandler before = api.set_thread_log_handler(&OnLog);
-  // nothing of C++ lies between here and the jump, so no destructor is skipped
+  // there is no C++ frame between here and the jump, so that no destructor is skipped
   if (setjmp(trap.jump) == 0) {
     call(context);
     untimed = false;

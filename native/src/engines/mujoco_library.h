@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MuJoCo library as a whole: how it is loaded, which releases are supported, what Python draws
-// frames of, and which numbers of a model are rotations.
+// Functions of the MuJoCo library as a whole: loading it, supported releases, models as bytes for
+// Python's drawing, and which numbers of a model are rotations.
 #pragma once
 
 #include <cstdint>
@@ -19,30 +19,31 @@ class StateReader;
 // the object is not loaded, lacks a function, or is of a release that is not supported.
 void LoadMujoco(const std::string& so_path, const std::string& version);
 
-// Our steps do without the timer that the mujoco package in `folder` sets (mjcb_time), from now on.
-// To be called while Python knows of no callback that a user has set. Callbacks of users are called
-// in our steps as in all others, and simulations that are not ours are timed as before.
+// From now on, this library's steps skip the timer that the mujoco package in `folder` sets
+// (mjcb_time). To be called while Python has no callback set by a user. Users' callbacks still run
+// in these steps as in all others, and other simulations are timed as before.
 void LearnPackageTimer(const std::string& folder);
 
-// Beginnings of quaternions in the values of a field that can be set: of bodies, geoms, sites,
-// cameras and mocap bodies, of free and ball joints in positions, and of welds. Throws SpecError.
+// Where quaternions begin in the values of a settable field: of bodies, geoms, sites, cameras and
+// mocap bodies, of free and ball joints in positions, and of welds. Throws SpecError.
 std::vector<std::size_t> QuaternionsOf(const PhysicsModel& model, const std::string& field);
 
 // The bytes of a .mjb file.
 std::vector<std::uint8_t> BinaryOf(const PhysicsModel& model);
 
-// A field's name, which bytes that are not trusted say. Throws SpecError where it can be none.
+// Reads a field's name from bytes that are not trusted. Throws SpecError for a name that no field
+// can have.
 std::string FieldNameIn(StateReader& reader);
 
-// Reads what Physics::Save wrote: fields in which the simulation's model differs from its file,
-// constants among them, by name, and the bytes of their values. Throws SpecError.
+// Reads what Physics::Save wrote: the fields in which the simulation's model differs from its file,
+// including constants, by name, with the bytes of their values. Throws SpecError.
 std::vector<std::pair<std::string, std::span<const std::uint8_t>>> OwnFieldsIn(StateReader& reader);
 
-// Warnings on models that lanes were found to step otherwise than MuJoCo: sentences,
-// one for each model in a process, since the last call.
+// Warnings about models that lanes were found to step differently from MuJoCo: sentences, one for
+// each model in a process, since the last call.
 std::vector<std::string> TakeLanesWarnings();
 
-// The releases that are supported, oldest first, such as "4.0"; their patches are, too.
+// The supported releases, oldest first, such as "4.0"; their patch releases are supported, too.
 std::vector<std::string> MujocoReleaseNames();
 
 }  // namespace rollouts

@@ -16,7 +16,7 @@
 namespace rollouts {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // bytes; as MuJoCo's own arrays have
+constexpr std::size_t kAlignment = 64;  // bytes, as in MuJoCo's own arrays
 
 std::uint8_t* Allocate(std::size_t bytes) {
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -25,8 +25,8 @@ std::uint8_t* Allocate(std::size_t bytes) {
   return static_cast<std::uint8_t*>(data);
 }
 
-// Whether values may be put into a model: MuJoCo takes them for what its own compiler has checked.
-// A number that is not finite may stand where the shared model has the same one.
+// Whether values may be put into a model: MuJoCo trusts them, as if its own compiler had checked
+// them. A number that is not finite is allowed where the shared model has the same one.
 template <typename Real>
 bool AreFinite(std::span<const std::uint8_t> bytes, const std::uint8_t* shared) {
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(Real)) {
@@ -53,7 +53,8 @@ bool AreValues(const ModelField& field, std::span<const std::uint8_t> bytes, con
   }
 }
 
-// Counts and indices, which mj_setConst computes: any others would have MuJoCo read elsewhere.
+// Counts and indices that mj_setConst computes: with other values MuJoCo would read outside of its
+// arrays.
 bool IsComputed(const ModelField& field) {
   return field.is_constant && field.use != ModelField::Use::kValues &&
          field.type != ModelValue::kDouble && field.type != ModelValue::kFloat;
@@ -72,7 +73,7 @@ bool IsNameCharacter(std::uint8_t one) {
 
 std::string FieldNameIn(StateReader& reader) {
   const auto name = reader.GetBytes(reader.Get<std::uint64_t>());
-  // messages show it
+  // checked, because messages show it
   if (!std::all_of(name.begin(), name.end(), IsNameCharacter)) {
     throw SpecError("names a field of models that there is not");
   }
@@ -81,7 +82,7 @@ std::string FieldNameIn(StateReader& reader) {
 
 ModelStruct::ModelStruct(const mjModel* from)
     : bytes_(std::make_unique<std::uint8_t[]>(Release().model_bytes)) {
-  // shallow: the arrays stay the other model's
+  // shallow, so that the arrays stay the other model's
   std::memcpy(bytes_.get(), from, Release().model_bytes);
 }
 
@@ -89,7 +90,7 @@ const ModelField& FindField(const std::vector<ModelField>& fields, const std::st
                             const std::string& xml_path) {
   const ModelField* const field = FieldNamed(fields, name);
   const std::string what = "the model " + xml_path;
-  // three reasons why not, each with what to do instead
+  // three reasons to refuse a field, each with advice
   if (!field) {
     throw SpecError(what + " has no field '" + name + "', or has it empty; fields are named as " +
                     "in MuJoCo's mjModel, those of its options as in 'opt.gravity'");
@@ -116,14 +117,14 @@ std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
       made.data.reset(Allocate(field.bytes()));
       std::memcpy(made.data.get(), field.DataIn(shared_), field.bytes());
     }
-    // in the order of the fields, whichever was set first: equal models have equal states
+    // in the order of the fields, whichever was set first, so that equal models have equal states
     const auto after = std::find_if(own_fields_.begin(), own_fields_.end(),
                                     [&](const OwnField& one) { return one.field > &field; });
     copy = own_fields_.insert(after, std::move(made));
-    // only now: what threw before has changed nothing
+    // only now, because exceptions above must change nothing
     if (copy->data) field.PointTo(own_.get(), copy->data.get());
   }
-  // once an address was given away it stays
+  // an address that was given away must stay
   copy->keep |= keep;
   return {field.DataIn(own_.get()), field.bytes()};
 }
@@ -141,7 +142,7 @@ bool ModelCopy::DiffersFromShared() const {
 void ModelCopy::DropEqual() {
   std::erase_if(own_fields_, [&](const OwnField& copy) {
     if (copy.keep || Differs(copy)) return false;
-    // before its memory goes
+    // before the copy's memory is freed
     if (copy.data) copy.field->PointTo(own_.get(), copy.field->DataIn(shared_));
     return true;
   });
@@ -149,13 +150,14 @@ void ModelCopy::DropEqual() {
 
 void ModelCopy::DeriveConstants(mjData* scratch) {
   for (const ModelField& field : fields_) {
-    // mj_setConst writes them, and must not write into the shared model
+    // made own first, because mj_setConst writes these arrays and must not write into the shared
+    // model
     if (field.is_constant) Own(field, /*keep=*/false);
   }
   try {
     Guarded([&] { Mujoco().set_const(own_.get(), scratch); });
   } catch (...) {
-    // half of the constants may be written: none is better
+    // some constants may be written and others not, so all are dropped
     Restore();
     throw;
   }
@@ -170,7 +172,7 @@ void ModelCopy::Restore() {
 }
 
 void ModelCopy::Save(StateWriter& writer) const {
-  // arrays that are own but equal are as good as shared: a state does not have them
+  // own arrays with equal values count as shared, and are not in a state
   const auto differ = std::count_if(own_fields_.begin(), own_fields_.end(),
                                     [&](const OwnField& copy) { return Differs(copy); });
   writer.Put(static_cast<std::uint64_t>(differ));
@@ -201,7 +203,7 @@ void ModelCopy::Load(StateReader& reader, mjData* scratch) {
   bool computes = false;
   for (const auto& [name, values] : saved) {
     const ModelField* const field = FieldNamed(fields_, name);
-    // constants too: mj_setConst may have made them differ
+    // constants too, because mj_setConst may have changed them
     const bool may_differ =
         field && (field->use == ModelField::Use::kValues || field->is_constant);
     if (!may_differ || field->bytes() != values.size() || !AreValues(*field, values, shared_)) {
@@ -209,7 +211,7 @@ void ModelCopy::Load(StateReader& reader, mjData* scratch) {
     }
     computes |= IsComputed(*field);
   }
-  // fields of its own that the state lacks get the shared values
+  // own fields that the state lacks get the shared values
   Restore();
   const auto put = [&] {
     for (const auto& [name, values] : saved) {
@@ -228,7 +230,7 @@ void ModelCopy::Load(StateReader& reader, mjData* scratch) {
     Restore();
     ThrowForeign(name, values.size());
   }
-  // constants that a task left as they were before its own fields changed
+  // again, because mj_setConst may overwrite constants that the state has with older values
   put();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that shares its arrays with another one, but for those that it owns.
+// A model that shares the arrays of another one, except those that it owns.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace rollouts {
 
-// Throws SpecError for a field that a simulation may not own, or there is not. `xml_path` is for
-// the message.
+// Throws SpecError for a field that a simulation may not own, or that does not exist. `xml_path` is
+// for the message.
 const ModelField& FindField(const std::vector<ModelField>& fields, const std::string& name,
                             const std::string& xml_path);
 
@@ -38,15 +38,15 @@ class ModelCopy {
       : shared_(shared), fields_(fields), own_(shared) {}
   ModelCopy(const ModelCopy&) = delete;
 
-  // The model; MuJoCo is not to free it.
+  // The model, which MuJoCo must not free.
   const mjModel* model() const { return own_.get(); }
 
   // The values of a field, which this model owns from now on. `keep`: their address stays the
   // same; without it the next DeriveConstants, Restore or Load may end the ownership.
   std::span<std::uint8_t> Own(const ModelField& field, bool keep);
 
-  // mj_setConst; `scratch` loses its state. Of the arrays that it writes, those stay own that
-  // differ from the shared ones. Throws EngineError; all fields then have the shared values.
+  // mj_setConst; `scratch` loses its state. Arrays that it writes stay own where they differ from
+  // the shared ones. Throws EngineError; all fields then have the shared values.
   void DeriveConstants(mjData* scratch);
 
   // Gives all fields the shared values.
@@ -54,15 +54,15 @@ class ModelCopy {
 
   // Whether a field differs from the shared model's.
   bool DiffersFromShared() const;
-  // The fields that do.
+  // Writes the fields that differ.
   void Save(StateWriter& writer) const;
-  // All others get the shared values. `scratch` loses its state. Throws SpecError; the simulation
-  // has the shared values then.
+  // Reads fields; all others get the shared values. `scratch` loses its state. Throws SpecError;
+  // the simulation then has the shared values.
   void Load(StateReader& reader, mjData* scratch);
   // Reads what Save wrote: names, and the bytes of values.
   static std::vector<std::pair<std::string, std::span<const std::uint8_t>>> ReadSaved(
       StateReader& reader);
-  // Reads what Save wrote for a model that owns nothing: true when there is nothing in it.
+  // Reads what Save wrote; returns whether it has no fields.
   static bool IsEmpty(StateReader reader) { return reader.Get<std::uint64_t>() == 0; }
 
  private:

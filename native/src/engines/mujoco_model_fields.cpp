@@ -10,8 +10,8 @@
 namespace rollouts {
 namespace {
 
-// Integers that are values; all others say what the model is made of. Dimensions of contacts are
-// not among them, because MuJoCo trusts them.
+// Integer fields that are values; all others describe the structure. Dimensions of contacts are not
+// among them, because MuJoCo trusts them.
 constexpr std::string_view kIntegerValues[] = {
     "geom_contype", "geom_conaffinity",   "geom_priority",     "eq_active0",
     "jnt_limited",  "jnt_actfrclimited",  "tendon_limited",    "tendon_actfrclimited",
@@ -19,8 +19,8 @@ constexpr std::string_view kIntegerValues[] = {
     "opt.ls_iterations", "opt.noslip_iterations", "opt.ccd_iterations", "opt.disableflags",
 };
 
-// Beginnings of the names of assets' geometry, to which search trees and other arrays belong,
-// and of delays, which size buffers.
+// Beginnings of the names of fields of assets' geometry, which search trees and other arrays depend
+// on, and of delays, which determine sizes of buffers.
 constexpr std::string_view kStructures[] = {
     "mesh_", "oct_", "skin_", "bvh_", "flex_vert", "flex_node", "flex_texcoord", "flexedge_",
     "efm0_", "actuator_delay", "sensor_delay", "sensor_interval",
@@ -31,14 +31,14 @@ ModelField::Use UseAs(const ModelEntry& entry) {
   const auto is_name = [&](std::string_view one) { return name == one; };
   const auto begins_name = [&](std::string_view one) { return name.starts_with(one); };
   const bool integer = entry.type == ModelValue::kInt || entry.type == ModelValue::kBool;
-  // the table's word first, then types and names, then what mj_setConst does with it
+  // the table's kind decides first, then types and names, then what mj_setConst does with the field
   if (entry.kind == EntryKind::kDerived) return ModelField::Use::kDerived;
   if (entry.type == ModelValue::kOther ||
       std::any_of(std::begin(kStructures), std::end(kStructures), begins_name) ||
       (integer && std::none_of(std::begin(kIntegerValues), std::end(kIntegerValues), is_name))) {
     return ModelField::Use::kStructure;
   }
-  // only written by mj_setConst: a value that is set would be lost with the next call
+  // only written by mj_setConst: the next call would overwrite a value that was set
   if (entry.written && !entry.read) return ModelField::Use::kDerived;
   return ModelField::Use::kValues;
 }
@@ -65,7 +65,7 @@ std::vector<ModelField> ModelFields(const mjModel* model) {
                            .rows = entry.rows.In(model),
                            .columns = entry.columns.In(model),
                            .flat = entry.columns.times == 1 && entry.columns.size < 0};
-    // an empty array is none: there is nothing to set
+    // an empty array has nothing to set
     if (field.bytes() > 0) fields.push_back(field);
   }
   return fields;

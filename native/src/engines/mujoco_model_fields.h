@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of an mjModel and the entries of its options, by name: where they are, how large,
-// and whether a simulation may have its own.
+// The arrays of an mjModel and the entries of its options, by name: their places and sizes, and
+// whether a simulation may own a copy.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace rollouts {
 struct ModelField {
   enum class Use : std::uint8_t {
     kValues,     // numbers of the physics: may be owned
-    kDerived,    // mj_setConst computes them from others
+    kDerived,    // computed by mj_setConst from others
     kStructure,  // types, addresses, sizes, names, geometry of assets
   };
 
@@ -28,15 +28,15 @@ struct ModelField {
   bool inside = false;         // the values lie in the struct itself, not behind a pointer
   bool makes_constants = false;  // mj_setConst reads it
   bool is_constant = false;      // mj_setConst writes it
-  std::size_t offset = 0;      // that of the pointer, or of the values, in the struct
+  std::size_t offset = 0;      // in the struct: of the pointer, or of the values
   std::size_t value_bytes = 0;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  bool flat = false;           // one axis: there are no columns
+  bool flat = false;           // one axis, without columns
 
   std::size_t bytes() const { return value_bytes * static_cast<std::size_t>(rows * columns); }
 
-  // A single value without an axis.
+  // Whether it is a single value, without an axis.
   bool scalar() const { return inside && rows == 1; }
 
   std::uint8_t* DataIn(mjModel* model) const {
@@ -46,14 +46,14 @@ struct ModelField {
   const std::uint8_t* DataIn(const mjModel* model) const {
     return DataIn(const_cast<mjModel*>(model));
   }
-  // Sets the pointer where the values are behind one.
+  // Sets the field's pointer, where its values are behind one.
   void PointTo(mjModel* model, const std::uint8_t* data) const {
     *reinterpret_cast<const std::uint8_t**>(reinterpret_cast<std::uint8_t*>(model) + offset) =
         data;
   }
 };
 
-// The one of that name; null where the model has none, or has it empty.
+// The field of that name; null where the model has none, or an empty one.
 const ModelField* FieldNamed(const std::vector<ModelField>& fields, std::string_view name);
 
 // Every array of the model that is not empty, all options, and the other entries of the struct

@@ -22,16 +22,16 @@ struct DeleteData {
   void operator()(mjData* data) const { Mujoco().delete_data(data); }
 };
 
-// A model as lanes read it.
+// A model for lanes.
 struct ModelInLanes {
-  std::shared_ptr<const lanes::Model> model;  // null where they do not step it
+  std::shared_ptr<const lanes::Model> model;  // null where lanes do not step it
   std::string why_not;
-  DataArrays unequal = 0;  // what they leave otherwise than the MuJoCo that is loaded
+  DataArrays unequal = 0;  // arrays that lanes leave different from the loaded MuJoCo
 };
 
-// Reads a model, and compares steps of it with MuJoCo's. engines/mujoco_lanes/
+// Reads a model, and compares steps of lanes with MuJoCo's; in engines/mujoco_lanes/.
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path);
-// Reads a simulation's model with numbers of its own; null where lanes do not step it.
+// Reads a simulation's model with own numbers; null where lanes do not step it.
 std::shared_ptr<const lanes::Model> ReadOwnInLanes(const std::shared_ptr<const lanes::Model>& shared,
                                                    const mjModel* model);
 
@@ -39,7 +39,7 @@ struct PhysicsModel::Native {
   std::unique_ptr<mjModel, DeleteModel> model;
   std::vector<ModelField> fields;
   mutable std::once_flag lanes_once;
-  mutable ModelInLanes lanes;  // once somebody has asked
+  mutable ModelInLanes lanes;  // set at the first request
 };
 
 struct Physics::Native {
@@ -47,17 +47,17 @@ struct Physics::Native {
   std::unique_ptr<mjData, DeleteData> data;
   std::unique_ptr<ModelCopy> own;  // null while every array is shared
   std::size_t num_controls;
-  double* controls;                // the data's
+  double* controls;                // of the data
   const MujocoWarning* warnings;   // (kNumWarnings) of the data
 
   const lanes::Model* lanes = nullptr;  // null without UseLanes
-  std::shared_ptr<const lanes::Model> own_lanes;  // where its model differs from the shared one
+  std::shared_ptr<const lanes::Model> own_lanes;  // if its model differs from the shared one
   StepKind kind;
-  lanes::Row row;         // the data's
-  bool in_lanes = false;  // this episode's steps may be made by lanes
-  bool done = false;      // by lanes, and nobody has asked for it yet
-  bool at_rest = false;   // the same of a SettleUpToDate
-  bool by_lanes = false;  // the last step was made by lanes
+  lanes::Row row;         // of the data
+  bool in_lanes = false;  // lanes may make this episode's steps
+  bool done = false;      // lanes have made a step that was not requested yet
+  bool at_rest = false;   // the same for a SettleUpToDate
+  bool by_lanes = false;  // lanes made the last step
 };
 
 ModelView ViewOfModel(const mjModel* model);

@@ -14,7 +14,7 @@
 namespace rollouts {
 namespace {
 
-// The owners of an array's rows.
+// The kinds of objects that own rows of arrays.
 enum class Rows {
   kTime, kPositions, kVelocities, kControls, kForces, kActivations, kBodies, kMocap, kGeoms,
   kSites, kCameras, kTendons, kJoints, kSensors
@@ -71,13 +71,13 @@ constexpr Field kFields[] = {
     {"ten_velocity", Rows::kTendons, 1, &DataPlaces::ten_velocity},
 };
 
-// [first, first + count) of something.
+// The range [first, first + count).
 struct Range {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
-// The kind of object that names rows, and what it is called.
+// The kind of object whose names the rows have, and the kind's name in messages.
 struct Named {
   MujocoObject type;
   const char* what;
@@ -85,7 +85,7 @@ struct Named {
 };
 
 Named NamesOf(const mjModel* model, Rows rows) {
-  // positions and velocities have the names of their joints, controls those of actuators
+  // positions and velocities have their joints' names, controls those of actuators
   const ModelPlaces& at = Release().model;
   switch (rows) {
     case Rows::kTime: return {kUnknownObject, "", 0};
@@ -106,7 +106,7 @@ Named NamesOf(const mjModel* model, Rows rows) {
   return {kUnknownObject, "", 0};
 }
 
-// Rows have numbers of their own where an object has several or none.
+// The number of rows. Arrays have other sizes where an object has several rows or none.
 std::int64_t NumRows(const mjModel* model, Rows rows) {
   const ModelPlaces& at = Release().model;
   switch (rows) {
@@ -122,7 +122,7 @@ std::int64_t NumRows(const mjModel* model, Rows rows) {
   }
 }
 
-// The rows of one object; none where it has none, such as a body that is no mocap body.
+// The rows of one object; none where it has none, such as a body that is not a mocap body.
 Range RowsOf(const mjModel* model, Rows rows, int id) {
   const ModelPlaces& at = Release().model;
   constexpr int kPositionsOf[] = {7, 4, 1, 1};  // by mjtJoint: free, ball, slide, hinge
@@ -148,7 +148,7 @@ Range RowsOf(const mjModel* model, Rows rows, int id) {
 
 using Names = std::vector<std::string>;
 
-// Objects may be without a name.
+// The objects' names; some objects have none.
 Names NamesOfObjects(const mjModel* model, const Named& named) {
   Names names;
   for (int id = 0; id < named.count; ++id) {
@@ -158,12 +158,13 @@ Names NamesOfObjects(const mjModel* model, const Named& named) {
   return names;
 }
 
-// Insertions, deletions and replacements that make one of the other (Levenshtein 1966).
+// The number of insertions, deletions and replacements that turn one text into the other
+// (Levenshtein 1966).
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (std::size_t i = 0; i < a.size(); ++i) {
-    // one row of the table at a time, each over the one before
+    // one row of the table at a time, which overwrites the row before
     std::size_t diagonal = row[0]++;
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t replaced = diagonal + (a[i] != b[j]);
@@ -174,13 +175,13 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// " Did you mean 'torso'?", or nothing where no name is near.
+// Such as " Did you mean 'torso'?"; empty where no name is similar.
 std::string Suggestion(const std::string& given, const Names& names) {
   const auto distance = [&](const std::string& name) { return EditDistance(given, name); };
   const auto best = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     return distance(a) < distance(b);
   });
-  // farther than that it would be a guess
+  // a name that differs more would be a guess
   if (best == names.end() || distance(*best) > std::max<std::size_t>(2, given.size() / 3)) return "";
   return " Did you mean '" + *best + "'?";
 }
@@ -191,7 +192,7 @@ std::string Joined(const Names& names) {
   return text.empty() ? "none with a name" : text;
 }
 
-// The beginning of messages: the option, the part, the model.
+// The beginning of messages: names the option, the part and the model.
 std::string About(const PhysicsModel& model, const char* option, const std::string& part) {
   return std::string("option '") + option + "' names '" + part + "', and the model " +
          model.xml_path() + " ";
@@ -203,7 +204,7 @@ std::string About(const PhysicsModel& model, const char* option, const std::stri
   const Names sensors = NamesOfObjects(native, NamesOf(native, Rows::kSensors));
   Names fields;
   for (const Field& field : kFields) fields.push_back(field.name);
-  // either may have been meant
+  // the user may have meant either
   Names all = fields;
   all.insert(all.end(), sensors.begin(), sensors.end());
   throw SpecError(About(model, option, part) + "has neither an array nor a sensor of that name." +
@@ -228,12 +229,12 @@ std::string_view Trimmed(std::string_view text) {
   return text;
 }
 
-// Element numbers as in Python's slices, of `count` elements.
+// Reads a range of elements, as in Python's slices of `count` elements.
 Range Slice(const PhysicsModel& model, const char* option, const std::string& part,
             std::string_view text, std::int64_t count) {
   const std::size_t colon = text.find(':');
   const auto bound = [&](std::string_view digits, std::int64_t missing) {
-    // nothing before or behind the colon: from the beginning, to the end
+    // without a number the range goes from the beginning, or to the end
     digits = Trimmed(digits);
     if (digits.empty()) return missing;
     std::int64_t value = 0;
@@ -242,7 +243,7 @@ Range Slice(const PhysicsModel& model, const char* option, const std::string& pa
       throw SpecError(std::string("option '") + option + "' names '" + part +
                       "', expected whole numbers in the brackets, such as qpos[2:] or qpos[0:3]");
     }
-    // as in Python: below 0 counts from the end, and too far is the end
+    // as in Python: negative numbers count from the end, and too large ones mean the end
     return std::clamp<std::int64_t>(value < 0 ? value + count : value, 0, count);
   };
   const std::int64_t first = bound(text.substr(0, colon), 0);
@@ -254,7 +255,7 @@ Range Slice(const PhysicsModel& model, const char* option, const std::string& pa
   return {first, last - first};
 }
 
-// The place of an array in kFields, if there is one of that name.
+// The index of an array in kFields, if there is one of that name.
 std::optional<std::int32_t> FieldOf(std::string_view name) {
   const auto* found = std::find_if(std::begin(kFields), std::end(kFields),
                                    [&](const Field& field) { return name == field.name; });
@@ -262,24 +263,24 @@ std::optional<std::int32_t> FieldOf(std::string_view name) {
   return static_cast<std::int32_t>(found - kFields);
 }
 
-// A whole array.
+// The part that is a whole array.
 ModelPart WholeField(const mjModel* model, std::int32_t number) {
   const Field& field = kFields[number];
   const std::int64_t rows = NumRows(model, field.rows);
   ModelPart part{
       .name = {}, .field = number, .count = rows * field.width, .shape = {rows}};
-  // an axis of its own for what a row has, where that is more than a number
+  // a second axis where a row has more than one number
   if (field.width > 1) part.shape.push_back(field.width);
   return part;
 }
 
-// One object's share of an array.
+// The part that is one object's share of an array.
 ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::string& name,
                       std::int32_t number, const std::string& object) {
   const mjModel* const native = ModelOf(model);
   const Field& field = kFields[number];
   const Named named = NamesOf(native, field.rows);
-  // time is of no object, so none is found
+  // time belongs to no object, so none is found
   const int id = named.type == kUnknownObject
                      ? -1
                      : Mujoco().name2id(native, named.type, object.c_str());
@@ -299,7 +300,7 @@ ModelPart ObjectsPart(const PhysicsModel& model, const char* option, const std::
 ModelPart FindPart(const PhysicsModel& model, const char* option, const std::string& name) {
   std::string base = name;
   std::string brackets;
-  // brackets need a colon: an element alone would have no axis
+  // brackets need a colon: a single element would have no axis
   const std::size_t open = name.rfind('[');
   if (name.ends_with(']') && open != std::string::npos &&
       name.find(':', open) != std::string::npos) {
@@ -309,7 +310,7 @@ ModelPart FindPart(const PhysicsModel& model, const char* option, const std::str
 
   ModelPart part;
   const std::size_t colon = base.find(':');
-  // an array, one object's share of it, or a sensor: arrays come first where names are equal
+  // an array, one object's share of it, or a sensor; an array comes first where names are equal
   const auto field = FieldOf(base.substr(0, colon));
   if (field && colon == std::string::npos) {
     part = WholeField(ModelOf(model), *field);
@@ -323,7 +324,7 @@ ModelPart FindPart(const PhysicsModel& model, const char* option, const std::str
   if (part.count == 0) throw SpecError(About(model, option, name) + "has none of them");
   if (!brackets.empty()) {
     const Range kept = Slice(model, option, name, brackets, part.shape[0]);
-    // numbers of an element of the first axis
+    // numbers for each element of the first axis
     const std::int64_t size = part.count / part.shape[0];
     part.offset += kept.first * size;
     part.count = kept.count * size;
@@ -339,13 +340,13 @@ std::vector<ModelPart> FindParts(const PhysicsModel& model, const char* option,
                                  const std::string& names) {
   std::vector<ModelPart> parts;
   std::string_view left = names;
-  // a comma at the end is no empty name
+  // a comma at the end adds no empty name
   while (!Trimmed(left).empty()) {
     const std::size_t comma = std::min(left.find(','), left.size());
     const std::string name(Trimmed(left.substr(0, comma)));
     left.remove_prefix(std::min(comma + 1, left.size()));
     const auto same = [&](const ModelPart& part) { return part.name == name; };
-    // Python shows parts by name
+    // names must differ, because Python shows parts by name
     if (std::any_of(parts.begin(), parts.end(), same)) {
       throw SpecError(std::string("option '") + option + "' names '" + name + "' twice");
     }
@@ -366,7 +367,7 @@ const double* PartData(const Physics& physics, const ModelPart& part) {
   const void* const data = physics.view().engine_data;
   const DataPlaces& at = Release().data;
   const Field& field = kFields[part.field];
-  // all but time are arrays
+  // all fields but time are arrays
   return field.array ? (at.*field.array).In(data) + part.offset : &at.time.In(data);
 }
 
@@ -374,7 +375,7 @@ std::int32_t FindKeyframe(const PhysicsModel& model, const std::string& keyframe
   const mjModel* const native = ModelOf(model);
   const std::int64_t num_keys = Release().model.nkey.In(native);
   if (keyframe.empty()) return kNoKeyframe;
-  // names before numbers: a keyframe may be called "1"
+  // names before numbers, because a keyframe may be called "1"
   int id = Mujoco().name2id(native, kKeyObject, keyframe.c_str());
   const char* const end = keyframe.data() + keyframe.size();
   if (id < 0) {

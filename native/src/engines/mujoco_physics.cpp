@@ -33,7 +33,7 @@ std::string Unusable(const std::string& xml_path, const std::string& reason) {
   return "MuJoCo cannot use the model " + xml_path + ": " + reason;
 }
 
-// Another build of a known release may have other structs.
+// Throws for a library with other structs: another build of a supported release may have them.
 void CheckLayout(const std::string& fault) {
   if (fault.empty()) return;
   throw EngineError("the installed MuJoCo " + VersionText(MujocoVersion()) + " has its structs " +
@@ -41,18 +41,18 @@ void CheckLayout(const std::string& fault) {
                     " is elsewhere), and " + MujocoAdvice() + " --force-reinstall");
 }
 
-// Models that somebody holds, by path, with the files that they were made of.
+// A model that somebody may hold, with the files that it was made of; in a map by path.
 struct HeldModel {
   ModelFiles files;
   std::weak_ptr<const PhysicsModel> model;
 };
 std::mutex models_mutex;
 std::map<std::string, HeldModel> models;
-// The files that were read last, also those of models that are gone.
+// The files that were read last, including those of models that are gone.
 std::map<std::filesystem::path, ModelFiles::Stamp> last_read;
 
-// MuJoCo keeps meshes, textures and height fields that it has read, and tells their times apart by
-// the second.
+// Makes MuJoCo forget assets of changed files: it caches meshes, textures and height fields, and
+// compares their times only to the second.
 void ForgetOlderAssets(const ModelFiles& files) {
   bool changed = false;
   for (const ModelFiles::Stamp& file : files.files()) {
@@ -63,7 +63,7 @@ void ForgetOlderAssets(const ModelFiles& files) {
   if (changed) Mujoco().clear_cache(Mujoco().get_cache());
 }
 
-// The first `count` values of a field, which `model` may be without.
+// The first `count` values of a field, which `model` may lack.
 std::span<const std::int32_t> Integers(const std::vector<ModelField>& fields, const mjModel* model,
                                        std::string_view name) {
   const ModelField* const field = FieldNamed(fields, name);
@@ -72,11 +72,12 @@ std::span<const std::int32_t> Integers(const std::vector<ModelField>& fields, co
           static_cast<std::size_t>(field->rows * field->columns)};
 }
 
-// A buffer of past controls or readings says itself where its newest one is, and MuJoCo believes it.
+// Checks a buffer of past controls or readings: it contains the index of its newest entry, which
+// MuJoCo trusts.
 void CheckCursors(std::span<const double> history, std::span<const std::int32_t> samples,
                   std::span<const std::int32_t> addresses) {
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    const std::int32_t count = samples[2 * i];  // and how it interpolates
+    const std::int32_t count = samples[2 * i];  // the next number is the kind of interpolation
     if (count <= 0) continue;
     const double cursor = history[static_cast<std::size_t>(addresses[i]) + 1];
     if (!(cursor >= 0 && cursor < count && cursor == std::floor(cursor))) {
@@ -86,20 +87,21 @@ void CheckCursors(std::span<const double> history, std::span<const std::int32_t>
   }
 }
 
-// mjtEnableBit
+// Whether sleeping, a bit of mjtEnableBit, is on.
 bool Sleeps(const std::vector<ModelField>& fields, const mjModel* model) {
   constexpr std::int32_t kSleep = 1 << 4;
   const auto flags = Integers(fields, model, "opt.enableflags");
   return !flags.empty() && (flags[0] & kSleep) != 0;
 }
 
-// Checks numbers with which MuJoCo indexes memory, or loops for ever, before any is used.
+// Checks numbers that MuJoCo uses as indices or as bounds of loops, before any is used.
 void CheckNumbers(const std::vector<ModelField>& fields, const mjModel* model,
                   std::span<const double> state) {
   if (!std::all_of(state.begin(), state.end(), [](double one) { return std::isfinite(one); })) {
     throw SpecError("has numbers that are not finite");
   }
-  // history follows time, positions, velocities and activations: the first four bits of mjtState
+  // the history follows time, positions, velocities and activations, the first four bits of
+  // mjtState
   const auto first = static_cast<std::size_t>(Mujoco().state_size(model, 0b1111));
   for (const std::string of : {"actuator_history", "sensor_history"}) {
     CheckCursors(state.subspan(first), Integers(fields, model, of),
@@ -111,15 +113,16 @@ void CheckNumbers(const std::vector<ModelField>& fields, const mjModel* model,
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
-  // under the lock: of two threads that ask for a file, one reads it and the other gets the same
+  // under the lock, so that of two threads that request a file one reads it and the other shares
+  // the result
   std::erase_if(models, [](const auto& entry) { return entry.second.model.expired(); });
   const auto held = models.find(xml_path);
   if (held != models.end()) {
-    // its last holder may be gone since, and what it was made of may be another model now
+    // the last holder may be gone since, or the files may have changed
     auto model = held->second.model.lock();
     if (model && held->second.files.Unchanged()) return model;
   }
-  // before it is read: what is written meanwhile is seen by the next one who asks
+  // noted before the model is read, so that the next request sees files written meanwhile
   ModelFiles files(xml_path);
   ForgetOlderAssets(files);
   const std::shared_ptr<const PhysicsModel> made(new PhysicsModel(xml_path));
@@ -136,7 +139,7 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
                                          "models or a path: absolute, ./... or ~/...; of MuJoCo-v0 "
                                          "also one from the working directory"));
   }
-  // MuJoCo's own words, with the line of the file
+  // MuJoCo's own message, with the line of the file
   char reason[1000] = "";
   mjModel* model = nullptr;
   const bool binary = xml_path.ends_with(".mjb");
@@ -144,7 +147,7 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
     model = binary ? api.load_model(xml_path.c_str(), nullptr)
                    : api.load_xml(xml_path.c_str(), nullptr, reason, sizeof(reason));
   });
-  // a file that is no model is no fatal error for MuJoCo
+  // MuJoCo does not treat a file that is no model as a fatal error
   if (!model) throw EngineError(Unusable(xml_path, reason));
   native_->model.reset(model);
   CheckLayout(LayoutFault(Release(), model));
@@ -152,7 +155,7 @@ PhysicsModel::PhysicsModel(const std::string& xml_path)
   view_ = ViewOfModel(model);
 }
 
-// Pointers into the model's own arrays: made anew when one of them is replaced.
+// Pointers into the model's own arrays, which have to be made again when an array is replaced.
 ModelView ViewOfModel(const mjModel* model) {
   const ModelPlaces& at = Release().model;
   return {.nq = static_cast<std::int32_t>(at.nq.In(model)),
@@ -189,7 +192,7 @@ PhysicsModel::Range PhysicsModel::ControlRange(std::int32_t actuator) const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = native_->model.get();
   if (!at.actuator_ctrllimited.In(model)[actuator]) {
-    // what ctrlrange has then counts for nothing
+    // the values of ctrlrange then have no effect
     constexpr double kInfinite = std::numeric_limits<double>::infinity();
     return {-kInfinite, kInfinite};
   }
@@ -202,14 +205,14 @@ Physics::Physics(std::shared_ptr<const PhysicsModel> model)
       native_(std::make_unique<Native>()),
       model_view_(model_->view()) {
   native_->model = model_->native_->model.get();
-  // plain pointers: Guarded may leave by longjmp
+  // plain pointers, because Guarded may leave by longjmp
   mjData* data = nullptr;
   Guarded([&] { data = Mujoco().make_data(native_->model); });
   if (!data) throw EngineError(Unusable(model_->xml_path(), "its data cannot be allocated"));
   native_->data.reset(data);
   CheckLayout(LayoutFault(Release(), native_->model, data));
   const DataPlaces& at = Release().data;
-  // what each step touches, without a look at the release's table
+  // what each step uses, looked up once in the release's table
   native_->num_controls = static_cast<std::size_t>(model_->view().nu);
   native_->controls = at.ctrl.In(data);
   native_->warnings = at.warning.In(data);
@@ -250,7 +253,7 @@ void Physics::Reset(const double* qpos, const double* qvel, std::int32_t keyfram
     } else {
       api.reset_data_keyframe(model, data, keyframe);
     }
-    // over what the reset has put there
+    // replaces the reset's own positions and velocities
     std::copy_n(qpos, model_view_.nq, start().qpos);
     std::copy_n(qvel, model_view_.nv, start().qvel);
     api.forward(model, data);
@@ -265,15 +268,15 @@ void Physics::Step(const float* controls, std::int32_t substeps, bool contact_fo
   mjData* data = native_->data.get();
   Guarded([&] {
     std::copy_n(controls, native_->num_controls, native_->controls);
-    // controls stay as they are for all of them
+    // the controls are the same in all substeps
     for (std::int32_t i = 0; i < substeps; ++i) api.step(model, data);
-    // mj_step leaves them out, and few tasks look at them
+    // mj_step leaves these out, and few tasks read them
     if (contact_forces) api.rne_post_constraint(model, data);
   });
   ThrowWarnings();
 }
 
-// MuJoCo goes on after a warning, from a state that it has reset itself where numbers were bad.
+// MuJoCo continues after a warning; where numbers were bad, from a state that it has reset itself.
 void Physics::ThrowWarnings() {
   for (int i = 0; i < kNumWarnings; ++i) {
     if (native_->warnings[i].number == 0) [[likely]] continue;
@@ -283,14 +286,14 @@ void Physics::ThrowWarnings() {
   }
 }
 
-// Beside mjSTATE_INTEGRATION, a step depends on the model, and on these parts of mjData:
-//   which trees sleep, for how long others have been quiet, and all that was computed of those that
-//     sleep (tree_asleep and what mj_updateSleep makes of it): Load refuses such models;
-//   what plugins keep outside of plugin_state (plugin_data): MuJoCo's own keep there what they
-//     compute anew. A user's plugin that remembers more is not saved;
-//   what users' callbacks remember.
-// All else is in it (warm starts, plastic state, buffers of delays and intervals, plugin_state) or is
-// computed by each step from it (islands, contacts, sensors, constraints).
+// Apart from mjSTATE_INTEGRATION, a step depends on the model, and on these parts of mjData:
+//   which trees sleep, for how long others have been quiet, and all that was computed for those
+//     that sleep (tree_asleep and what mj_updateSleep makes of it): Load refuses such models;
+//   data of plugins outside of plugin_state (plugin_data): MuJoCo's own plugins keep only data there
+//     that they compute anew. A user's plugin that keeps more is not saved;
+//   data of users' callbacks.
+// All else is in mjSTATE_INTEGRATION (warm starts, plastic state, buffers of delays and intervals,
+// plugin_state), or each step computes it from that (islands, contacts, sensors, constraints).
 void Physics::Save(StateWriter& writer) const {
   const MujocoApi& api = Mujoco();
   const auto size = static_cast<std::size_t>(api.state_size(native_->model, Release().saved_state));
@@ -306,7 +309,7 @@ void Physics::Save(StateWriter& writer) const {
 Physics::SavedNumbers Physics::ReadNumbers(StateReader& reader) {
   SavedNumbers saved{reader.Get<std::int32_t>(), {}};
   const auto size = reader.Get<std::uint64_t>();
-  // before memory is asked for: a damaged size may be any
+  // checked before memory is allocated, because a damaged size may be any
   if (size > reader.rest().size() / sizeof(double)) throw SpecError("is shorter than its parts");
   const auto bytes = reader.GetBytes(size * sizeof(double));
   saved.numbers.resize(size);
@@ -319,7 +322,7 @@ void Physics::Load(StateReader& reader) {
   const mjModel* model = model_->native_->model.get();
   mjData* data = native_->data.get();
   const SavedNumbers saved = ReadNumbers(reader);
-  // what is packed changes with releases, and is not described in the bytes
+  // the packed numbers differ between releases, and the bytes do not describe them
   if (saved.release != MujocoVersion()) {
     throw SpecError("is of MuJoCo " + VersionText(saved.release) + ", this is " +
                     VersionText(MujocoVersion()));
@@ -336,17 +339,17 @@ void Physics::Load(StateReader& reader) {
                     "sleep=\"enable\"/> in " + model_->xml_path() + " to set states");
   }
   CheckNumbers(model_->native_->fields, model, state);
-  // first: the simulation goes on with its own model
+  // first, because the simulation continues with its own model
   LoadOwn(reader);
   model = native_->model;
   Guarded([&] {
-    // warnings and all else that a state does not have begin anew
+    // warnings and all else that a state lacks begin anew
     api.reset_data(model, data);
   });
   const std::vector<double> without = NumbersBesideLanes();
   Guarded([&] { api.set_state(model, data, state.data(), Release().saved_state); });
   BeginAnew();
-  // such as forces that somebody applies: MuJoCo alone knows of them
+  // such as forces that somebody applies, which only MuJoCo handles
   native_->in_lanes &= NumbersBesideLanes() == without;
 }
 

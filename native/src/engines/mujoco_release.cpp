@@ -30,7 +30,7 @@ std::uintptr_t Aligned(std::uintptr_t address) {
 }  // namespace
 
 const MujocoRelease* FindRelease(int version) {
-  // patch releases count as the minor release: their structs are the same, or LayoutFault tells
+  // a patch release has the table of its minor release: LayoutFault finds differing structs
   const auto found = std::find_if(
       std::begin(kReleases), std::end(kReleases),
       [&](const MujocoRelease* release) { return release->number == version / 1000 * 1000; });
@@ -42,18 +42,19 @@ std::span<const MujocoRelease* const> MujocoReleases() { return kReleases; }
 std::string LayoutFault(const MujocoRelease& release, const mjModel* model) {
   const auto begin = reinterpret_cast<std::uintptr_t>(release.model.buffer.In(model));
   const auto end = begin + static_cast<std::uintptr_t>(release.model.nbuffer.In(model));
-  // arrays follow each other in one buffer: each tells whether the offsets before it are right
+  // arrays follow each other in one buffer, so that each shows whether the offsets before it are
+  // right
   std::uintptr_t next = begin;
   for (const ModelEntry& entry : release.entries) {
     if (entry.kind != EntryKind::kArray) continue;
     const auto values = reinterpret_cast<std::uintptr_t>(Place<void*>{entry.offset}.In(model));
     const std::int64_t count = entry.rows.In(model) * entry.columns.In(model);
     next = Aligned(next);
-    // a wrong offset reads anything: numbers are looked at before they are used
+    // with a wrong offset, any number may be read: numbers are checked before they are used
     if (values != next || count < 0 || next > end) return std::string("mjModel.") + entry.name;
     next += static_cast<std::uintptr_t>(count * entry.value_bytes);
   }
-  // later releases add what alignment may take
+  // later releases reserve additional bytes for the alignment
   return next <= end && end - next < kArrayAlignment ? "" : "mjModel.nbuffer";
 }
 
@@ -61,7 +62,7 @@ std::string LayoutFault(const MujocoRelease& release, const mjModel* model, cons
   const DataPlaces& at = release.data;
   const auto begin = reinterpret_cast<std::uintptr_t>(at.buffer.In(data));
   const auto end = begin + static_cast<std::uintptr_t>(at.nbuffer.In(data));
-  // mjData's arrays have no order to rely on, but lie in its buffer
+  // mjData's arrays have no fixed order, but lie in its buffer
   const auto is_inside = [&](const double* values) {
     const auto first = reinterpret_cast<std::uintptr_t>(values);
     return first >= begin && first <= end && first % kArrayAlignment == 0;
@@ -72,7 +73,7 @@ std::string LayoutFault(const MujocoRelease& release, const mjModel* model, cons
 #undef X
   const auto nq = static_cast<std::uintptr_t>(release.model.nq.In(model));
   const auto first = reinterpret_cast<std::uintptr_t>(at.qpos.In(data));
-  // positions must end where the buffer does, or before
+  // positions must end within the buffer
   if (end - first < nq * sizeof(double)) return "mjData.qpos";
   // mj_makeData leaves the state of mj_resetData
   const double* const start = release.model.qpos0.In(model);

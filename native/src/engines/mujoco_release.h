@@ -13,7 +13,7 @@
 
 namespace rollouts {
 
-// A T at a known distance from the beginning of a struct.
+// A value of type T at a known distance from the beginning of a struct.
 template <typename T>
 struct Place {
   std::uint32_t offset;
@@ -26,7 +26,7 @@ struct Place {
   }
 };
 
-// Members of an mjModel that are read: X(type, name here, member there).
+// Members of an mjModel that are read: X(type, name here, name in mjModel).
 #define ROLLOUTS_MODEL_PLACES(X)                      \
   X(std::int64_t, nq, nq)                             \
   X(std::int64_t, nv, nv)                             \
@@ -163,8 +163,8 @@ struct DataPlaces {
 #undef X
 };
 
-// Structs of pictures: memory for mjvScene, mjvOption and mjrContext, and what is read and
-// written of them.
+// Structs for pictures: sizes of mjvScene, mjvOption and mjrContext, and the places of their
+// members that are read and written.
 struct DrawingPlaces {
   std::uint32_t scene_bytes;
   std::uint32_t option_bytes;
@@ -187,11 +187,11 @@ struct Extent {
 // The place of the values of an mjModel's entry.
 enum class EntryKind : std::uint8_t {
   kArray,    // behind a pointer
-  kOption,   // in mjModel's mjOption
-  kDerived,  // in the struct, too; mj_setConst writes them
+  kOption,   // in the struct's mjOption
+  kDerived,  // directly in the struct; written by mj_setConst
 };
 
-// An array of mjModel, or another entry that has to do with mj_setConst.
+// An array of mjModel, or another entry that mj_setConst reads or writes.
 struct ModelEntry {
   const char* name;
   EntryKind kind;
@@ -218,11 +218,11 @@ struct MujocoRelease {
 // The table for an mj_version(); null where there is none.
 const MujocoRelease* FindRelease(int version);
 
-// All that there are, oldest first.
+// All tables, oldest first.
 std::span<const MujocoRelease* const> MujocoReleases();
 
-// The fault in the structs of a loaded library, seen by one model and its data: empty where
-// arrays lie as the table says. Catches builds with other options than those of the packages.
+// The fault in the structs of a loaded library, found with one model and its data; empty where
+// arrays lie as in the table. Detects builds with other options than those of the packages.
 std::string LayoutFault(const MujocoRelease& release, const mjModel* model);
 std::string LayoutFault(const MujocoRelease& release, const mjModel* model, const mjData* data);
 

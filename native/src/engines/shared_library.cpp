@@ -8,7 +8,7 @@
 namespace rollouts {
 
 void* LoadFunction(const std::string& path, const char* name) {
-  // local: what two libraries have under one name stays apart
+  // local, so that equal names in two libraries stay separate
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* found = handle ? dlsym(handle, name) : nullptr;
   if (found) return found;

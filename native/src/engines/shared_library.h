@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library that stays loaded for the life of the process.
+// A shared library that stays loaded until the process ends.
 #pragma once
 
 #include <string>
 
 namespace rollouts {
 
-// Loads `path` and looks a function up. Throws EngineError with what the loader says.
+// Loads `path` and looks a function up. Throws EngineError with the loader's message.
 void* LoadFunction(const std::string& path, const char* name);
 
 // Whether the functions at these addresses lie in one library, or both in the program itself.

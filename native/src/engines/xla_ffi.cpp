@@ -10,8 +10,8 @@
 namespace rollouts {
 namespace {
 
-// The oldest version of the ABI that has all that is used here. XLA accepts handlers of
-// every version from there to its own, and appends to structs only.
+// The oldest version of the ABI that has all that is used here. XLA accepts handlers of this
+// version and of all newer ones up to its own, and only appends to structs.
 constexpr int kMajorVersion = 0;
 constexpr int kMinorVersion = 1;
 
@@ -44,8 +44,8 @@ struct Version {
 
 struct Metadata {
   std::size_t struct_size;
-  Version version;      // ours to fill in
-  std::uint32_t traits; // likewise
+  Version version;      // filled in here
+  std::uint32_t traits; // filled in here
 };
 
 struct MetadataExtension {
@@ -100,7 +100,7 @@ static_assert(sizeof(void*) == 8 && offsetof(Api, create_error) == 48);
 static_assert(offsetof(CallFrame, arguments) == 40 && offsetof(CallFrame, results) == 80);
 static_assert(offsetof(Metadata, traits) == 32 && offsetof(Buffer, extents) == 40);
 
-// Answers the question for the ABI's version, if that is what the call is about.
+// Returns the ABI's version, if the call asks for it.
 bool AnswerMetadata(const CallFrame& frame) {
   for (Extension* extension = frame.extensions; extension; extension = extension->next) {
     // XLA may add extensions of other kinds
@@ -109,14 +109,14 @@ bool AnswerMetadata(const CallFrame& frame) {
     metadata.version.struct_size = sizeof(Version);
     metadata.version.major_version = kMajorVersion;
     metadata.version.minor_version = kMinorVersion;
-    // none: calls have effects and wait for threads
+    // none, because calls have effects and wait for threads
     metadata.traits = 0;
     return true;
   }
   return false;
 }
 
-// Views of XLA's memory, which is there until the call returns.
+// Views of XLA's memory, which are valid until the call returns.
 XlaArrays ReadBuffers(const Buffers& given) {
   XlaArrays arrays;
   arrays.reserve(static_cast<std::size_t>(given.count));
@@ -140,9 +140,9 @@ void* MakeError(const CallFrame& frame, int code, const char* message) {
 void* AnswerXla(void* frame_address, const XlaBody& body) noexcept {
   const auto& frame = *static_cast<const CallFrame*>(frame_address);
   if (AnswerMetadata(frame)) return nullptr;
-  // other stages prepare a computation: there is nothing to prepare
+  // other stages prepare a computation, for which there is nothing to do
   if (frame.stage != kExecuteStage) return nullptr;
-  // XLA is called through C, which no exception may cross
+  // XLA calls through C, which no exception may cross
   try {
     body(ReadBuffers(frame.arguments), ReadBuffers(frame.results));
     return nullptr;

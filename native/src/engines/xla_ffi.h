@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// XLA's calls into native code ("FFI"), through its C ABI. This file and xla_ffi.cpp are
-// the only code that knows it; nothing of XLA is included, compiled or linked.
+// XLA's calls into native code ("FFI"), through its C ABI. Only this file and xla_ffi.cpp depend on
+// the ABI; nothing of XLA is included, compiled or linked.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +42,10 @@ struct XlaArray {
 using XlaArrays = std::vector<XlaArray>;
 using XlaBody = std::function<void(const XlaArrays& arguments, const XlaArrays& results)>;
 
-// Answers one call of a handler by XLA, whose argument `frame` is: says which
-// version of the ABI this was written for when the handler is registered, and runs `body`
-// when the computation is executed. Returns what the handler returns to XLA: null, or an
-// error that carries the message of what `body` threw.
+// Handles one call of XLA, whose argument is `frame`: returns the version of the ABI that this was
+// written for when the handler is registered, and runs `body` when the computation is executed.
+// Returns the handler's result for XLA: null, or an error with the message of the exception that
+// `body` threw.
 void* AnswerXla(void* frame, const XlaBody& body) noexcept;
 
 }  // namespace rollouts

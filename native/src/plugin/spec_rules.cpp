@@ -19,7 +19,7 @@ struct Element {
   DType dtype;
   const char* dtype_name;
   const char* type_name;
-  double least, end;  // the lowest value, and the first one too large; a float has both
+  double least, end;  // the lowest value, and the first too large; floats may be both
   bool is_float = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of observations to columns of floats, and where a head finds its inputs among them.
+// Converts rows of observations to columns of floats, and finds a head's inputs among columns.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace rollouts::policy {
 
-// Memory on a cache line, as the kernels want it.
+// Memory that begins at a cache line, as the kernels need it.
 class Scratch {
  public:
   explicit Scratch(std::int64_t floats)
       : memory_(static_cast<std::size_t>(floats) + 16, 0.0f) {
-    // 16 floats more than asked for: room to begin at the next line
+    // 16 floats more than requested, as room to begin at the next line
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
     begin_ = memory_.data() + (64 - address % 64) % 64 / sizeof(float);
   }
@@ -28,11 +28,12 @@ class Scratch {
   float* begin_;
 };
 
-// Transposed: a feature of all columns lies together. Columns from `count` on keep what they held.
+// Transposes rows, so that each feature's values for all columns lie together. Columns from `count`
+// on keep their values.
 template <typename Obs>
 inline void GatherColumns(const Obs* rows, std::int32_t count, std::int64_t size, float* to) {
   std::int32_t column = 0;
-  // four rows at once: a loop for each is mostly its own beginning and end
+  // four rows at once, because in a loop for one row most time is its beginning and end
   for (; column + 4 <= count; column += 4) {
     const Obs* row = rows + column * size;
     float* first = to + column;
@@ -47,7 +48,7 @@ inline void GatherColumns(const Obs* rows, std::int32_t count, std::int64_t size
   }
 }
 
-// `count` rows, at most kColumns.
+// Gathers `count` rows, at most kColumns.
 inline void Gather(const SpaceSpec& space, const std::uint8_t* rows, std::int32_t count,
                    float* to) {
   const std::int64_t size = space.size();
@@ -73,7 +74,7 @@ inline const float* OutputRows(const Network& network, std::size_t index, const 
   return rows + std::int64_t{network.output_row(index)} * kColumns;
 }
 
-// The places that a head reads: its network's first output, and the second of those that have two.
+// The inputs of a head: its network's first output, and for some heads the second.
 inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
   const Network& network = *policy.network;
   HeadInputs inputs{.first = OutputRows(network, 0, rows), .size = network.output_size(0)};
@@ -87,8 +88,8 @@ inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
   return inputs;
 }
 
-// Leaves no probability to actions that `mask` (count, A) does not allow. Throws SpecError where it
-// allows none.
+// Sets the probability of actions that `mask` (count, A) does not allow to 0. Throws SpecError
+// where it allows none.
 void MaskLogits(const NativePolicy& policy, const std::uint8_t* mask, std::int32_t count,
                 float* rows);
 

@@ -12,11 +12,11 @@
 namespace rollouts::policy {
 namespace {
 
-// The time that a thread spins for the next loop: what is done between two by one thread takes less,
-// and a thread that parked is awake 20 us after it was called.
+// The time that a thread spins for the next loop: longer than one thread's work between two loops.
+// A parked thread wakes only 20 us after it was called.
 constexpr std::chrono::microseconds kSpin{60};
 
-// Each part has a group of columns or more.
+// The number of parts, such that each has at least one group of columns.
 std::int64_t NumParts(std::int64_t rows, std::int64_t num_steps) {
   const std::int64_t groups = (rows + kColumns - 1) / kColumns;
   const std::int64_t most = std::clamp<std::int64_t>(groups, 1, GradientSteps::kMostParts);
@@ -31,7 +31,8 @@ void ForEach(const ParamView& view, Use&& use) {
   const std::int64_t row = view.shape[last], stride = view.strides[last];
   const std::int64_t count = view.num_elements();
   for (std::int64_t first = 0; first < count; first += row) {
-    // the place is found once a row: a division for each element takes longer than the layer
+    // the place is computed once per row, because a division for each element takes longer than the
+    // layer
     std::int64_t left = first / row, place = view.start;
     for (std::size_t axis = last; axis-- > 0;) {
       place += left % view.shape[axis] * view.strides[axis];
@@ -73,7 +74,7 @@ GradientSteps::GradientSteps(const Program& program, std::vector<ParamView> view
       of_params_(views_.size()),
       parts_(kMostParts) {}
 
-// The parameters as both passes read them, after each step.
+// Reads the parameters in the layouts of both passes, after each step.
 void GradientSteps::ReadParams(std::span<const Source> sources) {
   std::vector<std::span<const float>> params;
   for (std::size_t i = 0; i < views_.size(); ++i) {
@@ -133,7 +134,7 @@ void GradientSteps::RunForward(std::span<const Source> sources, std::int64_t cou
 
 void GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_steps, const UpdateStop& stop,
                                 const std::function<void(std::size_t)>& run) {
-  // whole groups of columns, so that the cut is that of one thread
+  // parts are whole groups of columns, as with one thread
   const std::int64_t groups = (count + kColumns - 1) / kColumns;
   const std::int64_t num_parts = NumParts(count, num_steps);
   num_parts_ = static_cast<std::size_t>(num_parts);
@@ -144,11 +145,11 @@ void GradientSteps::ForEachPart(std::int64_t count, std::int32_t num_steps, cons
   threads_.For(num_parts, 1, [&](std::int64_t at, std::int64_t end) {
     for (; at < end; ++at) run(static_cast<std::size_t>(at));
   });
-  // what was left out is not known below
+  // throws if the update was stopped: rows may have been left out, which is not visible below
   stop.Check();
 }
 
-// Finds the parameters and the places among the sums that are each source's.
+// Finds the parameters and the places among the sums that belong to each source.
 void GradientSteps::SortBySource(std::size_t num_sources) {
   if (params_of_.size() == num_sources) return;
   params_of_.assign(num_sources, {});
@@ -160,7 +161,7 @@ void GradientSteps::SortBySource(std::size_t num_sources) {
   }
 }
 
-// Calls `use` for each source: by several threads, if the minibatch was large enough for them.
+// Calls `use` for each source, by several threads if the minibatch was large enough for them.
 void GradientSteps::ForEachSource(std::size_t num_sources,
                                   const std::function<void(std::size_t)>& use) {
   const auto count = static_cast<std::int64_t>(num_sources);
@@ -169,7 +170,7 @@ void GradientSteps::ForEachSource(std::size_t num_sources,
   });
 }
 
-// Adds numbers [begin, end) of the parts' sums up in a fixed tree.
+// Adds up numbers [begin, end) of the parts' sums in a fixed tree.
 void GradientSteps::AddParts(std::int64_t begin, std::int64_t end) {
   for (std::size_t step = 1; step < num_parts_; step *= 2) {
     for (std::size_t i = 0; i + step < num_parts_; i += 2 * step) {
@@ -180,13 +181,13 @@ void GradientSteps::AddParts(std::int64_t begin, std::int64_t end) {
   }
 }
 
-// The gradient of one of the module's arrays, out of the sums of all parts, and its squares.
+// Finds the gradient of one of the module's arrays from the sums of all parts, and its squares.
 void GradientSteps::FindGradient(std::size_t source) {
   const std::span<float> whole = of_sources_[source];
   const auto is_whole = [&](std::size_t param) {
     return views_[param].is_whole(static_cast<std::int64_t>(whole.size()));
   };
-  // a place of a parameter that is the whole array is all of it, and the first is written over it
+  // the first place of a parameter that is the whole array overwrites; all others add
   bool adds = sums_of_[source].empty();
   for (const std::size_t param : params_of_[source]) {
     if (is_whole(param)) continue;
@@ -259,7 +260,7 @@ void GradientSteps::CheckNorm(double norm, std::size_t minibatch) const {
   Refuse(minibatch, "a norm of all gradients");
 }
 
-// Limits each array's gradients by themselves.
+// Limits the gradients of each array separately.
 void GradientSteps::Clip(std::span<const Source> sources, double limit, ClipBy by) {
   const auto most = static_cast<float>(limit);
   for (std::size_t s = 0; s < sources.size(); ++s) {
@@ -267,13 +268,14 @@ void GradientSteps::Clip(std::span<const Source> sources, double limit, ClipBy b
     const double norm = by == ClipBy::kEach ? std::sqrt(SquaresOf(of_sources_[s])) : 0;
     const float scale = norm > limit ? static_cast<float>(limit / norm) : 1.0f;
     for (float& each : of_sources_[s]) {
-      // as torch.clip: a limit below 0 is what all become
+      // as in torch.clip: with a limit below 0 all numbers become the limit
       each = by == ClipBy::kEach ? each * scale : std::min(std::max(each, -most), most);
     }
   }
 }
 
-// The rules with what Adam computes of its steps: once for neighbours that are alike, as most are.
+// Computes the rules with Adam's factors for its step: once for consecutive equal rules, as most
+// are.
 void GradientSteps::FindRules(std::span<const Source> sources, std::size_t before) {
   rules_.resize(sources.size());
   for (std::size_t s = 0; s < sources.size(); ++s) {
@@ -294,7 +296,7 @@ void GradientSteps::FindRules(std::span<const Source> sources, std::size_t befor
 void GradientSteps::Step(std::span<const Source> sources, std::size_t before, double norm,
                          const std::optional<double>& max_norm, ClipBy by) {
   if (max_norm && by != ClipBy::kAll) Clip(sources, *max_norm, by);
-  // as torch.nn.utils.clip_grad_norm_
+  // as in torch.nn.utils.clip_grad_norm_
   const auto scale = static_cast<float>(max_norm && by == ClipBy::kAll ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
   FindRules(sources, before);
   ForEachSource(sources.size(), [&](std::size_t s) {

@@ -10,12 +10,13 @@ namespace rollouts::policy {
 namespace {
 
 constexpr std::int32_t kBlock = 16;
-// Floats that a chunk of sequences keeps of its forward pass, beyond which it has fewer of them.
+// The most floats that a chunk of sequences keeps of its forward pass: above it, a chunk has fewer
+// sequences.
 constexpr std::int64_t kMostKept = std::int64_t{1} << 22;
 
 std::int32_t Padded(std::int32_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
 
-// The last inputs of a linear whose gradients are sums over lanes.
+// The number of last inputs of a linear whose gradients are sums over lanes.
 std::int32_t TailOf(std::int32_t inputs) {
   const std::int32_t rest = inputs % kBlock;
   return rest <= kMostTail ? rest : 0;
@@ -46,8 +47,8 @@ Gradients::Gradients(const Program& program, const std::vector<bool>& trained)
   Plan(trained);
 }
 
-// Registers that the gradients of outputs reach and that lead to a trained parameter, be it through
-// the states before.
+// Finds registers that the outputs' gradients reach and that lead to a trained parameter, perhaps
+// through earlier states.
 std::vector<bool> Gradients::FindWanted(const std::vector<bool>& trained) const {
   const Program& program = network_.program();
   std::vector<bool> wanted{network_.state_size() > 0};
@@ -58,12 +59,12 @@ std::vector<bool> Gradients::FindWanted(const std::vector<bool>& trained) const 
       wants = wants || (wanted[op.inputs[i]] && HasSlope(op.kind, i));
     }
     const auto name = static_cast<std::int32_t>(wanted.size());
-    // a part of the observation alone
+    // the slice is a part of the observation alone
     if (op.kind == OpKind::kSlice && network_.row(name) + op.size <= program.obs_size) wants = false;
     wanted.push_back(wants);
   }
   std::vector<bool> reached(wanted.size(), false);
-  // the states are carried from step to step
+  // states are carried from step to step
   reached[0] = true;
   for (const std::int32_t output : program.outputs) reached[output] = true;
   for (std::size_t reg = wanted.size(); reg-- > 1;) {
@@ -91,7 +92,7 @@ void Gradients::Plan(const std::vector<bool>& trained) {
     if (op.kind != OpKind::kLinear) continue;
     PlanLinear(index, steps_[i]);
     if (steps_[i].weight_sum < 0) continue;
-    // a register that several layers read is laid out by column once
+    // a register that several layers read is transposed once
     std::int64_t& place = places[op.inputs[0]];
     steps_[i].transposes = place < 0;
     if (place < 0) {
@@ -102,10 +103,11 @@ void Gradients::Plan(const std::vector<bool>& trained) {
   }
 }
 
-// Finds who writes the gradient of each register first, and which must be 0 before.
+// Finds which operation writes the gradient of each register first, and which gradients must be 0
+// before.
 void Gradients::PlanInputs(const std::vector<bool>& wanted) {
   const Program& program = network_.program();
-  // several names of the same rows: all add
+  // where several names share rows, all add
   std::vector<bool> shared(wanted.size(), false), written(wanted.size(), false);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != OpKind::kSlice) continue;
@@ -120,7 +122,7 @@ void Gradients::PlanInputs(const std::vector<bool>& wanted) {
     bool* wants[] = {&step.wants_a, &step.wants_b, &step.wants_c};
     bool* adds[] = {&step.adds_a, &step.adds_b, &step.adds_c};
     const bool copy = network_.instructions()[i].kind == OpKind::kCopy;
-    // as the kernels go through them: the last input first, but of a where
+    // in the order of the kernels: the last input first, except for kWhere
     const bool forwards = op.kind == OpKind::kWhere;
     const auto count = static_cast<std::int32_t>(copy ? 1 : op.inputs.size());
     for (std::int32_t n = 0; n < count; ++n) {
@@ -178,7 +180,7 @@ void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, Ba
 
 void Gradients::Pack(std::span<const std::span<const float>> params, Weights& weights) const {
   network_.Pack(params, weights.packed);
-  // what is padding is read and not stored
+  // padding is read and not stored
   weights.matrices.resize(static_cast<std::size_t>(num_matrices_ + kBlock), 0.0f);
   for (const Matrix& matrix : matrices_) {
     const float* from = params[matrix.param].data();
@@ -195,13 +197,13 @@ void Gradients::Pack(std::span<const std::span<const float>> params, Weights& we
   }
 }
 
-// Rows that are computed together, in the memory of a thread.
+// Rows that are computed together, in one thread's memory.
 struct Gradients::Pass {
   float* values;      // (num_steps, groups, num_rows, kColumns)
   float* gradients;   // (groups, num_rows, kColumns): of one step
   float* transposed;
   float* carried;     // (groups, state_size, kColumns): gradients of the states that a step left
-  std::int64_t most;  // rows that there is room for
+  std::int64_t most;  // the number of rows that it has room for
   std::int64_t group_size;
   std::int64_t first = 0, last = 0;
 
@@ -219,7 +221,7 @@ struct Gradients::Group {
   Group(const Pass& pass, std::int32_t index)
       : first(pass.first + index * kColumns),
         columns(static_cast<std::int32_t>(std::min<std::int64_t>(kColumns, pass.last - first))) {}
-  // the sequence of a column; columns that nobody wants compute as the first does
+  // the sequence of a column; unwanted columns repeat the first one's computation
   std::int64_t row(std::int32_t column) const { return first + (column < columns ? column : 0); }
 };
 
@@ -230,7 +232,7 @@ Gradients::Pass Gradients::MakePass(std::int64_t num_rows, const Sequences& sequ
   const std::int64_t groups = std::clamp<std::int64_t>(
       kMostKept / sequence_size, 1,
       std::min<std::int64_t>(kChunkGroups, (num_rows + kColumns - 1) / kColumns));
-  // transposing reads up to a block behind a register
+  // transposing reads up to a block after a register
   return {.values = OnALine(room.values, groups * sequence_size + kBlock * kColumns),
           .gradients = OnALine(room.gradients, groups * group_size),
           .transposed = OnALine(room.transposed, num_transposed_),
@@ -288,7 +290,7 @@ void Gradients::Forward(const Weights& weights, const Sequences& sequences, cons
   }
 }
 
-// The states that the step before left, or new ones where an episode begins.
+// Takes the states that the last step left, or new ones where an episode begins.
 void Gradients::TakeStates(const Sequences& sequences, const Group& group, std::int32_t step,
                            const float* before, float* rows) const {
   float* to = rows + network_.program().obs_size * kColumns;
@@ -312,7 +314,7 @@ void Gradients::Backward(const Weights& weights, const Sequences& sequences, con
   const auto instructions = network_.instructions();
   const auto count = static_cast<std::int32_t>(instructions.size());
   const std::int64_t carried_size = std::int64_t{network_.state_size()} * kColumns;
-  // no step behind the last one has a gradient
+  // no gradient comes from after the last step
   std::fill_n(pass.carried, pass.groups() * carried_size, 0.0f);
   for (std::int32_t t = sequences.num_steps; t-- > sequences.burn_in;) {
     float* values = pass.step(t);
@@ -335,7 +337,7 @@ void Gradients::Backward(const Weights& weights, const Sequences& sequences, con
   }
 }
 
-// Adds what later steps give to the gradients of the new states.
+// Adds the gradients from later steps to those of the new states.
 void Gradients::AddCarried(const float* carried, float* gradients) const {
   for (std::size_t state = 0; state < network_.program().states.size(); ++state) {
     const std::size_t output = network_.num_outputs() + state;
@@ -345,7 +347,7 @@ void Gradients::AddCarried(const float* carried, float* gradients) const {
   }
 }
 
-// The gradients of the states before a step; those of new ones lead nowhere.
+// Keeps the gradients of the states before a step; those of an episode's new states are dropped.
 void Gradients::Carry(const Sequences& sequences, const Group& group, std::int32_t step,
                       const float* gradients, float* carried) const {
   bool begins[kColumns];

@@ -33,7 +33,7 @@ const Kernels& KernelsOf(const std::string& name) {
 }
 
 const Kernels& BestKernels() {
-  // chosen at the first call, for the life of the process
+  // chosen at the first call, and kept until the process ends
   static const Kernels& best = *NamedBy("ROLLOUTS_POLICY_KERNELS", AllRunnable());
   return best;
 }

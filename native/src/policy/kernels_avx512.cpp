@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels for AVX-512 (x86-64-v4).
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// the headers of the standard library come first: what they define must not be compiled wider
+// the standard library's headers come first, because their code must not be compiled for a wider
+// set
 #include <immintrin.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@
 namespace rollouts::policy {
 namespace {
 
-// Half a vector is cheaper where half is wanted.
+// Computes half of the columns where only these are wanted, which is cheaper.
 void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const float* params,
                    float* rows, std::int32_t columns) {
   const auto forward = columns <= kColumns / 2 ? Avx2Kernels()->forward : Forward;

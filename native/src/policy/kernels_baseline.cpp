@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for what every machine of this architecture has; on x86-64 that is no fused
-// multiply-add, which is then emulated, exactly and slowly.
+// The kernels for every machine of this architecture. On x86-64 they have no fused multiply-add,
+// which is emulated, exactly and slowly.
 #include "kernels_of.h"
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"

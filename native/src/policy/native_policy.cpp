@@ -13,7 +13,7 @@
 namespace rollouts::policy {
 namespace {
 
-// Columns of one group as rows (count, size).
+// Writes columns of one group as rows (count, size).
 template <typename From, typename To>
 void Scatter(const From* from, std::int32_t count, std::int32_t size, To* to) {
   for (std::int32_t i = 0; i < count; ++i) {
@@ -31,7 +31,7 @@ void NativePolicy::CheckFits(const SpaceSpec& observation, const SpaceSpec& acti
                     std::to_string(observation.size()));
   }
   head.kind == HeadKind::kMultiCategorical ? CheckElements(action) : CheckAction(action);
-  // behind what the head reads
+  // the value follows the head's inputs
   if (has_value() && network->output_size(NumHeadInputs(head.kind)) != 1) {
     throw SpecError("the policy's network gives " +
                     std::to_string(network->output_size(NumHeadInputs(head.kind))) +
@@ -52,7 +52,7 @@ void NativePolicy::CheckElements(const SpaceSpec& action) const {
 }
 
 void NativePolicy::CheckAction(const SpaceSpec& action) const {
-  // the kind of action first: what is wanted of it depends on that
+  // the kind of action first, because the other checks depend on it
   const bool discrete = IsDiscrete(head.kind);
   if (discrete != (action.n > 0)) {
     throw SpecError(
@@ -67,7 +67,7 @@ void NativePolicy::CheckAction(const SpaceSpec& action) const {
     throw SpecError("the policy's network says " + std::to_string(network->output_size(0)) +
                     " numbers of an action, expected " + std::to_string(wanted));
   }
-  // one standard deviation may serve all dimensions
+  // a single standard deviation may be for all dimensions
   if (!discrete && network->output_size(1) != wanted && network->output_size(1) != 1) {
     throw SpecError("the policy's network gives " + std::to_string(network->output_size(1)) +
                     " standard deviations, expected " + std::to_string(wanted) + " or 1");
@@ -115,7 +115,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
   const Kernels& kernels = BestKernels();
   const auto steps = network.instructions();
   const std::int64_t size = network.input_size();
-  // once for all groups: each writes over what the one before computed
+  // one for all groups: each overwrites the results of the one before
   Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
   Scratch box(std::int64_t{network.output_size(0)} * kColumns);
   const auto num_elements = static_cast<std::int32_t>(policy.nvec.size());
@@ -128,14 +128,14 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
     if (actions && actions->mask) {
       MaskLogits(policy, actions->mask + first * network.output_size(0), count, scratch.data());
     }
-    // before the next group writes over them
+    // copied before the next group overwrites them
     for (std::size_t o = 0; o < out.size(); ++o) {
       const std::int32_t features = network.output_size(o);
       Scatter(OutputRows(network, o, scratch.data()), count, features, out[o] + first * features);
     }
     if (!keys || !actions) continue;
 
-    // keys are (3, rows): all env_ids, all episodes, all steps
+    // keys are (3, rows): first all env_ids, then all episodes, then all steps
     NoiseKeys noise;
     std::copy_n(keys + first, count, noise.env_id);
     std::copy_n(keys + rows + first, count, noise.episode);

@@ -16,11 +16,12 @@ struct KindFact {
   OpKind kind;
   std::int32_t inputs;   // -1: any number
   std::int32_t numbers;  // likewise
-  bool elementwise;      // element i of the result needs no other element of the first input than i
+  bool elementwise;      // element i of the result needs only element i of the first input
   bool needs_inputs;     // for its gradient
 };
 
-// Kinds by the names in rollouts/policies/program.py. kCopy has none: laying out makes it.
+// Kinds by their names in rollouts/policies/program.py. kCopy has no name: only the layout makes
+// it.
 const std::map<std::string, KindFact>& Kinds() {
 #define ROLLOUTS_EACH(Name, name, formula, needs, slope) \
   {name, {OpKind::k##Name, 1, 0, true, needs}},
@@ -44,12 +45,12 @@ const std::pair<const std::string, KindFact>& FactOf(OpKind kind) {
                        [&](const auto& entry) { return entry.second.kind == kind; });
 }
 
-// Rows of the scratch memory that no register needs now.
+// Rows of the scratch memory that no register needs at the moment.
 class FreeRows {
  public:
   explicit FreeRows(std::int32_t taken) : end_(taken) {}
 
-  // The first place with so many; there are always some at the end.
+  // Takes the first place with that many rows; at the end there are always enough.
   std::int32_t Take(std::int32_t count) {
     for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
       const auto [row, size] = *hole;
@@ -100,7 +101,7 @@ std::int32_t LinearBlock(std::int32_t outputs_left) {
 
 Network::Network(const Program& program, bool keeps) : program_(program), keeps_(keeps) {
   if (program_.obs_size < 1) throw SpecError("a network's observation has no features");
-  // register 0, before those that operations write
+  // register 0, before the registers that operations write
   sizes_ = {std::accumulate(program_.states.begin(), program_.states.end(), program_.obs_size)};
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     CheckOp(i);
@@ -134,18 +135,18 @@ void Network::Refuse(std::size_t index, const std::string& why) const {
                   FactOf(program_.ops[index].kind).first + ") " + why);
 }
 
-// Throws unless operation `index` reads registers before it and parameters that there are.
+// Throws unless operation `index` reads earlier registers and existing parameters.
 void Network::CheckOp(std::size_t index) const {
   const Op& op = program_.ops[index];
   const KindFact& fact = FactOf(op.kind).second;
   const auto refuse = [&](const std::string& why) { Refuse(index, why); };
   if (op.size < 1) refuse("writes no features");
-  // registers first: what follows looks up their sizes
+  // registers first, because the checks below look up their sizes
   if (fact.inputs >= 0 && static_cast<std::int32_t>(op.inputs.size()) != fact.inputs) {
     refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " +
            std::to_string(fact.inputs));
   }
-  // a literal has one for each feature
+  // a literal has one number for each feature
   const std::int32_t numbers = op.kind == OpKind::kLiteral ? op.size : fact.numbers;
   if (static_cast<std::int32_t>(op.numbers.size()) != numbers) {
     refuse("has " + std::to_string(op.numbers.size()) + " numbers, expected " +
@@ -164,7 +165,7 @@ void Network::CheckOp(std::size_t index) const {
   CheckSizes(index);
 }
 
-// The same for sizes, once all indices are good.
+// Checks sizes, once all indices were checked.
 void Network::CheckSizes(std::size_t index) const {
   const Op& op = program_.ops[index];
   const auto refuse = [&](const std::string& why) { Refuse(index, why); };
@@ -187,7 +188,7 @@ void Network::CheckSizes(std::size_t index) const {
         if (!param_is(i, op.size)) refuse("has weights that do not fit its size");
       }
       return;
-    // the table has as many rows as its size says, an index is one number
+    // the parameter's size gives the table's number of rows; an index is one number
     case OpKind::kEmbedding:
       if (op.params.size() != 1 || input_size(0) != 1 ||
           program_.params[op.params[0]].size % op.size != 0) {
@@ -212,7 +213,8 @@ void Network::CheckSizes(std::size_t index) const {
       return;
     default: break;
   }
-  // elementwise: equal sizes, or one feature of several inputs stands for all
+  // elementwise: equal sizes, or a single feature of one of several inputs, for all features of the
+  // others
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (input_size(i) != op.size && !(op.inputs.size() > 1 && input_size(i) == 1)) {
       refuse("writes another size than it reads");
@@ -220,21 +222,21 @@ void Network::CheckSizes(std::size_t index) const {
   }
 }
 
-// True where operation `index` may write its result over its first input: nobody else reads that.
+// True where operation `index` may overwrite its first input, because no other operation reads it.
 bool Network::MayOverwrite(std::size_t index) const {
   const Op& op = program_.ops[index];
-  // what was gathered stays as it is
+  // gathered observations must stay unchanged
   if (!FactOf(op.kind).second.elementwise || op.inputs[0] == 0) return false;
   const std::int32_t input = op.inputs[0];
-  // a gradient may need what it read, or what the operation before gave
+  // a gradient may need the operation's input, or the output of the operation before
   const KindFact& before = FactOf(program_.ops[input - 1].kind).second;
   if (keeps_ && (FactOf(op.kind).second.needs_inputs || (before.elementwise && before.inputs == 1))) {
     return false;
   }
-  // a slice is a view of what others may read
+  // a slice is a view of rows that others may read
   const OpKind source = program_.ops[input - 1].kind;
   if (source == OpKind::kSlice || sizes_[input] != op.size) return false;
-  // this operation among them; outputs are read when all have run
+  // including this operation; outputs are read when all operations have run
   std::size_t readers = std::count(program_.outputs.begin(), program_.outputs.end(), input);
   for (const Op& other : program_.ops) {
     readers += std::count(other.inputs.begin(), other.inputs.end(), input);
@@ -242,24 +244,24 @@ bool Network::MayOverwrite(std::size_t index) const {
   return readers == 1;
 }
 
-// Gives each register its rows, and each parameter its place in what is packed. Rows that are read
-// for the last time are free for later registers, unless gradients are to find them.
+// Gives each register its rows, and each parameter its place among the packed ones. Rows that were
+// read for the last time are free for later registers, unless gradients need them.
 void Network::LayOut() {
   rows_ = {0};
   FreeRows free(input_size());
-  // register -> the one whose rows its own are, and the last operation that reads those
+  // for each register, the one that owns its rows, and the last operation that reads these
   std::vector<std::int32_t> owner{0};
   std::vector<std::size_t> last_read = LastReads(owner);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     std::int32_t row;
     if (op.kind == OpKind::kSlice) {
-      // no rows of its own: some of those of its input
+      // a slice has no rows of its own, but some of its input's
       row = rows_[op.inputs[0]] + static_cast<std::int32_t>(op.numbers[0]);
     } else if (MayOverwrite(i)) {
       row = rows_[op.inputs[0]];
     } else {
-      // an output in a gap would keep later layers out of it
+      // an output, which stays, would keep later layers out of a gap
       row = last_read[i + 1] == kNever ? free.Add(op.size) : free.Take(op.size);
     }
     rows_.push_back(row);
@@ -274,7 +276,7 @@ void Network::LayOut() {
   num_rows_ = free.num_rows();
 }
 
-// Fills in `owner`, and returns for each register the last operation that reads rows of it.
+// Fills in `owner`, and returns for each register the last operation that reads its rows.
 std::vector<std::size_t> Network::LastReads(std::vector<std::int32_t>& owner) const {
   std::vector<std::size_t> last(sizes_.size(), kNever);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
@@ -283,14 +285,14 @@ std::vector<std::size_t> Network::LastReads(std::vector<std::int32_t>& owner) co
     owner.push_back(has_rows ? static_cast<std::int32_t>(i) + 1 : owner[op.inputs[0]]);
     for (const std::int32_t input : op.inputs) last[owner[input]] = i;
   }
-  // outputs are read when all have run
+  // outputs are read when all operations have run
   for (const std::int32_t output : program_.outputs) last[owner[output]] = kNever;
   return last;
 }
 
 void Network::AddInstruction(std::int32_t index, std::int32_t out) {
   const Op& op = program_.ops[index];
-  // laid out already: there is nothing to compute
+  // a slice only has a place, and computes nothing
   if (op.kind == OpKind::kSlice) return;
   if (op.kind == OpKind::kConcat) {
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -302,7 +304,7 @@ void Network::AddInstruction(std::int32_t index, std::int32_t out) {
     }
     return;
   }
-  // registers become rows, parameters offsets: kernels look nothing up
+  // registers become rows, parameters offsets, so that kernels look nothing up
   Instruction step{.kind = op.kind, .out = out, .size = op.size, .weight = -1, .bias = -1};
   if (!op.inputs.empty()) {
     step.a = rows_[op.inputs[0]];
@@ -319,7 +321,7 @@ void Network::AddInstruction(std::int32_t index, std::int32_t out) {
   for (std::size_t i = 0; i < op.numbers.size() && i < 2; ++i) step.number[i] = op.numbers[i];
   for (std::size_t i = 0; i < op.params.size(); ++i) {
     const bool matrix = op.kind == OpKind::kLinear && i == 0;
-    // every array on a cache line of its own; biases are read to the end of a block
+    // every array begins at a cache line; biases are read to the end of a block
     const std::int64_t outputs = (op.size + 15) / 16 * 16;
     const std::int64_t size =
         matrix ? outputs * step.a_size : program_.params[op.params[i]].size + 16;
@@ -327,14 +329,14 @@ void Network::AddInstruction(std::int32_t index, std::int32_t out) {
     placed_.push_back({op.params[i], num_packed_, matrix ? op.size : 0, step.a_size});
     num_packed_ += (size + 15) / 16 * 16;
   }
-  // numbers of any count are packed as if they were a parameter
+  // the numbers of a literal are packed like a parameter
   if (op.kind == OpKind::kLiteral) {
     step.weight = num_packed_;
     literals_.push_back({num_packed_, op.numbers});
     num_packed_ += (op.size + 15) / 16 * 16;
   }
   if (op.kind == OpKind::kEmbedding) {
-    // how many rows the table has: an index beyond them is not read
+    // the number of the table's rows, so that an index beyond them is not read
     step.b_size = static_cast<std::int32_t>(program_.params[op.params[0]].size / op.size);
   }
   instructions_.push_back(step);
@@ -365,9 +367,9 @@ void Network::CheckParams(std::span<const std::span<const float>> params) const 
 }
 
 void Network::Pack(std::span<const std::span<const float>> params, std::vector<float>& packed) const {
-  // all are looked at before any is packed
+  // all are checked before any is packed
   CheckParams(params);
-  // what blocks have beyond the outputs stays 0, is computed and not stored
+  // padding in blocks stays 0; its results are computed and not stored
   packed.resize(static_cast<std::size_t>(num_packed_), 0.0f);
   for (const auto& [offset, numbers] : literals_) {
     std::copy(numbers.begin(), numbers.end(), packed.begin() + offset);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that one policy acts for among the environments that a thread has in hand: these
+// The rows that one policy acts for, among the present environments of a thread: the environments
 // themselves, or the agents of one of their groups.
 #pragma once
 
@@ -20,11 +20,11 @@
 
 namespace rollouts::policy {
 
-// Observes, computes, samples, and writes what came of it, row t of a rollout after the other. Rows
-// are counted from the first of those in hand: environment by environment, its agents in order.
+// Observes, computes, samples, and writes the results: one row t of a rollout after the other. Rows
+// are counted from the first present environment: environment by environment, its agents in order.
 class PolicyRows {
  public:
-  // `rollout` outlives it.
+  // `rollout` must outlive this object.
   PolicyRows(Rollout& rollout, std::size_t place)
       : rollout_(rollout),
         place_(place),
@@ -42,7 +42,7 @@ class PolicyRows {
     outputs_.elements = elements_.data();
   }
 
-  // Takes over the rows of some environments.
+  // Takes over the rows of some environments, which are the present ones from now on.
   void Open(EnvBatch& envs, EnvRange range) {
     first_env_ = range.first;
     clocks_.clear();
@@ -55,8 +55,8 @@ class PolicyRows {
 
   std::uint8_t* ObsAt(std::int32_t t) const { return arrays_.obs + At(t) * obs_bytes_; }
 
-  // Chooses the actions of step t: writes them to the rollout, and to the pool's rows, one of
-  // `action_bytes` for each environment.
+  // Chooses the actions of step t: writes them to the rollout, and to the pool's action rows, one
+  // of `action_bytes` bytes for each environment.
   void Choose(std::int32_t t, std::uint8_t* actions, std::int64_t action_bytes) {
     states_.Write(t);
     for (std::int32_t first = 0; first < range_.count; first += kColumns) {
@@ -71,7 +71,7 @@ class PolicyRows {
                             KeysOf(first, count), outputs_);
       const std::int64_t at = At(t) + first;
       TakeValues(count, arrays_.value + at);
-      // before anything is written that an environment would be stepped with
+      // checked before anything is written that an environment would be stepped with
       CheckFinite(count, arrays_.value + at, first);
       std::copy_n(outputs_.log_prob, count, arrays_.log_prob + at);
       if (arrays_.inputs) TakeInputs(count, at);
@@ -80,7 +80,8 @@ class PolicyRows {
     }
   }
 
-  // Writes what came of step t: `view` has the environments in hand, and `failed` which of them did.
+  // Writes the results of step t. `view` has the present environments; `failed` marks those that
+  // failed.
   void See(std::int32_t t, const BatchView& view, std::span<const std::uint8_t> failed) {
     const Seen seen = SeenOf(view);
     const std::int64_t at = At(t);
@@ -96,7 +97,7 @@ class PolicyRows {
       const bool is_over = view.terminated[env] | view.truncated[env];
       // a failed environment has no final observation
       const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-      // an agent that left before waits for the others
+      // an agent that left before waits for the others' end
       const bool active = !seen.active || seen.active[i];
       if (!terminated[i] && active && has_final) cut_.push_back(i);
       if (!rollout_.settings_.keep_final_obs) return;
@@ -104,13 +105,14 @@ class PolicyRows {
       rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
     });
     if (!cut_.empty() && policy_.has_value()) BootstrapCut(at, seen.final_obs);
-    // only now: final observations are valued with what the episode left
+    // only now, because final observations are valued with the states of the episode that ended
     for (const std::int32_t row : ended_) states_.Begin(row);
   }
 
   void Pause() const { states_.Pause(); }
-  // Values what the last step left, from which the returns of open episodes go on, estimates them and
-  // digests the rows while they are in this thread's caches, and hands the states to the next rollout.
+  // Values the observations after the last step, which the returns of open episodes need, estimates
+  // the returns and digests the rows while they are in this thread's caches, and hands the states to
+  // the next rollout.
   void Close() {
     ValueLast();
     if (arrays_.advantage) EstimateReturns();
@@ -119,7 +121,7 @@ class PolicyRows {
   }
 
  private:
-  // Rows of a step as the pool wrote them.
+  // The rows of a step as the pool wrote them.
   struct Seen {
     const double* reward;
     const std::uint8_t* terminated;
@@ -138,7 +140,7 @@ class PolicyRows {
             group.episode_return, group.final_obs,  group.active};
   }
 
-  // An array after the other: that is copying, many rows at once.
+  // Copies one array after the other, many rows at once.
   void TakeOutcomes(const Seen& seen, const BatchView& view, std::int64_t at) const {
     const std::int32_t count = range_.count;
     std::copy_n(seen.reward, count, arrays_.reward + at);
@@ -159,7 +161,8 @@ class PolicyRows {
     });
   }
 
-  // Takes masks of the observations after a step: where an episode began, its infos say it.
+  // Takes the masks of the observations after a step; where an episode began, they are in its
+  // infos.
   void TakeMasks(const BatchView& view, std::span<const std::uint8_t> failed,
                  std::uint8_t* to) const {
     const auto* own = static_cast<const std::uint8_t*>(view.infos[rollout_.mask_info_]);
@@ -168,7 +171,7 @@ class PolicyRows {
     for (std::int32_t env = 0; env < range_.count; ++env, to += size) {
       const bool ended = view.terminated[env] | view.truncated[env];
       const std::uint8_t* from = (ended && begun ? begun : own) + env * size;
-      // a failed environment says nothing
+      // a failed environment has no mask
       if (failed[static_cast<std::size_t>(env)]) {
         std::fill_n(to, size, std::uint8_t{1});
       } else {
@@ -179,11 +182,12 @@ class PolicyRows {
   std::int64_t MaskSize() const { return policy_.network->output_size(0); }
   std::uint8_t* MaskAt(std::int32_t t) const { return arrays_.action_mask + At(t) * MaskSize(); }
 
-  // The place of row t of the first in hand in arrays (T, B).
+  // The index of row t of the first present environment in arrays (T, B).
   std::int64_t At(std::int32_t t) const { return std::int64_t{t} * arrays_.rows + range_.first; }
   std::size_t ObsBytes() const { return static_cast<std::size_t>(obs_bytes_); }
 
-  // Calls visit(i, env, agent) for rows first + i, both counted from the first in hand.
+  // Calls visit(i, env, agent) for rows first + i; all are counted from the first present
+  // environment.
   template <typename Visit>
   void ForRows(std::int32_t first, std::int32_t count, Visit&& visit) const {
     if (of_.num_agents == 1) {
@@ -200,8 +204,8 @@ class PolicyRows {
     }
   }
 
-  // Keys by episode and step: neither threads nor chunks change an action. No two agents of an
-  // environment share a key, so that one policy may act for several groups.
+  // Keys by episode and step, so that neither threads nor chunks change an action. No two agents of
+  // an environment share a key, so that one policy may act for several groups.
   const NoiseKeys& KeysOf(std::int32_t first, std::int32_t count) {
     ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
       const EpisodeClock& clock = *clocks_[static_cast<std::size_t>(env)];
@@ -221,7 +225,7 @@ class PolicyRows {
                               policy_.params.data(), scratch_.data(), count);
   }
 
-  // The values that Forward computed.
+  // Takes the values that Forward computed.
   void TakeValues(std::int32_t count, float* to) {
     if (!policy_.has_value()) {
       std::fill_n(to, count, 0.0f);
@@ -232,7 +236,7 @@ class PolicyRows {
     for (std::int32_t i = 0; i < count; ++i) to[i] = value[i];
   }
 
-  // Takes what the head read: logits, or mean and log_std, one after the other.
+  // Takes the head's inputs: logits, or mean and log_std, one after the other.
   void TakeInputs(std::int32_t count, std::int64_t at) {
     const HeadInputs inputs = HeadInputsOf(policy_, scratch_.data());
     float* to = arrays_.inputs + at * (inputs.size + inputs.second_size);
@@ -242,9 +246,9 @@ class PolicyRows {
     }
   }
 
-  // Throws before an environment is stepped with what came of nan.
+  // Throws before an environment is stepped with a result of nan.
   void CheckFinite(std::int32_t count, const float* value, std::int32_t first) const {
-    // all rows at once, without branches: that becomes vector instructions
+    // all rows at once, without branches, so that the loop is vectorised
     std::uint32_t bad = 0;
     for (std::int32_t i = 0; i < count; ++i) {
       bad |= static_cast<std::uint32_t>(!IsFinite(value[i]));
@@ -278,7 +282,7 @@ class PolicyRows {
       return actions + env * action_bytes + of_.first_action + agent * of_.agent_action_bytes;
     };
     if (elements_.empty() && IsDiscrete(policy_.head.kind)) {
-      // int64 as Python has actions, int32 as environments take them
+      // int64 as in Python, int32 for environments
       std::copy_n(outputs_.index, count, reinterpret_cast<std::int64_t*>(arrays_.action) + at);
       ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
         std::memcpy(to(env, agent), &outputs_.index[i], sizeof(std::int32_t));
@@ -296,7 +300,7 @@ class PolicyRows {
     });
   }
 
-  // The same numbers to the rollout and to the pool, both of int32.
+  // Writes the same numbers to the rollout and to the pool, both as int32.
   void WriteElements(std::int32_t i, std::int64_t at, std::uint8_t* to) const {
     const std::size_t size = policy_.nvec.size();
     auto* chosen = reinterpret_cast<std::int32_t*>(arrays_.action);
@@ -307,7 +311,7 @@ class PolicyRows {
     }
   }
 
-  // As sampled to the rollout, clipped to the bounds of the space to the pool.
+  // Writes a sample unchanged to the rollout, and clipped to the space's bounds to the pool.
   template <typename Real>
   void WriteBox(std::int32_t i, std::int64_t at, std::uint8_t* to) const {
     const SpaceSpec& space = *of_.action;
@@ -322,13 +326,13 @@ class PolicyRows {
     }
   }
 
-  // Values what the policy would have seen next where an episode was cut off.
+  // Values the policy's next observation where an episode was truncated.
   void BootstrapCut(std::int64_t at, const std::uint8_t* final_obs) {
     std::vector<std::uint8_t> obs(kColumns * ObsBytes());
     for (std::size_t first = 0; first < cut_.size(); first += kColumns) {
       const auto count =
           static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
-      // side by side, as Forward reads them: they lie anywhere among the rows
+      // gathered for Forward, because they lie anywhere among the rows
       for (std::int32_t i = 0; i < count; ++i) {
         std::memcpy(obs.data() + i * obs_bytes_, final_obs + cut_[first + i] * obs_bytes_,
                     ObsBytes());
@@ -357,7 +361,7 @@ class PolicyRows {
     }
   }
 
-  // Takes whole columns, which nobody else has.
+  // Estimates returns of whole columns, which no other thread has.
   void EstimateReturns() const {
     const std::int64_t first = range_.first;
     const Fragment<float> in{.steps = arrays_.steps,
@@ -396,24 +400,24 @@ class PolicyRows {
   }
 
   Rollout& rollout_;
-  const std::size_t place_;  // among the rollout's rows; of a group: its number
+  const std::size_t place_;  // among the rollout's rows; for a group: its number
   const Rollout::Rows& of_;
   const NativePolicy& policy_;
   const RolloutArrays& arrays_;
   const std::int64_t obs_bytes_;
   const std::int64_t box_size_;
-  std::vector<std::int32_t> elements_;  // a MultiDiscrete action's, (elements, kColumns)
+  std::vector<std::int32_t> elements_;  // of a MultiDiscrete action: (elements, kColumns)
   Scratch scratch_;                     // the network's rows
   Scratch box_;
   NoiseKeys keys_;
   HeadOutputs outputs_;
   StateColumns states_;
 
-  // in hand
-  std::vector<const EpisodeClock*> clocks_;  // the environments'
+  // of the present environments
+  std::vector<const EpisodeClock*> clocks_;  // the environments' clocks
   std::int32_t first_env_ = 0;
-  EnvRange range_;  // rows in hand
-  std::vector<std::int32_t> cut_, ended_;  // in the step in hand
+  EnvRange range_;  // the present rows
+  std::vector<std::int32_t> cut_, ended_;  // in the present step
 };
 
 }  // namespace rollouts::policy

@@ -16,7 +16,7 @@ bool Counts(const ActedRows& acted, std::int64_t row) {
   return !acted.counts || acted.counts[row] != 0;
 }
 
-// Calls `use(row, place)` for each row of a minibatch behind the burn-in, step by step.
+// Calls `use(row, place)` for each row of a minibatch after the burn-in, step by step.
 template <typename Use>
 void ForEachRow(const ActedRows& acted, std::span<const std::int64_t> sequences, Use&& use) {
   const std::int64_t stride = acted.num_sequences();
@@ -70,7 +70,7 @@ void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& 
   if (!normalizes || count < 2) return;
   const double mean = sum / static_cast<double>(count);
   for_each([&](float value, float&) { squares += (value - mean) * (value - mean); });
-  // torch's std: of a sample
+  // torch's std: that of a sample
   const double deviation = std::sqrt(squares / static_cast<double>(count - 1));
   for_each([&](float value, float& to) {
     to = static_cast<float>((value - mean) / (deviation + 1e-8));
@@ -95,7 +95,7 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
   const auto elements = static_cast<std::int64_t>(num_elements());
   ActedColumns& columns = part.acted;
   for (std::int32_t i = 0; i < kColumns; ++i) {
-    // what is beyond the minibatch is the first row once more, and does not count
+    // columns beyond the minibatch repeat the first row, and do not count
     const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
     const std::int64_t row = chunk.step * acted.num_sequences() + rows[place];
     const bool counts = i < chunk.columns && Counts(acted, row);
@@ -113,7 +113,7 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
       part.box[d * kColumns + i] = acted.box[row * width + d];
     }
     for (std::int64_t k = 0; k < num_inputs() && acted.inputs; ++k) {
-      // what drew the action gave none to those that were not allowed, as what is now
+      // forbidden actions had no probability when the action was drawn, and have none now
       const bool is_drawn = !acted.mask || !Counts(acted, row) || acted.mask[row * width + k];
       part.inputs[k * kColumns + i] = is_drawn ? acted.inputs[row * num_inputs() + k]
                                                : -std::numeric_limits<float>::infinity();
@@ -124,7 +124,7 @@ void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const
   columns.inputs = part.inputs.data();
 }
 
-// The head's first input, without a probability for actions that were not allowed.
+// The head's first input, with no probability for forbidden actions.
 const float* PpoLearner::Masked(Part& part, const ActedRows& acted,
                                 std::span<const std::int64_t> rows,
                                 const ChunkOutputs& chunk) const {
@@ -134,7 +134,7 @@ const float* PpoLearner::Masked(Part& part, const ActedRows& acted,
   std::copy_n(logits, width * kColumns, part.masked.data());
   for (std::int32_t i = 0; i < chunk.columns; ++i) {
     const std::int64_t row = chunk.step * acted.num_sequences() + rows[chunk.first + i];
-    // one that does not count may have none that is allowed
+    // a row that does not count may allow no action
     if (!Counts(acted, row)) continue;
     for (std::int64_t a = 0; a < width; ++a) {
       if (acted.mask[row * width + a]) continue;
@@ -165,7 +165,7 @@ void PpoLearner::AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& ch
                     part.acted, rule, part.shares.data(), to, part.loss);
 }
 
-// Observations of a step, and before the first one the states.
+// Loads the observations of a step, and before the first step the states.
 void PpoLearner::LoadColumns(const ActedRows& acted, std::span<const std::int64_t> rows,
                              std::int32_t step, float* to) const {
   const auto copy = [&](const float* from, std::int64_t first, std::int64_t size, float* column) {
@@ -225,7 +225,7 @@ void PpoLearner::Evaluate(std::span<const Source> sources, const ActedRows& acte
   steps_.RunForward(sources, count, SequencesOf(acted, rows), load, begin, use, stop);
 }
 
-// Adds the parts up in a fixed tree.
+// Adds up the parts in a fixed tree.
 PpoReport PpoLearner::AddParts(std::size_t count) {
   for (std::size_t step = 1; step < count; step *= 2) {
     for (std::size_t i = 0; i + step < count; i += 2 * step) {
@@ -243,7 +243,7 @@ PpoReport PpoLearner::AddParts(std::size_t count) {
 
 void PpoLearner::CheckLosses(const PpoReport& report, const PpoSettings& settings,
                              std::size_t minibatch) {
-  // a ratio that is nan counts in the loss
+  // a ratio that is nan shows in the loss
   const LossSum kinds[] = {kPolicyLoss, kValueLoss, kEntropy, kKl};
   const char* const names[] = {"a policy loss", "a value loss", "an entropy", "a KL divergence"};
   for (std::size_t i = 0; i < std::size(kinds); ++i) {

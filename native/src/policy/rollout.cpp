@@ -14,16 +14,17 @@ namespace rollouts::policy {
 namespace {
 
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
-// Light environments are stepped in blocks of 64; engines in few, so that threads find work to
-// share when one is late.
+// Light environments are stepped in blocks of 64. Engines are stepped in small chunks, so that
+// threads find work to take over when one is late.
 constexpr std::int32_t kLightChunk = 64;
 constexpr std::int32_t kHeavyChunk = 16;
 constexpr std::int32_t kHeavyNs = 2'000;
-// A rollout cheaper than this is the caller's own: waking threads costs more.
+// The cost below which the caller makes a rollout alone, because waking threads costs more.
 constexpr std::int64_t kAloneNs = 30'000;
 
-// No larger than a thread's share, in whole groups of columns: 64 environments are work for two.
-// Worlds of agents have such groups of their own.
+// The number of environments in a chunk: not more than a thread's share, in whole groups of
+// columns, so that 64 environments are work for two threads. Worlds of agents form whole groups by
+// themselves.
 std::int32_t ChunkOf(const EnvSpec& spec, std::int32_t num_envs, std::int32_t num_threads) {
   const std::int32_t share = (num_envs + num_threads - 1) / num_threads;
   if (spec.num_groups > 0) return std::min(kHeavyChunk, share);
@@ -31,7 +32,7 @@ std::int32_t ChunkOf(const EnvSpec& spec, std::int32_t num_envs, std::int32_t nu
   return std::min(kLightChunk, (share + kColumns - 1) / kColumns * kColumns);
 }
 
-// The rough cost of a rollout on one thread: a core makes some 16 products of a network in a
+// The rough cost of a rollout on one thread: a core computes some 16 products of a network in a
 // nanosecond.
 std::int64_t CostNs(const EnvSpec& spec, std::int32_t num_envs,
                     std::span<const PolicyRollout> parts) {
@@ -53,7 +54,7 @@ std::int32_t MaskInfoOf(const EnvSpec& spec) {
   return -1;
 }
 
-// Throws where infos do not say which of a policy's actions may be taken.
+// Throws where infos do not have the action mask that a policy needs.
 void CheckMasks(const EnvSpec& spec, const NativePolicy& policy) {
   const std::int32_t info = MaskInfoOf(spec);
   if (info < 0 || spec.num_groups > 0) {
@@ -71,7 +72,7 @@ void CheckMasks(const EnvSpec& spec, const NativePolicy& policy) {
   }
 }
 
-// Throws where a policy, or the arrays that it writes, are not for these rows.
+// Throws where a policy, or the arrays that it writes, do not fit these rows.
 void CheckPart(const PolicyRollout& part, std::int32_t steps, std::int64_t rows,
                const SpaceSpec& observation, const SpaceSpec& action) {
   const RolloutArrays& arrays = part.arrays;
@@ -161,13 +162,13 @@ std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* action
     idle_.push_back(std::move(part));
     return steps;
   } catch (...) {
-    // on a thread of the pool there is nobody to catch it
+    // stored, because nobody could catch it on a thread of the pool
     Fail(std::current_exception());
     return 0;
   }
 }
 
-// One that another step left, whose memory is large enough.
+// Takes a part that another step has left, whose memory is large enough.
 std::unique_ptr<Rollout::Part> Rollout::TakePart() {
   {
     const std::lock_guard lock(mutex_);
@@ -190,7 +191,8 @@ bool Rollout::Next(std::span<const Command> commands) {
   return true;
 }
 
-// One thread alone polls, and seldom: it may wait for the GIL. Its claims may be shorter than that.
+// Polls if it is time. Only one thread polls, and seldom, because it may wait for the GIL; its
+// claims may take less time than the interval.
 bool Rollout::PollIfDue() {
   if (thread_ == std::this_thread::get_id() && Clock::now() >= next_poll_) {
     Poll();
@@ -212,7 +214,7 @@ void Rollout::Poll() {
 void Rollout::Fail(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
-    // others most often follow from the first
+    // only the first error is kept, because others most often follow from it
     if (!error_) error_ = std::move(error);
   }
   Stop();
@@ -222,7 +224,7 @@ void Rollout::ThrowIfFailed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
-// One list for all threads: ends are rare.
+// Keeps a final observation. One list for all threads is enough, because ends are rare.
 void Rollout::KeepFinal(std::size_t part, std::int32_t t, std::int32_t row,
                         std::span<const std::uint8_t> obs) {
   const std::lock_guard lock(mutex_);
@@ -230,7 +232,7 @@ void Rollout::KeepFinal(std::size_t part, std::int32_t t, std::int32_t row,
 }
 
 std::vector<std::vector<FinalObs>> Rollout::TakeFinalObs() {
-  // threads find them in any order
+  // sorted, because threads find them in any order
   for (std::vector<FinalObs>& kept : final_obs_) {
     std::sort(kept.begin(), kept.end(), [](const FinalObs& a, const FinalObs& b) {
       return std::pair(a.t, a.row) < std::pair(b.t, b.row);
@@ -259,7 +261,7 @@ std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const Policy
   }
   BatchFinisher* const finisher = own ? own : options.finisher;
   const std::int32_t chunk = ChunkOf(spec, settings.num_envs, settings.num_threads);
-  // what all wait for is shared out step by step
+  // with a finisher, work is shared out step by step
   const std::int64_t shared_ns = CostNs(spec, settings.num_envs, parts) /
                                  (finisher ? parts[0].arrays.steps : 1);
   Rollout rollout(spec, parts,

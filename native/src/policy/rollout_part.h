@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread's part of a rollout: the policies' turn and the environments', for one chunk of them.
-// Either all steps of one chunk, or one step of it at a time.
+// A thread's part of a rollout, in which policies and environments take turns for one chunk of
+// environments: all steps of a chunk at once, or one step at a time.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace rollouts::policy {
 
-// The same arrays from row `first` on; of worlds of agents, where it is 0.
+// The same arrays from row `first` on; for worlds of agents `first` must be 0.
 inline BatchView RowsFrom(BatchView view, const EnvSpec& spec, std::int64_t first) {
   if (first == 0) return view;
   view.obs += first * view.obs_bytes;
@@ -35,17 +35,17 @@ inline BatchView RowsFrom(BatchView view, const EnvSpec& spec, std::int64_t firs
   return view;
 }
 
-// Results of one step of some environments; their observations go to the rollout.
+// Results of one step of some environments; their observations are written to the rollout.
 struct Rollout::Outcome {
   Outcome(const EnvSpec& spec, std::int32_t num_rows)
       : rows(spec, {.rows = num_rows, .with_final_obs = true, .out_of_order = false}),
         failed(static_cast<std::size_t>(num_rows), 0) {}
 
   BatchBuffer rows;
-  std::vector<std::uint8_t> failed;  // whether a row's environment did
+  std::vector<std::uint8_t> failed;  // whether the environment of a row failed
 };
 
-// One thread's state for taking some environments through a rollout.
+// One thread's state while it takes some environments through a rollout.
 class Rollout::Part final : private RowSource {
  public:
   explicit Part(Rollout& rollout) : rollout_(rollout), steps_(rollout.rows_[0].arrays.steps) {
@@ -53,7 +53,7 @@ class Rollout::Part final : private RowSource {
     for (std::size_t i = 0; i < rollout.rows_.size(); ++i) rows_.emplace_back(rollout, i);
   }
 
-  // All steps of some environments, row 0 of `outcome` being the first one's.
+  // Runs all steps of some environments; row 0 of `outcome` belongs to the first one.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range,
                    Outcome& outcome) {
     Open(envs, range, outcome, /*first_row=*/0);
@@ -69,8 +69,8 @@ class Rollout::Part final : private RowSource {
     return made;
   }
 
-  // Looks at what came of step t - 1, which has been counted, and takes step t. Rows of `outcome` are
-  // environments, and keep the step until this is called again.
+  // Takes the results of step t - 1, which has been counted, and makes step t. Rows of `outcome`
+  // are environments, and keep the step until the next call.
   std::int64_t Advance(std::int32_t t, EnvBatch& envs, const Work& work, std::uint8_t* actions,
                        EnvRange range, Outcome& outcome, const BatchFinisher& finisher) {
     Open(envs, range, outcome, /*first_row=*/range.first);
@@ -95,7 +95,7 @@ class Rollout::Part final : private RowSource {
     range_ = range;
     outcome_ = &outcome;
     first_row_ = first_row;
-    // neighbours: their rows of every array lie together
+    // consecutive environments, whose rows of every array lie together
     ids_.resize(static_cast<std::size_t>(range.count));
     std::iota(ids_.begin(), ids_.end(), range.first);
     for (PolicyRows& rows : rows_) rows.Open(envs, range);
@@ -113,7 +113,7 @@ class Rollout::Part final : private RowSource {
 
   std::uint8_t* Failed() const { return outcome_->failed.data() + first_row_; }
 
-  // Rows of `outcome_` in the order of the environments, as they are stepped in order.
+  // Returns rows of `outcome_` in the order of the environments, because they are stepped in order.
   RowSource::Rows Take(std::int32_t count) override {
     const RowSource::Rows rows{view_, first_row_ + taken_, count, nullptr};
     taken_ += count;
@@ -123,7 +123,7 @@ class Rollout::Part final : private RowSource {
   void Fail(std::int32_t env, const std::string& message) override {
     Failed()[env - range_.first] = 1;
     rollout_.settings_.fail(env, message);
-    // the pool raises: nobody gets the rest of the rollout
+    // the pool throws, so that nobody gets the rest of the rollout
     if (rollout_.settings_.stop_at_failure) rollout_.Stop();
   }
 
@@ -134,7 +134,7 @@ class Rollout::Part final : private RowSource {
     envs.Run(ids_, work, *this);
   }
 
-  // Observations of step t go where the next step reads them, without a copy.
+  // Lets observations of step t be written where the next step reads them, without a copy.
   void SetView(std::int32_t t) {
     view_ = outcome_->rows.view();
     const auto obs_of = [&](std::size_t g, std::int64_t bytes) {
@@ -152,13 +152,13 @@ class Rollout::Part final : private RowSource {
   const std::int32_t steps_;
   std::vector<PolicyRows> rows_;  // for each group of agents, or one for all environments
 
-  // the environments in hand
+  // the present environments
   EnvRange range_;
   Outcome* outcome_ = nullptr;
-  std::int32_t first_row_ = 0;  // the first one's in `outcome_`
+  std::int32_t first_row_ = 0;  // of the first one, in `outcome_`
   std::vector<std::int32_t> ids_;
   BatchView view_;
-  std::array<GroupView, EnvSpec::kMaxGroups> groups_;  // what view_ points to
+  std::array<GroupView, EnvSpec::kMaxGroups> groups_;  // arrays that view_ points to
   std::int64_t taken_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States of a recurrent policy for the environments that a thread has in hand.
+// States of a recurrent policy for the present environments of a thread.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace rollouts::policy {
 
-// States as columns, as the kernels have them: (groups, state_size, kColumns). Environments are
+// States as columns, in the kernels' layout: (groups, state_size, kColumns). Environments are
 // counted from the first of the range. Does nothing for a policy without memory.
 class StateColumns {
  public:
-  // Both outlive it; `most` is the largest range.
+  // Both must outlive this object; `most` is the size of the largest range.
   StateColumns(const NativePolicy& policy, const RolloutArrays& arrays, std::int32_t most)
       : network_(*policy.network),
         initial_(policy.initial),
@@ -26,7 +26,7 @@ class StateColumns {
     columns_.resize(static_cast<std::size_t>(groups * size_ * kColumns));
   }
 
-  // Takes over the states of a range; new ones where an episode begins.
+  // Takes over the states of a range, and new ones where an episode begins.
   void Open(EnvRange range) {
     range_ = range;
     for (std::int32_t i = 0; size_ > 0 && i < range.count; ++i) {
@@ -35,19 +35,19 @@ class StateColumns {
     }
   }
 
-  // Before the network runs on the group of environments from `first` on: into its rows.
+  // Writes states into the network's rows; call before it runs on the group from `first` on.
   void Load(std::int32_t first, float* rows) const {
     std::copy_n(columns_.data() + std::int64_t{first} * size_, size_ * kColumns, StateRows(rows));
   }
 
-  // The same for environments that lie anywhere in the range.
+  // Does the same for environments that lie anywhere in the range.
   void LoadEach(std::span<const std::int32_t> envs, float* rows) const {
     for (std::size_t i = 0; i < envs.size(); ++i) {
       for (std::int32_t k = 0; k < size_; ++k) StateRows(rows)[k * kColumns + i] = At(envs[i], k);
     }
   }
 
-  // After it ran on them: what the states have become.
+  // Reads the new states; call after the network ran on the group.
   void Keep(std::int32_t first, const float* rows) {
     float* to = columns_.data() + std::int64_t{first} * size_;
     for (std::size_t i = 0; i < network_.program().states.size(); ++i) {
@@ -57,17 +57,17 @@ class StateColumns {
     }
   }
 
-  // Writes the states that the observations of step t meet, where they are wanted.
+  // Writes the states that belong to the observations of step t, where they are wanted.
   void Write(std::int32_t t) const {
     if (t >= arrays_.kept_states) return;
     const std::int64_t row = std::int64_t{t} * arrays_.rows + range_.first;
     for (std::int32_t i = 0; i < range_.count; ++i) Take(i, arrays_.policy_state + (row + i) * size_);
   }
 
-  // An episode begins.
+  // Begins an episode with new states.
   void Begin(std::int32_t env) { Put(env, initial_.data()); }
 
-  // Hands the states to the Open that goes on with the same rollout.
+  // Hands the states to the next Open for the same rollout.
   void Pause() const {
     for (std::int32_t i = 0; size_ > 0 && i < range_.count; ++i) {
       Take(i, arrays_.state + (range_.first + i) * std::int64_t{size_});
@@ -75,7 +75,8 @@ class StateColumns {
     }
   }
 
-  // Hands the states to the next rollout, and whose episode ended in the last step.
+  // Hands the states to the next rollout, and marks the environments whose episode ended in the
+  // last step.
   void Close() const {
     const std::int64_t last = std::int64_t{arrays_.steps - 1} * arrays_.rows;
     for (std::int32_t i = 0; size_ > 0 && i < range_.count; ++i) {
@@ -86,7 +87,7 @@ class StateColumns {
   }
 
  private:
-  // The rows of states, which follow the observation.
+  // The rows of states, which follow the observation's.
   float* StateRows(float* rows) const {
     return rows + std::int64_t{network_.program().obs_size} * kColumns;
   }

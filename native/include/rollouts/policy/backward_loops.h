@@ -15,7 +15,7 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-// Words of the slopes of operations.h.
+// Names used by the slopes in operations.h.
 Floats SiluSlope(Floats x, Floats z) {
   const Floats share = Sigmoid(x);
   return share + z * (1.0f - share);
@@ -31,12 +31,12 @@ Floats GeluTanhSlope(Floats x) {
   const Floats inner = kFactor * Fma(square, Splat(0.134145f), Splat(1.0f));
   return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
 }
-// The share that x has of the gradient of the larger of two.
+// The share of x in the gradient of the larger of two.
 Floats Share(Floats x, Floats y) {
   return Select(x > y, Splat(1.0f), Select(x == y, Splat(0.5f), Splat(0.0f)));
 }
 
-// The slopes as functions; many read a part of what they are given.
+// The slopes as functions; many use only a part of their arguments.
 #define ROLLOUTS_EACH(Name, name, formula, needs, slope)                           \
   Floats Name##Slope([[maybe_unused]] Floats x, [[maybe_unused]] Floats z, float, float) { \
     return slope;                                                                  \
@@ -66,7 +66,7 @@ Group GroupOf(const Chunk& chunk, int group) {
   return {chunk.values + offset, chunk.gradients + offset};
 }
 
-// Adds to an input's gradient, or writes the first that it gets.
+// Adds to an input's gradient, or writes its first contribution.
 void Give(float* to, Floats gradient, bool adds) {
   Store(to, adds ? Load(to) + gradient : gradient);
 }
@@ -77,7 +77,7 @@ void MapBack(const Instruction& step, const BackwardStep& back, const Group& gro
   const float* z = group.values + step.out * kColumns;
   const float* given = group.gradients + step.out * kColumns;
   float* to = group.gradients + step.a * kColumns;
-  // copies, which no array can overlap
+  // copies, which cannot overlap with an array
   const int count = step.size * kColumns;
   const float number[] = {step.number[0], step.number[1]};
   const bool adds = back.adds_a;
@@ -93,14 +93,14 @@ void CopyBack(const Instruction& step, const BackwardStep& back, const Group& gr
   for (int i = 0; i < step.size * kColumns; i += kLanes) Give(to + i, Load(given + i), back.adds_a);
 }
 
-// A register that an operation reads: with one feature it meets all of the others'.
+// A register that an operation reads; one with a single feature meets all features of the others.
 struct Part {
   int row;
   int size;
   int step() const { return size == 1 ? 0 : kColumns; }
 };
 
-// The gradient of `part`, by a slope of the two registers x and y.
+// Adds the gradient of `part`, by the slope with respect to one of the registers x and y.
 template <Floats (*kSlope)(Floats, Floats)>
 void PartBack(const Instruction& step, const Group& group, Part x, Part y, Part part, bool adds) {
   const float* given = group.gradients + step.out * kColumns;
@@ -125,7 +125,7 @@ void PartBack(const Instruction& step, const Group& group, Part x, Part y, Part 
 template <Floats (*kSlopeX)(Floats, Floats), Floats (*kSlopeY)(Floats, Floats)>
 void CombineBack(const Instruction& step, const BackwardStep& back, const Group& group) {
   const Part x{step.a, step.a_size}, y{step.b, step.b_size};
-  // y first: what x had may lie where the result's gradient lies
+  // y first, because the result's gradient may lie where x's values were
   if (back.wants_b) PartBack<kSlopeY>(step, group, x, y, y, back.adds_b);
   if (back.wants_a) PartBack<kSlopeX>(step, group, x, y, x, back.adds_a);
 }
@@ -166,7 +166,7 @@ void LayerNormBack(const Instruction& step, const BackwardStep& back, const floa
       squares = Fma(off, off, squares);
     }
     const Floats scale = 1.0f / Sqrt(squares / size + step.number[0]);
-    // means of the gradient of what is normalised, and of their product
+    // means of the gradient with respect to the normalised input, and of their product
     Floats gradients = Splat(0.0f), products = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) {
       const Floats normal = (Load(x + k * kColumns + v) - mean) * scale;
@@ -197,14 +197,14 @@ void EmbeddingBack(const Instruction& step, const BackwardStep& back, float* sum
   const float* given = group.gradients + step.out * kColumns;
   for (int column = 0; column < kColumns; ++column) {
     const int index = static_cast<int>(x[column]);
-    // as the forward pass reads it
+    // the same entry as in the forward pass
     const int entry = index < 0 || index >= step.b_size ? 0 : index;
     float* row = sums + back.weight_sum + std::int64_t{entry} * step.size;
     for (int k = 0; k < step.size; ++k) row[k] += given[k * kColumns + column];
   }
 }
 
-// A vector of these lanes of `a` and, from kLanes on, of `b`.
+// A vector of the lanes kLane of `a`; numbers from kLanes on are lanes of `b`.
 template <int... kLane>
 Floats Shuffle(Floats a, Floats b) {
 #if defined(__clang__)
@@ -214,7 +214,7 @@ Floats Shuffle(Floats a, Floats b) {
 #endif
 }
 
-// Lanes of two vectors whose blocks of kBlock lanes change places, the off-diagonal ones.
+// Swaps the off-diagonal blocks, of kBlock lanes each, of two vectors.
 template <int kBlock, int... kLane>
 Floats LowerOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
   return Shuffle<(kLane & kBlock ? kLanes + kLane - kBlock : kLane)...>(a, b);
@@ -224,7 +224,7 @@ Floats UpperOf(Floats a, Floats b, std::integer_sequence<int, kLane...>) {
   return Shuffle<(kLane & kBlock ? kLanes + kLane : kLane + kBlock)...>(a, b);
 }
 
-// Inline, so that the rows stay in registers.
+// Inlined, so that the rows stay in registers.
 template <int kBlock>
 ROLLOUTS_INLINE void Swap(Floats (&rows)[kLanes]) {
   constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
@@ -237,8 +237,8 @@ ROLLOUTS_INLINE void Swap(Floats (&rows)[kLanes]) {
   if constexpr (kBlock > 1) Swap<kBlock / 2>(rows);
 }
 
-// A register's features (size, kColumns) by column: (kColumns, padded). Features between the size and
-// the padded one are whatever lies behind the register.
+// Transposes a register's features (size, kColumns) to (kColumns, padded). Features from the size
+// up to the padded one are whatever lies after the register.
 void Transpose(const float* from, int padded, float* to) {
   for (int k = 0; k < padded; k += kLanes) {
     for (int v = 0; v < kColumns; v += kLanes) {
@@ -250,7 +250,7 @@ void Transpose(const float* from, int padded, float* to) {
   }
 }
 
-// kOutputs rows and kWide vectors of a matrix' gradient: of each column in turn, a fused
+// Computes kOutputs rows and kWide vectors of a matrix' gradient: for each column in turn, a fused
 // multiply-add of the output's gradient and the inputs.
 template <int kOutputs, int kWide>
 void SumWeights(const float* inputs, int padded, const float* gradients, std::int64_t group_size,
@@ -303,7 +303,7 @@ void SumTail(const float* inputs, const float* gradients, std::int64_t group_siz
   }
 }
 
-// All outputs of kWide vectors of inputs.
+// Computes the gradient for all outputs and kWide vectors of inputs.
 template <int kWide>
 void SumWeightColumns(const float* inputs, int padded, const float* gradients,
                       std::int64_t group_size, int groups, int outputs, float* sums) {
@@ -328,8 +328,8 @@ void SumWeightColumns(const float* inputs, int padded, const float* gradients,
   }
 }
 
-// kTile inputs' gradients of kWide vectors of columns, which lie `apart`: outputs in their order, each
-// a fused multiply-add.
+// Computes kTile inputs' gradients for kWide vectors of columns, which lie `apart` from each other:
+// for each output in order, a fused multiply-add.
 template <int kTile, int kWide>
 void SumInputs(const float* matrix, int padded, const float* given, std::int64_t apart, int outputs,
                float* to, int left, bool adds) {
@@ -355,7 +355,8 @@ void SumInputs(const float* matrix, int padded, const float* given, std::int64_t
   }
 }
 
-// The gradients of the inputs of kGroups groups, from `group` on: as many sums as registers allow.
+// Computes the gradients of the inputs for kGroups groups, from `group` on, with as many sums as
+// registers allow.
 template <int kGroups>
 void InputsBack(const Instruction& step, const BackwardStep& back, const float* matrix,
                 const Chunk& chunk, int group) {
@@ -374,7 +375,7 @@ void InputsBack(const Instruction& step, const BackwardStep& back, const float* 
   }
 }
 
-// The gradient of a linear's weights.
+// Computes the gradient of a linear's weights.
 void WeightsBack(const Instruction& step, const BackwardStep& back, float* sums,
                  const Chunk& chunk) {
   const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
@@ -386,7 +387,7 @@ void WeightsBack(const Instruction& step, const BackwardStep& back, float* sums,
   }
   const int inputs = step.a_size - back.tail;
   int k = 0;
-  // two vectors at once while there are inputs for both
+  // two vectors at once while there are enough inputs
   for (; k + kLanes < inputs; k += 2 * kLanes) {
     SumWeightColumns<2>(transposed + k, back.summed, given, group_size, chunk.groups, step.size,
                         sums + k);
@@ -417,7 +418,7 @@ void LinearBack(const Instruction& step, const BackwardStep& back, const float* 
   if (!back.wants_a) return;
   const float* matrix = matrices + back.matrix;
   int group = 0;
-  // a vector that holds all columns of a group meets the next group's
+  // where a vector holds a whole group, two groups are computed together
   for (; kLanes == kColumns && group + 2 <= chunk.groups; group += 2) {
     InputsBack<2>(step, back, matrix, chunk, group);
   }
@@ -452,7 +453,7 @@ bool GivesAny(const BackwardStep& back) {
   return back.wants_a || back.wants_b || back.wants_c || back.weight_sum >= 0 || back.bias_sum >= 0;
 }
 
-// As Kernels::backward.
+// Implements Kernels::backward.
 void Backward(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
               const float* params, const float* matrices, const Chunk& chunk, float* sums) {
   for (std::int32_t i = count - 1; i >= 0; --i) {

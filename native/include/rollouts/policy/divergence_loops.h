@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KL divergence from the distribution that drew an action to what it is now, and its gradient,
-// as loops over columns; the including file has chosen an instruction set.
+// The KL divergence from the distribution that an action was drawn from to the present one, and its
+// gradient, as loops over columns; the including file has chosen an instruction set.
 #pragma once
 
 #include <limits>
@@ -25,7 +25,8 @@ Floats LogSumOf(const float* logits, int size) {
   return most + Log(sum);
 }
 
-// Divergence of one element of a discrete action. `weight` times the gradient is added to that of its logits.
+// The divergence of one element of a discrete action. Adds `weight` times the gradient to that of
+// its logits.
 Floats DivergeElement(const float* before, const float* now, int size, Floats weight, float* to) {
   const Floats sum_before = LogSumOf(before, size), sum_now = LogSumOf(now, size);
   Floats divergence = Splat(0.0f);
@@ -34,16 +35,16 @@ Floats DivergeElement(const float* before, const float* now, int size, Floats we
     const Floats is = Load(now + a * kColumns) - sum_now;
     const Floats share = Exp(was);
     const Floats chance = Exp(is);
-    // as torch: infinite where an action that could be drawn no longer can
+    // as in torch: infinite where an action that could be drawn cannot be drawn any more
     const Floats ratio = Select(chance == 0.0f, Splat(std::numeric_limits<float>::infinity()), was - is);
-    // an action that could not be drawn does not count, whatever its logit is now
+    // an action that could not be drawn does not count, whatever its present logit is
     divergence += Select(share > 0.0f, share * ratio, Splat(0.0f));
     Give(to + a * kColumns, weight * (chance - share), true);
   }
   return divergence;
 }
 
-// Divergence of one number of a Gaussian action.
+// The divergence of one number of a Gaussian action.
 Floats DivergeNumber(Floats mean_before, Floats log_std_before, Floats mean, Floats log_std,
                      Floats weight, float* to_mean, float* to_log_std) {
   const Floats scale = Exp(-log_std);
@@ -55,7 +56,7 @@ Floats DivergeNumber(Floats mean_before, Floats log_std_before, Floats mean, Flo
   return Fma(Splat(0.5f), spread - 1.0f, -narrowed);
 }
 
-// `before` holds what the head's inputs were, the second one below the first.
+// `before` holds the head's former inputs, the second one after the first.
 Floats Diverge(const Head& head, const HeadInputs& in, const float* before, int v, Floats weight,
                const HeadGradients& to) {
   Floats divergence = Splat(0.0f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One gradient step of a minibatch, whatever its loss, in place on the parameters' own memory.
+// One gradient step for a minibatch, whatever its loss, in place on the parameters' own memory.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace rollouts::policy {
 
-// The layout of an operation's parameter in an array of the module: element (i, j) is number
-// start + i * strides[0] + j * strides[1].
+// The place of an operation's parameter in an array of the module: element (i, j) is number start +
+// i * strides[0] + j * strides[1].
 struct ParamView {
   std::int32_t source = 0;
   std::int64_t start = 0;
@@ -25,39 +25,41 @@ struct ParamView {
   std::vector<std::int64_t> strides;
 
   std::int64_t num_elements() const;
-  // Whether its elements lie one after the other, in their order.
+  // Whether the elements lie one after the other, in order.
   bool is_dense() const;
-  // Whether they are all of the array besides.
+  // Whether the elements are also all of the array.
   bool is_whole(std::int64_t source_size) const;
 };
 
-// An array of the module, and what the optimiser keeps of it: `squares`, which is null where it is
-// not trained and of kSgd the buffer of momentum, and with Adam `means`.
+// An array of the module, and what the optimiser keeps for it: `squares` (the momentum buffer with
+// kSgd; null where the array is not trained), and with Adam `means`.
 struct Source {
   float* weights = nullptr;
   std::int64_t size = 0;
   float* means = nullptr;
   float* squares = nullptr;
   StepRule rule;           // step_size and root_scale are computed from `steps`
-  std::int64_t steps = 0;  // made before
+  std::int64_t steps = 0;  // made before this one
 };
 
-// Numbers that a limit of gradients is of.
+// The numbers to which a limit of gradients applies.
 enum class ClipBy {
   kAll,      // the norm of all together
   kEach,     // the norm of each array's
   kElement,  // the absolute value of each number
 };
 
-// Replaces numbers by their mean over the processes that train together, or throws. Called by the thread whose
-// update it is, between the gradients and the step of each minibatch; without one a process trains alone.
+// Replaces numbers by their mean over the processes that train together, or throws. The thread that
+// makes the update calls it, between the gradients and the step of each minibatch. Null: the
+// process trains alone.
 using MeanOverProcesses = std::function<void(std::span<float> numbers)>;
 
-// One caller at a time; its own threads compute. The bits are the same for any number of them.
+// One caller at a time; the object's own threads compute. The bits are the same for any number of
+// threads.
 class GradientSteps {
  public:
-  // A minibatch is cut into as many parts whatever the number of threads, and their sums are added
-  // in one order.
+  // The number of parts of a minibatch does not depend on the number of threads, and the parts'
+  // sums are added in a fixed order.
   static constexpr std::int32_t kMostParts = 8;
 
   GradientSteps(const Program& program, std::vector<ParamView> views,
@@ -66,32 +68,32 @@ class GradientSteps {
   const Network& network() const { return gradients_.network(); }
 
   // Computes the gradients of rows or sequences [0, count) with the weights of `sources`. `loss`
-  // writes those of the outputs; each part is one thread's, and Begin is called before its first
-  // rows. Returns the number of parts. Throws SpecError where a parameter is not finite, and what
-  // `stop` raises.
+  // writes the gradients of the outputs. One thread computes each part, and calls Begin before the
+  // part's first rows. Returns the number of parts. Throws SpecError where a parameter is not
+  // finite, and what `stop` raises.
   using Begin = std::function<void(std::size_t part)>;
   using PartLoss = std::function<void(std::size_t part, const ChunkOutputs& outputs)>;
   std::size_t Compute(std::span<const Source> sources, std::int64_t count,
                       const Sequences& sequences, const Gradients::Load& load, const Begin& begin,
                       const PartLoss& loss, const UpdateStop& stop = {});
-  // The forward pass alone; `use` sees the outputs.
+  // Runs the forward pass alone; `use` gets the outputs.
   void RunForward(std::span<const Source> sources, std::int64_t count, const Sequences& sequences,
                   const Gradients::Load& load, const Begin& begin, const PartLoss& use,
                   const UpdateStop& stop = {});
-  // Replaces the gradients of all sources that are trained, and `others`, by their mean over the processes.
+  // Replaces the gradients of all trained sources, and `others`, by their mean over the processes.
   void Average(std::span<const Source> sources, std::span<float> others,
                const MeanOverProcesses& mean);
-  // The norm of the gradients of all sources that are trained.
+  // The norm of the gradients of all trained sources.
   double FindNorm(std::span<const Source> sources) const;
   // Throws SpecError where the norm is not finite.
   void CheckNorm(double norm, std::size_t minibatch) const;
-  // Throws SpecError of a number, `what`, that is not finite.
+  // Throws SpecError for a number, named `what`, that is not finite.
   [[noreturn]] static void Refuse(std::size_t minibatch, const std::string& what);
-  // Changes the weights by the gradients, which `max_norm` limits. `before`: steps made since the
-  // sources were read.
+  // Changes the weights by the gradients, which `max_norm` limits. `before`: the number of steps
+  // made since the sources were read.
   void Step(std::span<const Source> sources, std::size_t before, double norm,
             const std::optional<double>& max_norm, ClipBy by = ClipBy::kAll);
-  // Steps since it was made. Thread-safe.
+  // Steps made by this object. Thread-safe.
   std::int64_t num_steps() const { return num_steps_; }
 
  private:
@@ -117,14 +119,14 @@ class GradientSteps {
   Gradients::Weights weights_;
   std::vector<std::vector<std::size_t>> params_of_, sums_of_;  // by source
   std::vector<std::vector<float>> gathered_;  // params that are not dense
-  std::vector<std::span<float>> of_sources_;      // gradients: of the first part's sums or of kept_
+  std::vector<std::span<float>> of_sources_;      // gradients: in the first part's sums or in kept_
   std::vector<std::vector<float>> kept_;          // by source
-  std::vector<double> squares_;                 // sums of their squares, before they are limited
-  std::vector<StepRule> rules_;                 // settings of the step that is made
-  std::vector<float> averaged_;                 // what the processes' mean is taken of
-  std::vector<std::vector<float>> of_params_;   // gradients of params that are no whole array
+  std::vector<double> squares_;                 // sums of their squares, before the limit
+  std::vector<StepRule> rules_;                 // settings of the present step
+  std::vector<float> averaged_;                 // numbers that are averaged over the processes
+  std::vector<std::vector<float>> of_params_;   // gradients of params that are not whole arrays
   std::vector<Part> parts_;
-  std::size_t num_parts_ = 0;  // the last minibatch's
+  std::size_t num_parts_ = 0;  // of the last minibatch
   std::atomic<std::int64_t> num_steps_{0};
 };
 

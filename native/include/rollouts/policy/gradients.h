@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a network's parameters, of batches of rows: a reverse pass over its program.
+// Gradients of a network's parameters for batches of rows: a reverse pass over its program.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,47 @@
 
 namespace rollouts::policy {
 
-// Some rows of a batch as columns: what the network gave for them, and where a loss writes the
-// gradients of that. Column i of output o is at `output(o)[k * kColumns + i]`, i < columns.
+// Some rows of a batch as columns: the network's outputs for them, and the places where a loss
+// writes the outputs' gradients. Column i of output o is at `output(o)[k * kColumns + i]`, i <
+// columns.
 struct ChunkOutputs {
   const Network* network;
   const float* values;
   float* gradients;
-  std::int64_t first;    // row of the batch; with memory a sequence of it
+  std::int64_t first;    // row of the batch; with memory, sequence of the batch
   std::int32_t columns;  // at most kColumns
   std::int32_t step = 0;  // place in the sequences
 
   const float* output(std::size_t index) const {
     return values + network->output_row(index) * kColumns;
   }
-  // 0 at first; several outputs may be one register, so a loss adds.
+  // Initially 0. A loss adds to it, because several outputs may be one register.
   float* gradient(std::size_t index) const {
     return gradients + network->output_row(index) * kColumns;
   }
 };
 
-// Sequences of rows, where a network has memory. Without memory each row is a sequence of one step.
+// Rows as sequences, where a network has memory. Without memory each row is a sequence of one step.
 struct Sequences {
   std::int32_t num_steps = 1;
-  // The first steps lead to the states of those behind them; no gradient goes through them.
+  // The number of first steps that only prepare the states of later ones; no gradient goes through
+  // them.
   std::int32_t burn_in = 0;
   const float* initial = nullptr;  // (state_size): the states that an episode begins with
-  // Whether an episode begins with a step, 1 or a later one, of a sequence.
+  // Whether an episode begins with a step of a sequence other than its first.
   std::function<bool(std::int64_t sequence, std::int32_t step)> begins;
 };
 
 // Immutable; any number of threads may compute with it.
 class Gradients {
  public:
-  // Throws SpecError as Network does. `trained`: for each of program.params, whether its gradient is
+  // Throws SpecError as Network does. `trained`: whether the gradient of each of program.params is
   // wanted.
   Gradients(const Program& program, const std::vector<bool>& trained);
 
   const Network& network() const { return network_; }
 
-  // Parameters as both passes read them.
+  // Parameters in the layouts of both passes.
   struct Weights {
     std::vector<float> packed;
     std::vector<float> matrices;
@@ -65,23 +67,25 @@ class Gradients {
     std::vector<float> values, gradients, transposed, carried;
   };
 
-  // Runs rows [first, last) of a batch forward, `loss` on each group of them, and backward. Adds to
-  // `sums` (num_sums). `load` writes rows [first, first + columns) as columns (input_size, kColumns);
-  // at steps behind the first the states are there. Sequences go forward through all steps, and back.
-  // Where `stop` is over, the rows that are left are left out.
+  // Runs rows [first, last) of a batch forward, calls `loss` on each group of them, and runs them
+  // backward. Adds to `sums` (num_sums). `load` writes rows [first, first + columns) as columns
+  // (input_size, kColumns); after the first step it need not write the states. Sequences run
+  // forward through all steps, and then back. Where `stop` is over, the remaining rows are left
+  // out.
   using Load = std::function<void(std::int64_t first, std::int32_t columns, std::int32_t step,
                                   float* to)>;
   using Loss = std::function<void(const ChunkOutputs& outputs)>;
   void Run(const Weights& weights, std::int64_t first, std::int64_t last, const Sequences& sequences,
            const Load& load, const Loss& loss, Room& room, float* sums,
            const UpdateStop& stop = {}) const;
-  // The forward pass alone; `loss` sees the outputs, and their gradients are null.
+  // Runs the forward pass alone; `loss` gets the outputs, with null gradients.
   void RunForward(const Weights& weights, std::int64_t first, std::int64_t last,
                   const Sequences& sequences, const Load& load, const Loss& loss, Room& room,
                   const UpdateStop& stop = {}) const;
 
-  // The place of a parameter's gradient among the sums. A row of it has `columns` numbers, which lie
-  // in (rows, padded), and then `tail` sums over lanes, which lie behind them in (rows, tail, kColumns).
+  // The place of a parameter's gradient among the sums. Each row has `columns` numbers, in an array
+  // (rows, padded), and then `tail` sums over lanes, in an array (rows, tail, kColumns) after the
+  // first.
   struct Sum {
     std::int32_t param;
     std::int64_t offset;
@@ -89,15 +93,16 @@ class Gradients {
 
     std::int64_t tails() const { return offset + std::int64_t{rows} * padded; }
     std::int64_t end() const { return tails() + std::int64_t{rows} * tail * kColumns; }
-    // Whether the sums are the gradient as it is.
+    // Whether the sums have the layout of the gradient.
     bool is_plain() const { return tail == 0 && columns == padded; }
   };
   std::int64_t num_sums() const { return num_sums_; }
-  // A parameter that several operations read has several; in the order in which they are added up.
+  // The places of all parameters, in the order in which they are added up. A parameter that several
+  // operations read has several places.
   std::span<const Sum> sums() const { return sums_; }
-  // Writes what `sums` has of one place to an array of the parameter's own size, or adds it.
+  // Writes the sums of one place to an array of the parameter's own size, or adds them.
   static void Unpack(const float* sums, const Sum& place, bool adds, float* gradient);
-  // Adds those of all places; a parameter whose gradient is not wanted has none, and is null.
+  // Adds the sums of all places; null stands for a parameter whose gradient is not wanted.
   void Unpack(const float* sums, std::span<float* const> gradients) const;
 
  private:
@@ -126,7 +131,7 @@ class Gradients {
     std::int32_t outputs, inputs, padded;
   };
   const Network network_;
-  std::vector<BackwardStep> steps_;  // beside the network's instructions
+  std::vector<BackwardStep> steps_;  // for each of the network's instructions
   std::vector<Matrix> matrices_;
   std::vector<Sum> sums_;
   std::vector<std::pair<std::int32_t, std::int32_t>> zeroed_;  // rows (first, count) of gradients

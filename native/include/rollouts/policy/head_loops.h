@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kHalfLogTwoPi = 0.918938533204672742f;
 
-// Four random words for each column, those of Philox4x32: a pure function of seed and keys.
+// Four random words for each column, as Philox4x32 gives them: a pure function of seed and keys.
 #if defined(ROLLOUTS_KERNEL)
 void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
                std::uint32_t (*words)[kSpan]) {
@@ -26,7 +26,7 @@ void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
 void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
                std::uint32_t (*words)[kSpan]) {
   for (int i = 0; i < kSpan; i += kLongs) {
-    // low halves are the words: a product and its high half, so nothing is moved between lanes
+    // words are the low halves; a product is two words, so that nothing moves between lanes
     Longs c0 = Longs{} + block, c1 = LoadLongs(keys.env_id + i);
     Longs c2 = LoadLongs(keys.episode + i), c3 = LoadLongs(keys.step + i);
     auto key0 = static_cast<std::uint32_t>(seed);
@@ -49,12 +49,12 @@ void DrawWords(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block,
 }
 #endif
 
-// Numbers in [0, 1), of the highest 24 bits of a word.
+// Numbers in [0, 1), made of the highest 24 bits of a word.
 Floats UniformOfWords(const std::uint32_t* words) {
   return ToFloats((LoadInts(words) >> 8) & 0xFFFFFF) * (1.0f / 16777216.0f);
 }
 
-// Two normally distributed numbers out of two words each (Box and Muller 1958).
+// Two normally distributed numbers of two words (Box and Muller 1958).
 void DrawNormals(const std::uint32_t (*words)[kSpan], float* first, float* second) {
   for (int v = 0; v < kSpan; v += kLanes) {
     // 1 - u lies in (0, 1]
@@ -65,7 +65,7 @@ void DrawNormals(const std::uint32_t (*words)[kSpan], float* first, float* secon
   }
 }
 
-// Four numbers for each column, those of one block of its noise; two unless `all`.
+// The four numbers of one block of noise, for each column; only two unless `all`.
 void DrawBlock(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block, bool all,
                float (*normal)[kSpan]) {
   std::uint32_t words[4][kSpan];
@@ -74,9 +74,9 @@ void DrawBlock(const NoiseKeys& keys, std::uint64_t seed, std::uint32_t block, b
   if (all) DrawNormals(words + 2, normal[2], normal[3]);
 }
 
-// Noise that each column has kept of the steps before: x_t = kept * (x_(t-1) + noise_(t-1)), and 0
-// in an episode's first step. Nothing is remembered: the noise of those steps is drawn again, back
-// to where a float tells no difference.
+// The noise that remains from earlier steps, for each column: x_t = kept * (x_(t-1) + noise_(t-1)),
+// and 0 in an episode's first step. Nothing is stored: the noise of earlier steps is drawn again,
+// back to where it no longer changes a float.
 void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool all,
               float (*past)[kSpan]) {
   for (int n = 0; n < 4; ++n) {
@@ -102,24 +102,24 @@ void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool
   }
 }
 
-// The softmax of a vector of columns. `shares` (size, kColumns) are
-// e^(logit - most), computed once: they cost more than all else here.
+// The softmax of a vector of columns. `shares` (size, kColumns) are e^(logit - most), computed
+// once, because this costs more than all other work here.
 struct Softmax {
   Floats most;
-  Floats sum;  // the shares' sum
+  Floats sum;  // of the shares
   Ints best;
 };
 
 Softmax SoftmaxOf(const float* logits, int size, float* shares) {
   Softmax found{Load(logits), Splat(0.0f), Ints{}};
-  // the first of equal ones, as argmax has it
+  // the first of equal logits, as argmax does
   for (int a = 1; a < size; ++a) {
     const Floats logit = Load(logits + a * kColumns);
     const Mask better = logit > found.most;
     found.most = Select(better, logit, found.most);
     found.best = SelectInts(better, Ints{} + a, found.best);
   }
-  // less the largest, so that no power overflows
+  // minus the largest, so that no power overflows
   for (int a = 0; a < size; ++a) {
     const Floats share = Exp(Load(logits + a * kColumns) - found.most);
     Store(shares + a * kColumns, share);
@@ -130,11 +130,11 @@ Softmax SoftmaxOf(const float* logits, int size, float* shares) {
 
 struct Picked {
   Ints action;
-  Floats off;  // its logit less the largest
+  Floats off;  // its logit minus the largest
 };
 
-// The first action whose cumulated probability is beyond `uniform` of the sum; rounding at its end
-// may leave none, then the last with a probability.
+// The first action at which the cumulative probability exceeds `uniform` times the sum. Where
+// rounding leaves none, the last action with a probability.
 Picked PickAction(const float* logits, int size, const float* shares, const Softmax& softmax,
                   Floats uniform) {
   const Floats target = uniform * softmax.sum;
@@ -153,27 +153,27 @@ Picked PickAction(const float* logits, int size, const float* shares, const Soft
   return picked;
 }
 
-// log sum - sum of p l, l less the largest.
+// The entropy: log sum - sum of p l, where l is the logit minus the largest.
 Floats EntropyOf(const float* logits, int size, const float* shares, const Softmax& softmax,
                  Floats log_sum) {
   Floats weighted = Splat(0.0f);  // sum of e^l l
   for (int a = 0; a < size; ++a) {
     const Floats off = Load(logits + a * kColumns) - softmax.most;
-    // without probability nothing is added, where 0 * -infinity would be nan
+    // an action without probability adds nothing, because 0 * -infinity would be nan
     const Floats share = Load(shares + a * kColumns);
     weighted = Fma(share, Select(share > 0.0f, off, Splat(0.0f)), weighted);
   }
   return log_sum - weighted / softmax.sum;
 }
 
-// The rows of the logits for one element of an action.
+// The rows of one element's logits.
 struct Element {
-  std::uint32_t number;  // its noise is its own
+  std::uint32_t number;  // for noise of its own
   int row;
   int size;
 };
 
-// One of the element's actions, into `index`; adds to log-density and entropy.
+// Draws an element's action into `index`; adds to log-density and entropy.
 void ActElement(const Head& head, const HeadInputs& in, const NoiseKeys& keys, Element element,
                 std::int32_t* index, HeadOutputs& out) {
   std::uint32_t words[4][kSpan];
@@ -213,9 +213,9 @@ void ActCategorical(const Head& head, const HeadInputs& in, const NoiseKeys& key
 
 void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, HeadOutputs& out) {
   const bool squashed = head.kind == HeadKind::kTanhGaussian;
-  // both add up over the dimensions
+  // both are summed over the dimensions
   for (int i = 0; i < kSpan; ++i) out.log_prob[i] = out.entropy[i] = 0.0f;
-  // stay 0 where the head is deterministic: the sample is the mean then
+  // these stay 0 where the head is deterministic, so that the sample is the mean
   float normal[4][kSpan] = {}, past[4][kSpan] = {};
   for (int d = 0; d < in.size; ++d) {
     // a block of four words gives four numbers
@@ -226,13 +226,13 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
     }
     for (int v = 0; v < kSpan; v += kLanes) {
       const Floats noise = Load(normal[d % 4] + v);
-      // one for all dimensions, or each its own
+      // one for all dimensions, or one for each
       const Floats log_std = Load(in.second + (in.second_size == 1 ? 0 : d * kColumns) + v);
       const Floats moved = noise + Load(past[d % 4] + v);
       const Floats sample = Fma(Exp(log_std), moved, Load(in.first + d * kColumns + v));
       Floats density = Fma(noise * noise, Splat(-0.5f), -log_std) - kHalfLogTwoPi;
       if (squashed) {
-        // less the logarithm of tanh's slope, 2 (log 2 - x - softplus(-2 x))
+        // minus the logarithm of tanh's slope, 2 (log 2 - x - softplus(-2 x))
         const Floats slope = (0.693147180559945309f - sample) - Softplus(-2.0f * sample);
         density = density - 2.0f * slope;
       }
@@ -241,12 +241,12 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
         const float* bounds = in.bounds + d;
         const auto bound = [&](int which) { return Splat(bounds[which * in.size]); };
         density = density - bound(4);
-        // rounding may have left the bounds
+        // rounding may exceed the bounds
         action = AtMost(AtLeast(Fma(bound(3), action, bound(2)), bound(0)), bound(1));
       }
       Store(out.box + d * kColumns + v, action);
       Store(out.log_prob + v, Load(out.log_prob + v) + density);
-      // the Gaussian's also where it is squashed: that one's has no closed form
+      // the entropy of the Gaussian, even where it is squashed, because that one has no closed form
       Store(out.entropy + v, Load(out.entropy + v) + (log_std + (0.5f + kHalfLogTwoPi)));
     }
   }
@@ -265,7 +265,7 @@ void ActEpsilonGreedy(const Head& head, const HeadInputs& in, const NoiseKeys& k
       action = SelectInts(value > most, Ints{} + a, action);
       most = Select(value > most, value, most);
     }
-    // one word says whether, another which: they are independent
+    // one word decides whether the action is random, another which one, independently
     const Ints any = ToInts(UniformOfWords(words[1] + v) * static_cast<float>(in.size));
     action = SelectInts(UniformOfWords(words[0] + v) < epsilon, any, action);
     StoreInts(out.index + v, action);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a network that kernels run: plain data, the same on a GPU.
+// The part of a network that kernels run: plain data, equal on host and GPU.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -7,12 +7,12 @@
 
 namespace rollouts::policy {
 
-// Columns whose features lie together; a register is (features, kColumns) floats.
+// How many columns' features lie together; a register is (features, kColumns) floats.
 inline constexpr std::int32_t kColumns = 16;
-// Columns that one call computes: all of them, or of a GPU's thread its own.
+// How many columns one call computes: all of them, or a GPU's thread only its own.
 inline constexpr std::int32_t kSpan = kInKernel ? 1 : kColumns;
 
-// kCopy is a part of what a concat puts together, and has no name.
+// kCopy copies one input of a concat, and has no name in Python.
 #define ROLLOUTS_KIND(Name, ...) k##Name,
 enum class OpKind : std::int32_t {
   kCopy,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over columns, compiled for several instruction sets; the same bits from each.
+// The loops over columns, compiled for several instruction sets; each gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +16,48 @@ namespace rollouts::policy {
 
 struct Kernels {
   const char* name;
-  // Runs a program on one group of columns, of which the first `columns` are wanted. The observation
-  // lies in the first rows of `rows`, which has room for all registers and lies on a 64-byte border.
+  // Runs a program on one group of columns, of which the first `columns` are wanted. The
+  // observation lies in the first rows of `rows`, which has room for all registers and is aligned
+  // to 64 bytes.
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
                   float* rows, std::int32_t columns);
-  // Adds the gradients of a chunk's parameters to `sums`, and leaves those of registers in the chunk.
-  // `params` are packed as for forward, `matrices` are the linear layers' weights by output.
+  // Adds the gradients of a chunk's parameters to `sums`, and leaves those of registers in the
+  // chunk. `params` are packed as for forward; `matrices` are the linear layers' weights, output by
+  // output.
   void (*backward)(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
                    const float* params, const float* matrices, const Chunk& chunk, float* sums);
-  // Adds the gradients of a group's outputs to `to`, and what the loss is made of to `sums`
+  // Adds the gradients of a group's outputs to `to`, and the terms of the loss to `sums`
   // (kNumLossSums, kColumns). `room` is as large as the head's first input.
   void (*ppo)(const Head& head, const HeadInputs& inputs, const float* value,
               const ActedColumns& acted, const PpoRule& rule, float* room,
               const HeadGradients& to, float* sums);
-  // The log-density and the entropy of a group's actions. `room` as of `ppo`.
+  // The log-density and the entropy of a group's actions. `room` as for `ppo`.
   void (*density)(const Head& head, const HeadInputs& inputs, const ActedColumns& acted, float* room,
                   float* log_prob, float* entropy);
-  // One step of `size` weights, whose gradients count `scale` times.
-  // `means` is null but with Adam.
+  // Makes one step of `size` weights; their gradients are multiplied by `scale`. `means` is null
+  // except with Adam.
   void (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,
                const float* gradients, float* means, float* squares);
-  // Moves `to` towards `from`: 1 - share of it stays.
+  // Moves `to` towards `from`: a share of 1 - `share` of `to` stays.
   void (*move)(std::int64_t size, const float* from, float share, float* to);
   // Whether no value is nan or infinite.
   bool (*is_finite)(std::int64_t size, const float* values);
-  // The sum of squares in double, over 16 lanes and then over these, in one order.
+  // The sum of squares in double, over 16 lanes and then over these, in a fixed order.
   double (*sum_squares)(std::int64_t size, const float* values);
-  // Sums of rows (rows, kColumns) over their lanes, each in one tree.
+  // Sums of rows (rows, kColumns) over their lanes, each in a fixed tree.
   void (*add_lanes)(const float* from, std::int64_t rows, float* to);
-  // The first `outputs` rows of a matrix (outputs, inputs) as a block that forward reads (inputs, block).
+  // Packs the first `outputs` rows of a matrix (outputs, inputs) as a block (inputs, block) for
+  // forward.
   void (*pack)(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
                float* to);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };
 
-// The widest that this machine has. The environment variable ROLLOUTS_POLICY_KERNELS names another
-// one of KernelNames().
+// The kernels of the widest instruction set that this machine has. The environment variable
+// ROLLOUTS_POLICY_KERNELS may name another one of KernelNames().
 const Kernels& BestKernels();
-const Kernels& KernelsOf(const std::string& name);  // SpecError for others than
-std::vector<std::string> KernelNames();             // those that this machine can run
+const Kernels& KernelsOf(const std::string& name);  // SpecError for a name that is not one
+std::vector<std::string> KernelNames();             // of those that this machine can run
 
 }  // namespace rollouts::policy

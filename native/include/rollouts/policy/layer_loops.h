@@ -10,10 +10,10 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-// Functions compute the first kUsed columns: all, or half of them where few rows are there.
+// Functions compute the first kUsed columns: all, or half of them where there are few rows.
 
 #if defined(ROLLOUTS_KERNEL)
-// Weights of one input that a thread reads by one load: blocks begin at multiples of 16 bytes.
+// Weights of one input that a thread reads with one load: blocks begin at multiples of 16 bytes.
 struct alignas(16) FourWeights {
   float of[4];
 };
@@ -27,7 +27,7 @@ ROLLOUTS_HD inline FourWeights LoadFour(const float* from) {
 #endif
 }
 
-// SumOutputs of a kernel's thread. Weights are the same for all threads of a warp and are not
+// SumOutputs for a kernel's thread. Weights are the same for all threads of a warp and are not
 // written while it runs; more inputs at once would not fit the registers.
 template <int kOutputs>
 ROLLOUTS_HD void SumColumn(const float* weights, int stride, const float* bias, const float* x,
@@ -53,7 +53,7 @@ ROLLOUTS_HD void SumColumn(const float* weights, int stride, const float* bias, 
 }
 #endif
 
-// kOutputs rows of outputs of one block: biases, then inputs in their order, each a fused
+// Computes kOutputs rows of outputs of one block: biases, then inputs in order, each with a fused
 // multiply-add. As many sums as registers allow, so that their latency is hidden.
 template <int kOutputs, int kWide>
 void SumOutputs(const float* weights, int stride, const float* bias, const float* x, int inputs,
@@ -90,16 +90,16 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
   }
 }
 
-// A block of kBlock outputs, the next kTile of them first: in tiles that fill the registers of this
-// instruction set.
+// Computes a block of kBlock outputs, the next kTile of them first, in tiles that fill the
+// registers of this instruction set.
 template <int kUsed, int kBlock, int kDone = 0>
 void LinearBlockOf(const float* weights, const float* bias, const float* x, int inputs, float* out,
                    int left) {
-  // 16 sums of AVX-512's 32 registers, or of a GPU's many, else 12: some are left for operands
+  // 16 sums of AVX-512's 32 registers, or of a GPU's many, else 12, which leaves some for operands
   constexpr int kVectors = kUsed / kLanes;
   constexpr int kWide = kVectors < 2 ? kVectors : 2;
   constexpr int kMost = (kLanes == 16 || kInKernel ? 16 : 12) / kWide;
-  // equal ones, rounded up
+  // tiles of equal size, rounded up
   constexpr int kRest = kBlock - kDone;
   constexpr int kTiles = (kRest + kMost - 1) / kMost;
   constexpr int kTile = (kRest + kTiles - 1) / kTiles;
@@ -122,7 +122,7 @@ template <int kUsed>
 void Linear(const Instruction& step, const float* params, const float* x, float* out) {
   const float* weights = params + step.weight;
   const float* bias = step.bias < 0 ? nullptr : params + step.bias;
-  // blocks are those of LinearBlock, by which the weights were packed
+  // the blocks of LinearBlock, in which the weights are packed
   for (int first = 0; first < step.size;) {
     const int left = step.size - first;
     const int block = left > 8 ? 16 : left > 4 ? 8 : 4;
@@ -147,7 +147,7 @@ void LayerNorm(const Instruction& step, const float* params, const float* x, flo
   for (int v = 0; v < kUsed; v += kLanes) {
     Floats sum = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
-    // as torch: squares of differences, divided by the size and not by one less
+    // as in torch: squares of differences, divided by the size and not by the size minus one
     const Floats mean = sum / static_cast<float>(step.size);
     Floats squares = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) {
@@ -168,7 +168,7 @@ template <int kUsed>
 void Embedding(const Instruction& step, const float* params, const float* x, float* out) {
   const float* table = params + step.weight;
   const int entries = step.b_size;
-  // a row of the table for each column, one by one: they lie apart
+  // a row of the table for each column, one by one, because the rows are scattered
   for (int column = 0; column < kUsed; ++column) {
     const int index = static_cast<int>(x[column]);
     // columns without an environment hold 0; the space bounds the others
@@ -178,11 +178,10 @@ void Embedding(const Instruction& step, const float* params, const float* x, flo
   }
 }
 
-// Words of the formulas of operations.h.
+// Names used by the formulas in operations.h.
 Floats One(Mask holds) { return Select(holds, Splat(1.0f), Splat(0.0f)); }
 
-// Those formulas as functions. They are no lambdas: those do not take on the instruction set of the
-// file.
+// The formulas as functions. Lambdas would not be compiled for the instruction set of the file.
 Floats CopyOf(Floats x) { return x; }
 #define ROLLOUTS_EACH(Name, name, formula, ...) \
   Floats Name##Of(Floats x) { return formula; }
@@ -215,7 +214,7 @@ void MapWith(const Instruction& step, const float* x, float* out) {
   }
 }
 
-// One of the two may have a single feature, which meets each of the other's.
+// One of the two registers may have a single feature, which is combined with each of the other's.
 template <int kUsed, Floats (*kFunction)(Floats, Floats)>
 void Combine(const Instruction& step, const float* rows, float* out) {
   const float* a = rows + step.a * kColumns;
@@ -229,7 +228,7 @@ void Combine(const Instruction& step, const float* rows, float* out) {
   }
 }
 
-// Each of the three may have a single feature.
+// Each of the three registers may have a single feature.
 template <int kUsed>
 void Where(const Instruction& step, const float* rows, float* out) {
   const float* condition = rows + step.a * kColumns;
@@ -294,7 +293,7 @@ void ForwardOf(const Instruction* instructions, std::int32_t count, const float*
   for (std::int32_t i = 0; i < count; ++i) RunOne<kUsed>(instructions[i], params, rows);
 }
 
-// As Kernels::forward.
+// Implements Kernels::forward.
 void Forward(const Instruction* instructions, std::int32_t count, const float* params, float* rows,
              std::int32_t columns) {
   ForwardOf<kSpan>(instructions, count, params, rows, columns);

@@ -11,7 +11,7 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-// Log-density and entropy of the actions that a batch holds, of a vector of columns.
+// Log-density and entropy of a batch's actions, for a vector of columns.
 struct Density {
   Floats log_prob;
   Floats entropy;
@@ -34,11 +34,11 @@ void AddElement(const float* logits, const std::int32_t* index, int size, float*
   for (int a = 0; a < size; ++a) Store(shares + a * kColumns, Load(shares + a * kColumns) * part);
 }
 
-// The gradient of one element's logits: what the loss gives for log-density and entropy.
+// Adds the gradient of one element's logits, from the loss's gradients of log-density and entropy.
 void GiveElement(const float* logits, const std::int32_t* index, int size, const float* shares,
                  const Density& given, float* to) {
   const Ints action = LoadInts(reinterpret_cast<const std::uint32_t*>(index));
-  // this element's largest logit, from which log p is measured
+  // this element's largest logit, relative to which log p is computed
   Floats most = Load(logits);
   for (int a = 1; a < size; ++a) {
     const Floats logit = Load(logits + a * kColumns);
@@ -121,7 +121,7 @@ void GiveDensity(const Head& head, const HeadInputs& in, const ActedColumns& act
   }
 }
 
-// The square of a value's error or, far from 0, its tangent.
+// The squared error of a value, or its tangent far from 0.
 Floats ErrorLoss(const PpoRule& rule, Floats error, Floats& slope) {
   const Floats square = error * error;
   slope = 2.0f * error;
@@ -144,7 +144,8 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
     const Floats old = Load(acted.value + v);
     const Floats moved = now - old;
     const Floats limit = Splat(rule.value_clip);
-    // as torch.clamp: a limit below 0 is above the lower one, and is the value everywhere
+    // as in torch.clamp: a limit below 0 is below the lower limit, and the result is the limit
+    // everywhere
     const Floats bounded = old + AtMost(AtLeast(moved, -limit), limit) - target;
     Floats bounded_slope = Splat(0.0f);
     const Floats other = ErrorLoss(rule, bounded, bounded_slope);
@@ -164,7 +165,7 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
   return loss;
 }
 
-// As Kernels::density.
+// Implements Kernels::density.
 void DensityOfActions(const Head& head, const HeadInputs& in, const ActedColumns& acted, float* room,
                       float* log_prob, float* entropy) {
   for (int v = 0; v < kColumns; v += kLanes) {
@@ -174,7 +175,7 @@ void DensityOfActions(const Head& head, const HeadInputs& in, const ActedColumns
   }
 }
 
-// As Kernels::ppo.
+// Implements Kernels::ppo.
 void Ppo(const Head& head, const HeadInputs& in, const float* value, const ActedColumns& acted,
          const PpoRule& rule, float* room, const HeadGradients& to, float* sums) {
   for (int v = 0; v < kColumns; v += kLanes) {
@@ -189,7 +190,7 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
     const Floats plain = ratio * advantage;
     const Floats bounded = AtMost(AtLeast(ratio, low), high) * advantage;
     const Mask inside = (ratio >= low) & (ratio <= high);
-    // where both are one number the gradient is that of either, and 0 beyond the limit
+    // where both are equal, the gradient is that of either, and 0 beyond the limit
     const Mask counts = inside | (plain < bounded);
     const Floats limited = Select(plain < bounded, plain, bounded);
     const Floats gain = rule.is_plain ? advantage * density.log_prob : limited;
@@ -203,7 +204,7 @@ void Ppo(const Head& head, const HeadInputs& in, const float* value, const Acted
     Floats kl = Splat(0.0f);
     if (rule.has_kl) {
       const Floats found = Diverge(head, in, acted.inputs + v, v, weight * rule.kl_weight, to);
-      // it may be infinite, and a row that does not count has none
+      // the divergence may be infinite, and a row that does not count has none
       kl = Select(weight > 0.0f, found, kl);
     }
     const Floats found[kNumLossSums] = {-gain, value_loss, density.entropy, (ratio - 1.0f) - moved,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program laid out in memory, and its weights as the kernels read them.
+// A program laid out in memory, and its weights in the layout of kernels.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace rollouts::policy {
 
-// Outputs are packed in blocks of 16, and a last one of 16, 8 or 4: (blocks, inputs, block).
+// The size of the next block of outputs. They are packed in blocks of 16, and a last one of 16, 8
+// or 4: (blocks, inputs, block).
 std::int32_t LinearBlock(std::int32_t outputs_left);
 
 // Immutable; any number of threads may compute with it.
 class Network {
  public:
-  // Throws SpecError for a program that does not hold together: registers, sizes, parameters.
-  // `keeps`: all registers that gradients need are there after the forward pass.
+  // Throws SpecError for a program that is inconsistent: registers, sizes, parameters. `keeps`: the
+  // forward pass leaves all registers that gradients need.
   explicit Network(const Program& program, bool keeps = false);
 
   const Program& program() const { return program_; }
   std::span<const Instruction> instructions() const { return instructions_; }
-  // The operation that an instruction computes, or one input of a concat.
+  // The operation that an instruction computes, or an input of a concat.
   struct Source {
     std::int32_t op;
     std::int32_t input;
@@ -32,21 +33,21 @@ class Network {
   std::span<const Source> sources() const { return sources_; }  // one for each instruction
   std::int32_t num_rows() const { return num_rows_; }  // in the scratch memory
   std::int64_t num_packed() const { return num_packed_; }
-  // Features of register 0, and those of them that are states.
+  // Number of features of register 0, and of its states.
   std::int32_t input_size() const { return sizes_[0]; }
   std::int32_t state_size() const { return sizes_[0] - program_.obs_size; }
-  // Row of the scratch memory at which output `index` begins, and how many it has; states follow
-  // the other outputs.
+  // First row of output `index` in the scratch memory, and its number of rows; states follow the
+  // other outputs.
   std::int32_t row(std::int32_t reg) const { return rows_[reg]; }
   std::int32_t size(std::int32_t reg) const { return sizes_[reg]; }
   std::int32_t output_row(std::size_t index) const { return rows_[program_.outputs[index]]; }
   std::int32_t output_size(std::size_t index) const { return sizes_[program_.outputs[index]]; }
   std::size_t num_outputs() const { return program_.outputs.size() - program_.states.size(); }
 
-  // The parameters, one array for each of program().params, as the kernels read them. Throws
+  // The parameters, one array for each of program().params, in the layout of kernels. Throws
   // SpecError where one is not finite.
   std::vector<float> Pack(std::span<const std::span<const float>> params) const;
-  // The same into `packed`, which is empty or holds parameters that this network packed before.
+  // Packs into `packed`, which must be empty or hold parameters that this network packed before.
   void Pack(std::span<const std::span<const float>> params, std::vector<float>& packed) const;
 
  private:
@@ -62,11 +63,11 @@ class Network {
 
   const Program program_;
   const bool keeps_;
-  std::vector<std::int32_t> sizes_;  // registers'
-  std::vector<std::int32_t> rows_;   // registers'
+  std::vector<std::int32_t> sizes_;  // of registers
+  std::vector<std::int32_t> rows_;   // of registers
   std::vector<Instruction> instructions_;
   std::vector<Source> sources_;
-  // where the packed form of each parameter goes, by the operation that reads it
+  // the place of each parameter's packed form, by the operation that reads it
   struct Placed {
     std::int32_t param;
     std::int64_t offset;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of a network, on a line of its own. A new one that computes feature by feature is
-// such a line here and one in rollouts/policies/program.py; others have loops in layer_loops.h and
+// Every operation of a network, one per line. A new one that computes feature by feature is such a
+// line here and one in rollouts/policies/program.py; others have loops in layer_loops.h and
 // backward_loops.h.
 #pragma once
 
-// EACH(Name, "name in Python", formula, needs x, slope): z of each feature x. The slope is dz/dx; it
-// reads x only where the operation says so, since z may lie where x lay.
-// WITH(Name, "name in Python", numbers, formula, needs x, slope): also of the numbers a and b.
-// PAIR(Name, "name in Python", formula, needs x and y, slope of x, slope of y): features x and y are
-// those of two registers.
-// LOOP(Name, "name in Python", inputs, numbers, elementwise): a loop of its own. -1 stands for any
-// number; elementwise: feature i of the result needs no other one of the first input.
+// EACH(Name, "name in Python", formula, needs x, slope): z of each feature x. The slope is dz/dx,
+// which reads x only where `needs x`, because z may have overwritten x.
+// WITH(Name, "name in Python", numbers, formula, needs x, slope): also uses the numbers a and b.
+// PAIR(Name, "name in Python", formula, needs x and y, slope of x, slope of y): features x and y of
+// two registers.
+// LOOP(Name, "name in Python", inputs, numbers, elementwise): a separate loop. -1 stands for any
+// number; elementwise: feature i of the result needs only feature i of the first input.
 #define ROLLOUTS_OPERATIONS(EACH, WITH, PAIR, LOOP)                                                \
   LOOP(Linear, "linear", 1, 0, false)                                                              \
   LOOP(LayerNorm, "layer_norm", 1, 1, false)                                                       \

@@ -32,7 +32,7 @@ Floats RmspropStep(const StepRule& rule, Floats weight, Floats gradient, Floats&
   return weight - gradient / root * rule.lr;
 }
 
-// `momentum` is the buffer of that name.
+// `momentum` is the buffer of the momentum.
 Floats SgdStep(const StepRule& rule, Floats weight, Floats gradient, Floats&, Floats& momentum) {
   gradient = Fma(weight, Splat(rule.weight_decay), gradient);
   momentum = Fma(momentum, Splat(rule.beta2), gradient);
@@ -40,7 +40,8 @@ Floats SgdStep(const StepRule& rule, Floats weight, Floats gradient, Floats&, Fl
   return weight - (rule.kind == OptimizerKind::kNesterov ? ahead : momentum) * rule.lr;
 }
 
-// The formula of one kind for all weights. The rule is a copy, which no array can overlap.
+// Applies the formula of one kind to all weights. The rule is a copy, which cannot overlap with an
+// array.
 template <Floats (*kStep)(const StepRule&, Floats, Floats, Floats&, Floats&)>
 void StepEach(const StepRule rule, float scale, std::int64_t size, float* weights,
               const float* gradients, float* means, float* squares) {
@@ -52,7 +53,7 @@ void StepEach(const StepRule rule, float scale, std::int64_t size, float* weight
     Store(squares + i, square);
   }
   for (; i < size; ++i) {
-    // one lane counts
+    // only one lane counts
     Floats mean = Splat(means ? means[i] : 0.0f), square = Splat(squares[i]);
     weights[i] = kStep(rule, Splat(weights[i]), Splat(gradients[i]) * scale, mean, square)[0];
     if (means) means[i] = mean[0];
@@ -60,7 +61,7 @@ void StepEach(const StepRule rule, float scale, std::int64_t size, float* weight
   }
 }
 
-// As Kernels::step.
+// Implements Kernels::step.
 void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* weights,
                  const float* gradients, float* means, float* squares) {
   switch (rule.kind) {
@@ -76,14 +77,14 @@ void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* we
   }
 }
 
-// As Kernels::move.
+// Implements Kernels::move.
 void MoveWeights(std::int64_t size, const float* from, float share, float* to) {
   std::int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
     Store(to + i, Fma(Load(from + i), Splat(share), Load(to + i) * (1.0f - share)));
   }
   for (; i < size; ++i) {
-    // one lane counts
+    // only one lane counts
     to[i] = Fma(Splat(from[i]), Splat(share), Splat(to[i]) * (1.0f - share))[0];
   }
 }

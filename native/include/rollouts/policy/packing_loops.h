@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights and gradients as whole arrays, in loops compiled once for each instruction set; the
+// Checks, sums and packing of whole arrays, in loops compiled once for each instruction set; the
 // including file has chosen one.
 #pragma once
 
@@ -9,10 +9,10 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
-// As Kernels::is_finite.
+// Implements Kernels::is_finite.
 bool IsFinite(std::int64_t size, const float* values) {
   constexpr int kSums = 4;
-  // each stays 0 unless a value is not finite
+  // each sum stays 0 unless a value is not finite
   Floats sums[kSums];
   for (int s = 0; s < kSums; ++s) sums[s] = Splat(0.0f);
   std::int64_t i = 0;
@@ -26,7 +26,7 @@ bool IsFinite(std::int64_t size, const float* values) {
   return left == 0.0f;
 }
 
-// As Kernels::sum_squares.
+// Implements Kernels::sum_squares.
 double SumSquares(std::int64_t size, const float* values) {
   constexpr int kHalf = kLanes / 2, kSums = kColumns / kHalf;
   typedef float HalfFloats __attribute__((vector_size(4 * kHalf)));
@@ -38,7 +38,7 @@ double SumSquares(std::int64_t size, const float* values) {
     for (int s = 0; s < kSums; ++s) {
       HalfFloats some;
       __builtin_memcpy(&some, values + i + s * kHalf, sizeof(some));
-      // a product of two floats has all of its bits in double: fused or not is the same
+      // a product of two floats is exact in double, so that fusing changes nothing
       const Doubles each = __builtin_convertvector(some, Doubles);
       sums[s] += each * each;
     }
@@ -51,7 +51,7 @@ double SumSquares(std::int64_t size, const float* values) {
   return squares;
 }
 
-// Adds the second half of some vectors, or numbers, to the first, until one is left.
+// Adds the second half of some vectors, or numbers, to the first half, until one is left.
 template <int kCount, typename Number>
 ROLLOUTS_INLINE void Fold(Number* numbers) {
 #pragma GCC unroll 8
@@ -59,7 +59,8 @@ ROLLOUTS_INLINE void Fold(Number* numbers) {
   if constexpr (kCount > 2) Fold<kCount / 2>(numbers);
 }
 
-// As Kernels::add_lanes. Rows are laid out by lane, so that a vector holds the sums of as many.
+// Implements Kernels::add_lanes. Rows are rearranged by lane, so that each vector holds the sums of
+// as many rows.
 void AddLanes(const float* from, std::int64_t rows, float* to) {
   std::int64_t row = 0;
   for (; row + kLanes <= rows; row += kLanes) {
@@ -81,7 +82,7 @@ void AddLanes(const float* from, std::int64_t rows, float* to) {
   }
 }
 
-// As Kernels::pack.
+// Implements Kernels::pack.
 void PackBlock(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
                float* to) {
   std::int32_t k = 0;

@@ -12,14 +12,14 @@
 
 namespace rollouts::policy {
 
-// Rows of a batch. One of index and box is null. Those of a network with memory are sequences: row
-// t * (count / num_steps) + s is step t of sequence s.
+// Rows of a batch. Either index or box is null. For a network with memory the rows are sequences:
+// row t * (count / num_steps) + s is step t of sequence s.
 struct ActedRows {
   std::int64_t count = 0;
   std::int32_t num_steps = 1;
-  std::int32_t burn_in = 0;                // see Sequences; none of these steps counts in the loss
+  std::int32_t burn_in = 0;                // see Sequences; these steps do not count in the loss
   const float* states = nullptr;           // (sequences, state_size): before the first step
-  const float* initial = nullptr;          // (state_size): with which an episode begins
+  const float* initial = nullptr;          // (state_size): at the beginning of an episode
   const std::uint8_t* ended = nullptr;     // (count): whether an episode ended with the row
   const float* obs = nullptr;           // (count, input_size)
   const std::int64_t* index = nullptr;  // (count, elements)
@@ -30,7 +30,7 @@ struct ActedRows {
   const float* target = nullptr;
   const float* value = nullptr;
   const float* log_slope = nullptr;       // see ActedColumns; null: 0
-  const float* inputs = nullptr;          // (count, all): the head's, when actions were drawn, or null
+  const float* inputs = nullptr;          // (count, all): the head's, at the draw, or null
   const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
 
   std::int64_t num_sequences() const { return count / num_steps; }
@@ -41,17 +41,18 @@ struct PpoSettings {
   std::optional<double> max_norm;  // limit of gradients
   ClipBy clip_by = ClipBy::kAll;
   bool normalizes = true;          // advantages, in each minibatch
-  std::optional<double> target_kl;  // ends the update where a minibatch is further
-  bool refuses_overflow = false;    // an infinite ratio, which has no gradient in torch
+  std::optional<double> target_kl;  // ends the update where a minibatch's divergence exceeds it
+  bool refuses_overflow = false;    // throws for an infinite ratio, which has no gradient in torch
 };
 
-// Means over one minibatch, and the norm of its gradients before they were clipped.
+// Means over one minibatch, and the norm of its gradients before the limit.
 struct PpoReport {
   float sums[kNumLossSums] = {};
   float norm = 0;
 };
 
-// One caller at a time; its own threads compute. The bits are the same for any number of them.
+// One caller at a time; the object's own threads compute. The bits are the same for any number of
+// threads.
 class PpoLearner {
  public:
   PpoLearner(const Program& program, std::vector<ParamView> views,
@@ -60,16 +61,16 @@ class PpoLearner {
 
   const Network& network() const { return steps_.network(); }
 
-  // One gradient step for each minibatch of `order`, which names rows, or sequences. Returns a report of each that
-  // was made. Throws SpecError, with the weights as before the minibatch, where a gradient or a
-  // parameter is not finite, or no row counts; likewise what `stop` raises. Reports are means over the processes,
-  // too, so that all end by target_kl at the same minibatch.
+  // Makes one gradient step for each minibatch of `order`, which lists rows or sequences. Returns a
+  // report for each step made. Throws SpecError, with the weights as before the minibatch, where a
+  // gradient or a parameter is not finite, or no row counts; likewise what `stop` raises. Reports
+  // are means over the processes, too, so that all end by target_kl at the same minibatch.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 const PpoSettings& settings, const UpdateStop& stop = {},
                                 const MeanOverProcesses& mean = {});
-  // The actions' log-density and entropy, and the value if there is one, of each row (count) behind
-  // the burn-in, by the weights of `sources`. Throws as Update.
+  // Computes the actions' log-density and entropy, and the value if there is one, of each row
+  // (count) after the burn-in, with the weights of `sources`. Throws as Update.
   struct Evaluated {
     float* log_prob;
     float* entropy;
@@ -77,15 +78,15 @@ class PpoLearner {
   };
   void Evaluate(std::span<const Source> sources, const ActedRows& rows, const Evaluated& to,
                 const UpdateStop& stop = {});
-  // Gradient steps since it was made. An update makes one for each report, but none for the last one
-  // where target_kl ended it; what threw has made those before. Thread-safe.
+  // Gradient steps made by this object. An update makes one for each report, except for the last
+  // report where target_kl ended it; an update that threw has made the steps before. Thread-safe.
   std::int64_t num_steps() const { return steps_.num_steps(); }
 
  private:
   struct Part {
     float loss[kNumLossSums * kColumns];
     std::vector<float> box, shares, inputs, masked;
-    float weight = 0;  // a row's that counts
+    float weight = 0;  // of a row that counts
     std::vector<std::int32_t> index;
     ActedColumns acted;
   };
@@ -107,7 +108,7 @@ class PpoLearner {
   static void CheckLosses(const PpoReport& report, const PpoSettings& settings,
                           std::size_t minibatch);
   std::size_t num_elements() const { return nvec_.empty() ? 1 : nvec_.size(); }
-  // Numbers of the head's inputs of a row.
+  // How many numbers the head's inputs of a row have.
   std::int64_t num_inputs() const {
     return NumHeadInputs(head_.kind) * std::int64_t{network().output_size(0)};
   }
@@ -116,7 +117,7 @@ class PpoLearner {
   GradientSteps steps_;
   const Head head_;
   const std::vector<std::int32_t> nvec_;
-  std::vector<float> advantages_;  // those of the minibatch; none while rows are evaluated
+  std::vector<float> advantages_;  // of the minibatch; empty while rows are evaluated
   std::vector<Part> parts_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // T steps of environments with a native policy: observe, compute, sample, step, write row t. A
-// thread takes some environments through all T steps before it takes others, so that nobody waits
-// for anybody in between. Where running statistics are updated, all wait for each step: it is
-// counted whole before its rows are scaled, as when it is received.
+// thread takes some environments through all T steps before it takes others, so that no thread
+// waits in between. Where running statistics are updated, all wait for each step: its rows are
+// counted before any of them is scaled, as in a step that is received.
 #pragma once
 
 #include <atomic>
@@ -27,15 +27,15 @@
 
 namespace rollouts::policy {
 
-// The returns that a rollout comes with.
+// How the returns of a rollout are estimated.
 struct ReturnsRule {
   double gamma = 1;
   double gae_lambda = 1;
   std::int64_t n = 0;  // n-step returns; 0: generalised advantage estimation
 };
 
-// Arrays for a rollout; borrows C-contiguous arrays of T steps of B rows: environments with one
-// agent, or all agents of a group, environment by environment.
+// Arrays for a rollout; borrows C-contiguous arrays of T steps of B rows. Rows are environments
+// with one agent, or all agents of a group, environment by environment.
 struct RolloutArrays {
   std::int32_t steps = 0;
   std::int32_t rows = 0;
@@ -49,23 +49,22 @@ struct RolloutArrays {
   float* bootstrap_value = nullptr;
   double* episode_return = nullptr;
   std::int32_t* episode_length = nullptr;
-  std::uint8_t* active = nullptr;  // (T, B): of agents alone
+  std::uint8_t* active = nullptr;  // (T, B): only for agents
   float* last_value = nullptr;  // (B,)
-  // null where nobody wants them
-  float* inputs = nullptr;   // (T, B, k): what the head reads
-  float* entropy = nullptr;  // (T, B): of what actions are drawn from
-  // (T + 1, B, A): nonzero for actions that may be taken, as info["action_mask"] says; the first row
-  // is read.
+  // null where they are not wanted
+  float* inputs = nullptr;   // (T, B, k): the head's inputs
+  float* entropy = nullptr;  // (T, B): of the actions' distribution
+  // (T + 1, B, A): nonzero for allowed actions, from info["action_mask"]; the first row is read.
   std::uint8_t* action_mask = nullptr;
-  float* advantage = nullptr;  // (T, B), with target: as `returns` says
+  float* advantage = nullptr;  // (T, B), as is target: estimated by `returns`
   float* target = nullptr;
   ReturnsRule returns = {};
-  ColumnDigests digests = {};  // (B,): null where nobody wants them
-  // For a policy with memory, states (B, s) that row 0 meets, unless its episode begins; written
-  // when the rollout has ended, for the next one.
+  ColumnDigests digests = {};  // (B,): null where they are not wanted
+  // For a policy with memory: its states (B, s) for row 0, unless an episode begins there. Written
+  // at the end of the rollout, for the next one.
   float* state = nullptr;
-  std::uint8_t* begins = nullptr;  // (B,): whose next observation is the first of an episode
-  float* policy_state = nullptr;   // (kept_states, B, s): what the first rows met
+  std::uint8_t* begins = nullptr;  // (B,): the next observation is the first of an episode
+  float* policy_state = nullptr;   // (kept_states, B, s): the states for the first rows
   std::int32_t kept_states = 0;
 };
 
@@ -76,46 +75,46 @@ struct FinalObs {
   std::vector<std::uint8_t> obs;
 };
 
-// A policy and the rollout of the rows that it acts for. Both outlive what is made of it.
+// A policy, and the arrays of the rows that it acts for. Both must outlive the rollout.
 struct PolicyRollout {
   const NativePolicy& policy;
   const RolloutArrays& arrays;
 };
 
-// One rollout. Run may be called by several threads for different environments; whatever ends it
-// early ends it for all.
+// One rollout. Several threads may call Run for different environments; an error ends the rollout
+// for all.
 class Rollout {
  public:
   struct Settings {
-    std::int32_t chunk = kColumns;  // environments that a thread takes through the steps together
+    std::int32_t chunk = kColumns;  // environments that a thread takes through the steps at once
     std::int32_t env_id_offset = 0;
     bool keep_final_obs = false;
-    // Called now and then by the thread that made the rollout; what it throws ends the rollout.
+    // Called now and then by the thread that made the rollout; an exception in it ends the rollout.
     std::function<void()> poll;
     std::function<void(std::int32_t env, const std::string& message)> fail;
     bool stop_at_failure = false;
-    BatchFinisher* finisher = nullptr;  // called for each step; null: nobody waits
+    BatchFinisher* finisher = nullptr;  // called for each step; null: there is none to wait for
     std::int32_t num_envs = 0;
   };
 
-  // One part for environments with one agent, else one for each group; policies fit.
+  // There is one part for environments with one agent, else one for each group. Policies must fit.
   Rollout(const EnvSpec& spec, std::span<const PolicyRollout> parts, Settings settings);
   ~Rollout();
 
-  // Takes environments [range.first, ...) through all steps, a chunk after the other. Their actions
-  // are written to `actions`, which `work` reads. Returns env-steps made. Does not throw.
-  // With a finisher, takes them through one step.
+  // Takes environments [range.first, ...) through all steps, one chunk after the other. Their
+  // actions are written to `actions`, which `work` reads. Returns the env-steps made. Does not
+  // throw. With a finisher, takes them through one step.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
 
-  // Counts a step that all environments have made, with a finisher. False at the end.
+  // Counts a step that all environments have made; with a finisher. False at the end.
   bool Next(std::span<const Command> commands);
 
-  // Polls. By the thread that made the rollout.
+  // Calls `poll`. Only for the thread that made the rollout.
   void Poll();
   void Stop() { stopped_.store(true, std::memory_order_release); }
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
-  // Throws what ended it, once every Run has returned.
+  // Throws the error that ended the rollout. To be called once every Run has returned.
   void ThrowIfFailed() const;
   // For each part, by t and row.
   std::vector<std::vector<FinalObs>> TakeFinalObs();
@@ -127,7 +126,7 @@ class Rollout {
 
   using Clock = std::chrono::steady_clock;
 
-  // The rows that one policy acts for, and where they are among an environment's agents.
+  // The rows that one policy acts for, and their places among an environment's agents.
   struct Rows {
     const NativePolicy* policy = nullptr;
     RolloutArrays arrays;
@@ -135,9 +134,9 @@ class Rollout {
     const SpaceSpec* observation = nullptr;
     const SpaceSpec* action = nullptr;
     std::int32_t num_agents = 1;   // rows of one environment
-    std::int32_t first_agent = 0;  // among those of all groups
+    std::int32_t first_agent = 0;  // number among the agents of all groups
     std::int32_t all_agents = 1;
-    std::int64_t first_action = 0;  // bytes before it in an environment's action
+    std::int64_t first_action = 0;  // bytes before the group's in an environment's action
     std::int64_t agent_action_bytes = 0;
   };
 
@@ -148,40 +147,40 @@ class Rollout {
                  std::span<const std::uint8_t> obs);
 
   const EnvSpec& spec_;
-  const std::int32_t mask_info_;  // the info that says what may be done; -1: none
+  const std::int32_t mask_info_;  // number of the info with the action mask; -1: none
   std::vector<Rows> rows_;
   const Settings settings_;
   const Kernels& kernels_;
   const std::thread::id thread_;  // the thread that polls
-  Clock::time_point next_poll_;   // the polling thread's
+  Clock::time_point next_poll_;   // only for that thread
   std::atomic<bool> stopped_{false};
 
-  // with a finisher: the step in hand, and what came of the one before
+  // with a finisher: the present step, and the results of the one before
   std::int32_t t_ = 0;  // changes only between steps
   std::unique_ptr<Outcome> outcome_;
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Part>> idle_;       // guarded by mutex_: whom no thread uses
+  std::vector<std::unique_ptr<Part>> idle_;       // guarded by mutex_: used by no thread
   std::exception_ptr error_;                      // guarded by mutex_
   std::vector<std::vector<FinalObs>> final_obs_;  // guarded by mutex_ until all have returned
 };
 
-// Throws SpecError where a pool's autoreset mode leaves no rollout to be collected.
+// Throws SpecError where a pool's autoreset mode allows no rollouts.
 void CheckCollects(const CpuPool& pool);
 
 struct CollectOptions {
   bool keep_final_obs = false;
-  // Called about every 50 ms by the caller's thread; what it throws ends the rollout.
+  // Called about every 50 ms by the caller's thread; an exception in it ends the rollout.
   std::function<void()> poll;
-  // Finishes the rows of each step together, after the pool's own.
+  // Finishes the rows of each step, after the pool's own finisher.
   BatchFinisher* finisher = nullptr;
 };
 
-// Steps all environments of a pool T times with a policy, or one for each group of agents, by all
-// its threads. They must have been reset and be at rest, and autoreset in the same step. Returns the
-// final observations of each part, if they are kept, by t and row. Throws SpecError where policies
-// and pool do not fit or a policy returns nan, EnvError, ClosedError, and what `poll` throws; the
-// rollout is lost then and the environments are somewhere in it.
+// Steps all environments of a pool T times with all its threads and with one policy, or one for
+// each group of agents. The environments must be at rest, must have been reset, and use same-step
+// autoreset. Returns the final observations of each part by t and row, if they are kept. Throws
+// SpecError where policies and pool do not fit or a policy returns nan, EnvError, ClosedError, and
+// what `poll` throws. The rollout is lost then, and the environments are at some step of it.
 std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const PolicyRollout> parts,
                                            const CollectOptions& options);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient steps of a loss in the program itself: the mean of its first output over rows.
+// Gradient steps on a loss that the program itself computes: the mean of its first output over
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@ namespace rollouts::policy {
 
 struct RowLossReport {
   float loss = 0;  // mean over rows
-  float norm = 0;  // all gradients together, before they were clipped
+  float norm = 0;  // of all gradients together, before the limit
 };
 
-// As GradientSteps. The gradients of several learners may be computed before the first is applied.
+// Makes steps as GradientSteps does. The gradients of several learners may be computed before the
+// first is applied.
 class RowLossLearner {
  public:
   // Throws SpecError where the first output is not one number for each row.
@@ -24,12 +26,12 @@ class RowLossLearner {
                  const std::vector<bool>& trained, std::int32_t num_threads);
 
   const Network& network() const { return steps_.network(); }
-  // Numbers of all outputs of a row.
+  // How many numbers all outputs of a row have.
   std::int64_t num_outputs() const { return num_outputs_; }
 
-  // Computes the gradients of rows (count, input_size), which `Apply` makes a step of. `outputs`
-  // (count, num_outputs) gets those of these weights. Throws SpecError where the loss, a gradient or
-  // a parameter is not finite.
+  // Computes the gradients of rows (count, input_size), with which `Apply` makes a step. `outputs`
+  // (count, num_outputs) gets the outputs of the present weights. Throws SpecError where the loss,
+  // a gradient or a parameter is not finite.
   RowLossReport Compute(std::span<const Source> sources, const float* rows, std::int64_t count,
                         float* outputs, const UpdateStop& stop = {},
                         const MeanOverProcesses& mean = {});
@@ -42,7 +44,7 @@ class RowLossLearner {
 
   GradientSteps steps_;
   std::int64_t num_outputs_ = 0;
-  std::optional<double> norm_;  // the gradients' where they were computed and not applied
+  std::optional<double> norm_;  // of the gradients that were computed and not applied
 };
 
 // Moves `to` towards `from`: (1 - share) of it stays (Polyak and Juditsky 1992).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Python.h that box2d-py's sources use: they tell the interpreter a failed assertion
-// before they throw. Here the report itself throws what the pool knows how to tell.
+// The part of Python.h that box2d-py's sources use: they report a failed assertion to the
+// interpreter before they throw. Here the report itself throws an exception that the pool can
+// report.
 #pragma once
 
 #include <stdexcept>

@@ -6,7 +6,7 @@
 namespace rollouts {
 namespace {
 
-// Opens what Box2D's solver has in a joint.
+// Gives access to the solver's members of a joint.
 struct Hinge : b2RevoluteJoint {
   static constexpr auto kMotorImpulse = &Hinge::m_motorImpulse;
   static constexpr auto kImpulse = &Hinge::m_impulse;

@@ -18,7 +18,7 @@ struct Island {
   b2Island* of = nullptr;
   b2ContactSolver* contacts = nullptr;
   const b2SolverData* data = nullptr;
-  // places of its bodies in a block, by their index in the island; kStill: it does not move
+  // places of its bodies in a block, by their index in the island; kStill: the body does not move
   std::array<std::int8_t, 2 * kMaxIslandBodies> place;
   std::int32_t num_bodies = 0;
   std::array<std::int8_t, 2 * kMaxIslandHinges> hinge_places;
@@ -27,9 +27,9 @@ struct Island {
   static constexpr std::int8_t kStill = -1;
   static constexpr std::int8_t kNone = -2;
 
-  // False where there is more than a block has places for.
+  // Assigns places; false where a block does not have enough.
   bool FindPlaces();
-  // Islands of one build can be solved side by side.
+  // Whether both islands have the same structure, so that they can be solved at once.
   bool IsLike(const Island& other) const;
   void Put(IslandBlock& block, std::int32_t lane) const;
   void Take(const IslandBlock& block, std::int32_t lane) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the instruction set that everything else is compiled for.
+// The kernel for the instruction set that all other code is compiled for.
 #define ROLLOUTS_ISLAND_LANES 4
 #include "island_kernel.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of Box2D's solver of velocities, of up to 16 islands of one build, number by
-// number: each array has a lane for every island.
+// The numbers of Box2D's velocity solver for up to 16 islands of equal structure, number by number:
+// each array has a lane for every island.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ inline constexpr std::int32_t kIslandLanes = 16;
 struct alignas(64) LaneFloats {
   float at[kIslandLanes] = {};
 };
-// -1: yes, 0: no, as comparisons of vectors give them.
+// -1: yes, 0: no, as comparisons of vectors give.
 struct alignas(64) LaneFlags {
   std::int32_t at[kIslandLanes] = {};
 };
@@ -29,7 +29,7 @@ struct HingeLanes {
   LanePoints arm_a, arm_b;  // from the bodies' centres to the joint
   LaneFloats inv_mass_a, inv_mass_b, inv_inertia_a, inv_inertia_b;
   LaneFloats motor_mass, motor_speed, max_motor_impulse;
-  // the matrix of effective mass: its columns, and what solving by them needs again and again
+  // the columns of the matrix of effective mass, and terms for solving with it
   LaneFloats ex[3], ey[3], ez[3], ey_cross_ez[3];
   LaneFloats inverse_det_22, inverse_det_33;
   // read and written
@@ -43,8 +43,8 @@ struct ContactPointLanes {
   LaneFloats normal_impulse, tangent_impulse;  // read and written
 };
 
-// More than these an island is solved alone.
-inline constexpr std::int32_t kMaxIslandBodies = 6;  // those that move
+// An island with more than these is solved alone.
+inline constexpr std::int32_t kMaxIslandBodies = 6;  // bodies that move
 inline constexpr std::int32_t kMaxIslandHinges = 4;
 inline constexpr std::int32_t kMaxIslandContacts = 6;
 
@@ -72,20 +72,20 @@ struct IslandBlock {
   std::int32_t lanes = 0;
   std::int32_t num_bodies = 0;
   std::int32_t num_hinges = 0;
-  std::int32_t num_contacts = 0;  // the most that a lane has
+  std::int32_t num_contacts = 0;  // the most in any lane
   BodyLanes bodies[kMaxIslandBodies];
   HingeLanes hinges[kMaxIslandHinges];
   ContactLanes contacts[kMaxIslandContacts];
   LaneFlags failed;  // lanes in which an assertion of Box2D does not hold
 };
 
-// Solves all lanes, each to the bit as Box2D solves it alone.
+// Solves all lanes, each with exactly the bits of Box2D's own solver.
 struct IslandKernel {
   const char* name;
   std::int32_t lanes;  // in a vector
   void (*solve)(IslandBlock& block);
 };
-// Null where this build has none for the instruction set.
+// Each is null where this build has no kernel for the instruction set.
 const IslandKernel* BaselineIslandKernel();
 const IslandKernel* Avx2IslandKernel();
 const IslandKernel* Avx512IslandKernel();

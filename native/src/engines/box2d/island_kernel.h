@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Solves islands side by side, ROLLOUTS_ISLAND_LANES of them in a vector. Included once by a file
-// for each instruction set. Every sum and product is Box2D's (b2RevoluteJoint.cpp,
-// b2ContactSolver.cpp) in its order, so that each lane has Box2D's bits; where lanes differ in
-// what they do, each does both and keeps its own.
+// Solves several islands at once, ROLLOUTS_ISLAND_LANES of them in a vector. Included once by one
+// file for each instruction set. Every sum and product is Box2D's (b2RevoluteJoint.cpp,
+// b2ContactSolver.cpp), in its order, so that each lane has Box2D's bits. Where lanes take
+// different branches, all are computed, and each lane keeps its own.
 #include "island_block.h"
 
 namespace rollouts {
@@ -33,7 +33,7 @@ ROLLOUTS_INLINE void Put(LaneFloats& to, std::int32_t first, Floats value) {
   *reinterpret_cast<Floats*>(to.at + first) = value;
 }
 
-// b2Min, b2Max, b2Clamp: of a NaN they make what theirs make
+// b2Min, b2Max, b2Clamp: for NaN, too, the results are Box2D's
 ROLLOUTS_INLINE Floats Least(Floats a, Floats b) { return a < b ? a : b; }
 ROLLOUTS_INLINE Floats Most(Floats a, Floats b) { return a > b ? a : b; }
 ROLLOUTS_INLINE Floats Clamp(Floats a, Floats low, Floats high) {
@@ -46,7 +46,7 @@ ROLLOUTS_INLINE Motion Select(Flags flags, const Motion& a, const Motion& b) {
   return {flags ? a.x : b.x, flags ? a.y : b.y, flags ? a.w : b.w};
 }
 
-// The speed at which a body's point at `arm` moves from another's.
+// The velocity of a body's point at `arm` relative to another body's.
 ROLLOUTS_INLINE Point Apart(const Motion& a, const Motion& b, Point arm_a, Point arm_b) {
   return {b.x + -b.w * arm_b.y - a.x - -a.w * arm_a.y, b.y + b.w * arm_b.x - a.y - a.w * arm_a.x};
 }
@@ -127,7 +127,7 @@ struct Masses {
   Floats mass_a, mass_b, inertia_a, inertia_b;
 };
 
-// Pushes both bodies apart at a contact's point, in the lanes that have it.
+// Pushes both bodies apart at a contact's point, in the lanes that have this point.
 ROLLOUTS_INLINE void Push(Flags has, Point impulse, const ContactPointLanes& point,
                           std::int32_t first, const Masses& masses, Motion& a, Motion& b) {
   const Floats turn_a = Cross(Get(point.arm_a, first), impulse);
@@ -165,8 +165,8 @@ ROLLOUTS_INLINE void SolveOnePoint(ContactPointLanes& point, Flags has, std::int
   Push(has, Times(now - had, normal), point, first, masses, a, b);
 }
 
-// The block solver of two points: the first of its four cases that holds, or none. Returns the
-// lanes whose impulses are not what it asserts.
+// The block solver for two points: applies the first of its four cases that holds, or none. Returns
+// the lanes whose impulses fail its assertions.
 ROLLOUTS_INLINE Flags SolveTwoPoints(ContactLanes& of, Flags has, std::int32_t first,
                                      const Masses& masses, Point normal, Motion& a, Motion& b) {
   ContactPointLanes& one = of.points[0];

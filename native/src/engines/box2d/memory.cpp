@@ -39,7 +39,7 @@ void* Box2DMemory::Allocate(std::size_t bytes) {
 void Box2DMemory::Free(void* block) {
   if (block == nullptr) return;
   Link* const link = static_cast<Link*>(block) - 1;
-  // the first is no block: every block has one before it
+  // the first link is no block, so every block has one before it
   link->before->after = link->after;
   if (link->after != nullptr) link->after->before = link->before;
   std::free(link);
@@ -66,10 +66,10 @@ b2Version b2_version = {2, 3, 0};
 
 void* b2Alloc(int32 size) { return rollouts::Box2DMemory::Allocate(static_cast<std::size_t>(size)); }
 void b2Free(void* block) { rollouts::Box2DMemory::Free(block); }
-// what Box2D would print is for its own developers
+// Box2D's messages are for its own developers
 void b2Log(const char*, ...) {}
 
-// Box2D times each step and each collision in it; nobody reads that.
+// Box2D times each step and each collision in it, which nobody reads.
 b2Timer::b2Timer() {}
 void b2Timer::Reset() {}
 float32 b2Timer::GetMilliseconds() const { return 0; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of Box2D's worlds: each world's blocks are known, so that a world that an exception left
-// in the middle of a step can be dropped. Its destructor would assert, and end the process.
+// Memory of Box2D's worlds: each world's blocks are listed, so that a world can be dropped after an
+// exception in the middle of a step. Its destructor would assert, and end the process.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class Box2DMemory {
   Box2DMemory& operator=(const Box2DMemory&) = delete;
   ~Box2DMemory();  // frees all that was not freed
 
-  // Makes this thread's Box2D take its blocks from `memory` while it lives.
+  // Makes Box2D in this thread take its blocks from `memory`, while this object exists.
   class Use {
    public:
     explicit Use(Box2DMemory& memory);
@@ -27,7 +27,8 @@ class Box2DMemory {
     Box2DMemory* const before_;
   };
 
-  // Makes this thread take no blocks while it lives: it is with other worlds.
+  // Makes Box2D in this thread take no blocks while this object exists: the thread runs other
+  // worlds.
   class Away {
    public:
     Away() : own_(current_) { current_ = nullptr; }
@@ -53,8 +54,8 @@ class Box2DMemory {
   Link first_;
 };
 
-// Box2D fills tables with its first allocator and its first contact, and asks no lock: this does, at
-// the first call.
+// Makes Box2D fill its tables now, under a lock. Box2D fills them without one, at its first
+// allocator and its first contact.
 void FillBox2DTables();
 
 }  // namespace rollouts

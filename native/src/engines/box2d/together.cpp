@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds that one thread steps in turns: each turn has a stack of its own, stops where Box2D would
-// solve the velocities of an island, and goes on when islands of all turns were solved side by
-// side. One island alone is a chain of dependent operations that leaves most of a core idle.
+// Worlds that one thread steps in turns. Each turn has a stack of its own, stops where Box2D would
+// solve the velocities of an island, and continues when islands of all turns were solved at once. A
+// single island is a chain of dependent operations that leaves most of a core idle.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -19,7 +19,7 @@
 namespace rollouts {
 namespace {
 
-// The widest that this machine runs; null where turns are not worth it.
+// Chooses the widest kernel that this machine runs; null where turns do not pay.
 const IslandKernel* ChooseKernel() {
   if (!Fiber::kAvailable) return nullptr;
   return NamedBy("ROLLOUTS_BOX2D_KERNEL",
@@ -39,7 +39,7 @@ class Turns {
     return turns;
   }
 
-  // As many as have a lane.
+  // Runs turns, as many as there are lanes.
   void Run(std::int32_t first, std::int32_t count, const std::function<void(std::int32_t)>& turn) {
     while (std::ssize(fibers_) < count) fibers_.push_back(std::make_unique<Fiber>());
     num_waiting_ = 0;
@@ -98,7 +98,7 @@ class Turns {
         (rest[i]->IsLike(*leader) ? like[num_like++] : rest[num_other++]) = rest[i];
       }
       num_rest = num_other;
-      // alone, Box2D's own loop takes no longer
+      // a single island is solved as fast by Box2D's own loop
       if (num_like > 1) SolveLike({like.data(), num_like});
     }
   }
@@ -123,7 +123,7 @@ class Turns {
       block.hinges[i].any_limited = false;
     }
     for (std::int32_t i = 0; i < block.num_contacts; ++i) block.contacts[i] = ContactLanes();
-    // lanes to spare do what the first does
+    // unused lanes repeat the first one
     for (std::int32_t lane = 0; lane < block.lanes; ++lane) {
       islands[lane < count ? lane : 0]->Put(block, lane);
     }
@@ -152,7 +152,7 @@ void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>&
     for (std::int32_t i = 0; i < count; ++i) turn(i);
     return;
   }
-  // a turn that did it would halt halfway, while others wait for it
+  // done here, because a turn that did it could stop halfway while others wait for it
   FillBox2DTables();
   for (std::int32_t first = 0; first < count; first += kIslandLanes) {
     Turns::OfThread().Run(first, std::min(count - first, kIslandLanes), turn);
@@ -161,13 +161,13 @@ void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>&
 
 }  // namespace rollouts
 
-// Stands for the loops in b2Island; false: they are to be run.
+// Replaces the loops in b2Island; false: Box2D must run them.
 bool RolloutsSolveVelocities(b2Island& island, b2ContactSolver& contacts,
                              const b2SolverData& data) {
   using namespace rollouts;
   if (island.m_jointCount == 0 && contacts.m_count == 0) return true;
   Fiber* const fiber = Fiber::Current();
-  // exceptions that are being handled are a stack of the thread, not of the fiber
+  // exceptions being handled are listed per thread, not per fiber
   if (fiber == nullptr || std::current_exception()) return false;
   Island waits;
   waits.of = &island;

@@ -17,7 +17,7 @@ namespace {
 b2Vec2 Vec(PlanarPoint point) { return b2Vec2(point.x, point.y); }
 PlanarPoint Point(const b2Vec2& vec) { return {vec.x, vec.y}; }
 
-// Notes contacts of each body, in the order of bodies.
+// Counts contacts of each body, in the order of bodies.
 class TouchListener final : public b2ContactListener {
  public:
   struct Touch {
@@ -56,7 +56,7 @@ class TouchListener final : public b2ContactListener {
   std::vector<PlanarContact> contacts_;
 };
 
-// The nearest shape of a category.
+// Finds the nearest shape of a category.
 class NearestHit final : public b2RayCastCallback {
  public:
   explicit NearestHit(std::uint16_t category) : category_(category) {}
@@ -78,15 +78,16 @@ class NearestHit final : public b2RayCastCallback {
 bool IsFinite(const b2Body* body) {
   const b2Vec2 position = body->GetPosition();
   const b2Vec2 velocity = body->GetLinearVelocity();
-  // the sum is finite only if each is: of numbers this large nothing is simulated
+  // the sum is finite only if each term is; no simulation has terms so large that only the sum
+  // overflows
   return std::isfinite(position.x + position.y + body->GetAngle() + velocity.x + velocity.y +
                        body->GetAngularVelocity());
 }
 
 }  // namespace
 
-// The b2World lies in memory of ours, and its destructor is never run: what it would free goes with
-// the Box2DMemory.
+// The b2World lies in memory of the Engine, and its destructor is never run: what it would free is
+// freed with the Box2DMemory.
 struct PlanarWorld::Engine {
   explicit Engine(PlanarPoint gravity) : storage(new(std::align_val_t(kAlign)) std::byte[kBytes]) {
     const Box2DMemory::Use use(memory);
@@ -178,7 +179,7 @@ std::int32_t PlanarWorld::AddHinge(const PlanarHinge& hinge) {
   definition.bodyB = engine_->bodies[hinge.body_b];
   definition.localAnchorA = Vec(hinge.anchor_a);
   definition.localAnchorB = Vec(hinge.anchor_b);
-  // as Box2D's binding for Python does: the angle between the bodies as they were made counts as 0
+  // as in Box2D's binding for Python: the angle between the bodies at their creation counts as 0
   definition.referenceAngle = static_cast<float>(
       double{definition.bodyB->GetAngle()} - double{definition.bodyA->GetAngle()});
   definition.enableMotor = true;

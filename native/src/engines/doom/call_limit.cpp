@@ -19,10 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// All calls into games of the process, and the thread that ends those games which take too long.
+// All calls into games in this process, and the thread that ends games whose calls take too long.
 class Watch {
  public:
-  // Never destroyed: pools may run when the process ends.
+  // Never destroyed, because pools may run when the process ends.
   static Watch& Of() {
     static auto& watch = *new Watch;
     return watch;
@@ -32,7 +32,8 @@ class Watch {
     const std::lock_guard lock(mutex_);
     if (!running_) Run();
     calls_[++last_] = {folder, deadline, false};
-    // once in a second at most: calls are many, and to wake a thread costs more than most
+    // at most once in a second, because calls are frequent, and waking a thread costs more than
+    // most calls
     if (idle_) begun_.notify_one();
     idle_ = false;
     return last_;
@@ -54,7 +55,7 @@ class Watch {
     bool expired = false;
   };
 
-  // Called with the mutex.
+  // Runs with the mutex held.
   void Run() {
     try {
       std::thread([this] { Loop(); }).detach();
@@ -81,14 +82,14 @@ class Watch {
     }
   }
 
-  // The guardian kills the game, and ends.
+  // Tells the guardian, which kills the game and ends.
   static void EndGame(const std::string& folder) {
     std::ifstream file(folder + "/pid");
     pid_t guardian = 0;
     if (file >> guardian && guardian > 1) kill(guardian, SIGTERM);
   }
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following
   std::condition_variable begun_;
   bool idle_ = false;  // the thread waits for a call to begin
   std::map<std::int64_t, Call> calls_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An end for calls into a game: who waits for one that says nothing any more would wait for ever.
+// A time limit for calls into a game: without it, a caller would wait for ever for a game that
+// hangs.
 #pragma once
 
 #include <chrono>
@@ -8,25 +9,26 @@
 
 namespace rollouts {
 
-// Ends the game from a thread, while it lives, when the time is over. The call that waits
-// for it then fails as for any game that has ended.
+// While it exists, a thread ends the game when the time is over. The waiting call then fails as for
+// any game that has ended.
 class CallLimit {
  public:
-  // `folder`: the game's, in which its guardian says who it is; empty: there is no game yet.
-  // Throws EngineError where no thread can start.
+  // `folder`: the game's, in which its guardian has written its process id; empty: there is no game
+  // yet. Throws EngineError where no thread can start.
   CallLimit(const std::string& folder, std::chrono::seconds limit);
   ~CallLimit();
   CallLimit(const CallLimit&) = delete;
   CallLimit& operator=(const CallLimit&) = delete;
 
-  // Whether the time is over, and the game has been ended for it.
+  // Whether the time was over, so that the game was ended.
   bool expired() const;
 
  private:
   std::int64_t call_ = 0;  // 0: no game, no limit
 };
 
-// Seconds that a call may take beside the frames that it asks for: ROLLOUTS_GAME_TIMEOUT_S, else 60.
+// Seconds that a call may take in addition to the frames that it requests: ROLLOUTS_GAME_TIMEOUT_S,
+// else 60.
 std::chrono::seconds GameTimeout();
 
 }  // namespace rollouts

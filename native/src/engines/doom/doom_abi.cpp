@@ -26,16 +26,17 @@ constexpr int kGray = 8;    // vizdoom::GRAY8
 constexpr int kPlayer = 0;  // vizdoom::PLAYER
 constexpr std::int32_t kFramesPerSecond = 35;
 
-// Stands for the shared memory of a game that has none yet. ViZDoom asks there whether it records
-// an episode when it gives up a game that did not start, and would follow a null pointer.
+// Replaces the shared memory of a game that has none yet. When ViZDoom drops a game that did not
+// start, it reads there whether an episode is recorded, and would follow a null pointer.
 alignas(std::max_align_t) std::array<std::byte, 4 << 20> no_shared_state;
 
-// One game is started at a time: vizdoom's threads fork, and what other libraries do before a fork,
-// such as OpenBLAS that joins its threads, never ends when two of them do it at once.
+// Lets games start one at a time: vizdoom's threads fork, and handlers of other libraries before a
+// fork, such as OpenBLAS's, which joins its threads, never return when two threads call them at
+// once.
 std::mutex starting;
 
-// Effects of sound, such as reverberation, end games by an assertion of OpenAL 1.19 where that was
-// built with assertions. With other versions, they are a part of the sound.
+// Whether effects of sound, such as reverberation, end games: OpenAL 1.19 does so by an assertion
+// where it was built with assertions. In other versions the effects are heard.
 std::atomic<bool> effects_fail{false};
 constexpr const char* kNoEffects = "+snd_efx 0";
 
@@ -43,10 +44,10 @@ constexpr const char* kNoEffects = "+snd_efx 0";
 
 bool IsDeltaButton(DoomButton button) { return LoadedDoom().is_delta(button); }
 
-// Turns what ViZDoom throws into an error of ours.
+// Turns ViZDoom's exceptions into the library's own.
 template <typename Call>
 auto Doom::Guarded(Call&& call, std::int32_t frames) const {
-  constexpr std::int32_t kFramesInASecond = 10;  // at least, of the slowest game
+  constexpr std::int32_t kFramesInASecond = 10;  // of the slowest game, at least
   const std::chrono::seconds seconds = GameTimeout() + std::chrono::seconds(frames / kFramesInASecond);
   const CallLimit limit(folder_, seconds);
   try {
@@ -81,7 +82,7 @@ Doom::~Doom() {
   const DoomSymbols& s = LoadedDoom();
   try {
     const CallLimit limit(folder_, GameTimeout());
-    // here, where it may throw: ViZDoom's destructor would end our process with it
+    // closed here, where it may throw: in ViZDoom's destructor an exception would end the process
     s.close(storage_);
   } catch (...) {
   }
@@ -131,7 +132,7 @@ void Doom::ReadFacts(std::int32_t audio_frames) {
   facts_.depth = s.has_depth(game);
   facts_.labels = s.has_labels(game);
   facts_.automap = s.has_automap(game);
-  // as in vizdoom's Gymnasium environments, whose audio_frames are a step's
+  // as in vizdoom's Gymnasium environments, whose audio_frames is the number of frames in a step
   if (s.has_audio(game)) facts_.audio_samples = s.audio_rate(game) / kFramesPerSecond * audio_frames;
   for (const DoomButton button : s.buttons(game)) {
     (s.is_delta(button) ? facts_.delta_buttons : facts_.binary_buttons).push_back(button);
@@ -141,7 +142,7 @@ void Doom::ReadFacts(std::int32_t audio_frames) {
   s.set_buttons(game, all);
 }
 
-// The game runs in a folder of its own, for it writes settings and more where it runs.
+// Makes a folder for the game, because it writes settings and other files where it runs.
 void Doom::MakeFolder() {
   const auto name = "rollouts-doom-" + std::to_string(getpid()) + "-XXXXXX";
   std::string folder = (std::filesystem::temp_directory_path() / name).string();
@@ -178,7 +179,7 @@ void Doom::Start(std::uint32_t seed) {
     const std::lock_guard lock(starting);
     s.init(storage_);
   });
-  // a layout other than DoomStateLayout's would hardly have these sizes
+  // with another layout than DoomStateLayout's these sizes would be unlikely
   const auto state = Guarded([&] { return s.get_state(storage_); });
   const auto pixels = static_cast<std::size_t>(facts_.height) * facts_.width;
   const auto fits = [](const DoomStateLayout::Image& image, bool on, std::size_t size) {

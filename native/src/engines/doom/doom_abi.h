@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ViZDoom, reached through the C++ symbols that the vizdoom wheel exports. This file and
-// doom_abi.cpp are the only code that knows its ABI; nothing of ViZDoom is compiled or linked.
+// ViZDoom, used through the C++ symbols that the vizdoom wheel exports. Only the files of this
+// folder depend on its ABI; nothing of ViZDoom is compiled or linked.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace rollouts {
 
-// The library as a whole. All functions are thread-safe.
+// Functions of the library itself. All are thread-safe.
 class DoomLibrary {
  public:
   // Resolves every symbol in the shared object of the imported `vizdoom` package. `version` is the
-  // package's, for messages. `game` is its executable, `guardian` ours (native/guardian/). Loading
-  // twice is harmless. Throws EngineError when the object is not loaded, lacks a symbol, or lays
-  // out its objects differently from the versions that this was written for.
+  // package's, for messages. `game` is its executable, `guardian` the one of native/guardian/.
+  // Loading twice is harmless. Throws EngineError when the object is not loaded, lacks a symbol, or
+  // lays out its objects differently from the versions that this was written for.
   static void Load(const std::string& so_path, const std::string& version, const std::string& game,
                    const std::string& guardian);
 };
@@ -27,7 +27,7 @@ class DoomLibrary {
 using DoomButton = std::int32_t;
 bool IsDeltaButton(DoomButton button);
 
-// Settings of a game. Empty strings and -1: as the config file has it.
+// Settings of a game. Empty strings and -1: as in the config file.
 struct DoomSetup {
   std::string config_file;
   std::string wad_file;
@@ -37,17 +37,17 @@ struct DoomSetup {
   std::int32_t skill = -1;
   std::int32_t episode_timeout = -1;   // frames; 0: none
   std::int32_t screen_resolution = -1;  // vizdoom::ScreenResolution
-  bool gray = false;                    // GRAY8, else what the config file says, GRAY8 or RGB24
+  bool gray = false;                    // GRAY8; false: GRAY8 or RGB24, as in the config file
   bool colour = false;                  // RGB24
-  bool only_screen = true;              // none of the next four, whatever the file says
-  bool depth = false;                   // beside what the file says
+  bool only_screen = true;              // none of the next four, whatever the file has
+  bool depth = false;                   // in addition to the file
   bool labels = false;
   bool automap = false;
   bool audio = false;
   std::int32_t audio_frames = 1;  // frames of sound in a view
 };
 
-// Facts of a game of such a setup.
+// Facts about a game with such a setup.
 struct DoomFacts {
   std::int32_t height = 0;
   std::int32_t width = 0;
@@ -56,32 +56,33 @@ struct DoomFacts {
   bool depth = false;
   bool labels = false;
   bool automap = false;
-  std::int32_t audio_samples = 0;  // in a view, of each of two channels
-  // those with amounts first, as vizdoom's Gymnasium environments have them
+  std::int32_t audio_samples = 0;  // in a view, for each of two channels
+  // those with amounts first, as in vizdoom's Gymnasium environments
   std::vector<DoomButton> delta_buttons;
   std::vector<DoomButton> binary_buttons;
 };
 
-// A game's view between two steps. The spans live as long as the object or a copy of it, whatever
-// the game does. No `owner`: the episode has ended, and nothing is shown.
+// A game's view between two steps. The spans are valid as long as the object or a copy of it
+// exists, whatever the game does. No `owner`: the episode has ended, and there is no view.
 struct DoomView {
   std::shared_ptr<const void> owner;
   std::span<const std::uint8_t> screen;   // (height, width, channels)
-  std::span<const std::uint8_t> depth;    // (height, width), as are the next two but for colours
+  std::span<const std::uint8_t> depth;    // (height, width), like the next two except for colours
   std::span<const std::uint8_t> labels;
   std::span<const std::uint8_t> automap;  // (height, width, channels)
   std::span<const std::int16_t> audio;    // (audio_samples, 2)
   std::span<const double> variables;
 };
 
-// One game, whose process runs from Start to the object's end. Different objects may be used from
-// different threads at the same time, one object by one thread at a time. No function needs the
-// GIL. Every function throws EngineError when the game's process has ended, or was ended because it
-// said nothing for too long (call_limit.h); Start is then to be called on a new object.
+// One game, whose process runs from Start until the object is destroyed. Different objects may be
+// used from different threads at the same time, one object by one thread at a time. No function
+// needs the GIL. Every function throws EngineError when the game's process has ended, or was ended
+// because it did not answer for too long (call_limit.h); Start must then be called on a new object.
 class Doom {
  public:
-  // Reads the config file. Throws EngineError when DoomLibrary::Load has not succeeded, or for what
-  // ViZDoom refuses, and SpecError for what the game would ignore, such as a map that there is not.
+  // Reads the config file. Throws EngineError when DoomLibrary::Load has not succeeded, or where
+  // ViZDoom refuses the setup, and SpecError for settings that the game would ignore, such as a map
+  // that does not exist.
   explicit Doom(const DoomSetup& setup);
   Doom(const Doom&) = delete;
   Doom& operator=(const Doom&) = delete;
@@ -89,14 +90,15 @@ class Doom {
 
   const DoomFacts& facts() const { return facts_; }
 
-  // Starts the process, 0.3 s, and the first episode. At most once.
+  // Starts the process, which takes 0.3 s, and the first episode. To be called once at most.
   void Start(std::uint32_t seed);
-  // After a Start that failed: whether a new game may start, because it does without the effects of
-  // sound that ended this one. From then on, all games of this process do.
+  // After a failed Start: whether a new game may start, because it runs without the effects of
+  // sound that ended this one. From then on, all games of this process run without them.
   bool CanDoWithoutEffects() const;
-  // A new episode, of which nothing depends on those before.
+  // Begins a new episode, which does not depend on those before.
   void NewEpisode(std::uint32_t seed);
-  // `frames` frames with these values of the buttons, fewer if the episode ends. The reward.
+  // Runs `frames` frames with these values of the buttons, or fewer if the episode ends; returns
+  // the reward.
   double Act(const std::vector<double>& buttons, std::int32_t frames);
   bool EpisodeFinished();
   bool TimeoutReached();

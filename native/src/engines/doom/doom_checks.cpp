@@ -18,7 +18,7 @@ namespace {
 
 using std::filesystem::path;
 
-// Arguments that ViZDoom writes itself, so that a second one is ignored or confuses it.
+// Arguments that ViZDoom writes itself, so that it ignores a second one or is confused by it.
 constexpr std::pair<std::string_view, std::string_view> kOwnArguments[] = {
     {"-iwad", "iwad_file"},
     {"+map", "doom_map"},
@@ -36,7 +36,7 @@ bool IsFile(const path& file) {
   return std::filesystem::is_regular_file(file, ignored);
 }
 
-// Checks what the command line has besides ViZDoom's own; returns the WADs it adds.
+// Checks the command line's arguments besides ViZDoom's own; returns the WADs that they add.
 std::vector<std::string> ReadArguments(const std::string& text) {
   std::istringstream words(text);
   std::vector<std::string> files;
@@ -62,7 +62,7 @@ std::vector<std::string> ReadArguments(const std::string& text) {
   return files;
 }
 
-// The main WAD as ViZDoom finds it: beside its library, where the path leads nowhere.
+// The main WAD, searched as ViZDoom does: next to its library, where the path leads nowhere.
 std::string MainWad(const std::string& given, const path& library) {
   if (IsFile(given)) return given;
   if (!given.empty()) return (library / path(given).filename()).string();
@@ -87,7 +87,7 @@ void CheckDoomPlan(const DoomPlan& plan, const std::string& library) {
   std::vector<std::string> names, maps;
   for (const std::string& wad : wads) {
     const auto own = MapsOf(wad);
-    // an archive, whose maps the game alone finds, or what it will refuse itself
+    // an archive, whose maps only the game can find, or a file that the game will refuse itself
     if (!own) return;
     names.push_back(path(wad).filename().string());
     maps.insert(maps.end(), own->begin(), own->end());

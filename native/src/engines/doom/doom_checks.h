@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds settings that a game would ignore, or never end with, before it starts.
+// Finds settings that a game would ignore, or would hang with, before it starts.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// A configured game: its map, its WADs and what else the command line has.
+// A configured game: its map, its WADs and its further command line.
 struct DoomPlan {
   std::string map;
   std::string wad_file;   // empty: none
@@ -16,7 +16,7 @@ struct DoomPlan {
   std::string game_args;
 };
 
-// Throws SpecError, with the maps that there are. `library`: the folder of ViZDoom's own files.
+// Throws SpecError, which lists the available maps. `library`: the folder of ViZDoom's own files.
 void CheckDoomPlan(const DoomPlan& plan, const std::string& library);
 
 }  // namespace rollouts

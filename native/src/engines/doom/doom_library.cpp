@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading ViZDoom's symbols, and checks of what is assumed of its objects.
+// Loads ViZDoom's symbols, and checks what is assumed about its objects.
 #include <dlfcn.h>
 
 #include <array>
@@ -26,7 +26,7 @@ class DoomResolver {
   explicit DoomResolver(void* handle) : handle_(handle) {}
   template <typename Function>
   void operator()(Function*& function, const std::string& name) {
-    // all are looked up, also behind a missing one: the message counts them
+    // the others are looked up too after a missing one, because the message counts the missing ones
     function = reinterpret_cast<Function*>(dlsym(handle_, ("_ZN7vizdoom" + name).c_str()));
     if (!function) missing_.push_back(name);
   }
@@ -98,10 +98,11 @@ void ResolveAll(DoomResolver& resolve, DoomSymbols& s) {
   resolve(s.controller_health, "14DoomController9getHealthEv");
 }
 
-// Offset of DoomController's pointer to the shared memory, by experiment: getHealth follows it.
+// Offset of DoomController's pointer to the shared memory, found by experiment: getHealth follows
+// it.
 std::size_t SharedStateOffset(int (*get_health)(void*)) {
-  // a controller whose word k points to number k * stride of 0, 1, 2, ...: getHealth returns
-  // k * stride and where the health is, and two strides tell both
+  // makes a controller whose word k points to number k * stride of 0, 1, 2, ...: getHealth returns
+  // k * stride plus the offset of the health; two strides give both
   constexpr std::size_t kWords = 1024;
   std::vector<std::int32_t> numbers(1 << 20);
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int32_t>(i);
@@ -114,9 +115,9 @@ std::size_t SharedStateOffset(int (*get_health)(void*)) {
   return static_cast<std::size_t>(health(2) - first) * sizeof(void*);
 }
 
-// Checks by experiment what is assumed of the library's objects.
+// Checks by experiment what is assumed about the library's objects.
 void CheckLayout(DoomSymbols& s, std::size_t game_bytes, const std::string& version) {
-  // a size that no header tells: what the constructor leaves untouched is not the object's
+  // no header has the size: bytes that the constructor leaves unchanged are not part of the object
   constexpr std::byte kPattern{0xA5};
   alignas(std::max_align_t) static std::array<std::byte, 8192> probe;
   probe.fill(kPattern);
@@ -148,10 +149,10 @@ const DoomSymbols& LoadedDoom() {
 void DoomLibrary::Load(const std::string& so_path, const std::string& version,
                        const std::string& game, const std::string& guardian) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  // once in a process: pools of several threads may ask for it
+  // once in a process, although pools of several threads may call this
   if (loaded.load()) return;
 
-  // RTLD_NOLOAD: vizdoom's own module, which importing it has loaded; kept for the process's life
+  // RTLD_NOLOAD: finds vizdoom's own module, loaded by its import; kept until the process ends
   void* handle = dlopen(so_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!handle) {
     throw EngineError("the module of vizdoom is not loaded: expected " + so_path +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of ViZDoom that doom_abi.cpp calls; doom_library.cpp looks it up.
+// Functions of ViZDoom that doom_abi.cpp calls; doom_library.cpp looks them up.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace rollouts {
 
 inline constexpr const char* kTestedDoomVersions = ">=1.3,<1.4";
 
-// vizdoom::GameState, as far as it is read. What follows is destroyed by ViZDoom's own code.
+// The part of vizdoom::GameState that is read. ViZDoom's own code destroys the rest.
 struct DoomStateLayout {
   using Image = std::shared_ptr<std::vector<std::uint8_t>>;
   unsigned number;
@@ -28,9 +28,9 @@ struct DoomStateLayout {
   Image automap;
 };
 
-// Function types carry the real standard types, so that the compiler passes and returns them the
-// way the C++ ABI wants them. A member function is a function whose first argument is the object;
-// ViZDoom's enums are as wide as int.
+// Function types have the real standard types, so that the compiler passes and returns them as the
+// C++ ABI requires. A member function is a function whose first argument is the object; ViZDoom's
+// enums are as wide as int.
 struct DoomSymbols {
   void (*construct)(void*);
   void (*destroy)(void*);

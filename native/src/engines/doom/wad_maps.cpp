@@ -9,7 +9,7 @@
 namespace rollouts {
 namespace {
 
-// id Software's format: a head, and somewhere a table of what is in the file.
+// id Software's format: a header, and elsewhere a table of the file's contents.
 struct Head {
   char magic[4];
   std::int32_t num_lumps;
@@ -42,7 +42,7 @@ std::optional<std::vector<std::string>> MapsOf(const std::string& wad_file) {
   for (std::int32_t i = 0; i < head.num_lumps; ++i) {
     Lump lump;
     if (!file.read(reinterpret_cast<char*>(&lump), sizeof(lump))) return std::nullopt;
-    // a map is an empty lump of its name, and then what it consists of
+    // a map is an empty lump with its name, followed by its parts
     std::string name = NameOf(lump);
     if (name == "THINGS" || name == "TEXTMAP") maps.push_back(before);
     before = std::move(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maps of a WAD, as the game looks them up.
+// The maps of a WAD, found as the game finds them.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// Names in capitals, in the file's order; none for what is no WAD or cannot be read.
+// Names in capitals, in the file's order; nullopt for a file that is no WAD or cannot be read.
 std::optional<std::vector<std::string>> MapsOf(const std::string& wad_file);
 
 }  // namespace rollouts

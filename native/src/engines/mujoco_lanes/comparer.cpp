@@ -11,9 +11,9 @@
 namespace rollouts {
 namespace {
 
-constexpr std::int64_t kMostRows = 64;  // one call of lanes takes so many
+constexpr std::int64_t kMostRows = 64;  // the most in one call of lanes
 
-// The owners of an array's rows, each with so many numbers.
+// What an array has a row of numbers for.
 enum class Of { kPosition, kVelocity, kActivation, kOne, kBody, kGeom, kSite, kSensor, kTendon, kMatrix };
 
 struct StepField {
@@ -24,7 +24,7 @@ struct StepField {
   Place<double*> DataPlaces::* mujoco;  // null: the time
 };
 
-// The state comes first.
+// The arrays of a step; the state comes first.
 constexpr StepField kStepFields[] = {
     {"qpos", Of::kPosition, 1, &lanes::Row::qpos, &DataPlaces::qpos},
     {"qvel", Of::kVelocity, 1, &lanes::Row::qvel, &DataPlaces::qvel},
@@ -89,7 +89,7 @@ std::int64_t SizeOf(Of of, const mjModel* model) {
   return 0;
 }
 
-// A row's part of an array of all rows; null where there is none.
+// The part of an array that belongs to a row; null where there is no array.
 double* RowOf(double* array, std::int64_t size, std::int64_t row) {
   return array ? array + size * row : nullptr;
 }
@@ -128,7 +128,7 @@ std::vector<bool> LanesComparer::SensedNumbers() const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = ModelOf(*model_);
   std::vector<bool> sensed(static_cast<std::size_t>(at.nsensordata.In(model)));
-  // mjDSBL_SENSOR: neither engine writes any
+  // mjDSBL_SENSOR: neither engine writes sensors
   constexpr std::int32_t kSensorsDisabled = 1 << 13;
   if (at.disableflags.In(model) & kSensorsDisabled) return sensed;
   for (std::int32_t i = 0; read_.model && i < at.nsensor.In(model); ++i) {
@@ -142,7 +142,7 @@ mjData* LanesComparer::data() {
   return static_cast<mjData*>(const_cast<void*>(physics_.view().engine_data));
 }
 
-// The state of a row, and nothing of what was before.
+// Puts the state of a row, with nothing of an earlier one.
 void LanesComparer::PutState(const ComparedStates& states, std::int64_t row) {
   const DataPlaces& at = Release().data;
   const ModelView& sizes = model_->view();
@@ -172,7 +172,7 @@ std::uint64_t LanesComparer::ForwardByLanes(const ComparedStates& states, std::i
   std::vector<lanes::Probe> probes(number);
   for (std::size_t i = 0; i < number; ++i) {
     const std::int64_t row = first + static_cast<std::int64_t>(i);
-    // an evaluation moves nothing
+    // an evaluation changes no state
     const auto state = [&](const double* array, std::int64_t size) {
       return const_cast<double*>(array) + size * row;
     };
@@ -213,7 +213,8 @@ void LanesComparer::ForwardByMujoco(std::int64_t row, const std::vector<Compared
     std::copy_n((at.*kStageFields[f].mujoco).In(data), arrays[f].size,
                 RowOf(arrays[f].mujoco, arrays[f].size, row));
   }
-  // one entry for each island, and one where there are none; without constraints it is an old one
+  // one entry for each island, and one where there are none; without constraints the entry is an
+  // old one
   const std::int32_t islands = std::clamp(at.nisland.In(data), 1, kMostIslands);
   const auto& iterations = at.solver_niter.In(data);
   const std::int32_t constraints = at.nefc.In(data);
@@ -254,7 +255,7 @@ std::uint64_t LanesComparer::StepByLanes(const ComparedStates& states, std::int6
   return lanes::Step(*read_.model, rows, options);
 }
 
-// As Physics::Step and Physics::StepUpToDate.
+// Steps as Physics::Step and Physics::StepUpToDate do.
 void LanesComparer::StepByMujoco(std::int64_t row, const lanes::StepOptions& options,
                                  const std::vector<ComparedArray>& arrays) {
   const MujocoApi& api = Mujoco();

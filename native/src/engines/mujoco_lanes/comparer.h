@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes' steps beside MuJoCo's own, from the same states: what `rollouts verify-mujoco` looks at.
+// Compares steps of lanes with MuJoCo's own, from the same states: for `rollouts verify-mujoco`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace rollouts {
 
-// An array of which both engines make rows, one for each state.
+// An array that both engines write, one row for each state.
 struct ComparedArray {
   std::string name;       // as in mjData
   std::int64_t size = 0;  // numbers in a row
@@ -32,10 +32,10 @@ struct ComparedStates {
   const double* ctrl = nullptr;            // (count, nu)
 };
 
-// Results of the states, besides arrays.
+// Results for the states, other than arrays.
 struct ComparedRows {
-  std::uint8_t* handed_back = nullptr;  // (count) left to MuJoCo by lanes
-  std::uint8_t* warned = nullptr;       // (count) MuJoCo has warned of numbers, and reset itself
+  std::uint8_t* handed_back = nullptr;  // (count) lanes left this row to MuJoCo
+  std::uint8_t* warned = nullptr;       // (count) MuJoCo warned of bad numbers, and reset itself
 };
 
 // Runs both. Used by one thread at a time.
@@ -46,29 +46,29 @@ class LanesComparer {
   ~LanesComparer();
 
   const PhysicsModel& model() const { return *model_; }
-  // The reason; empty where lanes cover the model.
+  // Why lanes do not cover the model; empty where they do.
   const std::string& why_not() const { return read_.why_not; }
 
-  // Whether lanes write each number of sensordata; those of other sensors they leave alone.
+  // Whether lanes write each number of sensordata; the numbers of other sensors stay unchanged.
   std::vector<bool> SensedNumbers() const;
 
-  // Names and sizes of arrays: those of an evaluation, and those that a step moves or leaves, of which
-  // the state's (kNumState) come first.
+  // Names and sizes of arrays: those of an evaluation, and those that a step changes. Of the
+  // latter, those of the state (kNumState) come first.
   std::vector<ComparedArray> StageArrays() const;
   std::vector<ComparedArray> StepArrays() const;
   static constexpr std::size_t kNumState = 5;
 
-  // Evaluates states (mj_forward) into all of StageArrays. Rows that lanes hand back keep what their
-  // arrays hold. Throws EngineError.
+  // Evaluates states (mj_forward) into all of StageArrays. The arrays keep their numbers in rows
+  // that lanes hand back. Throws EngineError.
   void Forward(const ComparedStates& states, std::int32_t width,
                const std::vector<ComparedArray>& arrays, const ComparedRows& rows);
-  // Steps states, alike, into those of StepArrays that are not null; the state's are not.
+  // Likewise, steps states into those of StepArrays that are not null; the state's may not be null.
   void Step(const ComparedStates& states, const lanes::StepOptions& options,
             const std::vector<ComparedArray>& arrays, const ComparedRows& rows);
 
  private:
   mjData* data();
-  // Computes some rows from the `first` on by lanes; returns as bits those that are handed back.
+  // Computes `count` rows from `first` on by lanes; returns, as bits, those that lanes hand back.
   std::uint64_t ForwardByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,
                                std::int32_t width, const std::vector<ComparedArray>& arrays);
   std::uint64_t StepByLanes(const ComparedStates& states, std::int64_t first, std::int64_t count,

@@ -17,24 +17,24 @@ namespace rollouts {
 namespace {
 
 constexpr std::int32_t kStates = 64;
-// A state of so many is drawn; those between are where MuJoCo comes to from there.
+// Every fourth state is drawn; those between are what MuJoCo's steps lead to from there.
 constexpr std::int32_t kDrawnEvery = 4;
 constexpr std::int32_t kStepsBetween = 10;
 
-// The state with which a step begins, and that with which it is to end.
+// The state before a step, and the state after it.
 struct State {
   std::vector<double> qpos, qvel, act, qacc_warmstart, ctrl, qacc;
   double time = 0;
 };
 
-// The largest number of an array without its sign.
+// The largest absolute value of an array.
 double Largest(std::span<const double> values) {
   double largest = 0;
   for (const double value : values) largest = std::max(largest, std::abs(value));
   return largest;
 }
 
-// NaN where one of them is.
+// The largest difference; NaN where one of the numbers is.
 double Difference(std::span<const double> a, std::span<const double> b, double scale) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -59,7 +59,7 @@ class Steps {
     data_.reset(data);
   }
 
-  // The next state. False where MuJoCo finds it bad.
+  // Draws or steps to the next state. False where MuJoCo finds it bad.
   bool Draw(std::int32_t number, State& state) {
     if (number % kDrawnEvery == 0) {
       Guarded([&] { Mujoco().reset_data(model_, data_.get()); });
@@ -75,7 +75,7 @@ class Steps {
     return true;
   }
 
-  // False where MuJoCo warns: it has begun anew then.
+  // Steps; false where MuJoCo warns, because it has reset itself then.
   bool Step(std::int32_t steps) {
     Guarded([&] {
       for (std::int32_t i = 0; i < steps; ++i) Mujoco().step(model_, data_.get());
@@ -95,7 +95,7 @@ class Steps {
              in_.time.In(data_.get())};
   }
 
-  // The scale for errors of velocities: their largest, or what a step adds to one at rest.
+  // The scale for errors of velocities: the largest one, or what a step adds to it at rest.
   double VelocityScale() const {
     return std::max(Largest(Array(in_.qvel, at_.nv)),
                     at_.timestep.In(model_) * Largest(Array(in_.qacc_smooth, at_.nv)));
@@ -106,7 +106,7 @@ class Steps {
     return {array.In(data_.get()), static_cast<std::size_t>(size.In(model_))};
   }
 
-  // Around the model's own: within limits, on the floor and in it.
+  // Draws positions around the model's own: within limits, on the floor and in it.
   void DrawPositions(double* qpos) {
     const std::int32_t* const types = at_.jnt_type.In(model_);
     for (std::int64_t joint = 0; joint < at_.njnt.In(model_); ++joint) {
@@ -125,7 +125,7 @@ class Steps {
 
   double DrawOffset(std::int64_t joint, double from) {
     if (!at_.jnt_limited.In(model_)[joint]) return rng_.Uniform(-0.5, 0.2);
-    // a little beyond them, too
+    // slightly beyond the limits, too
     const double* const range = at_.jnt_range.In(model_) + 2 * joint;
     const double beyond = 0.05 * (range[1] - range[0]);
     return rng_.Uniform(range[0] - beyond, range[1] + beyond) - from;
@@ -145,7 +145,7 @@ class Steps {
     for (std::int64_t i = 0; i < at_.nu.In(model_); ++i) {
       const double* const range = at_.actuator_ctrlrange.In(model_) + 2 * i;
       const bool limited = range[0] < range[1];
-      // as float32, which is what actions are
+      // as float32, because actions are float32
       ctrl[i] = static_cast<float>(limited ? rng_.Uniform(range[0], range[1]) : rng_.Uniform(-1, 1));
     }
   }
@@ -177,7 +177,7 @@ LanesComparison CompareLanes(const lanes::Model& in_lanes, const mjModel* model)
   std::vector<double> scales;
   for (std::int32_t i = 0; i < kStates; ++i) {
     State before, after;
-    // where it goes wrong, the next drawn one begins anew
+    // after a failure the next drawn state begins anew
     if (!steps.Draw(i, before) || !steps.Step(1)) continue;
     steps.Take(after);
     scales.push_back(steps.VelocityScale());
@@ -200,7 +200,7 @@ LanesComparison CompareLanes(const lanes::Model& in_lanes, const mjModel* model)
     add("qpos", Difference(ours[i].qpos, theirs[i].qpos, Largest(theirs[i].qpos)));
     add("qvel", Difference(ours[i].qvel, theirs[i].qvel, scales[i]));
     const double qacc = Difference(ours[i].qacc, theirs[i].qacc, Largest(theirs[i].qacc));
-    // stiff contacts multiply rounding; another release's is something else altogether
+    // stiff contacts multiply rounding errors, but other rules of a release differ by far more
     result.qacc_differs |= !(qacc <= 1e-6);
     if (std::isnan(result.difference)) break;
   }

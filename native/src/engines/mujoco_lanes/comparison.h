@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of lanes beside those of the MuJoCo that is loaded, from the same states.
+// Compares steps of lanes with those of the loaded MuJoCo, from the same states.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace rollouts {
 
-// Relative to an array's largest number. Rounding makes 1e-12, another release's rules 1e-6.
+// Relative to an array's largest number. Rounding causes 1e-12, other rules of a release 1e-6.
 inline constexpr double kMostDifference = 1e-9;
 
 struct LanesComparison {
-  std::int32_t num_compared = 0;  // steps; all others lanes have left to MuJoCo
-  double difference = 0;          // the largest; NaN where one of them is not a number
+  std::int32_t num_compared = 0;  // steps; lanes have left all others to MuJoCo
+  double difference = 0;          // the largest; NaN where a number is NaN
   const char* array = "qpos";     // in which it is
-  bool qacc_differs = false;      // no later step reads it; releases leave different ones
+  bool qacc_differs = false;      // no later step reads it; releases differ in it
 };
 
-// A model as lanes read it, before any step of theirs is compared.
+// Reads a model for lanes, before any of their steps is compared.
 lanes::ModelOrReason ReadByLanes(const mjModel* model);
 
-// Compares 64 steps: from random positions, velocities and controls, and from where MuJoCo comes to
-// from there. Throws EngineError.
+// Compares 64 steps: from random positions, velocities and controls, and from the states that
+// MuJoCo reaches from there. Throws EngineError.
 LanesComparison CompareLanes(const lanes::Model& in_lanes, const mjModel* model);
 
-// Such as "2.1e-07".
+// A number as text, such as "2.1e-07".
 std::string TextOf(double number);
 
 }  // namespace rollouts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of MuJoCo's as lanes read it, and whether they step it.
+// Reads a MuJoCo model for lanes, and decides whether they step it.
 #include <algorithm>
 #include <iterator>
 #include <mutex>
@@ -17,8 +17,8 @@ namespace rollouts {
 namespace {
 
 std::mutex warnings_mutex;
-std::set<std::string> warned_of;  // models
-std::vector<std::string> warnings;  // warnings that nobody has taken yet
+std::set<std::string> warned_of;  // models that were warned of
+std::vector<std::string> warnings;  // not taken yet
 
 void Warn(const std::string& xml_path, const std::string& warning) {
   const std::lock_guard lock(warnings_mutex);
@@ -36,9 +36,9 @@ lanes::ModelSizes SizesOf(const mjModel* model) {
   return sizes;
 }
 
-// The place of an array, option or other entry; null for a name that this release lacks.
+// The address of an array, option or other entry; null for a name that this release lacks.
 const void* ReadEntry(const mjModel* model, std::string_view name) {
-  // one release is loaded in a process
+  // static, because one release is loaded in a process
   static const std::unordered_map<std::string_view, const ModelEntry*> entries = [] {
     std::unordered_map<std::string_view, const ModelEntry*> out;
     for (const ModelEntry& entry : Release().entries) out.emplace(entry.name, &entry);
@@ -50,8 +50,8 @@ const void* ReadEntry(const mjModel* model, std::string_view name) {
   return &Place<std::uint8_t>{found->second->offset}.In(model);
 }
 
-// Whether MuJoCo leaves what limits of tendons do to bodies otherwise than lanes: its later releases count
-// it into cfrc_ext, and 4.0 is the first that lanes were compared with.
+// Whether MuJoCo and lanes treat forces of tendon limits on bodies differently: its later releases
+// count them into cfrc_ext, and 4.0 is the first that lanes were compared with.
 bool LimitsTendonsOtherwise(const mjModel* model) {
   constexpr int kFirstCompared = 4'000'000;
   const auto* const limited = static_cast<const std::uint8_t*>(ReadEntry(model, "tendon_limited"));
@@ -66,7 +66,7 @@ lanes::ModelOrReason ReadByLanes(const mjModel* model) {
 }
 
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path) {
-  // they would have a part in the steps that are compared
+  // a callback would affect the steps that are compared
   if (HasMujocoCallbacks()) return {nullptr, "a callback of MuJoCo's was set when it was read"};
   if (LimitsTendonsOtherwise(model)) return {nullptr, "it has limited tendons, which lanes step as MuJoCo 4.0"};
   lanes::ModelOrReason read = ReadByLanes(model);
@@ -102,7 +102,7 @@ const PhysicsModel::Native& PhysicsModel::WithLanes() const {
     try {
       native_->lanes = ReadInLanes(native_->model.get(), xml_path_);
     } catch (const std::exception& error) {
-      // a model that MuJoCo cannot step is its to report, when it does
+      // where MuJoCo cannot step a model, it reports that itself when it does
       native_->lanes = {nullptr, std::string("steps of it fail: ") + error.what()};
     }
   });

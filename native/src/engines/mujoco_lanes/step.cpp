@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that lanes make of simulations, each in its own mjData: what asks MuJoCo of one finds there
+// Steps of simulations that lanes make, each in its own mjData: MuJoCo's functions then find there
 // what mj_step would have left.
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 // The part of mjState that lanes read and write: time, qpos, qvel, act, warm start and ctrl.
 constexpr int kStateOfLanes = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 
-// An array of mjData that lanes write where a task reads it.
+// An array of mjData that lanes write if a task reads it.
 struct WrittenArray {
   const char* name;
   DataArray array;
@@ -49,7 +49,7 @@ constexpr WrittenArray kWritten[] = {
 };
 #undef WRITTEN
 
-// Arrays that are right without being asked for: state, what no step changes, and what
+// Arrays that are always right: the state, arrays that no step changes, and those that
 // StepKind::contact_forces stands for.
 constexpr std::string_view kAlwaysThere[] = {
     "time",         "qpos",      "qvel",       "act",      "ctrl", "qfrc_applied",
@@ -72,23 +72,23 @@ lanes::Row RowOf(mjData* data, const StepKind& kind) {
   return row;
 }
 
-// Width for `rows`. Lanes of 4 and 8 compute equal bits, narrower ones others, and what comes of a
-// step must not depend on how many wait with it.
+// The width for `rows`. Lanes of 4 and 8 compute equal bits, narrower ones others, and the result
+// of a step must not depend on how many others are due with it.
 std::int32_t WidthFor(std::size_t rows) {
   const auto widths = lanes::Widths();
   const bool has_four = std::ranges::find(widths, 4) != widths.end();
   return rows <= 4 && has_four ? 4 : widths.front();
 }
 
-// Steps that are due in several simulations. Nothing is cleared before it is used: a step may take less
-// time than that.
+// Steps that are due in several simulations. Nothing is cleared in advance, because that may take
+// longer than a step.
 class DueInLanes {
  public:
-  // All are borrowed; `done` says then whether the step has been made.
+  // Adds a step. All arguments are borrowed; `done` becomes true when the step was made.
   void Add(const lanes::Model& model, const lanes::Row& row, const StepKind& kind, bool& done) {
     due_[count_++] = {&model, &row, &kind, &done};
   }
-  // Makes those of a model and a kind side by side. As a rule that is all of them.
+  // Makes the steps, those with equal model and kind at once. As a rule all are equal.
   void Step() const {
     std::uint64_t waiting = count_ == 0 ? 0 : ~std::uint64_t{0} >> (64 - count_);
     while (waiting != 0) waiting &= ~StepLikeFirst(waiting);
@@ -102,7 +102,7 @@ class DueInLanes {
     bool* done;
   };
 
-  // Steps the first of those that wait and all that are like it; returns them.
+  // Makes the first waiting step and all that are like it; returns them as bits.
   std::uint64_t StepLikeFirst(std::uint64_t waiting) const {
     const Due& first = due_[static_cast<std::size_t>(std::countr_zero(waiting))];
     alignas(lanes::Row) std::array<std::byte, Physics::kMostDue * sizeof(lanes::Row)> memory;
@@ -136,7 +136,7 @@ class DueInLanes {
 std::int32_t TogetherInLanes() { return 8; }
 
 std::int32_t CostInLanesNs(std::int32_t cost_ns) {
-  // Measured: what lanes of the widest kind gain; a single one has less to do than MuJoCo.
+  // Measured: the gain of the widest lanes; a single lane has less to do than MuJoCo.
   const std::int32_t width = lanes::Widths().front();
   const std::int32_t times = width >= 8 ? 8 : width >= 4 ? 6 : width >= 2 ? 4 : 3;
   return std::max(cost_ns / times, 1);
@@ -156,7 +156,7 @@ void Physics::UseLanes(const StepKind& kind) {
 
 bool Physics::stepped_by_lanes() const { return native_->by_lanes; }
 
-// Begins an episode: what lanes do not know is looked for once, not at every step.
+// Begins an episode: conditions that exclude lanes are checked once, not at every step.
 void Physics::BeginAnew() {
   native_->done = false;
   native_->at_rest = false;
@@ -170,7 +170,7 @@ void Physics::BeginAnew() {
   native_->row.model = native_->own_lanes.get();
 }
 
-// True when the step that is asked for has been made.
+// Whether the requested step was made already.
 bool Physics::FoundDone() {
   native_->by_lanes = native_->done;
   native_->done = false;
@@ -210,7 +210,7 @@ std::vector<double> Physics::NumbersBesideLanes() const {
 
 void Physics::StepTogether(std::span<const DueStep> due) {
   assert(due.size() <= kMostDue);
-  // callbacks of the user's are called in MuJoCo's steps alone
+  // a user's callbacks are called only in MuJoCo's own steps
   if (HasMujocoCallbacks()) return;
   DueInLanes in_lanes;
   for (const DueStep& one : due) {

@@ -48,12 +48,12 @@ std::atomic<bool> use_osmesa{false};
       "process starts");
 }
 
-// Throws; not inlined into its many callers, where GCC 12 would warn of inlined strings.
+// Throws; not inlined, because GCC 12 would warn about strings inlined into its many callers.
 [[noreturn, gnu::noinline]] void FailWithout(const char* name) {
   Fail("OpenGL's library has no " + std::string(name));
 }
 
-// The first of these libraries that is there. Its functions are to be found by MuJoCo, too.
+// Loads the first of these libraries that exists, such that MuJoCo finds its functions, too.
 void* Load(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (void* handle = dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return handle;
@@ -67,7 +67,7 @@ void Find(void* handle, const char* name, Function& function) {
   if (!function) FailWithout(name);
 }
 
-// A number in the environment's variable; -1: there is none.
+// The number in an environment variable; -1: there is none.
 std::int64_t NumberOf(const char* variable) {
   const char* const text = std::getenv(variable);
   if (!text) return -1;
@@ -78,12 +78,12 @@ std::int64_t NumberOf(const char* variable) {
 
 class Egl {
  public:
-  // Loaded and initialised at the first call. Throws EngineError, then and at every later one.
+  // Loads and initialises EGL at the first call. Throws EngineError, then and in every later call.
   static const Egl& Get() {
     static std::mutex mutex;
     static std::unique_ptr<const Egl> made;
     const std::lock_guard lock(mutex);
-    // never freed: contexts may live as long as the process
+    // never freed, because contexts may live until the process ends
     if (!made) made.reset(new Egl);
     return *made;
   }
@@ -136,7 +136,7 @@ class Egl {
     std::vector<void*> devices(static_cast<std::size_t>(count));
     if (!query(count, devices.data(), &count)) return {};
     devices.resize(static_cast<std::size_t>(count));
-    // the number is CUDA's where the driver knows it, else EGL's
+    // the number is CUDA's where the driver has such numbers, else EGL's
     const std::int64_t chosen = NumberOf("MUJOCO_EGL_DEVICE_ID");
     const std::int64_t cuda = chosen >= 0 ? chosen : NumberOf("CUDA_VISIBLE_DEVICES");
     const auto found = std::find_if(devices.begin(), devices.end(), [&](void* device) {
@@ -174,7 +174,7 @@ class Egl {
     return nullptr;
   }
 
-  // Asks for what the mujoco package does, so that pictures are the same.
+  // Chooses the same settings as the mujoco package, so that pictures are the same.
   void ChooseConfig() {
     constexpr std::int32_t kAttributes[] = {
         kEglRedSize,         8,             kEglGreenSize,    8,
@@ -208,7 +208,7 @@ class EglContext final : public GlContext {
 
  private:
   std::vector<void*> Enter() override {
-    // each thread has an API of its own whose context is current
+    // each thread has a current API, whose context is current
     const std::uintptr_t api = egl_.query_api();
     egl_.bind_api(kEglOpenGlApi);
     std::vector<void*> before{egl_.get_current_display(), egl_.get_current_surface(kEglDraw),
@@ -270,7 +270,7 @@ class OsMesaContext final : public GlContext {
   ~OsMesaContext() override { mesa_.destroy_context(context_); }
 
  private:
-  // The context, its buffer, and the buffer's type, width and height.
+  // Returns the context, its buffer, and the buffer's type, width and height.
   std::vector<void*> Enter() override {
     const auto number = [](std::int32_t value) {
       return reinterpret_cast<void*>(static_cast<std::intptr_t>(value));
@@ -301,7 +301,7 @@ class OsMesaContext final : public GlContext {
   const OsMesa& mesa_ = OsMesa::Get();
   const std::int32_t width_;
   const std::int32_t height_;
-  std::vector<std::uint8_t> buffer_;  // OSMesa wants one; pictures are drawn into another
+  std::vector<std::uint8_t> buffer_;  // required by OSMesa; pictures are drawn elsewhere
   void* context_ = nullptr;
 };
 

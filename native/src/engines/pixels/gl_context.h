@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpenGL without a window, by EGL or OSMesa. Their libraries are loaded when the first context is
-// made and stay loaded; nothing of theirs is needed to build.
+// made and stay loaded; building needs none of them.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace rollouts {
 
-// A context of OpenGL, which belongs to no thread: each that uses it makes it current for as long
-// as it draws. One thread at a time. Not to be used in a process that was forked since.
+// A context of OpenGL, which belongs to no thread: a thread makes it current for the time in which
+// it draws. Used by one thread at a time, and not in a process that was forked after it was made.
 class GlContext {
  public:
-  // Chooses the library of contexts made from now on, "egl" or "osmesa". Thread-safe.
+  // Chooses the library for contexts made from now on, "egl" or "osmesa". Thread-safe.
   static void Choose(const std::string& library);
 
   // Throws EngineError where the library is not installed or has no device. Thread-safe.
@@ -22,8 +22,8 @@ class GlContext {
   // Destroys the context, which must not be current.
   virtual ~GlContext() = default;
 
-  // Makes the context current in this thread while it lives; then restores the one before,
-  // a caller's own. Throws EngineError.
+  // Makes the context current in this thread while the object exists; then restores the one before,
+  // such as the caller's own. Throws EngineError.
   class Use {
    public:
     explicit Use(GlContext& context) : context_(context), before_(context.Enter()) {}
@@ -37,7 +37,7 @@ class GlContext {
   };
 
  private:
-  // Returns what was current, as Leave takes it.
+  // Makes the context current; returns what was current before, as the argument of Leave.
   virtual std::vector<void*> Enter() = 0;
   virtual void Leave(const std::vector<void*>& before) noexcept = 0;
 };

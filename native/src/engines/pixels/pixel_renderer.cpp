@@ -16,10 +16,11 @@
 namespace rollouts {
 namespace {
 
-// The process that has used OpenGL; 0: none.
+// The id of the process that has used OpenGL; 0: none has.
 std::atomic<pid_t> drawing_process{0};
 
-// A child that inherits contexts must not touch them, and neither can it make others.
+// Whether this is a child that has inherited contexts: it must not use them, nor can it make
+// others.
 bool WasForked() {
   pid_t none = 0;
   const pid_t here = getpid();
@@ -33,7 +34,7 @@ void RefuseForked() {
       "OpenGL does not survive that. Start it with multiprocessing's 'spawn' or 'forkserver'");
 }
 
-// Making a context writes what is global in OpenGL's libraries and in MuJoCo.
+// Held while a context is made, which writes global data of OpenGL's libraries and of MuJoCo.
 std::mutex making_mutex;
 
 using RenderersKey = std::tuple<const PhysicsModel*, std::int32_t, std::int32_t, std::int32_t>;
@@ -58,7 +59,7 @@ PixelRenderer::PixelRenderer(const mjModel* model, std::int32_t width, std::int3
     Guarded([&] {
       api.make_scene(model, scene, max_geom);
       api.make_context(model, drawing, kUsualFont);
-      // the model says how large its own buffer is, and is not ours to change
+      // resized here, because the model's own size of the buffer must not be changed
       api.resize_offscreen(width, height, drawing);
       api.set_buffer(kOffscreenBuffer, drawing);
     });
@@ -70,7 +71,7 @@ PixelRenderer::PixelRenderer(const mjModel* model, std::int32_t width, std::int3
     Free();
     throw;
   }
-  // what make_context has uploaded
+  // the heights that make_context has uploaded
   const float* const heights = Release().model.hfield_data.In(model);
   terrain_.assign(heights, heights + Release().model.nhfielddata.In(model));
 }
@@ -80,11 +81,11 @@ PixelRenderer::~PixelRenderer() {
     const GlContext::Use use(*context_);
     Free();
   } catch (const EngineError&) {
-    // the process ends, and another user of OpenGL has closed it before
+    // the process ends, and another user of OpenGL has closed it already
   }
 }
 
-// Frees its memory, in its context.
+// Frees the renderer's memory in its context.
 void PixelRenderer::Free() {
   Guarded([&] {
     Mujoco().free_context(drawing_.As<mjrContext_>());
@@ -115,8 +116,7 @@ void PixelRenderer::Draw(const mjModel* model, mjData* data, const mjvOption_* f
   });
 }
 
-// Heights are the only array of a model that an environment may have for itself and that is kept
-// in OpenGL.
+// Uploads heights, the only array in OpenGL's memory that an environment may own.
 void PixelRenderer::UploadTerrain(const mjModel* model) {
   const float* const heights = Release().model.hfield_data.In(model);
   if (std::equal(terrain_.begin(), terrain_.end(), heights)) return;
@@ -138,7 +138,7 @@ std::shared_ptr<PixelRenderers> PixelRenderers::Get(std::shared_ptr<const Physic
   const RenderersKey key(model.get(), config.pixel_width, config.pixel_height,
                          config.pixel_max_geom);
   if (const auto held = renderers.find(key); held != renderers.end()) {
-    // its last holder may be gone since
+    // the last holder may be gone since
     if (auto found = held->second.lock()) return found;
   }
   const std::shared_ptr<PixelRenderers> made(new PixelRenderers(std::move(model), config));
@@ -152,20 +152,21 @@ PixelRenderers::PixelRenderers(std::shared_ptr<const PhysicsModel> model,
       width_(config.pixel_width),
       height_(config.pixel_height),
       max_geom_(config.pixel_max_geom) {
-  // the first is made at once: without OpenGL it throws while a pool is made, not in its threads
+  // the first is made at once, so that without OpenGL a pool's constructor throws, and not its
+  // threads
   Return(Take());
 }
 
 PixelRenderers::~PixelRenderers() {
   if (!WasForked()) return;
-  // the parent's
+  // these belong to the parent
   for (auto& renderer : idle_) renderer.release();
 }
 
 void PixelRenderers::Draw(const mjModel* model, mjData* data, const mjvOption_* flags,
                           const PixelCamera& camera, std::uint8_t* rgb) {
   std::unique_ptr<PixelRenderer> renderer = Take();
-  // one that throws is not used again
+  // a renderer that throws is not used again
   renderer->Draw(model, data, flags, camera, rgb);
   Return(std::move(renderer));
 }

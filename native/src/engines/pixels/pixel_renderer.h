@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws one model's simulations: a context of OpenGL, and MuJoCo's scene and drawing context
-// in it. Only the files beside it include this.
+// Draws one model's simulations: a context of OpenGL, with MuJoCo's scene and drawing context. Only
+// the files next to it include this.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace rollouts {
 
-// Memory for a struct of MuJoCo's whose size depends on the release.
+// Memory for a MuJoCo struct whose size depends on the release.
 class MujocoStruct {
  public:
   explicit MujocoStruct(std::uint32_t bytes) : words_((bytes + 7) / 8) {}
@@ -29,15 +29,15 @@ class MujocoStruct {
   std::vector<std::uint64_t> words_;
 };
 
-// Used by one thread at a time, whichever.
+// Used by one thread at a time, which may be any.
 class PixelRenderer {
  public:
   PixelRenderer(const mjModel* model, std::int32_t width, std::int32_t height,
                 std::int32_t max_geom);
   ~PixelRenderer();
 
-  // Writes height x width x 3 bytes, the lowest row first. `model` is the constructor's, or has
-  // other values in some arrays. Throws EngineError.
+  // Writes height x width x 3 bytes, the lowest row first. `model` is the constructor's, or one
+  // that differs from it only in values of some arrays. Throws EngineError.
   void Draw(const mjModel* model, mjData* data, const mjvOption_* flags, const PixelCamera& camera,
             std::uint8_t* rgb);
 
@@ -49,19 +49,19 @@ class PixelRenderer {
   const std::unique_ptr<GlContext> context_;
   MujocoStruct scene_;
   MujocoStruct drawing_;
-  std::vector<float> terrain_;  // the height fields that OpenGL has
+  std::vector<float> terrain_;  // the height fields in OpenGL's memory
 };
 
 // The renderers of one model, for pictures of one size. Thread-safe.
 class PixelRenderers {
  public:
-  // Those that environments share while somebody holds them.
+  // The renderers that environments share while somebody holds them.
   static std::shared_ptr<PixelRenderers> Get(std::shared_ptr<const PhysicsModel> model,
                                              const PixelConfig& config);
   ~PixelRenderers();
 
-  // Draws with a renderer that nobody uses, or with a new one. Throws EngineError, also in a
-  // process that was forked since the first was made: OpenGL does not survive that.
+  // Draws with an unused renderer, or with a new one. Throws EngineError, also in a process that
+  // was forked after the first renderer was made: OpenGL does not survive that.
   void Draw(const mjModel* model, mjData* data, const mjvOption_* flags, const PixelCamera& camera,
             std::uint8_t* rgb);
 

@@ -16,8 +16,8 @@ namespace {
 constexpr std::int32_t kFreeNumber = -1;    // MuJoCo's free camera
 constexpr std::int32_t kUsualNumber = -2;   // no camera
 constexpr std::int32_t kColours = 3;
-// The order of what a GPU takes; a CPU, most of whose work is the depths of shadows, takes 30 times
-// as long.
+// The rough cost of a picture on a GPU; a CPU, which mostly computes the depths of shadows, takes
+// 30 times as long.
 constexpr std::int32_t kPictureNs = 1'000'000;
 
 int CameraNamed(const mjModel* model, const std::string& name) {
@@ -33,7 +33,8 @@ int CameraNamed(const mjModel* model, const std::string& name) {
   throw SpecError("the model " + model.xml_path() + " has no camera " + given + "; it has " + has);
 }
 
-// The camera without options: "track", else the free one as Gymnasium does, else the first.
+// The camera used without options: "track", else Gymnasium's free camera if `gymnasium`, else the
+// first.
 std::int32_t UsualCamera(const mjModel* model, bool gymnasium) {
   const int track = CameraNamed(model, "track");
   if (track >= 0 || gymnasium || Release().model.ncam.In(model) == 0) return track;
@@ -55,8 +56,9 @@ std::int32_t CameraNumber(const PhysicsModel& model, const PixelConfig& config) 
   return config.pixel_camera_id;
 }
 
-// The middle of a model at its own start. Gymnasium's camera looks at the middle of what an
-// environment showed first; this one is the same in every environment and every episode.
+// The middle of a model in its own start position. Gymnasium's camera looks at the middle of the
+// first state that an environment has shown; this middle is the same in every environment and every
+// episode.
 std::array<double, 3> MiddleOf(std::shared_ptr<const PhysicsModel> model) {
   Physics physics(std::move(model));
   const ModelView& view = physics.model_view();
@@ -68,13 +70,13 @@ std::array<double, 3> MiddleOf(std::shared_ptr<const PhysicsModel> model) {
   for (std::size_t axis = 0; axis < 3 && count > 0; ++axis) {
     for (std::size_t i = 0; i < count; ++i) places[i] = physics.view().geom_xpos[3 * i + axis];
     std::sort(places.begin(), places.end());
-    // an even number has two in the middle: their mean
+    // an even count has two numbers in the middle: their mean
     middle[axis] = (places[(count - 1) / 2] + places[count / 2]) / 2;
   }
   return middle;
 }
 
-// "name=1,2,3" as its name and numbers.
+// Splits "name=1,2,3" into its name and numbers.
 std::pair<std::string, std::vector<double>> NamedNumbers(const std::string& word) {
   const std::size_t equals = word.find('=');
   std::istringstream rest(word.substr(equals + 1));
@@ -86,7 +88,7 @@ std::pair<std::string, std::vector<double>> NamedNumbers(const std::string& word
   return {word.substr(0, equals), std::move(numbers)};
 }
 
-// Over what the camera has.
+// Changes the named fields of the camera.
 void SetLens(const std::string& lens, PixelCamera& camera) {
   std::istringstream words(lens);
   for (std::string word; words >> word;) {
@@ -129,7 +131,7 @@ PixelCamera CameraOf(const std::shared_ptr<const PhysicsModel>& model, const Pix
   return camera;
 }
 
-// An mjvOption.
+// Makes the bytes of an mjvOption.
 std::vector<std::uint8_t> FlagsOf(const PixelConfig& config) {
   const DrawingPlaces& at = Release().drawing;
   std::vector<std::uint8_t> option(at.option_bytes);
@@ -155,7 +157,7 @@ std::size_t PictureBytes(const PixelConfig& config) {
   return pixels * (config.grayscale ? 1 : kColours);
 }
 
-// Rounded down, as Gymnasium's GrayscaleObservation has them.
+// The gray of a pixel, rounded down as by Gymnasium's GrayscaleObservation.
 std::uint8_t Gray(const std::uint8_t* rgb) {
   return static_cast<std::uint8_t>(rgb[0] * 0.2125 + rgb[1] * 0.7154 + rgb[2] * 0.0721);
 }
@@ -210,7 +212,7 @@ void PixelView::ChangeSpec(const PixelConfig& config, EnvSpec& spec) {
     part = {.name = "pixels", .ndim = ndim, .shape = {}, .dtype = DType::kUint8};
     std::copy_n(shape, ndim, part.shape);
     pictures.ndim = 1;
-    // numbers of the next row begin where numbers may
+    // numbers of the next row begin at an aligned place
     const auto bytes = static_cast<std::int64_t>(PictureBytes(config));
     pictures.shape[0] = static_cast<std::int32_t>((state.bytes() + bytes + 7) / 8 * 8);
   } else {
@@ -229,7 +231,7 @@ void PixelView::Write(const Physics& physics, std::uint8_t* out) {
 
 void PixelView::Draw(const Physics& physics) {
   if (!renderers_) renderers_ = PixelRenderers::Get(model_, config_);
-  // drawing needs memory of its stack
+  // not const, because drawing uses the data's stack
   auto* const data = static_cast<mjData*>(const_cast<void*>(physics.view().engine_data));
   renderers_->Draw(ModelOf(physics), data, reinterpret_cast<const mjvOption_*>(flags_.data()),
                    camera_, drawn_.data());

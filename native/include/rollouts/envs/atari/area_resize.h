@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shrinking an 8-bit image by area averaging, bit for bit as OpenCV 4.10's
-// cv::resize(..., INTER_AREA), which ale-py's vector environment calls. Works row
-// by row, so that rows which did not change need not be computed again.
+// Shrinks an 8-bit image by area averaging, bit for bit as OpenCV 4.10's cv::resize(...,
+// INTER_AREA), which ale-py's vector environment calls. Works row by row, so that unchanged rows
+// need not be computed again.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class AreaResize {
   AreaResize(std::int32_t src_height, std::int32_t src_width, std::int32_t dst_height,
              std::int32_t dst_width, std::int32_t channels);
 
-  // Source rows that row `dst_y` of the result is made of.
+  // The source rows that row `dst_y` of the result is computed from.
   RowRange SourceRows(std::int32_t dst_y) const { return ranges_[dst_y]; }
 
   // To be called before the rows of another image.
@@ -37,8 +37,8 @@ class AreaResize {
     std::int32_t src;
     float weight;
   };
-  // Eight neighbouring destination elements: each tap takes a byte per element
-  // out of two 16-byte windows of the source row.
+  // Eight adjacent destination elements: each tap takes a byte per element from two 16-byte windows
+  // of the source row.
   struct Group {
     std::int32_t window[2];
     std::int32_t dst;
@@ -54,7 +54,7 @@ class AreaResize {
   std::int32_t src_row_bytes_;
   std::int32_t dst_row_elements_;
   std::int32_t channels_;
-  std::int32_t cell_height_ = 0;  // both > 0: the ratio is whole in both directions
+  std::int32_t cell_height_ = 0;  // both > 0: whole ratios in both directions
   std::int32_t cell_width_ = 0;
 
   std::vector<RowRange> ranges_;      // (dst_height,)
@@ -70,7 +70,7 @@ class AreaResize {
   std::vector<Group> groups_;            // empty: no fast path
   std::vector<std::uint8_t> group_mask_;  // (groups, num_taps, 32)
 
-  std::int32_t cached_row_ = -1;  // the source row that columns_ was made of
+  std::int32_t cached_row_ = -1;  // the source row that columns_ was computed from
   std::vector<float> columns_;    // (padded_elements,)
   std::vector<float> sum_;        // (padded_elements,)
 };

@@ -96,12 +96,12 @@ class Atari {
     visit("ram_info", config.ram_info);
   }
 
-  // Throws SpecError for options out of range and EngineError for a ROM or an
-  // ALE that cannot be used.
+  // Throws SpecError for options out of range, and EngineError for a ROM or an ALE that cannot be
+  // used.
   static EnvSpec MakeSpec(const Config& config);
 
-  // Cheap. The emulator, which takes 70 ms to load, comes with the first Reset, so
-  // that a pool's threads load theirs at the same time.
+  // Cheap: the emulator, which takes 70 ms to load, is made in the first Reset, so that a pool's
+  // threads load theirs at the same time.
   explicit Atari(const Config& config);
   ~Atari();
 
@@ -109,16 +109,16 @@ class Atari {
   StepResult Step(const Action* action, Rng& rng);
   void Observe(Obs* obs) const;
   // lives; raw_reward (before clipping); frame_number, of all frames since the stream was seeded,
-  // those before an episode's first observation too; episode_frame_number, of this game;
-  // with ram_info: ram. A reset writes them too
+  // including those before an episode's first observation; episode_frame_number, of this game; with
+  // ram_info: ram. A reset writes them too
   void WriteInfo(double* values) const;
-  // Writes the screen in colour, (height, width, 3), and returns height and width. It is that of the
-  // last frame emulated, which ends a game unseen by Observe. Between LoadState and the next Step it
-  // is two frames ahead, as ALE saves none.
+  // Writes the screen in colour, (height, width, 3), and returns height and width. The screen is
+  // that of the last frame emulated; Observe does not show the frame that ends a game. Between
+  // LoadState and the next Step the screen is two frames ahead, because ALE saves none.
   std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const;
-  // ALE saves no frame buffers: what a frame leaves undrawn is not restored. Known to
-  // show in Yars' Revenge alone, in some pixels of the first frame emulated after a
-  // LoadState, and only a frameskip of 1, or of 2 with maxpool, takes that frame in.
+  // ALE saves no frame buffers: parts of the screen that the next frame does not draw are not
+  // restored. Only Yars' Revenge is known to show it, in some pixels of the first frame after a
+  // LoadState, and only with a frameskip of 1, or of 2 with maxpool, where that frame is observed.
   void SaveState(std::vector<std::uint8_t>& out) const;
   void LoadState(std::span<const std::uint8_t> state);
 

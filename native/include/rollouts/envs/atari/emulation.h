@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our Atari 2600 alone, without what an environment makes of its frames: what emulation costs.
+// The native Atari 2600 emulator alone, without the environment's processing of frames, to measure
+// the cost of emulation.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,15 @@ class AtariEmulator;
 class AtariGame;
 class AtariMachine;
 
-// One game; for one thread.
+// One game; used by one thread.
 class AtariEmulation {
  public:
-  // Throws EngineError for a ROM that is no game's.
+  // Throws EngineError for a ROM of no known game.
   AtariEmulation(const std::string& rom_path, std::int32_t frameskip);
   ~AtariEmulation();
 
-  // Plays on with actions of 0..17, each for `frameskip` frames. Returns the seconds that the frames
-  // took; where a game ends, it begins anew, which is not counted.
+  // Plays on with actions of 0..17, each for `frameskip` frames. Returns the seconds that the
+  // frames took. A game that ends begins anew, which is not counted.
   double Run(std::span<const std::int32_t> actions);
 
  private:
@@ -30,27 +31,29 @@ class AtariEmulation {
   const std::unique_ptr<AtariEmulator> emulator_;
 };
 
-// One game in our Atari 2600, to be compared with ale-py's frame by frame; for one thread.
+// One game in the native emulator, for comparing it with ale-py frame by frame; used by one thread.
 class AtariConsole {
  public:
-  // mode, difficulty: -1 is the game's own. Sticky actions are drawn as ale-py draws them with this
-  // random_seed. Throws EngineError for a ROM that is no game's, SpecError for a mode that it lacks.
+  // mode, difficulty: -1 is the game's own. Sticky actions are drawn as by ale-py with this
+  // random_seed. Throws EngineError for a ROM of no known game, SpecError for a mode that the game
+  // lacks.
   AtariConsole(const std::string& rom_path, std::int32_t mode, std::int32_t difficulty,
                float repeat_action_probability, std::uint32_t random_seed);
   ~AtariConsole();
 
-  // The state that every episode of an environment starts from.
+  // Goes to the state that every episode of an environment starts from.
   void Restart();
-  // As ale-py's reset_game, which keeps memory and draws random numbers.
+  // Resets as ale-py's reset_game does, which keeps memory and draws random numbers.
   void Reset();
-  // A frame with an action of 0..17; returns its reward. Nothing happens in a game that is over.
+  // Emulates a frame with an action of 0..17; returns its reward. Nothing happens in a game that is
+  // over.
   std::int32_t Act(std::int32_t action);
   // Changes a byte of memory; address is 0..127.
   void Poke(std::uint8_t address, std::uint8_t value);
 
   bool GameOver() const;
   std::int32_t Lives() const;
-  // Those of 0..17 that mean something in this game.
+  // The actions of 0..17 that the game uses.
   const std::vector<std::int32_t>& legal_actions() const;
   std::int32_t height() const;
   // (height, 160) palette indices and (128,) bytes; borrowed until the next call.

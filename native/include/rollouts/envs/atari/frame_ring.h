@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The newest frames of an episode, as an observation stacks them.
+// The newest frames of an episode, for stacked observations.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +15,19 @@ class FrameRing {
   FrameRing(std::int32_t num_frames, std::size_t frame_bytes)
       : num_frames_(num_frames), frame_bytes_(frame_bytes), frames_(num_frames * frame_bytes) {}
 
-  // All frames are zeros.
+  // Sets all frames to zeros.
   void Clear() { std::fill(frames_.begin(), frames_.end(), std::uint8_t{0}); }
 
-  // Makes room for a frame in the oldest one's place, and returns that: it holds the oldest frame
-  // until it is written.
+  // Makes room for a new frame in place of the oldest one, and returns its address, which holds the
+  // oldest frame until the new one is written.
   std::uint8_t* Push() {
     newest_ = (newest_ + 1) % num_frames_;
     return frames_.data() + newest_ * frame_bytes_;
   }
-  // The frame that was pushed last; that of before, until the next Push has been written.
+  // The frame that was pushed last.
   const std::uint8_t* newest() const { return frames_.data() + newest_ * frame_bytes_; }
 
-  // Writes all, oldest first.
+  // Writes all frames, oldest first.
   void CopyTo(std::uint8_t* out) const {
     // the slot after the newest one, around the ring
     const std::size_t oldest = static_cast<std::size_t>((newest_ + 1) % num_frames_);
@@ -36,11 +36,11 @@ class FrameRing {
     std::memcpy(out + tail * frame_bytes_, frames_.data(), oldest * frame_bytes_);
   }
 
-  // As it lies in memory, for saved states.
+  // The slot and bytes of the ring as they lie in memory, for saved states.
   std::int32_t newest_slot() const { return newest_; }
   std::span<const std::uint8_t> bytes() const { return frames_; }
   bool Has(std::int32_t slot) const { return slot >= 0 && slot < num_frames_; }
-  // Takes the frames of a ring of the same sizes; `newest_slot` is one that it Has.
+  // Takes the frames of a ring of the same sizes; Has(newest_slot) must be true.
   void Restore(std::int32_t newest_slot, std::span<const std::uint8_t> bytes) {
     newest_ = newest_slot;
     std::copy(bytes.begin(), bytes.end(), frames_.begin());

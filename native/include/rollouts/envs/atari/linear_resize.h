@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing an 8-bit image by bilinear interpolation, bit for bit as OpenCV 4.10's cv::resize with
-// fixed-point weights. INTER_AREA is this too where an image grows in either direction, with weights
-// of its own.
+// Resizes an 8-bit image by bilinear interpolation, bit for bit as OpenCV 4.10's cv::resize with
+// fixed-point weights. OpenCV's INTER_AREA does the same, with other weights, where an image grows
+// in either direction.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class LinearResize {
   LinearResize(std::int32_t src_height, std::int32_t src_width, std::int32_t dst_height,
                std::int32_t dst_width, std::int32_t channels, Weights weights);
 
-  // Source rows that row `dst_y` of the result is made of.
+  // The source rows that row `dst_y` of the result is computed from.
   AreaResize::RowRange SourceRows(std::int32_t dst_y) const {
     return {rows_[dst_y].first, rows_[dst_y].second};
   }
@@ -31,14 +31,14 @@ class LinearResize {
   void ComputeRow(const std::uint8_t* src, std::int32_t dst_y, std::uint8_t* dst_row);
 
  private:
-  // A result between two source elements, whose weights sum to 2048.
+  // A result between two source elements; their weights sum to 2048.
   struct Tap {
     std::int32_t first = 0;
     std::int32_t second = 0;
     std::int32_t weights[2] = {};
   };
 
-  // `clamp`: at the edges the nearer element alone counts, as OpenCV has it for columns.
+  // `clamp`: at the edges only the nearer element counts, as in OpenCV for columns.
   static std::vector<Tap> MakeTaps(std::int32_t src_size, std::int32_t dst_size, Weights weights,
                                    bool clamp);
   const std::int32_t* Columns(const std::uint8_t* src, std::int32_t src_y, std::int32_t keep);
@@ -47,7 +47,7 @@ class LinearResize {
   std::int32_t channels_;
   std::vector<Tap> rows_;
   std::vector<Tap> columns_;
-  std::int32_t cached_[2] = {-1, -1};  // the source rows that blended_ has
+  std::int32_t cached_[2] = {-1, -1};  // the source rows in blended_
   std::vector<std::int32_t> blended_[2];
 };
 

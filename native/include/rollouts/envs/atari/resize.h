@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resize of Atari's frames, which is one of two.
+// The resize of Atari's frames: by area or bilinear.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// As cv::resize by INTER_AREA, or else by INTER_LINEAR.
+// Resizes as cv::resize with INTER_AREA, or else with INTER_LINEAR.
 class FrameResize {
  public:
   static constexpr std::int32_t kMaxSide = 4096;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BabyAI (Chevalier-Boisvert et al., "BabyAI: a platform to study the sample efficiency of grounded
 // language learning", ICLR 2019), by the rules of minigrid 3.2: grids and instructions about them.
-// One environment, whose options say which level it is. Its ids are in envs.cmake.
+// One environment, whose options choose the level. Its ids are in envs.cmake.
 #pragma once
 
 #include "rollouts/envs/babyai/levels.h"
@@ -23,7 +23,7 @@ struct BabyAI {
   using Obs = std::uint8_t;  // int64 where observation is 'symbolic'
 
   static constexpr std::int32_t kNumWords = minigrid::kMaxWords;
-  static constexpr std::int32_t kMostGrids = 10'000;  // drawn until one comes about
+  static constexpr std::int32_t kMostGrids = 10'000;  // attempts to draw a level
 
   ROLLOUTS_HD static constexpr EnvSpec MakeSpec(const Config& config) {
     const std::int32_t side = config.room_size - 1;
@@ -81,7 +81,7 @@ struct BabyAI {
     minigrid::Observe(config.shown, state.grid, kNumWords, obs);
   }
 
-  // Only the numbers of the task are compared.
+  // The numbers of the task need no check, because they are only compared.
   ROLLOUTS_HD static const char* CheckState(const Config& config, const State& state) {
     const std::int32_t side = config.room_size - 1;
     return minigrid::IsGrid(state.grid, side * config.num_cols + 1, side * config.num_rows + 1)
@@ -90,7 +90,8 @@ struct BabyAI {
   }
 
  private:
-  // Steps for the ways that the instructions take; putting something somewhere takes two.
+  // The time limit that the instructions lead to, by their number; putting an object somewhere
+  // counts twice.
   ROLLOUTS_HD static std::int32_t LimitOf(const Config& config, const babyai::Task& task) {
     std::int32_t ways = 0;
     for (std::int32_t part = 0; part < babyai::Task::kMaxParts; ++part) {
@@ -99,7 +100,7 @@ struct BabyAI {
     return ways * config.room_size * config.room_size * config.num_rows * config.num_cols;
   }
 
-  // A level with sensible instructions; false: it did not come about.
+  // Draws a level with sensible instructions; false: the attempt failed.
   ROLLOUTS_NOINLINE static bool DrawLevel(babyai::Drawing& drawing) {
     const Config& config = drawing.config;
     const std::int32_t side = config.room_size - 1;

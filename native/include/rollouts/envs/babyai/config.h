@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The level of BabyAI that is played, its size, and its observations.
+// Options of BabyAI: the level, its size, and its observations.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
@@ -14,7 +14,7 @@ enum class Level : std::int32_t {
   kKeyCorridor, kOneRoom, kMoveTwoAcross, kAnySentence
 };
 
-// Kinds of instructions and of sentences, a bit each.
+// Kinds of instructions and of sentences, as bits.
 inline constexpr std::int32_t kAllKinds = 15, kGoToAlone = 1, kPickUpAlone = 2;
 inline constexpr std::int32_t kAction = 1, kAllSentences = 7;
 inline constexpr const char* kSelections[] = {"any", "color", "loc"};
@@ -42,7 +42,7 @@ struct BabyAIConfig {
   std::int32_t instr_kinds = kAllSentences;
 };
 
-// minigrid's limit where it is the same for all sentences; 0: LimitOf(Task) says it.
+// minigrid's time limit where it is the same for all sentences; 0: LimitOf(Task) computes it.
 ROLLOUTS_HD constexpr std::int32_t MaxSteps(const BabyAIConfig& config) {
   const std::int32_t area = config.room_size * config.room_size;
   if (config.shown.max_steps > 0) return config.shown.max_steps;
@@ -107,7 +107,7 @@ void CheckLevel(const BabyAIConfig& config, Check& check) {
   const std::int32_t least = config.level == Level::kKeyCorridor ? 3 : 4;
   const std::int32_t inner = (config.room_size - 2) * (config.room_size - 2);
   check.Between("room_size", config.room_size, least, (minigrid::kMaxSide - 1) / rooms + 1);
-  // 18 objects differ
+  // there are 18 different objects
   const std::int32_t limit = config.level == Level::kPutNextLocal ? 12 : 40;
   const std::int32_t room_for = inner / 3 * config.num_rows * config.num_cols;
   check.Between("num_dists", config.num_dists, config.level == Level::kPutNextLocal ? 2 : 0,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The things that levels of BabyAI put into their rooms, and sentences about them
+// Objects that levels of BabyAI put into their rooms, and sentences about them
 // (minigrid/core/roomgrid.py, minigrid/envs/babyai/core/levelgen.py, roomgrid_level.py).
 //
-// Functions that draw return false, or -1, where what is wanted did not come about: then the level
-// is drawn again.
+// Functions that draw return false, or -1, where their attempt failed: then the whole level is
+// drawn again.
 #pragma once
 
 #include "rollouts/envs/babyai/config.h"
@@ -37,7 +37,7 @@ inline ROLLOUTS_NOINLINE std::int32_t AddObject(Drawing& drawing, std::int32_t r
                                                 std::uint32_t type, std::uint32_t color) {
   return PlaceInRoom(drawing.grid, drawing.rooms, room, MakeCell(type, color), drawing.rng);
 }
-// A door of a drawn wall and colour; what it is in the grid.
+// Adds a door in a drawn wall and of a drawn colour; returns its cell.
 inline ROLLOUTS_NOINLINE Cell AddAnyDoor(Drawing& drawing, std::int32_t room, bool locked) {
   const std::int32_t wall = DrawWall(drawing.rooms, room, drawing.rng);
   return AddDoor(drawing.grid, drawing.rooms, room, wall, DrawColor(drawing.rng), locked);
@@ -46,7 +46,8 @@ inline ROLLOUTS_NOINLINE bool PutAgent(Drawing& drawing, std::int32_t room) {
   return PlaceAgentInRoom(drawing.grid, drawing.rooms, room, drawing.rng);
 }
 
-// Objects in a room, in any (-1); `differ`: from each other and from all before them.
+// Adds objects to a room, or to any rooms (-1); `differ`: different from each other and from all
+// objects before.
 inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room,
                                              std::int32_t count, bool differ) {
   Rooms& rooms = drawing.rooms;
@@ -63,10 +64,11 @@ inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room
   return true;
 }
 
-// Whether the agent gets to everything through doors, locked ones too, and round all objects.
+// Whether the agent can reach everything through doors, including locked ones, and around all
+// objects.
 inline ROLLOUTS_NOINLINE bool AllReachable(const Grid& grid) {
   static_assert(minigrid::kMaxSide <= 32);
-  // a bit for each column; what is open is inside the outer walls
+  // a bit for each column; open cells lie inside the outer walls
   std::uint32_t open[minigrid::kMaxSide], seen[minigrid::kMaxSide] = {};
   for (std::int32_t j = 0; j < grid.height; ++j) {
     open[j] = 0;
@@ -98,7 +100,7 @@ inline ROLLOUTS_NOINLINE bool AllReachable(const Grid& grid) {
   return true;
 }
 
-// Objects like this one.
+// Describes objects of this type and colour.
 ROLLOUTS_HD inline Description Like(Cell object) {
   return {static_cast<std::int32_t>(minigrid::TypeOf(object)),
           static_cast<std::int32_t>(minigrid::ColorOf(object)), kAnywhere};
@@ -115,13 +117,13 @@ inline ROLLOUTS_NOINLINE bool TellPutNext(Drawing& drawing, Cell what, Cell besi
   drawing.task.parts[0] = {kPutNext, 0, Like(what), Like(beside)};
   return true;
 }
-// An object that was put somewhere, from number `first` on.
+// Draws one of the objects that were put somewhere, from number `first` on.
 inline ROLLOUTS_NOINLINE Cell DrawObject(Drawing& drawing, std::int32_t first) {
   const std::int32_t number = Draw(drawing.rng, first, drawing.rooms.num_objects);
   return drawing.grid.cells[drawing.rooms.objects[number]];
 }
 
-// A description that some object fits; false: none was found in 101 tries.
+// Draws a description that some object fits; false: none was found in 101 tries.
 inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool others,
                                         Description& meant) {
   const BabyAIConfig& config = drawing.config;
@@ -145,7 +147,7 @@ inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool other
   return false;
 }
 
-// One of the numbers of the bits that are set.
+// Draws the number of one of the bits that are set.
 ROLLOUTS_HD inline std::int32_t DrawBit(std::int32_t bits, Rng& rng) {
   std::int32_t numbers[8], count = 0;
   for (std::int32_t bit = 0; bit < 8; ++bit) {
@@ -162,7 +164,7 @@ inline ROLLOUTS_NOINLINE bool DrawPart(Drawing& drawing, Instruction& part) {
   if (!DrawMeant(drawing, any || door, !door, part.what)) return false;
   return part.kind != kPutNext || DrawMeant(drawing, true, true, part.beside);
 }
-// `both`: a side of two parts.
+// `both`: the side has two parts.
 inline ROLLOUTS_NOINLINE bool DrawSide(Drawing& drawing, std::int32_t side, bool both) {
   Task& task = drawing.task;
   task.both[side] = both;
@@ -181,8 +183,8 @@ inline ROLLOUTS_NOINLINE bool DrawSentence(Drawing& drawing) {
   return true;
 }
 
-// Whether an instruction makes sense: objects to put somewhere are not there yet, and keys that
-// open doors are left alone where objects may be in the way.
+// Whether an instruction makes sense: objects that are to be put somewhere are not there yet, and
+// keys that open doors are left alone where objects may be in the way.
 inline ROLLOUTS_NOINLINE bool IsSensible(const Drawing& drawing, const Instruction& part) {
   const Grid& grid = drawing.grid;
   const Rooms& rooms = drawing.rooms;

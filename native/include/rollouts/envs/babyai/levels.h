@@ -12,7 +12,7 @@ using minigrid::kBox;
 using minigrid::kDoor;
 using minigrid::kKey;
 
-// One room of objects, the agent among them.
+// Makes one room with objects and the agent.
 inline ROLLOUTS_NOINLINE bool MakeGoToRedBall(Drawing& d) {
   const BabyAIConfig& config = d.config;
   if (!PutAgent(d, DrawRoom(d))) return false;
@@ -44,7 +44,7 @@ inline ROLLOUTS_NOINLINE bool MakeGoToLocal(Drawing& d) {
          AllReachable(d.grid) && Tell(d, kGoTo, Like(DrawObject(d, 0)));
 }
 
-// A maze of rooms, objects anywhere.
+// Fills a maze of rooms with objects anywhere.
 inline ROLLOUTS_NOINLINE bool FillMaze(Drawing& d, std::int32_t count) {
   return PutAgent(d, DrawRoom(d)) && ConnectAll(d.grid, d.rooms, d.rng) &&
          AddDistractors(d, -1, count, /*differ=*/false);
@@ -65,7 +65,7 @@ inline ROLLOUTS_NOINLINE bool MakePickup(Drawing& d) {
 }
 inline ROLLOUTS_NOINLINE bool MakeOpen(Drawing& d) {
   if (!FillMaze(d, 18) || !AllReachable(d.grid)) return false;
-  // each door is one of both its rooms, so all doors are as likely
+  // each door belongs to both its rooms, so all doors have equal probability
   std::int32_t doors[2 * minigrid::kMaxRooms], count = 0;
   for (std::int32_t room = 0; room < d.rooms.count(); ++room) {
     for (std::int32_t wall = 0; wall < 2; ++wall) {
@@ -75,8 +75,9 @@ inline ROLLOUTS_NOINLINE bool MakeOpen(Drawing& d) {
   return Tell(d, kOpenIt, Like(d.grid.cells[doors[Draw(d.rng, 0, count)]]));
 }
 
-// A room behind a locked door, whose key is anywhere: minigrid compares rooms by `is`, which two
-// numbers never are, so the key may be in the locked room and objects are in all rooms.
+// Makes a room behind a locked door, whose key is anywhere. minigrid means to exclude the locked
+// room, but compares numbers of rooms by `is`, which is never true for two objects: so the key may
+// be in the locked room, and objects are in all rooms.
 inline ROLLOUTS_NOINLINE bool MakeBehindLock(Drawing& d) {
   const bool unlock = d.config.level == Level::kUnlock;
   const std::int32_t locked = DrawRoom(d);
@@ -100,7 +101,7 @@ inline ROLLOUTS_NOINLINE bool MakeBehindLock(Drawing& d) {
          Tell(d, kGoTo, Like(DrawObject(d, first)));
 }
 
-// The middle room and its four doors.
+// Makes the middle room and its four doors.
 inline ROLLOUTS_NOINLINE bool MakeDoors(Drawing& d) {
   const Level level = d.config.level;
   const std::int32_t middle = d.rooms.Of(1, 1);
@@ -140,7 +141,7 @@ inline ROLLOUTS_NOINLINE bool MakeOpenDoor(Drawing& d) {
   return PutAgent(d, middle) && Tell(d, kOpenIt, meant, d.config.strict);
 }
 
-// One door, or two in their order.
+// Makes the instruction to open one door, or two in their order.
 inline ROLLOUTS_NOINLINE void TellDoors(Drawing& d, Order order, Cell first, Cell second,
                                         bool strict_second) {
   d.task.order = order;
@@ -201,7 +202,7 @@ inline ROLLOUTS_NOINLINE bool MakePutNextLocal(Drawing& d) {
   const std::int32_t* objects = d.rooms.objects;
   return TellPutNext(d, d.grid.cells[objects[first]], d.grid.cells[objects[second]]);
 }
-// Two rooms without the wall between them.
+// Makes two rooms without the wall between them.
 inline ROLLOUTS_NOINLINE bool MakePutNext(Drawing& d) {
   const std::int32_t each = d.config.objs_per_room;
   if (!PutAgent(d, 0) || !AddDistractors(d, 0, each, true) || !AddDistractors(d, 1, each, true)) {
@@ -279,7 +280,7 @@ inline ROLLOUTS_NOINLINE bool MakeOneRoom(Drawing& d) {
          Tell(d, kPickUpIt, OfType(kBall));
 }
 
-// A locked room, and its key in another one.
+// Adds a locked room, and its key in another room.
 inline ROLLOUTS_NOINLINE bool AddLockedRoom(Drawing& d) {
   std::int32_t wall = 0;
   do {

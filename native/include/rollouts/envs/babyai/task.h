@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions of BabyAI and who has followed them (minigrid/envs/babyai/core/verifier.py).
+// Instructions of BabyAI, and whether the agent has followed them
+// (minigrid/envs/babyai/core/verifier.py).
 #pragma once
 
 #include "rollouts/envs/minigrid/grid.h"
@@ -13,10 +14,10 @@ using minigrid::Grid;
 using minigrid::Rooms;
 using minigrid::Word;
 
-// An object's side, seen from where the agent starts, in the agent's room.
+// The side on which an object is, in the agent's room and seen from the agent's start.
 enum Where : std::int32_t { kAnywhere, kOnLeft, kOnRight, kInFront, kBehind };
 
-// The objects that are meant.
+// A description of objects.
 struct Description {
   std::int32_t type;   // 0: any
   std::int32_t color;  // -1: any
@@ -27,28 +28,28 @@ enum Kind : std::int32_t { kGoTo, kPickUpIt, kOpenIt, kPutNext };
 
 struct Instruction {
   std::int32_t kind;
-  std::int32_t strict;       // another object than those meant is a failure
-  Description what, beside;  // the second of kPutNext alone
+  std::int32_t strict;       // failure with another object than those described
+  Description what, beside;  // the second is for kPutNext alone
 };
 
 enum Order : std::int32_t { kOne, kBefore, kAfter };
 
-// Up to two sides of up to two instructions: parts 0 and 1 are the first side's.
+// Up to two sides of up to two instructions each: parts 0 and 1 are those of the first side.
 struct Task {
   static constexpr std::int32_t kMaxParts = 4;
   Instruction parts[kMaxParts];
   std::int32_t order;
-  std::int32_t both[2];            // a side has two parts, in any order
+  std::int32_t both[2];            // the side has two parts, in any order
   std::int32_t done[kMaxParts];    // parts of a side of two
-  std::int32_t carried[kMaxParts];  // what was carried when a part was looked at last
+  std::int32_t carried[kMaxParts];  // what was carried when a part was last checked
   std::int32_t first_done;         // the side that comes first
-  // by cell: marks of objects that are there, as of the reset or the last drop
+  // by cell: marks of the objects there, since the reset or the last drop
   std::uint8_t places[(minigrid::kMaxCells + 3) / 4 * 4];
 };
 
 enum class Verdict : std::int32_t { kGoesOn, kSuccess, kFailure };
 
-// Marks of a part's objects: those meant, and those beside which they go.
+// The marks of a part's objects: those to move, or those to put them next to.
 ROLLOUTS_HD constexpr std::int32_t MarkOf(std::int32_t part, bool beside) {
   return 2 * part + beside;
 }
@@ -57,7 +58,7 @@ ROLLOUTS_HD inline bool HasPart(const Task& task, std::int32_t part) {
   return (side == 0 || task.order != kOne) && (part % 2 == 0 || task.both[side]);
 }
 
-// Whether an object at a cell is meant.
+// Whether an object at a cell fits a description.
 inline ROLLOUTS_NOINLINE bool Fits(const Grid& grid, const Rooms& rooms, const Description& meant,
                                    std::int32_t at) {
   const Cell cell = grid.cells[at];
@@ -88,7 +89,7 @@ inline ROLLOUTS_NOINLINE std::int32_t CountFits(const Grid& grid, const Rooms& r
   return count;
 }
 
-// Such as "a red ball on your left".
+// Adds the words of a description, such as "a red ball on your left".
 inline ROLLOUTS_NOINLINE void SayMeant(Grid& grid, const Rooms& rooms, const Description& meant) {
   Say(grid, CountFits(grid, rooms, meant) > 1 ? Word::kA : Word::kThe);
   if (meant.color >= 0) Say(grid, minigrid::ColorWord(static_cast<std::uint32_t>(meant.color)));
@@ -123,13 +124,13 @@ inline ROLLOUTS_NOINLINE void SayTask(Grid& grid, const Rooms& rooms, const Task
   }
 }
 
-// Notes where marked objects are.
+// Stores the places of marked objects.
 inline ROLLOUTS_NOINLINE void NotePlaces(const Grid& grid, Task& task) {
   for (std::int32_t at = 0; at < grid.width * grid.height; ++at) {
     task.places[at] = static_cast<std::uint8_t>(minigrid::MarksOf(grid.cells[at]));
   }
 }
-// Marks the objects that are meant; nothing has been done yet.
+// Marks the objects that the parts describe; nothing has been done yet.
 inline ROLLOUTS_NOINLINE void MarkObjects(Grid& grid, const Rooms& rooms, Task& task) {
   for (std::int32_t part = 0; part < Task::kMaxParts; ++part) {
     task.done[part] = task.carried[part] = 0;
@@ -175,7 +176,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtPart(const Grid& grid, Task& task, std::i
   const std::uint32_t beside = 1u << MarkOf(part, true);
   const std::int32_t around[4] = {front - 1, front + 1, front - grid.width, front + grid.width};
   for (const std::int32_t at : around) {
-    // a task that was saved elsewhere may have dropped something into a wall
+    // a task from a saved state may drop an object into a wall
     const bool inside = at >= 0 && at < minigrid::kMaxCells;
     if (inside && (task.places[at] & beside)) return Verdict::kSuccess;
   }
@@ -194,7 +195,7 @@ inline ROLLOUTS_NOINLINE Verdict LookAtSide(const Grid& grid, Task& task, std::i
   return task.done[first] && task.done[first + 1] ? Verdict::kSuccess : Verdict::kGoesOn;
 }
 
-// The result of a step.
+// Computes the result of a step.
 inline ROLLOUTS_NOINLINE Verdict LookAt(const Grid& grid, Task& task, std::int32_t action) {
   if (task.order == kOne) return LookAtSide(grid, task, 0, action);
   const std::int32_t first = task.order == kBefore ? 0 : 1;

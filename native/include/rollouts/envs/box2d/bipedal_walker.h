@@ -35,8 +35,8 @@ class WalkerTask {
   WalkerTask(const Config& config, TapeDraws& draws);
   StepResult Step(const float* action, TapeDraws& draws);
   void Observe(float* obs) const;
-  // The hull's x; heights of the ground; corners of the clouds, of the hull and of the legs, from the
-  // first hip downwards; then of the obstacles.
+  // Appends the hull's x, heights of the ground, and corners: of the clouds, of the hull and of the
+  // legs from the first hip downwards, then of the obstacles.
   void AppendScene(std::vector<double>& out) const;
 
  private:

@@ -52,7 +52,8 @@ class Box2DEnv {
   }
   static EnvSpec MakeSpec(const Config& config) { return Task::MakeSpec(config); }
 
-  // Runs turns of worlds that do not draw: in others, worlds are a small part of a step.
+  // Runs turns of worlds that draw no picture: with pictures, the world is only a small part of a
+  // step.
   static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
     requires(!requires(const Task& task, std::vector<std::uint8_t>& rgb) { task.Render(rgb); })
   {
@@ -64,7 +65,7 @@ class Box2DEnv {
   void Reset(Rng& rng, bool /*forced*/) {
     numbers_.clear();
     actions_.clear();
-    // made anew, as Gymnasium's LunarLander is: what a world was before never shows
+    // made anew, as in Gymnasium's LunarLander, so that nothing of the former world shows
     task_.reset();
     TapeDraws draws(rng, numbers_, AgainNext());
     try {
@@ -76,7 +77,8 @@ class Box2DEnv {
     SetLasting();
   }
 
-  // Goes on as one of other options that it replaces: with the numbers that may last.
+  // Continues from an environment of other options that this one replaces: keeps the lasting
+  // numbers.
   void Follow(const Box2DEnv& before)
     requires requires(const Config& config) { Task::NumLasting(config); }
   {
@@ -93,7 +95,7 @@ class Box2DEnv {
       actions_.insert(actions_.end(), numbers, numbers + count);
       return result;
     } catch (...) {
-      // the tape stays that of the steps that can be made again
+      // the tape keeps only the steps that can be made again
       numbers_.resize(drawn);
       throw;
     }
@@ -110,8 +112,8 @@ class Box2DEnv {
     return Live().Render(rgb);
   }
 
-  // The scene, for those who draw it, and the tape: a state is longer the longer its episode is. Empty before the first reset, and after
-  // one that failed.
+  // Saves the scene, for drawing, and the tape, so that a state is longer the longer its episode
+  // is. Empty before the first reset, and after a reset that failed.
   void SaveState(std::vector<std::uint8_t>& out) const {
     StateWriter writer(out);
     std::vector<double> scene;
@@ -124,7 +126,7 @@ class Box2DEnv {
     writer.PutBytes(BytesOf(actions_));
   }
 
-  // Plays the episode again: takes as long as its steps took.
+  // Plays the episode again, which takes as long as its steps took.
   void LoadState(std::span<const std::uint8_t> state) {
     StateReader reader(state);
     Vector<double>(reader, reader.Get<std::uint64_t>());  // the scene follows from the tape
@@ -150,7 +152,7 @@ class Box2DEnv {
   }
 
  private:
-  // As the pool takes them: numbers of a Discrete space, or finite ones.
+  // Checks actions as the pool does: numbers of a Discrete space, or finite ones.
   void CheckActions(std::span<const float> actions) const {
     const std::int32_t choices = Task::MakeSpec(config_).action.n;
     for (const float number : actions) {
@@ -183,7 +185,7 @@ class Box2DEnv {
   }
   template <typename T>
   static std::vector<T> Vector(StateReader& reader, std::uint64_t count) {
-    // divided, for a product of what a damaged state says may overflow
+    // divided, because a product with a damaged state's number may overflow
     if (count > reader.rest().size() / sizeof(T)) throw SpecError("is shorter than its parts");
     const auto bytes = reader.GetBytes(count * sizeof(T));
     std::vector<T> values(count);
@@ -195,7 +197,7 @@ class Box2DEnv {
   std::unique_ptr<Task> task_;
   std::vector<double> numbers_;
   std::vector<float> actions_;
-  std::vector<double> lasting_;  // the episode's first numbers, which the next one may have again
+  std::vector<double> lasting_;  // the episode's first numbers, which the next may reuse
 };
 
 }  // namespace rollouts

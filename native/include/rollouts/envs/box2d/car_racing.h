@@ -38,7 +38,7 @@ class RaceTask {
     check.Finite("lap_complete_percent", config.lap_complete_percent);
   }
   static EnvSpec MakeSpec(const Config& config);
-  // The colours.
+  // The number of colours' components, which the next episode may keep.
   static std::size_t NumLasting(const Config& config) { return config.domain_randomize ? 7 : 0; }
   static bool DrawsAnew(const Config& config) { return config.randomize; }
   static std::int32_t NumActions(const Config& config) { return config.continuous ? 3 : 1; }
@@ -49,7 +49,7 @@ class RaceTask {
   StepResult Step(const float* action, TapeDraws& draws);
   void Observe(std::uint8_t* obs) const;
   void WriteInfo(double* values) const { values[0] = lap_finished_; }
-  // Nothing: the picture is drawn here.
+  // Appends nothing, because the picture is drawn in Render.
   void AppendScene(std::vector<double>&) const {}
   // (400, 600, 3), as Gymnasium's rgb_array without the marks of skidding wheels.
   std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const;
@@ -67,7 +67,7 @@ class RaceTask {
   std::unique_ptr<Race> race_;
   double seconds_ = 0;
   double score_ = 0;
-  double shown_score_ = 0;  // in the observation, which is drawn before a step's own cost
+  double shown_score_ = 0;  // in the observation, drawn before the step's own cost
   double last_score_ = 0;
   std::int32_t num_visited_ = 0;
   bool lap_is_complete_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The origin of an episode of Box2D: the numbers it drew and the actions it got. A
-// world cannot be copied, and the same of both make the same world again, to the bit.
+// What an episode of Box2D follows from: the numbers that it drew and its actions. A world cannot
+// be copied, but the same numbers and actions make the same world again, bit for bit.
 #pragma once
 
 #include <cmath>
@@ -13,10 +13,10 @@
 
 namespace rollouts {
 
-// Numbers drawn from an Rng, which are kept, or those that were kept before once more.
+// Draws numbers from an Rng and keeps them, or returns numbers that were kept before.
 class TapeDraws {
  public:
-  // Borrows all. The first numbers are those of `again`, which are kept, too.
+  // Borrows all arguments. The first numbers are those of `again`, which are kept as well.
   TapeDraws(Rng& rng, std::vector<double>& kept, std::span<const double> again = {})
       : rng_(&rng), kept_(&kept), again_(again) {}
   explicit TapeDraws(std::span<const double> again) : again_(again) {}
@@ -28,7 +28,7 @@ class TapeDraws {
     return Keep(value);
   }
 
-  // low, ..., high - 1, as numpy's integers.
+  // Uniform in low, ..., high - 1, like numpy's integers.
   std::int32_t Integer(std::int32_t low, std::int32_t high) {
     const auto count = static_cast<std::uint32_t>(high - low);
     if (IsDrawn()) {

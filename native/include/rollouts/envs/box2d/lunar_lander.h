@@ -47,7 +47,7 @@ class LanderTask {
   LanderTask(const Config& config, TapeDraws& draws);
   StepResult Step(const float* action, TapeDraws& draws);
   void Observe(float* obs) const;
-  // Heights of the ground, then corners of the lander and its legs.
+  // Appends heights of the ground, then corners of the lander and its legs.
   void AppendScene(std::vector<double>& out) const;
 
  private:

@@ -13,7 +13,7 @@ struct Acrobot {
     // the paper's equations, which lack a term; Gymnasium's attribute book_or_nips == "nips"
     bool nips = false;
   };
-  // Angles from hanging down, of link 1 and of link 2 relative to it, and their speeds.
+  // Angles (of link 1 from hanging down, of link 2 relative to link 1) and their speeds.
   struct State {
     Real theta1, theta2, speed1, speed2;
   };

@@ -11,8 +11,8 @@ struct MountainCarContinuous {
   struct Config {
     double goal_velocity = 0.0;  // position units per step; least speed at the goal
   };
-  // The values are float32, as the reference keeps them (but for the first one, whose float64
-  // position nobody sees).
+  // The values are float32, as in the reference (except its first position, which is float64 but is
+  // never observed).
   struct State {
     Real position, velocity;
   };
@@ -63,12 +63,12 @@ struct MountainCarContinuous {
     const Real slope =
         static_cast<Real>(kGravity) * Cos(static_cast<Real>(3.0f * last_position));
 
-    // NumPy computes with the float32 action in float32; an action that was clipped is a
-    // Python float, and the acceleration is rounded to float32 once, at the end
+    // NumPy computes in float32 with the float32 action. An action that was clipped is a Python
+    // float; then the acceleration is rounded to float32 once, at the end
     const Real power = static_cast<Real>(kPower);
     const float inside = *action * static_cast<float>(kPower) - static_cast<float>(slope);
     const float beyond = static_cast<float>((*action < 0 ? -power : power) - slope);
-    // `|` and `&`, because a branch would stop the vectoriser
+    // `|` and `&`, because a branch would prevent the vectorisation
     const bool clipped = (*action < -1.0f) | (*action > 1.0f);
     const float acceleration = clipped ? beyond : inside;
 
@@ -83,7 +83,7 @@ struct MountainCarContinuous {
     const bool terminated = (position >= static_cast<float>(kGoalPosition)) &
                             (kept_velocity >= static_cast<float>(config.goal_velocity));
 
-    // the cost is of the action as given, not as clipped
+    // the cost depends on the action before it is clipped
     const double cost = static_cast<double>(*action) * static_cast<double>(*action) * 0.1;
     return StepResult::Of((terminated ? 100.0 : 0.0) - cost, terminated);
   }

@@ -60,7 +60,7 @@ struct Pendulum {
 
   ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
                                      Rng&) {
-    // NumPy keeps float32 arithmetic where only the action and constants meet
+    // NumPy computes in float32 where only the action and constants are involved
     const float torque = Clip(*action, static_cast<float>(-kMaxTorque),
                               static_cast<float>(kMaxTorque));
     const float torque_cost = 0.001f * (torque * torque);

@@ -9,7 +9,7 @@ namespace rollouts::dmc {
 
 struct Cartpole : SuiteTask {
   static constexpr DataArrays kReads = kXmat;
-  bool swing_up;  // the poles hang at the start
+  bool swing_up;  // the poles hang down at the start
   bool sparse;
   std::int32_t slider;
   std::int32_t hinge;

@@ -9,7 +9,7 @@ namespace rollouts::dmc {
 
 struct Cheetah : SuiteTask {
   static constexpr DataArrays kReads = kSensordata;
-  // it falls to the ground
+  // the cheetah falls to the ground
   static constexpr std::int32_t kSubstepsToRest = 200;
   std::int32_t velocity;
 

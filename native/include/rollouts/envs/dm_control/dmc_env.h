@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of the DeepMind Control Suite: the loop around the simulation, which is that of
-// dm_control's rl/control.py and mujoco/engine.py. What a task is stands in suite_task.h.
+// The tasks of the DeepMind Control Suite: the loop around the simulation, as in dm_control's
+// rl/control.py and mujoco/engine.py. suite_task.h defines what a task is.
 #pragma once
 
 #include <cstdint>
@@ -44,21 +44,21 @@ class DmControl : public ModelOwner {
     EngineConfig::CheckEngine(config, check);
   }
 
-  // Batches hold the model; environments and specs then find it.
+  // Batches hold the model, so that environments and specs find it.
   static std::shared_ptr<const void> Share(const Config& config) {
     return PixelView::Share(PhysicsModel::Get(config.suite_model), config);
   }
 
-  // Substeps of a step: frame_skip, or as many as the task's control interval has.
+  // Substeps of a step: frame_skip, or the number that fills the task's control interval.
   static std::int32_t Substeps(const Config& config, const dmc::TaskEntry& entry, double timestep);
 
-  // Throws EngineError for a model that MuJoCo cannot read, SpecError for one without what the
-  // task needs.
+  // Throws EngineError for a model that MuJoCo cannot read, SpecError for one that lacks parts that
+  // the task needs.
   static EnvSpec MakeSpec(const Config& config);
 
   explicit DmControl(const Config& config);
 
-  // Makes what comes to rest by lanes, several side by side.
+  // Begins episodes whose starts need substeps to come to rest, several at once by lanes.
   static void BeginAhead(std::span<DmControl* const> envs, std::span<const Rng> streams);
   void Reset(Rng& rng, bool forced);
   StepResult Step(const Action* action, Rng& rng);
@@ -76,7 +76,7 @@ class DmControl : public ModelOwner {
   const dmc::TaskEntry& entry_;
   const std::unique_ptr<dmc::Task> task_;
   const std::int32_t substeps_;
-  std::optional<Rng> drawn_;   // a stream after Draw, where BeginAhead has called that
+  std::optional<Rng> drawn_;   // the stream after Draw, where BeginAhead has called it
   std::vector<double> shown_;  // the observation of a loaded state; empty after the next step
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks of the DeepMind Control Suite in the CPU pool: one interface for all, which DmControl plays.
-// A task itself stands in a header beside this one (suite_task.h).
+// Tasks of the DeepMind Control Suite in the CPU pool: one interface for all, which DmControl uses.
+// Each task is in a header next to this one (suite_task.h).
 #pragma once
 
 #include <algorithm>
@@ -24,25 +24,27 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  // The part of dm_control's initialize_episode that changes the model: Physics::Own, before
-  // Physics::ResetData. All of it, every time.
+  // Makes dm_control's changes of the model in initialize_episode: calls Physics::Own, before
+  // Physics::ResetData. Draws all of them every time.
   virtual void DrawModel(Rng&) {}
-  // The rest of initialize_episode, between Physics::ResetData and ForwardUnactuated.
+  // Makes the rest of initialize_episode, between Physics::ResetData and ForwardUnactuated.
   virtual void DrawStart(Rng& rng) = 0;
-  // Substeps in which a start comes to rest, before its episode's time begins.
+  // Substeps in which a start comes to rest, before the episode's time begins.
   virtual std::int32_t SubstepsToRest() const { return 0; }
-  // Called, as those below, when everything derived from positions and velocities is up to date.
+  // Called, like the functions below, when all values derived from positions and velocities are up
+  // to date.
   virtual double Reward() const = 0;
   virtual bool Terminated() const { return false; }
   virtual void Observe(Observation& obs) const = 0;
-  // Arrays of the simulation that it reads beside qpos, qvel, act and ctrl.
+  // Arrays of the simulation that the task reads besides qpos, qvel, act and ctrl.
   virtual DataArrays Reads() const { return kAllArrays & ~kQacc; }
-  // The state from DrawStart or the step before, besides the simulation.
+  // The task's own state, from DrawStart or the step before.
   virtual std::span<double> Memory() { return {}; }
 };
 
-// Calls `draw`, which draws positions, then Physics::ForwardUnactuated, again and again until
-// nothing touches. Throws EngineError after many tries, and what that throws unless `forgives`.
+// Calls `draw`, which draws positions, and then Physics::ForwardUnactuated, again and again until
+// nothing touches. Throws EngineError after many tries, and also what ForwardUnactuated throws
+// unless `forgives`.
 void DrawApart(Physics& physics, bool forgives, const std::function<void()>& draw);
 // The name of a type.
 std::string NameOf(const std::type_info& type);
@@ -57,7 +59,7 @@ class ModelNames {
   std::int32_t Site(const char* name) const { return model_.Id(ModelObject::kSite, name); }
   std::int32_t Light(const char* name) const { return model_.Id(ModelObject::kLight, name); }
   std::int32_t Joint(const char* name) const { return model_.Id(ModelObject::kJoint, name); }
-  // Index of its first number.
+  // Index of a sensor's first number.
   std::int32_t Sensor(const char* name) const {
     return model_.view().sensor_adr[model_.Id(ModelObject::kSensor, name)];
   }
@@ -69,7 +71,7 @@ class ModelNames {
   const PhysicsModel& model_;
 };
 
-// A model whose fields differ from its file's.
+// Changes fields of a model.
 class ChangedModel {
  public:
   explicit ChangedModel(Physics& physics) : physics_(physics) {}
@@ -79,13 +81,13 @@ class ChangedModel {
   Physics& physics_;
 };
 
-// Notes what a task changes, in place of a ChangedModel.
+// Records a task's changes, in place of a ChangedModel.
 struct NotedChanges {
   std::vector<TaskFacts::ModelValue> changes;
   void Set(const char* field, std::int32_t at, double value) { changes.push_back({field, at, value}); }
 };
 
-// A start as tasks draw it, in a simulation.
+// A start, which tasks draw, in a simulation.
 class HostStart {
  public:
   explicit HostStart(Physics& physics)
@@ -113,7 +115,7 @@ class HostStart {
   Physics& physics_;
 };
 
-// A task of suite_task.h and the simulation that it is about.
+// A task of suite_task.h with its simulation.
 template <typename T>
 class HostTask final : public Task {
  public:
@@ -180,7 +182,7 @@ struct TaskEntry {
   static std::unique_ptr<Task> MakeTask(Physics& physics) {
     return std::make_unique<HostTask<T>>(physics, kArguments...);
   }
-  // The facts of a type; those of a task, where a model is given.
+  // The facts of a type; with a model, also those of the task.
   template <typename T, auto... kArguments>
   static TaskFacts Facts(const std::shared_ptr<const PhysicsModel>& model) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -221,7 +223,7 @@ struct Domain {
   const char* header;  // relative to include/rollouts
 };
 
-// Every line of envs.cmake that names a domain. Defined by the registry, as the next.
+// Every line of envs.cmake that names a domain. The registry defines it, and the next function.
 std::span<const Domain> Domains();
 // Throws SpecError for an id that no domain lists.
 const TaskEntry& FindTask(const std::string& id);

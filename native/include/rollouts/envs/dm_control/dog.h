@@ -8,11 +8,11 @@
 namespace rollouts::dmc {
 
 struct Dog : SuiteTask {
-  // Numbers that are measured of the model's own pose.
+  // Numbers that are measured in the model's own pose.
   enum Measure : std::int32_t { kWeight, kTorsoHeight, kPelvisHeight, kNumMeasures };
   static constexpr std::int32_t kMeasures = kNumMeasures;
   double measures[kNumMeasures] = {};  // N, m, m
-  double speed;                        // m/s; 0: it is to stand
+  double speed;                        // m/s; 0: the task is to stand
   std::int32_t root;
   std::int32_t torso;
   std::int32_t pelvis;
@@ -35,7 +35,7 @@ struct Dog : SuiteTask {
         touch{model.Sensor("palm_L"), model.Sensor("palm_R"), model.Sensor("sole_L"),
               model.Sensor("sole_R")} {}
 
-  // Heights of the model's own pose count as standing, nearly.
+  // Measures the weight and the heights that count as standing: 0.9 of those of the own pose.
   void MeasurePose(const auto& sim) {
     measures[kWeight] = -sim.model.gravity[2] * sim.model.body_subtreemass[torso];
     measures[kTorsoHeight] = sim.data.xpos[3 * torso + 2] * 0.9;
@@ -105,7 +105,7 @@ struct Dog : SuiteTask {
     return Tolerance(height, {measures[least], kInf}, measures[least]);
   }
 
-  // The centre of mass's, as the torso sees it.
+  // The velocity of the centre of mass, in the torso's frame.
   ROLLOUTS_HD double Velocity(const auto& sim, std::int32_t axis) const {
     const auto* const moves = sim.data.sensordata + velocity;
     const double moving[3] = {moves[0], moves[1], moves[2]};
@@ -141,7 +141,7 @@ struct DogFetch : Dog {
         head(model.Site("head")),
         bites{model.Site("upper_bite"), model.Site("lower_bite")} {}
 
-  // The ball is thrown towards the middle.
+  // Draws a start, in which the ball is thrown towards the middle.
   ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
     Dog::Draw(start, rng);
     const double radius = 0.75 * start.model.geom_size[3 * floor];
@@ -171,7 +171,7 @@ struct DogFetch : Dog {
     reach = (6 * reach + 1) / 7;
     const double fetch =
         (Tolerance(to_target, {0, target_radius}, arena, Sigmoid::kReciprocal) + 1) / 2;
-    // it may let go of a ball that it has brought
+    // the dog may let go of a ball that it has brought
     if (to_target < 2 * target_radius) reach = 1;
     return Dog::Reward(sim) * reach * fetch;
   }
@@ -204,7 +204,7 @@ struct DogFetch : Dog {
 };
 
 inline constexpr double kDogStep = 0.015;  // s
-// The floor is as large as the dog can run in an episode.
+// Tasks; the floor is as large as the distance that the dog can run in an episode.
 template <typename Entry>
 inline constexpr Entry kDogTasks[] = {
     {"DogStand-v1", kDogStep, 150'000, Make<Entry, Dog, 0>, ModelAndAssets(R"({"floor_size": 15})")},

@@ -7,7 +7,7 @@
 
 namespace rollouts::dmc {
 
-// The common part of both tasks: observations come from sensors.
+// The parts that both tasks have in common: observations come from sensors.
 struct Finger : SuiteTask {
   static constexpr bool kIsApart = true;
   std::int32_t hinge;
@@ -17,7 +17,7 @@ struct Finger : SuiteTask {
   std::int32_t tip;
   std::int32_t spinner;
   std::int32_t angles[2];
-  std::int32_t velocities[3];  // the hinge's comes last
+  std::int32_t velocities[3];  // that of the hinge comes last
   std::int32_t touch[2];
 
   explicit Finger(const auto& model)
@@ -57,7 +57,7 @@ struct FingerSpin : Finger {
 
   void ChangeModel(auto& model) const {
     model.Set("dof_damping", hinge, 0.03);
-    // neither is to be seen
+    // neither site is visible
     model.Set("site_rgba", 4 * target_site + 3, 0);
     model.Set("site_rgba", 4 * tip_site + 3, 0);
   }
@@ -82,7 +82,7 @@ struct FingerTurn : Finger {
 
   void ChangeModel(auto& model) const { model.Set("site_size", 3 * target_site, target_radius); }
 
-  // The target is where the tip comes when the body turns by any angle.
+  // Draws the target: a place that the tip reaches when the body turns by a random angle.
   ROLLOUTS_HD void Begin(auto& start, Rng& rng) const {
     const double angle = rng.Uniform(-kPi, kPi);
     const auto* const size = start.model.geom_size + 3 * cap;
@@ -105,7 +105,7 @@ struct FingerTurn : Finger {
   }
 
  private:
-  // Measured from the target's surface; negative inside.
+  // The tip's distance from the target's surface; negative inside.
   ROLLOUTS_HD double DistanceToTarget(const auto& sim) const {
     const auto* const sensors = sim.data.sensordata;
     double way[2];

@@ -71,7 +71,7 @@ struct Fish : SuiteTask {
   }
 
  private:
-  // The way from the mouth, in its frame.
+  // The vector from the mouth to the target, in the mouth's frame.
   ROLLOUTS_HD void ToTarget(const auto& sim, double* seen) const {
     double way[3];
     Subtract(sim.data.geom_xpos + 3 * target, sim.data.geom_xpos + 3 * mouth, way);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dm_control's humanoid: it stands, walks or runs. That of the CMU's motion capture (humanoid_cmu.h)
-// has other bodies and the same tasks.
+// dm_control's humanoid: it stands, walks or runs. The humanoid of the CMU's motion capture
+// (humanoid_cmu.h) has other bodies and the same tasks.
 #pragma once
 
 #include "rollouts/envs/dm_control/randomizers.h"
@@ -20,12 +20,12 @@ struct HumanoidNames {
 struct HumanoidTask : SuiteTask {
   static constexpr DataArrays kReads = kXpos | kXmat | kSensordata;
   static constexpr bool kIsApart = true;
-  double speed;  // m/s; 0: it is to stand
+  double speed;  // m/s; 0: the task is to stand
   bool pure_state;
   std::int32_t up;
   std::int32_t head;
   std::int32_t torso;
-  std::int32_t velocity;  // the centre of mass's
+  std::int32_t velocity;  // of the centre of mass
   std::int32_t limbs[4];
 
   HumanoidTask(const auto& model, const HumanoidNames& names, double speed, bool pure_state)
@@ -70,7 +70,7 @@ struct HumanoidTask : SuiteTask {
     return (5 * Tolerance(mujoco::Norm(moves, 2), {speed, kInf}, speed, Sigmoid::kLinear, 0) + 1) / 6;
   }
 
-  // Hands and feet in the torso's frame.
+  // Puts hands and feet, in the torso's frame.
   ROLLOUTS_HD void PutExtremities(const auto& sim, Observation& obs) const {
     obs.Begin("extremities");
     for (const std::int32_t limb : limbs) {

@@ -13,7 +13,7 @@ struct Manipulator : PlanarArm {
   static constexpr bool kPlaces = true;
   static constexpr std::int32_t kNone = -1;
   static constexpr std::int32_t kNumTouch = 5;
-  // Two sites that are to meet.
+  // Two sites that the task brings together.
   struct Pair {
     std::int32_t one;
     std::int32_t other;
@@ -59,7 +59,7 @@ struct Manipulator : PlanarArm {
   ROLLOUTS_HD void Draw(auto& start, Rng& rng) const {
     DrawArm(start, rng);
     const Pose goal = DrawTarget(start, rng);
-    // it starts in the hand or in the target, each once in ten times, else flying
+    // the object starts in the hand or in the target with probability 0.1 each, else in the air
     const double which = rng.Uniform();
     start.is_placed = which < 0.1;
     if (start.is_placed) return;
@@ -70,7 +70,7 @@ struct Manipulator : PlanarArm {
     PutObject(start, pose);
   }
 
-  // Puts the object where the hand is.
+  // Puts the object into the hand.
   ROLLOUTS_HD void Place(auto& start, const auto& data) const {
     const auto* const place = data.site_xpos + 3 * grasp;
     const auto* const rotation = data.site_xmat + 9 * grasp;
@@ -120,7 +120,7 @@ struct Manipulator : PlanarArm {
 
   ROLLOUTS_HD Pose DrawTarget(auto& start, Rng& rng) const {
     Pose pose{.x = rng.Uniform(-0.4, 0.4), .z = rng.Uniform(0.1, 0.4), .angle = 0};
-    // a receptacle does not stand on its head
+    // a receptacle is never upside down
     const double most = receptacle == kNone ? kPi : kPi / 3;
     pose.angle = rng.Uniform(-most, most);
     if (receptacle != kNone) PutBody(start, receptacle, pose);

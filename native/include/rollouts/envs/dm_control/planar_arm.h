@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of dm_control's manipulator and stacker: an arm with a hand, in a plane.
+// The parts that dm_control's manipulator and stacker have in common: an arm with a hand, in a
+// plane.
 #pragma once
 
 #include "rollouts/envs/dm_control/suite_task.h"
@@ -21,7 +22,7 @@ struct PlanarArm : SuiteTask {
         finger(model.Position("finger")) {}
 
  protected:
-  // Any angles that the joints allow; the hand is symmetric.
+  // Draws any angles that the joints allow; the hand is symmetric.
   ROLLOUTS_HD void DrawArm(auto& start, Rng& rng) const {
     const auto& model = start.model;
     for (const std::int32_t joint : joints) {
@@ -44,7 +45,7 @@ struct PlanarArm : SuiteTask {
     for (const std::int32_t joint : joints) obs.Put(sim.data.qvel[sim.model.jnt_dofadr[joint]]);
   }
 
-  // x, z and, as cosine and sine of half the angle, the orientation of a body.
+  // Puts x, z and the orientation of a body, as cosine and sine of half the angle.
   ROLLOUTS_HD static void PutPose(const auto& sim, std::int32_t body, Observation& obs) {
     PutPlace(sim, body, obs);
     obs.Put(sim.data.xquat[4 * body]);

@@ -10,7 +10,7 @@ namespace rollouts::dmc {
 
 struct PointMass : SuiteTask {
   static constexpr DataArrays kReads = kGeomXpos;
-  bool any_directions;  // what the actuators push in is drawn for every episode
+  bool any_directions;  // every episode draws the actuators' directions
   std::int32_t target;
   std::int32_t mass;
 

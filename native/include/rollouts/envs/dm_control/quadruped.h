@@ -8,7 +8,8 @@
 
 namespace rollouts::dmc {
 
-// The common part of its tasks: observations, rewards, and a start that rises from the ground.
+// The parts that its tasks have in common: observations, rewards, and a start that rises from the
+// ground.
 struct Quadruped : SuiteTask {
   static constexpr bool kIsApart = true;
   static constexpr bool kResetsTries = true;
@@ -34,14 +35,14 @@ struct Quadruped : SuiteTask {
     PutRoot(start, 0, 0, orientation);
   }
 
-  // Lets the body rise by a centimetre, from the ground on.
+  // Raises the body by a centimetre, beginning at the ground.
   ROLLOUTS_HD void Draw(auto& start, Rng&) const {
     const double centimetres = Floor(start.qpos[root + 2] / kCentimetre + 1.5);
     start.qpos[root + 2] = kCentimetre * centimetres;
   }
 
   ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
-    constexpr std::int32_t kImuNumbers = 6;    // an accelerometer's and a gyroscope's
+    constexpr std::int32_t kImuNumbers = 6;    // of an accelerometer and a gyroscope
     constexpr std::int32_t kForceNumbers = 24;  // forces, then torques, at four toes
     const auto* const sensors = sim.data.sensordata;
     obs.Begin("egocentric_state");
@@ -85,7 +86,7 @@ struct QuadrupedMove : Quadruped {
   }
 };
 
-// The bowl is drawn by the host alone.
+// Escaping from a bowl, which only the host draws.
 struct QuadrupedEscape : Quadruped {
   std::int32_t workspace;
   std::int32_t ranges;
@@ -109,7 +110,7 @@ struct QuadrupedEscape : Quadruped {
     obs.Begin("origin");
     PutInFrame(to_origin, sim.data.xmat + 9 * torso, obs);
     obs.Begin("rangefinder");
-    // MuJoCo's -1 where nothing is hit
+    // MuJoCo's number is -1 where nothing is hit
     for (std::int32_t i = 0; i < kNumRanges; ++i) {
       const double range = sim.data.sensordata[ranges + i];
       obs.Put(range == -1 ? 1 : Tanh(range));
@@ -146,7 +147,7 @@ struct QuadrupedFetch : Quadruped {
     PutRoot(start, x, y, orientation);
   }
 
-  // Drops the ball anywhere in the square.
+  // Drops the ball somewhere in the square.
   ROLLOUTS_HD void Finish(auto& start, Rng& rng) const {
     const double radius = Radius(start.model);
     for (std::int32_t i = 0; i < 2; ++i) {
@@ -194,7 +195,7 @@ struct QuadrupedFetch : Quadruped {
     Subtract(to, from, way);
     PutInFrame(way, sim.data.xmat + 9 * torso, obs);
   }
-  // Horizontal distance from a site.
+  // Horizontal distance of the ball from a site.
   ROLLOUTS_HD double ToBall(const auto& sim, std::int32_t site) const {
     double way[3];
     Subtract(sim.data.site_xpos + 3 * site, sim.data.xpos + 3 * ball, way);

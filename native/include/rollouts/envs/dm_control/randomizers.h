@@ -11,15 +11,15 @@ ROLLOUTS_HD inline void Normalize(double* values, std::int32_t count) {
   for (std::int32_t i = 0; i < count; ++i) values[i] /= norm;
 }
 
-// A quaternion (4) uniform on the sphere.
+// Draws a quaternion (4) uniformly from the sphere.
 ROLLOUTS_HD inline void DrawRotation(Rng& rng, double* quaternion) {
   for (std::int32_t i = 0; i < 4; ++i) quaternion[i] = mujoco::StandardNormal(rng);
   Normalize(quaternion, 4);
 }
 
-// A rotation by less than `limit` radians around any axis.
+// Draws a rotation by less than `limit` radians around any axis.
 ROLLOUTS_HD inline void DrawLimitedRotation(Rng& rng, double limit, double* quaternion) {
-  // the direction of normal numbers is uniform
+  // the direction of normally distributed numbers is uniform
   double axis[3];
   for (double& value : axis) value = mujoco::StandardNormal(rng);
   Normalize(axis, 3);
@@ -28,9 +28,10 @@ ROLLOUTS_HD inline void DrawLimitedRotation(Rng& rng, double limit, double* quat
   for (std::int32_t i = 0; i < 3; ++i) quaternion[1 + i] = axis[i] * LibrarySin(half);
 }
 
-// Hinges and slides with limits: uniform within them. Hinges without: uniform in [-pi, pi). Balls:
-// uniform rotations, with limits by less than that angle. Free joints: a rotation whose quaternion
-// is uniform in the cube [0, 1)^4 before it is normalised, as dm_control's; no translation.
+// Draws positions of joints. Hinges and slides with limits: uniform within them. Hinges without:
+// uniform in [-pi, pi). Balls: uniform rotations, or with limits, rotations by less than the limit.
+// Free joints: a rotation whose quaternion is uniform in the cube [0, 1)^4 before it is normalised,
+// as in dm_control; no translation.
 ROLLOUTS_HD void RandomizeJoints(auto& start, Rng& rng) {
   const auto& model = start.model;
   for (std::int32_t joint = 0; joint < model.njnt; ++joint) {
@@ -39,7 +40,8 @@ ROLLOUTS_HD void RandomizeJoints(auto& start, Rng& rng) {
     const double high = model.jnt_range[2 * joint + 1];
     const bool limited = start.JointLimited(joint);
     switch (model.jnt_type[joint]) {
-      // as dm_control's randomizers: slides without limits have no natural range, and stay
+      // as in dm_control's randomizers: slides without limits have no natural range, and keep their
+      // position
       case kHingeJoint: *qpos = limited ? rng.Uniform(low, high) : rng.Uniform(-kPi, kPi); break;
       case kSlideJoint:
         if (limited) *qpos = rng.Uniform(low, high);
@@ -53,7 +55,7 @@ ROLLOUTS_HD void RandomizeJoints(auto& start, Rng& rng) {
         break;
       case kFreeJoint:
         if (limited) break;
-        // uniform and not normal, as dm_control has it: not all rotations are as likely
+        // uniform and not normal, as in dm_control, so that rotations are not equally likely
         for (std::int32_t i = 3; i < 7; ++i) qpos[i] = rng.Uniform();
         Normalize(qpos + 3, 4);
         break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dm_control's soft indicator of a number within bounds (utils/rewards.py).
+// dm_control's soft indicator of whether a number is within bounds (utils/rewards.py).
 #pragma once
 
 #include "rollouts/core/math.h"
@@ -9,7 +9,7 @@ namespace rollouts::dmc {
 
 inline constexpr double kInf = kInfinity;
 
-// Shapes in which the reward falls outside the bounds, as far as tasks use them.
+// Shapes of the reward's decrease outside the bounds, of which only those that tasks use are here.
 enum class Sigmoid {
   kGaussian,
   kLongTail,
@@ -63,7 +63,7 @@ ROLLOUTS_HD inline double Tolerance(double x, Bounds bounds, double margin = 0,
 // controls, 0 where all are at a bound of -1 or 1.
 template <typename Number>
 ROLLOUTS_HD double SmallControl(const Number* controls, std::int32_t count) {
-  // in NumPy's order, so that rewards are dm_control's to the bit
+  // in NumPy's order, so that rewards equal dm_control's bit for bit
   const double sum = mujoco::PairwiseSum<double>(
       [&](std::int32_t i) { return Tolerance(controls[i], {}, 1, Sigmoid::kQuadratic, 0); }, 0,
       count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dm_control's stacker: an arm puts a box at a height that takes stacking.
+// dm_control's stacker: an arm puts a box at a height that it reaches only on top of others.
 #pragma once
 
 #include "rollouts/envs/dm_control/planar_arm.h"
@@ -88,7 +88,7 @@ struct Stacker : PlanarArm {
   }
 
  private:
-  // Half of an edge; the target is as large as the boxes.
+  // Half of a box's edge; the target is as large as the boxes.
   ROLLOUTS_HD double BoxSize(const auto& model) const { return model.geom_size[3 * target_geom]; }
 };
 

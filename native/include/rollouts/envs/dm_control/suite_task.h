@@ -28,37 +28,37 @@ namespace rollouts::dmc {
 
 using Observation = NamedObservation;
 
-// The choices of a task that makes none.
+// The defaults for a task.
 struct SuiteTask {
-  // arrays of the simulation that it reads besides qpos, qvel, act and ctrl
+  // arrays of the simulation that the task reads besides qpos, qvel, act and ctrl
   static constexpr DataArrays kReads = kAllArrays & ~kQacc;
-  // names of the fields that it draws on a device, with ", " between them
+  // names of the fields that the task draws on a device, with ", " between them
   static constexpr const char* kDraws = "";
   // Draw is repeated until nothing touches
   static constexpr bool kIsApart = false;
   // each repetition begins with a reset, and may have more contacts than there is memory for
   static constexpr bool kResetsTries = false;
-  // Draw says in start.is_placed that Place is to follow, once bodies are where Draw has put them
+  // Draw sets start.is_placed where Place is to follow, when bodies are where Draw has put them
   static constexpr bool kPlaces = false;
-  // numbers of its member `measures`, which are part of a state
+  // how many numbers of its member `measures` are part of a state
   static constexpr std::int32_t kMeasures = 0;
-  // substeps in which a start comes to rest, before its episode's time begins
+  // substeps in which a start comes to rest, before the episode's time begins
   static constexpr std::int32_t kSubstepsToRest = 0;
 
-  // Sets what a task has otherwise than its model's file: model.Set(field, i, value).
+  // Sets fields in which the task's model differs from its file: model.Set(field, i, value).
   void ChangeModel(auto&) const {}
-  // Draws what the model's own pose depends on; all of it, every time.
+  // Draws changes of the model that its own pose depends on; all of them, every time.
   ROLLOUTS_HD void DrawModel(auto&, Rng&) const {}
-  // Looks at the model's own pose, on the host alone.
+  // Measures the model's own pose, on the host alone.
   void MeasurePose(const auto&) {}
-  // These precede and follow Draw, once.
+  // Called once before Draw (Begin), and once after it (Finish).
   ROLLOUTS_HD void Begin(auto&, Rng&) const {}
   ROLLOUTS_HD void Finish(auto&, Rng&) const {}
   ROLLOUTS_HD void Place(auto&, const auto&) const {}
   ROLLOUTS_HD bool Terminated(const auto&) const { return false; }
 };
 
-// Element `axis` of a vector (3) as seen in a frame whose axes are the columns of `rotation` (3, 3).
+// Element `axis` of a vector (3) in a frame whose axes are the columns of `rotation` (3, 3).
 template <typename Number>
 ROLLOUTS_HD double Seen(const double* vector, const Number* rotation, std::int32_t axis) {
   return vector[0] * rotation[axis] + vector[1] * rotation[3 + axis] + vector[2] * rotation[6 + axis];
@@ -67,14 +67,14 @@ template <typename Number>
 ROLLOUTS_HD void PutInFrame(const double* vector, const Number* rotation, Observation& obs) {
   for (std::int32_t i = 0; i < 3; ++i) obs.Put(Seen(vector, rotation, i));
 }
-// The way (3) from one place to another.
+// The vector (3) from one place to another.
 template <typename Number>
 ROLLOUTS_HD void Subtract(const Number* to, const Number* from, double* way) {
   for (std::int32_t i = 0; i < 3; ++i) way[i] = static_cast<double>(to[i]) - from[i];
 }
 
-// The linear velocity (3) of a point of a body, as mj_objectVelocity; `root` is the topmost body of the
-// tree that it is part of.
+// The linear velocity (3) of a point of a body, as by mj_objectVelocity; `root` is the topmost body
+// of the body's tree.
 template <typename Data, typename Number>
 ROLLOUTS_HD void PointVelocity(const Data& data, std::int32_t body, std::int32_t root,
                                const Number* point, double* velocity) {
@@ -87,7 +87,7 @@ ROLLOUTS_HD void PointVelocity(const Data& data, std::int32_t body, std::int32_t
   velocity[2] = turns[5] - (arm[0] * turning[1] - arm[1] * turning[0]);
 }
 
-// Numbers of all hinges, which begin at `places`.
+// Puts the numbers of all hinges, which begin at `places`.
 template <typename Number>
 ROLLOUTS_HD void PutHinges(const Number* numbers, const std::int32_t* places, const auto& model,
                            Observation& obs) {
@@ -96,7 +96,7 @@ ROLLOUTS_HD void PutHinges(const Number* numbers, const std::int32_t* places, co
   }
 }
 
-// The call by which a domain's module in dm_control writes the XML of a task's model.
+// The call with which a domain's module in dm_control writes the XML of a task's model.
 struct ModelCall {
   const char* function = "get_model_and_assets";
   const char* arguments = "{}";  // by name; JSON
@@ -106,8 +106,8 @@ constexpr ModelCall ModelAndAssets(const char* arguments) {
 }
 constexpr ModelCall MakeModel(const char* arguments) { return {"make_model", arguments}; }
 
-// For a line of a domain's list, a TaskEntry of dmc_task.h, which kernels do not know: a T with these
-// arguments.
+// Makes the TaskEntry (dmc_task.h) of a line of a domain's list, a type that kernels do not have: a
+// T with these arguments.
 template <typename Entry, typename T, auto... kArguments>
 inline constexpr auto Make = &Entry::template kKind<T, kArguments...>;
 

@@ -36,7 +36,7 @@ struct Swimmer : SuiteTask {
 
   ROLLOUTS_HD double Reward(const auto& sim) const {
     const double size = sim.model.geom_size[3 * target];
-    // lengths are those of the plane, seen by the head
+    // lengths in the plane, in the head's frame
     double seen[2];
     ToTarget(sim, seen);
     return Tolerance(mujoco::Norm(seen, 2), {0, size}, 5 * size, Sigmoid::kLongTail);
@@ -47,7 +47,8 @@ struct Swimmer : SuiteTask {
     ToTarget(sim, seen);
     obs.Vector("joints", sim.data.qpos + 3, sim.model.nq - 3);
     obs.Vector("to_target", seen, 2);
-    // each link has a velocimeter's numbers, then a gyroscope's: those of the plane are shown
+    // each link has the numbers of a velocimeter, then of a gyroscope: those of the plane are
+    // observed
     obs.Begin("body_velocities");
     for (std::int32_t link = velocities; link < sim.model.nsensordata; link += 6) {
       obs.Put(sim.data.sensordata + link, 2);

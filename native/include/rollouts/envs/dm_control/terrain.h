@@ -9,8 +9,8 @@
 
 namespace rollouts::dmc {
 
-// A ring-shaped hill with random smooth bumps: heights in [0, 1], about, of `num_rows` by as many
-// points that span `metres` by as many. Bumps are two metres apart, and interpolated by cubic
+// Draws a ring-shaped hill with random smooth bumps: heights of about [0, 1] for num_rows x
+// num_rows points on metres x metres. Bumps are two metres apart, and interpolated by cubic
 // splines, as by SciPy's ndimage.zoom. Throws EngineError, before anything is drawn, unless there
 // is room for three bumps and there are as many rows as bumps.
 void DrawTerrain(Rng& rng, std::int32_t num_rows, double metres, std::span<float> heights);

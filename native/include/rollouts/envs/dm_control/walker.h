@@ -10,7 +10,7 @@ namespace rollouts::dmc {
 
 struct Walker : SuiteTask {
   static constexpr DataArrays kReads = kXpos | kXmat | kSensordata;
-  double speed;  // m/s; 0: it is to stand
+  double speed;  // m/s; 0: the task is to stand
   std::int32_t torso;
   std::int32_t velocity;
 

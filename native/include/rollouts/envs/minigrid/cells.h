@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The content of a grid's cell, after minigrid 3.2 (minigrid/core/constants.py, world_object.py):
-// one number, of which the low three bytes are what observations show.
+// one number, whose low three bytes appear in observations.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -30,7 +30,7 @@ ROLLOUTS_HD constexpr Cell MakeCell(std::uint32_t type, std::uint32_t color,
 ROLLOUTS_HD constexpr std::uint32_t TypeOf(Cell cell) { return cell & 15; }
 ROLLOUTS_HD constexpr std::uint32_t ColorOf(Cell cell) { return cell >> 8 & 7; }
 ROLLOUTS_HD constexpr std::uint32_t StateOf(Cell cell) { return cell >> 16 & 3; }
-// The state of a door, whatever it was.
+// A door with this state in place of its own.
 ROLLOUTS_HD constexpr Cell WithState(Cell cell, std::uint32_t state) {
   return (cell & ~(3u << 16)) | state << 16;
 }
@@ -45,7 +45,7 @@ ROLLOUTS_HD constexpr Cell ContentOf(Cell box) {
   return held ? MakeCell(kKey, held - 1) : kEmpty;
 }
 
-// The descriptions that an object fits: a bit each, which the object keeps wherever it goes.
+// The descriptions that an object fits: a bit each, which moves with the object.
 ROLLOUTS_HD constexpr std::uint32_t MarksOf(Cell cell) { return cell >> kMarkShift; }
 ROLLOUTS_HD constexpr Cell Mark(std::int32_t bit) { return 1u << (kMarkShift + bit); }
 
@@ -57,7 +57,7 @@ ROLLOUTS_HD constexpr bool IsEmpty(Cell cell) { return TypeOf(cell) == kNothing;
 ROLLOUTS_HD constexpr bool IsOpenDoor(Cell cell) {
   return TypeOf(cell) == kDoor && StateOf(cell) == kOpen;
 }
-// Whether the agent may stand there.
+// Whether the agent may stand on the cell.
 ROLLOUTS_HD constexpr bool CanOverlap(Cell cell) {
   const std::uint32_t type = TypeOf(cell);
   return type == kNothing || type == kGoalType || type == kLavaType || IsOpenDoor(cell);
@@ -65,12 +65,12 @@ ROLLOUTS_HD constexpr bool CanOverlap(Cell cell) {
 ROLLOUTS_HD constexpr bool CanPickUp(Cell cell) {
   return TypeOf(cell) >= kKey && TypeOf(cell) <= kBox;
 }
-// Whether it hides what is behind it.
+// Whether the cell hides the cells behind it.
 ROLLOUTS_HD constexpr bool IsOpaque(Cell cell) {
   return TypeOf(cell) == kWallType || (TypeOf(cell) == kDoor && StateOf(cell) != kOpen);
 }
 
-// The step of a direction: 0 right, 1 down, 2 left, 3 up.
+// A step in a direction: 0 right, 1 down, 2 left, 3 up.
 ROLLOUTS_HD constexpr std::int32_t StepX(std::int32_t dir) { return (dir == 0) - (dir == 2); }
 ROLLOUTS_HD constexpr std::int32_t StepY(std::int32_t dir) { return (dir == 1) - (dir == 3); }
 

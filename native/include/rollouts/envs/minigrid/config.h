@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The level that is played, its size, and its observations.
+// Options of MiniGrid: the level, its size, and its observations.
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -24,11 +24,11 @@ struct ShownConfig {
   std::int32_t max_steps = 0;  // steps after which an episode is truncated, by which success is rewarded; 0: as minigrid does for a level of this size
 };
 
-// Observations in pixels, which a CPU's pool draws.
+// Whether observations are pixels, which only a CPU's pool draws.
 ROLLOUTS_HD constexpr bool IsPicture(const ShownConfig& config) {
   return config.observation == kRgb || config.observation == kRgbPartial;
 }
-// The option that a kernel does not have.
+// The option that kernels do not support, or null.
 constexpr const char* HostOnlyOf(const ShownConfig& config) {
   if (!IsPicture(config)) return nullptr;
   return config.observation == kRgb ? "observation='rgb'" : "observation='rgb_partial'";
@@ -131,7 +131,7 @@ ROLLOUTS_HD constexpr std::int32_t HeightOf(const MiniGridConfig& config) {
   }
 }
 
-// minigrid's limit of an episode.
+// The time limit of an episode, as in minigrid.
 ROLLOUTS_HD constexpr std::int32_t MaxSteps(const MiniGridConfig& config) {
   const std::int32_t area = config.size * config.size;
   if (config.shown.max_steps > 0) return config.shown.max_steps;
@@ -153,7 +153,7 @@ ROLLOUTS_HD constexpr std::int32_t MaxSteps(const MiniGridConfig& config) {
   }
 }
 
-// Options of levels with rooms.
+// Visits the options of levels with rooms.
 template <typename Visitor>
 void VisitRooms(MiniGridConfig& config, Visitor& visit) {
   const Level level = config.level;
@@ -177,7 +177,7 @@ void VisitRooms(MiniGridConfig& config, Visitor& visit) {
   visit("num_rooms_visited", config.num_rooms_visited);
 }
 
-// Options are those of the level's own.
+// Visits the options that the level uses.
 template <typename Visitor>
 void VisitLevel(MiniGridConfig& config, Visitor& visit) {
   const Level level = config.level;
@@ -210,7 +210,7 @@ void VisitLevel(MiniGridConfig& config, Visitor& visit) {
   }
   VisitRooms(config, visit);
 }
-// Least and greatest size of a level that has one.
+// Least and greatest size of a level that has a size.
 struct SizeRange {
   std::int32_t least, most;
 };
@@ -237,7 +237,7 @@ void CheckRooms(const MiniGridConfig& config, Check& check) {
   check.Between("num_rooms_visited", config.num_rooms_visited, 1, 1'000'000);
 }
 
-// Checks the options that VisitLevel has.
+// Checks the options that VisitLevel visits.
 template <typename Check>
 void CheckLevel(const MiniGridConfig& config, Check& check) {
   const Level level = config.level;
@@ -265,7 +265,7 @@ void CheckLevel(const MiniGridConfig& config, Check& check) {
   check.Between("num_crossings", config.num_crossings, 1, kMaxSide);
   check.Between("n_obstacles", config.n_obstacles, 0, 1000);
   if (level == Level::kFetch || level == Level::kGoToObject || level == Level::kPutNear) {
-    // there is room for them, apart from each other where one is to be put near another
+    // there is room for all objects, and for gaps between them where one is to be put near another
     const bool apart = level == Level::kPutNear;
     const std::int32_t room = (config.size - 2) * (config.size - 2) / (apart ? 8 : 2);
     check.Between("num_objs", config.num_objs, apart ? 2 : 1, room < kMaxItems ? room : kMaxItems);

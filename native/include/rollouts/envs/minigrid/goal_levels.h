@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels whose end is a goal to reach: minigrid/envs/empty.py, doorkey.py, fourrooms.py,
+// Levels that end at a goal: minigrid/envs/empty.py, doorkey.py, fourrooms.py,
 // crossing.py, lavagap.py, distshift.py, lockedroom.py, dynamicobstacles.py.
 //
-// Each function draws a grid, and is false where no cell was free: then another is drawn.
+// Each function draws a grid, and returns false where no cell was free: then another is drawn.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
@@ -22,7 +22,7 @@ inline ROLLOUTS_NOINLINE void SayCross(Grid& grid, bool lava) {
   SayReachGoal(grid);
 }
 
-// The agent where the options say, or anywhere.
+// Puts the agent where the options tell, or anywhere.
 inline ROLLOUTS_NOINLINE bool StartAgent(const MiniGridConfig& config, Grid& grid, Rng& rng) {
   if (config.random_start) return PlaceAgent(grid, Whole(grid), rng);
   grid.x = config.agent_start_x;
@@ -49,7 +49,7 @@ inline ROLLOUTS_NOINLINE bool MakeObstacles(const MiniGridConfig& config, Grid& 
   return true;
 }
 
-// Each obstacle moves to a free cell beside it, where one is found.
+// Moves each obstacle to a free cell next to it, where one is found.
 inline ROLLOUTS_NOINLINE void MoveObstacles(Grid& grid, Rng& rng) {
   for (std::int32_t i = 0; i < grid.num_items; ++i) {
     const std::int32_t from = grid.items[i];
@@ -125,7 +125,7 @@ struct Rivers {
   std::int32_t num_columns = 0, num_rows = 0;  // without the walls
 };
 inline ROLLOUTS_NOINLINE Rivers DrawRivers(std::int32_t count, std::int32_t size, Rng& rng) {
-  // every second column, then every second row
+  // rivers on every second column, then on every second row
   const std::int32_t each = (size - 3) / 2;
   std::int32_t order[kMaxSide];
   Shuffle(order, 2 * each, rng);
@@ -158,7 +158,7 @@ inline ROLLOUTS_NOINLINE bool MakeCrossing(const MiniGridConfig& config, Grid& g
     Column(grid, rivers.columns[k], 1, grid.height - 2, obstacle);
   }
 
-  // a way from room to room, with an opening in each river
+  // a path from room to room, with an opening in each river
   std::int32_t path[kMaxSide];
   const std::int32_t crossings = rivers.num_columns + rivers.num_rows;
   Shuffle(path, crossings, rng);
@@ -198,7 +198,7 @@ inline ROLLOUTS_NOINLINE bool MakeDistShift(const MiniGridConfig& config, Grid& 
   return StartAgent(config, grid, rng);
 }
 
-// A cell of the inside of one of the six rooms beside the hallway.
+// Draws an inner cell of one of the six rooms next to the hallway.
 inline ROLLOUTS_NOINLINE std::int32_t DrawCell(const Grid& grid, const Area& room, Rng& rng) {
   const std::int32_t x = Draw(rng, room.x + 1, room.x + room.width - 1);
   return grid.Index(x, Draw(rng, room.y + 1, room.y + room.height - 1));

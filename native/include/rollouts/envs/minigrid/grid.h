@@ -11,7 +11,7 @@ inline constexpr std::int32_t kMaxSide = 25;  // cells
 inline constexpr std::int32_t kMaxCells = kMaxSide * kMaxSide;
 inline constexpr std::int32_t kMaxItems = 16;
 inline constexpr std::int32_t kMaxWords = 76;  // words of a mission; a multiple of 4
-// Tries to find a free cell where the reference would try for ever.
+// How often to look for a free cell; the reference would try for ever.
 inline constexpr std::int32_t kManyTries = 10'000;
 
 // Actions, in minigrid's order.
@@ -19,12 +19,12 @@ enum Action : std::int32_t { kLeft, kRight, kForward, kPickUp, kDrop, kToggle, k
 
 struct Grid {
   std::int32_t width, height;
-  std::int32_t x, y, dir;  // the agent's; direction 0 right, 1 down, 2 left, 3 up
+  std::int32_t x, y, dir;  // of the agent; direction 0 right, 1 down, 2 left, 3 up
   Cell carrying;           // kEmpty: nothing
   std::int32_t steps, max_steps;
-  std::int32_t items[kMaxItems];  // cells that the level looks at: its doors, targets, obstacles
+  std::int32_t items[kMaxItems];  // cells that the level uses: its doors, targets, obstacles
   std::int32_t num_items;
-  std::uint8_t words[kMaxWords];  // the mission's; 0 after the last
+  std::uint8_t words[kMaxWords];  // of the mission; 0 after the last
   std::int32_t num_words;
   Cell cells[kMaxCells];  // row after row
 
@@ -33,13 +33,13 @@ struct Grid {
   ROLLOUTS_HD Cell At(std::int32_t i, std::int32_t j) const { return cells[Index(i, j)]; }
   ROLLOUTS_HD std::int32_t Front() const { return Index(x + StepX(dir), y + StepY(dir)); }
 
-  // Whether a cell has neighbours on all sides. The agent stands on no other, whatever the grid is,
-  // so that what is in front of it is a cell.
+  // Whether a cell has neighbours on all sides. In every grid the agent stands only on such cells,
+  // so that there is a cell in front of it.
   ROLLOUTS_HD bool IsInner(std::int32_t i, std::int32_t j) const {
     return i > 0 && j > 0 && i < width - 1 && j < height - 1;
   }
 
-  // The next word of the mission.
+  // Appends a word to the mission.
   ROLLOUTS_HD void Say(std::int32_t word) {
     words[num_words++] = static_cast<std::uint8_t>(word);
   }
@@ -57,7 +57,7 @@ inline ROLLOUTS_NOINLINE std::int32_t Draw(Rng& rng, std::int32_t low, std::int3
   return low + static_cast<std::int32_t>(rng.Below(static_cast<std::uint32_t>(high - low)));
 }
 inline ROLLOUTS_NOINLINE std::uint32_t DrawColor(Rng& rng) { return rng.Below(kNumColors); }
-// A key, a ball or a box; without boxes a key or a ball.
+// Draws a key, a ball or a box; without boxes a key or a ball.
 ROLLOUTS_HD inline std::uint32_t DrawType(Rng& rng, bool boxes = true) {
   return kKey + rng.Below(boxes ? 3 : 2);
 }
@@ -73,7 +73,7 @@ inline ROLLOUTS_NOINLINE void Shuffle(std::int32_t* order, std::int32_t count, R
   }
 }
 
-// An empty grid with nobody in it.
+// Makes the grid empty, without an agent.
 inline ROLLOUTS_NOINLINE void Clear(Grid& grid, std::int32_t width, std::int32_t height) {
   grid.width = width;
   grid.height = height;
@@ -96,7 +96,7 @@ inline ROLLOUTS_NOINLINE void Column(Grid& grid, std::int32_t x, std::int32_t y,
                                      std::int32_t length, Cell cell = kWall) {
   for (std::int32_t j = 0; j < length; ++j) grid.At(x, y + j) = cell;
 }
-// Walls around an area.
+// Puts walls around an area.
 inline ROLLOUTS_NOINLINE void Enclose(Grid& grid, const Area& area) {
   Row(grid, area.x, area.y, area.width);
   Row(grid, area.x, area.y + area.height - 1, area.width);
@@ -105,7 +105,8 @@ inline ROLLOUTS_NOINLINE void Enclose(Grid& grid, const Area& area) {
 }
 ROLLOUTS_HD inline Area Whole(const Grid& grid) { return {0, 0, grid.width, grid.height}; }
 
-// A free cell of an area that `reject(x, y)` lets pass, each as likely; -1: none was found.
+// Draws a free cell of an area that `reject(x, y)` does not reject, all with equal probability; -1:
+// none was found.
 template <typename Reject>
 inline ROLLOUTS_NOINLINE std::int32_t FindFree(const Grid& grid, const Area& area, Rng& rng,
                                                std::int32_t tries, Reject&& reject) {
@@ -126,14 +127,14 @@ inline ROLLOUTS_NOINLINE std::int32_t FindFree(const Grid& grid, const Area& are
   return FindFree(grid, area, rng, kManyTries, [](std::int32_t, std::int32_t) { return false; });
 }
 
-// Puts an object on a free cell. Where it lies, or -1.
+// Puts an object on a free cell. Returns the cell, or -1.
 inline ROLLOUTS_NOINLINE std::int32_t Place(Grid& grid, Cell object, const Area& area, Rng& rng) {
   const std::int32_t at = FindFree(grid, area, rng);
   if (at >= 0) grid.cells[at] = object;
   return at;
 }
 
-// Puts the agent on a free cell, looking anywhere. False: there is none.
+// Puts the agent on a free cell, in any direction. False: there is none.
 inline ROLLOUTS_NOINLINE bool PlaceAgent(Grid& grid, const Area& area, Rng& rng,
                                          std::int32_t tries = kManyTries) {
   grid.x = grid.y = -1;
@@ -146,7 +147,7 @@ inline ROLLOUTS_NOINLINE bool PlaceAgent(Grid& grid, const Area& area, Rng& rng,
   return true;
 }
 
-// Opens, closes or empties what is in front of the agent.
+// Opens, closes or empties the cell in front of the agent.
 inline ROLLOUTS_NOINLINE void Toggle(Grid& grid, Cell& front) {
   if (TypeOf(front) == kBox) {
     front = ContentOf(front);
@@ -160,7 +161,7 @@ inline ROLLOUTS_NOINLINE void Toggle(Grid& grid, Cell& front) {
   }
 }
 
-// A step by the rules that all levels share.
+// Makes a step by the rules that all levels share.
 inline ROLLOUTS_NOINLINE StepResult DoAction(Grid& grid, std::int32_t action) {
   ++grid.steps;
   Cell& front = grid.cells[grid.Front()];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MiniGrid (Chevalier-Boisvert et al., "Minigrid & Miniworld", NeurIPS 2023), by the rules of
-// minigrid 3.2: one environment, whose options say which level it is. Its ids are in envs.cmake.
+// minigrid 3.2: one environment, whose options choose the level. Its ids are in envs.cmake.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
@@ -25,7 +25,7 @@ struct MiniGridOf {
   using Obs = std::uint8_t;  // int64 where observation is 'symbolic'
 
   static constexpr std::int32_t kNumWords = 20;  // room for a mission
-  static constexpr std::int32_t kMostGrids = 100;  // drawn until one comes about
+  static constexpr std::int32_t kMostGrids = 100;  // attempts to draw a grid
 
   ROLLOUTS_HD static constexpr EnvSpec MakeSpec(const Config& config) {
     return minigrid::SpecOf(config.shown, WidthOf(config), HeightOf(config), kNumWords, kNumActions);
@@ -74,9 +74,9 @@ struct MiniGridOf {
   }
 
  private:
-  // Whether a level's items are what its steps take them for: cells, of which obstacles are balls.
+  // Whether the items are valid for the level's steps: cells, and balls where they are obstacles.
   ROLLOUTS_HD static bool AreItems(Level level, const State& grid) {
-    // the first is an object, which is compared alone
+    // the first item is an object, which is only compared
     const bool object = level == Level::kFetch || level == Level::kPutNear;
     for (std::int32_t i = object; i < minigrid::kMaxItems; ++i) {
       const std::int32_t at = grid.items[i];
@@ -87,7 +87,7 @@ struct MiniGridOf {
     return true;
   }
 
-  // Draws a grid; false: it did not come about.
+  // Draws a grid; false: the attempt failed.
   ROLLOUTS_HD static bool Make(const Config& config, State& grid, Rng& rng) {
     switch (config.level) {
       case Level::kEmpty: return minigrid::MakeEmpty(config, grid, rng);
@@ -113,7 +113,7 @@ struct MiniGridOf {
     }
   }
 
-  // A step, and what it ends by the level's own rules.
+  // Makes a step, and ends the episode by the level's own rules.
   ROLLOUTS_HD static StepResult StepLevel(Level level, State& grid, std::int32_t action) {
     using minigrid::IsOpenDoor;
     const bool memory = level == Level::kMemory, doors = level == Level::kRedBlueDoors;
@@ -140,7 +140,7 @@ struct MiniGridOf {
     return result;
   }
 
-  // Obstacles move first; who walks to where something was before that has collided.
+  // Obstacles move first. An agent that walks to a cell that was occupied before has collided.
   ROLLOUTS_HD static StepResult StepAmongObstacles(State& grid, std::int32_t action, Rng& rng) {
     const std::uint32_t front = minigrid::TypeOf(grid.cells[grid.Front()]);
     const bool clear = front == minigrid::kNothing || front == minigrid::kGoalType;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels about objects in one room: minigrid/envs/fetch.py, gotodoor.py, gotoobject.py,
-// putnear.py. Draws and ends of each; goal_levels.h says how they are made.
+// Levels about objects in one room: minigrid/envs/fetch.py, gotodoor.py, gotoobject.py, putnear.py.
+// Each has a function that draws and one that ends episodes; goal_levels.h explains how grids are
+// drawn.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
@@ -8,7 +9,7 @@
 
 namespace rollouts::minigrid {
 
-// Whether the agent is beside a cell, not across a corner.
+// Whether the agent is next to a cell, not diagonally.
 inline ROLLOUTS_NOINLINE bool IsBeside(const Grid& grid, std::int32_t cell) {
   const std::int32_t dx = grid.x - cell % grid.width, dy = grid.y - cell / grid.width;
   return dx * dx + dy * dy == 1;
@@ -61,7 +62,7 @@ inline ROLLOUTS_NOINLINE bool MakeGoToDoor(const MiniGridConfig& config, Grid& g
   return true;
 }
 
-// Objects of which no two are alike, at `places`; false: no cell was free.
+// Places objects of which no two are alike, at `places`; false: no cell was free.
 template <typename Reject>
 inline ROLLOUTS_NOINLINE bool PlaceUnlike(Grid& grid, std::int32_t count, Cell* objects,
                                           std::int32_t* places, Rng& rng, Reject&& reject) {
@@ -98,7 +99,7 @@ inline ROLLOUTS_NOINLINE bool MakeGoToObject(const MiniGridConfig& config, Grid&
   return true;
 }
 
-// Both end where the agent says that it is done, or opens something.
+// Ends GoToDoor and GoToObject: when the agent declares that it is done, or toggles.
 inline ROLLOUTS_NOINLINE void EndGoTo(const Grid& grid, std::int32_t action, StepResult& result) {
   if (action == kToggle) result.terminated = true;
   if (action != kDone) return;
@@ -131,7 +132,7 @@ inline ROLLOUTS_NOINLINE bool MakePutNear(const MiniGridConfig& config, Grid& gr
   SayObject(grid, objects[target]);
   return true;
 }
-// `carried`: before the step.
+// `carried`: what the agent carried before the step.
 inline ROLLOUTS_NOINLINE void EndPutNear(const Grid& grid, std::int32_t action, Cell carried,
                                          StepResult& result) {
   const bool carries = !IsEmpty(grid.carrying);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observations of a grid: an image, the agent's direction and the mission's words, one after the
-// other (minigrid/wrappers.py has the images).
+// Observations of a grid: an image (as in minigrid/wrappers.py), then the agent's direction, then
+// the mission's words.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
@@ -12,9 +12,9 @@ namespace rollouts::minigrid {
 
 inline constexpr std::int32_t kOneHotValues = 20;  // 11 types, 6 colours, 3 states
 inline constexpr std::int32_t kLetters = 28;       // a to z, space, comma
-inline constexpr std::int32_t kMaxLetters = 96;    // a mission's
+inline constexpr std::int32_t kMaxLetters = 96;    // of a mission
 
-// Columns, rows and numbers of a cell; rows, columns and colours of pixels.
+// Columns, rows and numbers of a cell; for pixels, rows, columns and colours.
 struct ImageShape {
   std::int32_t length[3];
   ROLLOUTS_HD constexpr std::int32_t size() const { return length[0] * length[1] * length[2]; }
@@ -31,7 +31,7 @@ ROLLOUTS_HD constexpr ImageShape ShapeOf(const ShownConfig& config, std::int32_t
   }
 }
 
-// `num_words`: room for the mission.
+// `num_words`: the room for the mission.
 ROLLOUTS_HD constexpr EnvSpec SpecOf(const ShownConfig& config, std::int32_t width,
                                      std::int32_t height, std::int32_t num_words,
                                      std::int32_t num_actions) {
@@ -43,7 +43,7 @@ ROLLOUTS_HD constexpr EnvSpec SpecOf(const ShownConfig& config, std::int32_t wid
   spec.observation.high[0] = 255;
   spec.action.dtype = DType::kInt64;
   spec.action.n = num_actions;
-  // most of what a picture costs is to write it
+  // most of a picture's cost is writing it
   spec.step_cost_ns = 150 + (IsPicture(config) ? image.size() / 16 : 0);
   if (config.observation == kFlat) {
     spec.observation.shape[0] = image.size() + kLetters * kMaxLetters;
@@ -63,7 +63,7 @@ ROLLOUTS_HD inline void WriteCell(Cell cell, std::uint8_t* to) {
   to[2] = static_cast<std::uint8_t>(cell >> 16);
 }
 
-// Writes what the agent sees.
+// Writes the cells that the agent sees.
 inline ROLLOUTS_NOINLINE void WriteView(const ShownConfig& config, const Grid& grid,
                                         const std::int32_t side, std::uint8_t* image) {
   View view;
@@ -81,7 +81,7 @@ inline ROLLOUTS_NOINLINE void WriteView(const ShownConfig& config, const Grid& g
   }
 }
 
-// The whole grid, column after column, the agent in it.
+// Writes the whole grid, column after column, with the agent in it.
 inline ROLLOUTS_NOINLINE void WriteGrid(const Grid& grid, std::uint8_t* image) {
   for (std::int32_t i = 0; i < grid.width; ++i) {
     for (std::int32_t j = 0; j < grid.height; ++j) {
@@ -92,7 +92,7 @@ inline ROLLOUTS_NOINLINE void WriteGrid(const Grid& grid, std::uint8_t* image) {
   WriteCell(MakeCell(kAgent, kRed, dir), image + 3 * (grid.x * grid.height + grid.y));
 }
 
-// Column, row and type of each cell, -1 where it is empty; then direction and words.
+// Writes column, row and type of each cell, -1 where it is empty; then direction and words.
 inline ROLLOUTS_NOINLINE void WriteSymbols(const Grid& grid, std::int32_t num_words,
                                            std::int64_t* to) {
   for (std::int32_t i = 0; i < grid.width; ++i) {
@@ -108,7 +108,7 @@ inline ROLLOUTS_NOINLINE void WriteSymbols(const Grid& grid, std::int32_t num_wo
   for (std::int32_t w = 0; w < num_words; ++w) to[w] = grid.words[w];
 }
 
-// The letters of the mission, one-hot.
+// Writes the letters of the mission, one-hot.
 inline ROLLOUTS_NOINLINE void WriteLetters(const Grid& grid, std::uint8_t* to) {
   for (std::int32_t i = 0; i < kMaxLetters * kLetters; ++i) to[i] = 0;
   std::int32_t at = 0;
@@ -125,12 +125,12 @@ inline ROLLOUTS_NOINLINE void WriteLetters(const Grid& grid, std::uint8_t* to) {
 inline ROLLOUTS_NOINLINE void Observe(const ShownConfig& config, const Grid& grid,
                                       const std::int32_t num_words, std::uint8_t* obs) {
   if (config.observation == kSymbolic) {
-    // rows are of 64-bit numbers then
+    // such rows have 64-bit numbers
     WriteSymbols(grid, num_words, reinterpret_cast<std::int64_t*>(obs));
     return;
   }
   if (IsPicture(config)) {
-    // a kernel's pool takes no such options
+    // kernels do not support such options
     if constexpr (!kInKernel) DrawPicture(config, grid, obs);
   } else if (config.observation == kFull) {
     WriteGrid(grid, obs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observations in pixels (minigrid's RGBImgObsWrapper and RGBImgPartialObsWrapper). Of the host
-// alone: src/envs/minigrid/ has the tiles, which all environments of the process share.
+// Observations in pixels (minigrid's RGBImgObsWrapper and RGBImgPartialObsWrapper), only on the
+// host: src/envs/minigrid/ has the tiles, which all environments of the process share.
 #pragma once
 
 #include "rollouts/envs/minigrid/config.h"
@@ -8,7 +8,7 @@
 namespace rollouts::minigrid {
 
 // Writes rows of pixels, 3 bytes each: of the grid, or of the view. Thread-safe. The first picture
-// of a tile size draws its tiles, for which others wait, and may throw std::bad_alloc.
+// of a tile size draws the tiles, while others wait, and may throw std::bad_alloc.
 ROLLOUTS_HD void DrawPicture(const ShownConfig& config, const Grid& grid, std::uint8_t* image);
 
 }  // namespace rollouts::minigrid

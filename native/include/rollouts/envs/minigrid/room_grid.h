@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Equal rooms in rows and columns, and what is put into them (minigrid/core/roomgrid.py).
+// Equal rooms in rows and columns, and the objects in them (minigrid/core/roomgrid.py).
 #pragma once
 
 #include "rollouts/envs/minigrid/grid.h"
@@ -10,15 +10,15 @@ inline constexpr std::int32_t kMaxRooms = 9;
 inline constexpr std::int32_t kMaxObjects = 48;
 inline constexpr std::int32_t kRoomTries = 1001;  // to find a free cell of a room
 
-// Rooms while a level is drawn. The walls of a room: 0 right, 1 below, 2 left, 3 above.
+// The rooms while a level is drawn. Walls of a room: 0 right, 1 below, 2 left, 3 above.
 struct Rooms {
   enum Way : std::uint8_t { kClosedWall, kDoorway, kNoWall };
 
   std::int32_t size, columns, rows;
-  std::int32_t doors[kMaxRooms][4];  // where a wall's door may be; -1: an outer wall
+  std::int32_t doors[kMaxRooms][4];  // where a door of a wall may be; -1: an outer wall
   Way ways[kMaxRooms][4];
   bool locked[kMaxRooms];
-  std::int32_t objects[kMaxObjects];  // where objects were put, in their order
+  std::int32_t objects[kMaxObjects];  // places of the objects, in the order in which they were put
   std::int32_t num_objects;
 
   ROLLOUTS_HD std::int32_t count() const { return columns * rows; }
@@ -26,7 +26,7 @@ struct Rooms {
   ROLLOUTS_HD std::int32_t Neighbour(std::int32_t room, std::int32_t wall) const {
     return room + StepX(wall) + StepY(wall) * columns;
   }
-  // The room of a cell.
+  // The room that a cell is in.
   ROLLOUTS_HD std::int32_t At(std::int32_t x, std::int32_t y) const {
     return Of(x / (size - 1), y / (size - 1));
   }
@@ -39,7 +39,7 @@ struct Rooms {
   }
 };
 
-// Walls without doors, the agent in the middle.
+// Makes the walls, without doors, and puts the agent in the middle.
 inline ROLLOUTS_NOINLINE void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t size,
                                         std::int32_t columns, std::int32_t rows, Rng& rng) {
   rooms.size = size;
@@ -71,7 +71,7 @@ inline ROLLOUTS_NOINLINE void MakeRooms(Grid& grid, Rooms& rooms, std::int32_t s
   grid.dir = 0;
 }
 
-// A door of a colour in a wall; what it is in the grid.
+// Puts a door of a colour into a wall; returns its cell.
 inline ROLLOUTS_NOINLINE Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t room,
                                       std::int32_t wall, std::uint32_t color, bool locked) {
   rooms.locked[room] = locked;
@@ -82,7 +82,7 @@ inline ROLLOUTS_NOINLINE Cell AddDoor(Grid& grid, Rooms& rooms, std::int32_t roo
   return door;
 }
 
-// A wall of a room that may have a door and has none.
+// Draws a wall of a room that may have a door and has none.
 inline ROLLOUTS_NOINLINE std::int32_t DrawWall(const Rooms& rooms, std::int32_t room, Rng& rng) {
   std::int32_t wall = 0;
   do {
@@ -91,7 +91,7 @@ inline ROLLOUTS_NOINLINE std::int32_t DrawWall(const Rooms& rooms, std::int32_t 
   return wall;
 }
 
-// Puts an object into a room, not beside the agent. Where it lies, or -1.
+// Puts an object into a room, not next to the agent. Returns its place, or -1.
 inline ROLLOUTS_NOINLINE std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std::int32_t room,
                                                   Cell object, Rng& rng) {
   const auto next_to_agent = [&](std::int32_t x, std::int32_t y) {
@@ -106,7 +106,7 @@ inline ROLLOUTS_NOINLINE std::int32_t PlaceInRoom(Grid& grid, Rooms& rooms, std:
   return at;
 }
 
-// Takes a wall of a room away.
+// Removes a wall of a room.
 inline ROLLOUTS_NOINLINE void RemoveWall(Grid& grid, Rooms& rooms, std::int32_t room,
                                          std::int32_t wall) {
   const Area area = rooms.AreaOf(room);
@@ -148,8 +148,8 @@ inline ROLLOUTS_NOINLINE bool AllConnected(const Rooms& rooms, std::int32_t star
   return reached == (1u << rooms.count()) - 1;
 }
 
-// Adds doors until all rooms are connected with the agent's; `but`: no door has this colour. False:
-// that did not come about.
+// Adds doors until all rooms are connected with the agent's. No door has the colour `but`. False:
+// too many attempts.
 inline ROLLOUTS_NOINLINE bool ConnectAll(Grid& grid, Rooms& rooms, Rng& rng,
                                          std::int32_t but = -1) {
   const std::int32_t start = rooms.At(grid.x, grid.y);

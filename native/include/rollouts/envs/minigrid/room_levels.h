@@ -51,7 +51,7 @@ inline ROLLOUTS_NOINLINE bool MakeKeyCorridor(const MiniGridConfig& config, Grid
   return ConnectAll(grid, rooms, rng);
 }
 
-// A locked door of a maze, with a ball before it where doors are blocked.
+// Adds a locked door to a maze, with a ball in front of it where doors are blocked.
 inline ROLLOUTS_NOINLINE void AddMazeDoor(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
                                     std::int32_t room, std::int32_t wall, std::uint32_t color) {
   AddDoor(grid, rooms, room, wall, color, /*locked=*/true);
@@ -65,8 +65,8 @@ inline ROLLOUTS_NOINLINE bool AddMazeKey(const MiniGridConfig& config, Grid& gri
   return PlaceInRoom(grid, rooms, room, key, rng) >= 0;
 }
 
-// A room beside the middle one, its doors to the left and to the right and their keys. Version 0
-// draws a key before the next door, whose ball may then lie upon it.
+// Makes a room next to the middle one, its doors to the left and to the right, and their keys.
+// Version 0 draws a key before the next door, whose ball may then take the key's place.
 inline ROLLOUTS_NOINLINE bool MakeSideRoom(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
                                      std::int32_t side, const std::int32_t* colors, Rng& rng) {
   const std::int32_t room = rooms.Neighbour(rooms.Of(1, 1), side);
@@ -103,7 +103,7 @@ inline ROLLOUTS_NOINLINE bool MakeMaze(const MiniGridConfig& config, Grid& grid,
             /*locked=*/false);
     if (!MakeSideRoom(config, grid, rooms, side, colors, rng)) return false;
   }
-  // corners, from the upper right one on with the clock
+  // the corners clockwise, beginning with the upper right one
   const std::int32_t corner = Draw(rng, 0, config.num_quarters);
   const std::int32_t column = corner < 2 ? 2 : 0;
   const std::int32_t row = corner == 1 || corner == 2 ? 2 : 0;
@@ -111,7 +111,7 @@ inline ROLLOUTS_NOINLINE bool MakeMaze(const MiniGridConfig& config, Grid& grid,
   return PlaceAgentInRoom(grid, rooms, rooms.Of(config.agent_room_x, config.agent_room_y), rng);
 }
 
-// The end of all of them but Unlock.
+// Ends all of these levels except Unlock.
 inline ROLLOUTS_NOINLINE void EndPickUp(const Grid& grid, std::int32_t action, StepResult& result) {
   if (action != kPickUp || !(MarksOf(grid.carrying) & 1)) return;
   result.reward = grid.Reward();

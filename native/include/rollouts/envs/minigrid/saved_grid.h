@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a grid that was saved, maybe by somebody else, can be stepped and shown: nothing that is
-// looked up by its numbers lies outside.
+// Checks whether a grid from a saved state, perhaps made by somebody else, can be stepped and
+// drawn: none of its numbers leads a lookup outside of its bounds.
 #pragma once
 
 #include "rollouts/envs/minigrid/grid.h"
@@ -8,7 +8,7 @@
 
 namespace rollouts::minigrid {
 
-// Whether it is one of the cells that grids are made of, which observations and pictures know.
+// Whether a cell is one that grids are made of, and that observations and pictures can show.
 ROLLOUTS_HD inline bool IsCell(Cell cell) {
   const std::uint32_t type = TypeOf(cell);
   const bool known = type == kNothing || type == kWallType || (type >= kDoor && type <= kLavaType);
@@ -16,7 +16,7 @@ ROLLOUTS_HD inline bool IsCell(Cell cell) {
          (cell >> 20 & 7) <= kNumColors;
 }
 
-// True for the grid of a level of this size. Its items are the level's own.
+// True for a grid of this size. The level checks its own items.
 inline ROLLOUTS_NOINLINE bool IsGrid(const Grid& grid, std::int32_t width, std::int32_t height) {
   if (grid.width != width || grid.height != height) return false;
   if (!grid.IsInner(grid.x, grid.y)) return false;

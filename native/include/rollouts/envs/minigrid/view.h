@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's view: a square of cells in front of it, turned so that it looks up, with what
-// walls and closed doors hide left out (MiniGridEnv.gen_obs, Grid.process_vis).
+// The agent's view: a square of cells in front of it, turned so that the agent looks up, without
+// the cells that walls and closed doors hide (MiniGridEnv.gen_obs, Grid.process_vis).
 #pragma once
 
 #include "rollouts/envs/minigrid/grid.h"
@@ -9,19 +9,20 @@ namespace rollouts::minigrid {
 
 inline constexpr std::int32_t kMaxView = 15;  // cells of a side
 
-// The cells in view, [column * side + row], and which of them are seen: a bit for each column.
+// The cells in the view, [column * side + row], and which of them are visible: a bit for each
+// column.
 struct View {
   Cell cells[kMaxView * kMaxView];
   std::uint32_t seen[kMaxView];
 };
 
-// Cells in front of the agent; beyond the grid are walls.
+// Takes the cells in front of the agent; outside of the grid are walls.
 inline ROLLOUTS_NOINLINE void TakeCells(const Grid& grid, const std::int32_t side, View& view) {
   const std::int32_t dx = StepX(grid.dir), dy = StepY(grid.dir);
-  // the cell furthest to the front and to the left
+  // the front left cell
   const std::int32_t x = grid.x + dx * (side - 1) + dy * (side / 2);
   const std::int32_t y = grid.y + dy * (side - 1) - dx * (side / 2);
-  // a column further is a step (-dy, dx), a row further a step (-dx, -dy)
+  // the next column is at (-dy, dx), the next row at (-dx, -dy)
   const std::int32_t right = -dy + dx * grid.width;
   const std::int32_t back = -dx - dy * grid.width;
   const std::int32_t first = grid.Index(x, y);
@@ -37,8 +38,8 @@ inline ROLLOUTS_NOINLINE void TakeCells(const Grid& grid, const std::int32_t sid
   }
 }
 
-// One row's cells become seen from one another, and show some of the row before it: to the right
-// first, then to the left.
+// Spreads visibility within a row, first to the right and then to the left, and to the next row in
+// front.
 ROLLOUTS_HD inline std::uint32_t SpreadRow(const std::int32_t side, std::uint32_t open,
                                            std::uint32_t& seen) {
   const std::uint32_t all = (1u << side) - 1;
@@ -50,7 +51,7 @@ ROLLOUTS_HD inline std::uint32_t SpreadRow(const std::int32_t side, std::uint32_
   return to_right | to_right << 1 | to_left | to_left >> 1;
 }
 
-// Finds the cells that are seen, from the agent's row, the last one, to the first.
+// Finds the visible cells, from the agent's row, which is the last one, to the first.
 inline ROLLOUTS_NOINLINE void FindSeen(const std::int32_t side, View& view) {
   std::uint32_t seen = 1u << (side / 2);
   for (std::int32_t row = side - 1; row >= 0; --row) {
@@ -64,7 +65,7 @@ inline ROLLOUTS_NOINLINE void FindSeen(const std::int32_t side, View& view) {
   }
 }
 
-// `side`: cells of a side, odd.
+// `side`: cells of a side; odd.
 inline ROLLOUTS_NOINLINE void Look(const Grid& grid, const std::int32_t side, bool see_through,
                                    View& view) {
   TakeCells(grid, side, view);
@@ -78,7 +79,7 @@ inline ROLLOUTS_NOINLINE void Look(const Grid& grid, const std::int32_t side, bo
       }
     }
   }
-  // the agent sees what it carries where it stands
+  // the agent's own cell shows what it carries
   view.cells[side / 2 * side + side - 1] = grid.carrying & kShown;
 }
 

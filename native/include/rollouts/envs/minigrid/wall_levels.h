@@ -8,13 +8,13 @@
 
 namespace rollouts::minigrid {
 
-// A room and the door by which it is entered.
+// A room and the door that leads into it.
 struct EnteredRoom {
   Area area;
   std::int32_t door_x, door_y, wall;  // wall of the door: 0 right, 1 below, 2 left, 3 above
 };
 
-// Draws the place of a room that is entered by a door.
+// Draws the place of a room with this door.
 inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std::int32_t width,
                                        std::int32_t height, Rng& rng) {
   const std::int32_t x = room.door_x, y = room.door_y;
@@ -27,7 +27,7 @@ inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std:
   }
 }
 
-// Whether it is in the grid, and apart from all rooms but the last.
+// Whether the area is in the grid, and apart from all rooms but the last.
 inline ROLLOUTS_NOINLINE bool Fits(const Area& area, const MiniGridConfig& config,
                                    const EnteredRoom* rooms, std::int32_t count) {
   if (area.x < 0 || area.y < 0) return false;
@@ -42,7 +42,7 @@ inline ROLLOUTS_NOINLINE bool Fits(const Area& area, const MiniGridConfig& confi
   return true;
 }
 
-// A door in a wall of a room that is not the one it was entered by; the next room's way in.
+// Draws a door in another wall of a room than its entrance; it becomes the next room's entrance.
 inline ROLLOUTS_NOINLINE EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng) {
   const Area& area = room.area;
   std::int32_t wall = Draw(rng, 0, 3);
@@ -59,7 +59,7 @@ inline ROLLOUTS_NOINLINE EnteredRoom DrawExit(const EnteredRoom& room, Rng& rng)
   return next;
 }
 
-// Makes one attempt at a chain of rooms; returns how many came about.
+// Makes one attempt at a chain of rooms; returns how many rooms it has.
 inline ROLLOUTS_NOINLINE std::int32_t DrawRooms(const MiniGridConfig& config, std::int32_t wanted,
                                                 EnteredRoom* rooms, Rng& rng) {
   std::int32_t count = 0;
@@ -91,12 +91,12 @@ inline ROLLOUTS_NOINLINE bool MakeMultiRoom(const MiniGridConfig& config, Grid& 
   }
   if (count == 0) return false;
 
-  // a door's colour is not that of the door before it
+  // a door has another colour than the door before it
   std::int32_t color = -1;
   for (std::int32_t r = 0; r < count; ++r) {
     Enclose(grid, rooms[r].area);
     if (r == 0) continue;
-    // in the order of names, as all colours are as likely this is any order
+    // by number; the reference's order of names gives the same probabilities
     std::int32_t next = Draw(rng, 0, color < 0 ? kNumColors : kNumColors - 1);
     next += color >= 0 && next >= color;
     color = next;
@@ -127,7 +127,7 @@ inline ROLLOUTS_NOINLINE bool MakeMemory(const MiniGridConfig& config, Grid& gri
   grid.y = middle;
   grid.dir = 0;
 
-  // one object at the start, both at the end
+  // one object at the start, both kinds at the end
   const std::uint32_t shown = DrawType(rng, /*boxes=*/false);
   const std::uint32_t upper = DrawType(rng, /*boxes=*/false);
   grid.At(1, middle - 1) = MakeCell(shown, kGreen);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of missions, as numbers. Those up to 51 are those of minigrid's
-// DictObservationSpaceWrapper (minigrid/wrappers.py), with its numbers.
+// The words of missions, as numbers. Those up to 51 are minigrid's, with the numbers of its
+// DictObservationSpaceWrapper (minigrid/wrappers.py).
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -31,7 +31,7 @@ enum class Word : std::uint8_t {
   kCount
 };
 
-// "": no word.
+// The text of a word; "" for no word.
 ROLLOUTS_HD inline const char* TextOf(std::int32_t word) {
   switch (static_cast<Word>(word)) {
 #define ROLLOUTS_WORD(NAME, TEXT) \
@@ -67,7 +67,7 @@ template <typename... Words>
 inline ROLLOUTS_NOINLINE void Say(auto& grid, Words... words) {
   (grid.Say(static_cast<std::int32_t>(words)), ...);
 }
-// Such as "red ball".
+// Adds an object's words, such as "red ball".
 inline ROLLOUTS_NOINLINE void SayObject(auto& grid, Cell object) {
   Say(grid, ColorWord(ColorOf(object)), TypeWord(TypeOf(object)));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of MPE's scenarios in which adversaries chase good agents around obstacles.
+// The parts that MPE's scenarios have in common in which adversaries chase good agents around
+// obstacles.
 #pragma once
 
 #include "rollouts/envs/mpe/particles.h"
@@ -7,7 +8,7 @@
 namespace rollouts {
 
 // An agent's body, in mpe2's units. An Env has `static Body BodyOf(const Config&, int agent)`; its
-// adversaries, config.num_adversaries, are before the good agents.
+// adversaries (config.num_adversaries) come before the good agents.
 struct ChaseBody {
   double size;
   double acceleration;
@@ -19,7 +20,7 @@ struct Chase {
   using Ref = WorldRef<Env>;
   static constexpr double kObstacleSize = 0.2;
 
-  // The force on an agent that pushes, among all agents and obstacles.
+  // The force on an agent: its push, and the contacts with all agents and obstacles.
   ROLLOUTS_HD static Vec2 ForceOn(const Ref& w, std::int32_t i, Vec2 push, const Vec2* obstacles) {
     const Vec2* const position = w.agents.position;
     const ChaseBody body = Env::BodyOf(w.config, i);
@@ -33,7 +34,7 @@ struct Chase {
     return force;
   }
 
-  // The number of adversaries that have caught a good agent.
+  // How many adversaries have caught a good agent.
   ROLLOUTS_HD static std::int32_t NumCatchers(const Ref& w, std::int32_t good) {
     const double size = Env::BodyOf(w.config, good).size;
     std::int32_t caught = 0;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPE's partial observability: an agent sees the nearest few, nearest first, and zeros where there
-// are fewer.
+// Partial observability in MPE: an agent sees the nearest few others, nearest first, and zeros
+// where there are fewer.
 #pragma once
 
 #include "rollouts/envs/mpe/spaces.h"
 
 namespace rollouts {
 
-// The number of places of an agent that sees `limit` of `all`; 0: all of them.
+// The number of places in the observation of an agent that sees `limit` of `all`; 0: all of them.
 ROLLOUTS_HD constexpr std::int32_t NumSeen(std::int32_t limit, std::int32_t all) {
   return limit > 0 ? limit : all;
 }
 
-// Calls see(index) for the `count` positions that are nearest to `from`, nearest first, without
-// `skipped`; of equal distances the first. Returns how many they were.
+// Calls see(index) for the `count` positions nearest to `from` except `skipped`, nearest first; of
+// equal distances the first position. Returns how many there were.
 template <typename See>
 ROLLOUTS_HD inline std::int32_t SeeNearest(Vec2 from, const Vec2* positions, std::int32_t all,
                                            std::int32_t skipped, std::int32_t count, See&& see) {
@@ -21,7 +21,7 @@ ROLLOUTS_HD inline std::int32_t SeeNearest(Vec2 from, const Vec2* positions, std
   std::int32_t last = -1;
   std::int32_t seen = 0;
   for (; seen < count; ++seen) {
-    // the nearest of those behind the last one seen
+    // the nearest of those farther away than the last one seen
     std::int32_t nearest = -1;
     double least = kInfinity;
     for (std::int32_t k = 0; k < all; ++k) {
@@ -40,7 +40,7 @@ ROLLOUTS_HD inline std::int32_t SeeNearest(Vec2 from, const Vec2* positions, std
   return seen;
 }
 
-// Writes where landmarks are; `limit` 0: all of them.
+// Writes the positions of landmarks; `limit` 0: of all.
 ROLLOUTS_HD inline void PutLandmarks(ParticleObs& obs, Vec2 from, const Vec2* landmarks,
                                      std::int32_t all, std::int32_t limit) {
   if (limit == 0) {
@@ -52,7 +52,7 @@ ROLLOUTS_HD inline void PutLandmarks(ParticleObs& obs, Vec2 from, const Vec2* la
   obs.PutZeros(2 * (limit - seen));
 }
 
-// The same of the agents but `i`.
+// Writes the positions of all agents but `i` in the same way.
 ROLLOUTS_HD inline void PutNeighbors(ParticleObs& obs, const Vec2* positions,
                                      std::int32_t num_agents, std::int32_t i, std::int32_t limit) {
   if (limit == 0) {

@@ -25,7 +25,7 @@ ROLLOUTS_HD inline double Length(Vec2 v) { return Sqrt(SquaredLength(v)); }
 struct ParticleAgents {
   Vec2* position;
   Vec2* velocity;
-  Vec2* force;  // this step's
+  Vec2* force;  // of this step
 
   template <typename Visitor>
   static void Visit(ParticleAgents& agents, Visitor& visit) {
@@ -81,12 +81,12 @@ struct Particles {
     return {static_cast<double>((move == 2) - (move == 1)),
             static_cast<double>((move == 4) - (move == 3))};
   }
-  // The same of a Box, whose elements push in the directions of the moves; in 32 bits, as there.
+  // The same for a Box, whose elements push in the directions of the moves; in 32 bits, as in mpe2.
   ROLLOUTS_HD static Vec2 PushOf(const float* move) {
     return {Clip(move[2], 0.0f, 1.0f) - Clip(move[1], 0.0f, 1.0f),
             Clip(move[4], 0.0f, 1.0f) - Clip(move[3], 0.0f, 1.0f)};
   }
-  // The push of an agent in a world where each agent does nothing but move.
+  // The push of an agent in a world where agents only move.
   template <typename Ref>
   ROLLOUTS_HD static Vec2 PushOf(const Ref& w, std::int32_t agent) {
     return w.config.continuous_actions ? PushOf(w.actions.template Of<float>(0) + kMoves * agent)
@@ -127,7 +127,7 @@ struct Particles {
     }
   }
 
-  // True in the step that the time limit ends: mpe2 then reports no other end.
+  // True in the step at which the time limit ends the episode: mpe2 then reports no other end.
   template <typename Ref>
   ROLLOUTS_HD static bool AtTimeLimit(const Ref& w) {
     return w.max_episode_steps > 0 && w.elapsed_steps >= w.max_episode_steps;

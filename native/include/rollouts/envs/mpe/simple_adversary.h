@@ -19,7 +19,7 @@ struct MpeAdversary {
     Vec2 landmarks[kMost];
     std::int32_t goal;
   };
-  using Agents = ParticleAgents;  // the adversary, then the good ones
+  using Agents = ParticleAgents;  // the adversary comes first
   using Obs = float;
   using Ref = WorldRef<MpeAdversary>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alice sends Bob one of two colours, with a key that both have and Eve, who listens, has not:
-// simple_crypto_v3 of mpe2. Nobody moves, so that where they are is left out.
+// Alice sends Bob one of two colours. Both have a key, which Eve, who listens, does not have:
+// simple_crypto_v3 of mpe2. Nobody moves, so that positions are left out.
 #pragma once
 
 #include "rollouts/envs/mpe/spaces.h"
@@ -18,7 +18,7 @@ struct MpeCrypto {
     std::int32_t key;   // 0 or 1
   };
   struct Agents {
-    float* said;  // kWords each
+    float* said;  // kWords for each agent
   };
   using Obs = float;
   using Ref = WorldRef<MpeCrypto>;

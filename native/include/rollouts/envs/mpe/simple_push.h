@@ -51,7 +51,7 @@ struct MpePush {
     Particles::Draw(rng, w.world.landmarks, 2, 1);
   }
 
-  // Forces, from where both are; then both move.
+  // First the forces, computed from both positions; then both agents move.
   static constexpr int kPhases = 2;
 
   template <int kPhase>
@@ -84,7 +84,7 @@ struct MpePush {
     obs.Put(w.agents.velocity[i]);
     if (is_agent) {
       obs.Put(w.world.landmarks[w.world.goal] - at);
-      // its own colour, which shows the goal's
+      // the agent's own colour, which shows the goal's
       obs.PutColor(w.world.goal + 1, 0.75, 0.25, 3);
     }
     obs.PutSeen(at, w.world.landmarks, 2);

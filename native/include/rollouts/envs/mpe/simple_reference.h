@@ -18,7 +18,7 @@ struct MpeReference {
     std::int32_t goals[2];  // where an agent wants the other one to go
   };
   struct Agents : ParticleAgents {
-    float* said;  // kWords each
+    float* said;  // kWords for each agent
   };
   using Obs = float;
   using Ref = WorldRef<MpeReference>;

@@ -18,7 +18,7 @@ struct MpeSpeakerListener {
     std::int32_t goal;
   };
   struct Agents : ParticleAgents {
-    float* said;  // kWords each; the listener is silent
+    float* said;  // kWords for each agent; the listener is silent
   };
   using Obs = float;
   using Ref = WorldRef<MpeSpeakerListener>;

@@ -77,7 +77,7 @@ struct MpeSpread {
     Particles::Draw(rng, w.world.landmarks, w.num_agents, 1);
   }
 
-  // Forces, from where everybody is; then everybody moves.
+  // First the forces, computed from all positions; then all agents move.
   static constexpr int kPhases = 2;
 
   template <int kPhase>
@@ -120,7 +120,7 @@ struct MpeSpread {
   }
 
  private:
-  // Takes 1 from both of those who collide.
+  // Subtracts 1 from the reward of both agents that collide.
   ROLLOUTS_HD static void CountCollisions(const Ref& w) {
     const Vec2* const position = w.agents.position;
     for (std::int32_t i = 0; i < w.num_agents; ++i) {

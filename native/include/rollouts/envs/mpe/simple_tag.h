@@ -27,7 +27,7 @@ struct MpeTag {
   using Obs = float;
   using Ref = WorldRef<MpeTag>;
 
-  // Good agents are as fast as the curriculum has it.
+  // The curriculum limits the speed of good agents.
   ROLLOUTS_HD static ChaseBody BodyOf(const Config& config, std::int32_t i) {
     if (i < config.num_adversaries) return {0.075, 3, 1};
     const double factor = config.curriculum ? 0.5 + 0.25 * config.curriculum_stage : 1;
@@ -64,7 +64,7 @@ struct MpeTag {
   template <typename Check>
   static void CheckConfig(const Config& config, Check& check) {
     check.Between("num_adversaries", config.num_adversaries, 0, kMost);
-    // somebody must be there
+    // there must be an agent
     check.Between("num_good", config.num_good, config.num_adversaries > 0 ? 0 : 1, kMost);
     check.Between("num_obstacles", config.num_obstacles, 0, kMost);
     check.Between("curriculum_stage", config.curriculum_stage, 0, 2);
@@ -87,7 +87,7 @@ struct MpeTag {
     Particles::Draw(rng, w.world.obstacles, w.config.num_obstacles, 0.9);
   }
 
-  // Forces, from where everybody is; then everybody moves.
+  // First the forces, computed from all positions; then all agents move.
   static constexpr int kPhases = 2;
 
   template <int kPhase>
@@ -129,7 +129,7 @@ struct MpeTag {
   }
 
  private:
-  // Those of good agents; of the nearest few, adversaries among them have zeros.
+  // Writes velocities of good agents; among the nearest few, adversaries have zeros.
   ROLLOUTS_HD static void PutVelocities(ParticleObs& obs, const Ref& w, std::int32_t i) {
     const std::int32_t limit = w.config.num_agent_neighbors, first = w.config.num_adversaries;
     if (limit == 0) {

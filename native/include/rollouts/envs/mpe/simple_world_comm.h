@@ -26,7 +26,7 @@ struct MpeWorldComm {
     float said[kWords];                  // by the leader
   };
   struct Agents : ParticleAgents {
-    std::uint32_t* forests;  // those it is in, a bit each
+    std::uint32_t* forests;  // the forests that it is in, a bit each
   };
   using Obs = float;
   using Ref = WorldRef<MpeWorldComm>;
@@ -64,7 +64,7 @@ struct MpeWorldComm {
     check.Between("num_good", config.num_good, 1, kMostAgents);
     check.Between("num_adversaries", config.num_adversaries, 1, kMostAgents);
     check.Between("num_obstacles", config.num_obstacles, 0, kMostLandmarks);
-    // rewards count the way to the nearest food
+    // rewards depend on the distance to the nearest food
     check.Between("num_food", config.num_food, 1, kMostLandmarks);
     check.Between("num_forests", config.num_forests, 0, kMostLandmarks);
   }
@@ -87,7 +87,7 @@ struct MpeWorldComm {
     for (std::int32_t i = 0; i < w.num_agents; ++i) EnterForests(w, i);
   }
 
-  // Forces, from where everybody is; then everybody moves.
+  // First the forces, computed from all positions; then all agents move.
   static constexpr int kPhases = 2;
 
   template <int kPhase>
@@ -112,7 +112,7 @@ struct MpeWorldComm {
     const Vec2* const good = position + w.config.num_adversaries;
     for (std::int32_t i = 0; i < w.config.num_adversaries; ++i) {
       double reward = -0.1 * Particles::NearestDistance(position[i], good, w.config.num_good);
-      // one by one, since a sum depends on how it is made
+      // added one by one, because rounding depends on the order
       for (std::int32_t k = 0; k < catches; ++k) reward += 5;
       w.status.reward[i] = reward;
     }
@@ -143,7 +143,8 @@ struct MpeWorldComm {
     return config.num_obstacles + config.num_food + config.num_forests;
   }
 
-  // The leader's action also has words; those of all others lie behind it.
+  // The push of an agent. The leader's action also has words, so that the actions of all others
+  // follow later.
   ROLLOUTS_HD static Vec2 PushOf(const Ref& w, std::int32_t i) {
     if (!w.config.continuous_actions) {
       return Particles::PushOf(w.actions.Of<std::int32_t>(0)[i] % Particles::kMoves);
@@ -152,7 +153,7 @@ struct MpeWorldComm {
     return Particles::PushOf(w.actions.Of<float>(0) + words + Particles::kMoves * i);
   }
 
-  // Takes over what the leader said.
+  // Stores the words that the leader said.
   ROLLOUTS_HD static void Lead(const Ref& w) {
     if (w.config.continuous_actions) {
       Say(w.actions.Of<float>(0) + Particles::kMoves, kWords, w.world.said);
@@ -172,7 +173,8 @@ struct MpeWorldComm {
     w.agents.forests[i] = inside;
   }
 
-  // Both in the open, or in one forest. The leader sees everybody.
+  // Whether one agent sees another: both are outside, or in the same forest. The leader sees
+  // everybody.
   ROLLOUTS_HD static bool Sees(const Ref& w, std::int32_t i, std::int32_t other) {
     const std::uint32_t own = w.agents.forests[i], others = w.agents.forests[other];
     return (own & others) != 0 || (own | others) == 0 || i == 0;

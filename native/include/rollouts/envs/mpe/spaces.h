@@ -6,8 +6,8 @@
 
 namespace rollouts {
 
-// Space of the actions of an agent that moves, or not, and says one of `words`; 0: it is silent. As
-// a Discrete action, move + 5 * word.
+// The action space of an agent that moves or not, and says one of `words` words; 0: it is silent.
+// As a Discrete action: move + 5 * word.
 constexpr SpaceSpec ParticleAction(bool continuous, bool moves, std::int32_t words) {
   const std::int32_t num_moves = moves ? Particles::kMoves : 0;
   if (continuous) return {.ndim = 1, .shape = {num_moves + words}, .low = {0}, .high = {1}};
@@ -24,7 +24,7 @@ constexpr void AddParticles(EnvSpec& spec, const char* name, std::int32_t num_ag
                   action});
 }
 
-// Takes what an agent said over to `said`: of a Discrete action the word, of a Box its elements.
+// Stores what an agent said in `said`: the word of a Discrete action, or the elements of a Box.
 ROLLOUTS_HD inline void Say(std::int32_t word, std::int32_t num_words, float* said) {
   for (std::int32_t k = 0; k < num_words; ++k) said[k] = k == word;
 }
@@ -49,16 +49,16 @@ class ParticleObs {
   ROLLOUTS_HD void PutZeros(std::int32_t count) {
     for (std::int32_t k = 0; k < count; ++k) *next_++ = 0;
   }
-  // A colour of `count` components: `rest` but for component `at`, which is `value`.
+  // Writes a colour of `count` components: component `at` is `value`, the others are `rest`.
   ROLLOUTS_HD void PutColor(std::int32_t at, double value, double rest, std::int32_t count) {
     for (std::int32_t k = 0; k < count; ++k) Put(k == at ? value : rest);
   }
 
-  // Writes the positions of things, seen from `from`.
+  // Writes positions relative to `from`.
   ROLLOUTS_HD void PutSeen(Vec2 from, const Vec2* positions, std::int32_t count) {
     for (std::int32_t k = 0; k < count; ++k) Put(positions[k] - from);
   }
-  // Puts the positions of all agents but `i`.
+  // Writes the positions of all agents but `i`.
   ROLLOUTS_HD void PutOthers(const Vec2* positions, std::int32_t num_agents, std::int32_t i) {
     const Vec2 from = positions[i];
     PutSeen(from, positions, i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of Humanoid and HumanoidStandup: starts and observations.
+// The parts that Humanoid and HumanoidStandup have in common: starts and observations.
 #pragma once
 
 #include "rollouts/envs/mujoco/task.h"
@@ -38,7 +38,7 @@ ROLLOUTS_HD inline void DrawStart(const HumanoidConfig& config, const auto& mode
   mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
 }
 
-// The world, the first body, is left out.
+// Writes the observation, without the world, which is the first body.
 ROLLOUTS_HD inline void Observe(const HumanoidConfig& config, const auto& sim, auto& obs) {
   const auto& model = sim.model;
   const auto& data = sim.data;

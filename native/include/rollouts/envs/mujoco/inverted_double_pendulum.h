@@ -48,7 +48,7 @@ struct InvertedDoublePendulumTask {
                           fate.terminated);
   }
 
-  // Reward and end, by the tip's place and the poles' speeds.
+  // Reward and end, computed from the tip's position and the poles' speeds.
   struct Fate {
     double distance_penalty;
     double velocity_penalty;

@@ -15,7 +15,7 @@ class StateWriter;
 
 class ModelChanges {
  public:
-  // Throws SpecError for what the model does not have or may not have so.
+  // Throws SpecError for fields that the model lacks, and for values that they may not have.
   static void Check(const PhysicsModel& model, const ModelOverrides& overrides);
 
   // A field's values in the simulation, or in the shared model. Throws SpecError for one that
@@ -23,19 +23,20 @@ class ModelChanges {
   static ModelArray Read(const Physics& physics, const std::string& field, bool of_file);
 
   const ModelOverrides& overrides() const { return overrides_; }
-  // Holds from the next BeginEpisode on, in place of all before; Check has accepted them.
+  // Sets overrides that Check has accepted, in place of all before; they hold from the next
+  // BeginEpisode on.
   void Set(ModelOverrides overrides);
 
-  // Puts the overrides into the simulation's model where they are new or drawn for every
-  // episode, and has MuJoCo's constants follow (mj_setConst). Whatever else was own gets the
-  // shared values again then, so a task sets its own fields after this. Throws EngineError
-  // where MuJoCo refuses the values; the next call tries again.
+  // Puts the overrides into the simulation's model where they are new or drawn for every episode,
+  // and computes MuJoCo's constants again (mj_setConst). All other own fields then get the shared
+  // values, so that a task sets its own fields after this. Throws EngineError where MuJoCo refuses
+  // the values; the next call tries again.
   void BeginEpisode(Physics& physics, Rng& rng);
 
-  // The overrides alone: their values are part of the simulation's state.
+  // Saves only the overrides: the values in force are part of the simulation's state.
   void Save(StateWriter& writer) const;
-  // The next BeginEpisode puts them in place: they may have been new when they were saved. Throws
-  // SpecError.
+  // The next BeginEpisode puts the overrides in place, because they may have been new when they
+  // were saved. Throws SpecError.
   void Load(StateReader& reader, const PhysicsModel& model);
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by environments on MuJoCo: a simulation, a model that a user may change, and pictures.
+// The parts that environments on MuJoCo share: a simulation, a model that a user may change, and
+// pictures.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@
 
 namespace rollouts {
 
-// The functions of core/env.h for engines whose model has fields.
+// Implements the functions of core/env.h for engines whose model has fields.
 class ModelOwner {
  public:
   void CheckOverrides(const ModelOverrides& overrides) const {
@@ -36,7 +37,8 @@ class ModelOwner {
   EngineChoice engine() const { return {why_not_lanes_.empty() ? "lanes" : "mujoco", why_not_lanes_}; }
   bool stepped_ahead() const { return physics_.stepped_by_lanes(); }
 
-  // Steps that are due, those of lanes side by side; each environment's Step ends its own.
+  // Makes steps that are due, those of lanes at once; each environment's Step then finishes its
+  // own.
   template <typename Env>
   static void StepAhead(std::span<Env* const> envs, std::span<const float* const> actions) {
     std::array<Physics::DueStep, Physics::kMostDue> due;
@@ -49,24 +51,24 @@ class ModelOwner {
       : physics_(model), pixels_(PixelView::Make(model, config)), all_parts_(config.all_parts) {}
   ~ModelOwner() = default;
 
-  // To be called once, in a constructor: lanes step the simulation from now on, if they can.
+  // To be called once, in a constructor: from now on lanes step the simulation, if they can.
   void ChooseEngine(const EngineConfig& config, const StepKind& kind) {
     why_not_lanes_ = WhyNotLanes(config, physics_.model(), kind.reads);
     if (why_not_lanes_.empty()) physics_.UseLanes(kind);
   }
 
-  // To be called when the simulation has moved.
+  // To be called when the simulation has changed.
   void ForgetPicture() {
     if (pixels_) pixels_->Forget();
   }
-  // Writes an observation: what `write_state` puts at an address, whose bytes it returns, or the
-  // picture in its place, or both, one behind the other.
+  // Writes an observation: the one that `write_state` writes to an address and returns the size of,
+  // or the picture in its place, or both, one after the other.
   template <typename WriteState>
   void ObserveBy(const WriteState& write_state, std::uint8_t* obs) const {
     if (!pixels_ || all_parts_) obs += write_state(obs);
     if (pixels_) pixels_->Write(physics_, obs);
   }
-  // Behind all else in a state.
+  // Appends the picture to a state, after all else.
   void SavePicture(std::vector<std::uint8_t>& out) const {
     if (!pixels_) return;
     StateWriter writer(out);
@@ -75,7 +77,7 @@ class ModelOwner {
 
   Physics physics_;
   const std::unique_ptr<PixelView> pixels_;  // null without from_pixels
-  ModelChanges changes_;  // a Reset puts them in place: changes_.BeginEpisode(physics_, rng)
+  ModelChanges changes_;  // put in place by a Reset: changes_.BeginEpisode(physics_, rng)
 
  private:
   const bool all_parts_;

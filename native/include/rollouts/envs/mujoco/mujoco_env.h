@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of Gymnasium's MuJoCo tasks in the CPU pool: the options that all take, the loop
-// around the simulation, observations of either precision, saved states. What a task is stands in
-// task.h.
+// The parts that Gymnasium's MuJoCo tasks have in common in the CPU pool: common options, the loop
+// around the simulation, observations of either precision, saved states. task.h defines what a task
+// is.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct MujocoConfig : EngineConfig {
   std::string obs_dtype = "float64";   // float64, Gymnasium's, or float32: half the bytes
 };
 
-// A task's own options, and those that all take.
+// A task's own options, and those of all tasks.
 template <typename Task>
 struct MujocoTaskConfig : MujocoConfig, Task::Config {
   MujocoTaskConfig() {
@@ -39,7 +39,7 @@ struct MujocoTaskConfig : MujocoConfig, Task::Config {
   }
 };
 
-// Writes info values in the order of kInfos; debug builds check that there are no more of them.
+// Writes info values in the order of kInfos; debug builds check their number.
 class InfoWriter {
  public:
   explicit InfoWriter(std::span<double> out) : rest_(out) {}
@@ -55,7 +55,7 @@ class InfoWriter {
   std::span<double> rest_;
 };
 
-// The part of a state besides the simulation.
+// The parts of a state that are not in the simulation.
 struct MujocoMemory {
   std::vector<double> infos;
   double before[2] = {};
@@ -63,7 +63,7 @@ struct MujocoMemory {
   ModelChanges changes;
 };
 
-// mujoco_env.cpp:
+// Functions in mujoco_env.cpp:
 std::string ModelPath(const MujocoConfig& config);
 // Throws SpecError for a model that a task cannot run with.
 void CheckModel(const PhysicsModel& model, const ModelNeeds& needs);
@@ -72,7 +72,7 @@ std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body);
 // The space of the actuators. Throws SpecError for a model that a pool has no room for.
 SpaceSpec ActionSpace(const PhysicsModel& model);
-// Numbers without bounds. `obs_dtype` is "float64" or "float32".
+// A space without bounds. `obs_dtype` is "float64" or "float32".
 SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
 // Throws SpecError for a model that a pool has no room for, or options that do not go together.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
@@ -107,7 +107,7 @@ class MujocoEnv : public ModelOwner {
     EngineConfig::CheckEngine(config, check);
   }
 
-  // Batches hold the model; environments and specs then find it.
+  // Batches hold the model, so that environments and specs find it.
   static std::shared_ptr<const void> Share(const Config& config) {
     return PixelView::Share(PhysicsModel::Get(ModelPath(config)), config);
   }
@@ -159,7 +159,7 @@ class MujocoEnv : public ModelOwner {
     shown_.clear();
     InfoWriter infos(infos_);
     const StepResult result = task_.AfterStep(config_, sim_, action, infos);
-    // a task that leaves one out shows the last step's
+    // a task that leaves an info out shows the last step's
     assert(infos.full());
     return result;
   }
@@ -170,8 +170,8 @@ class MujocoEnv : public ModelOwner {
 
   void WriteInfo(double* values) const { std::copy(infos_.begin(), infos_.end(), values); }
 
-  // A simulation's arrays that depend on positions are not part of MuJoCo's states, so what they
-  // said is saved as observation, infos and the task's memory.
+  // Arrays of a simulation that depend on positions are not part of MuJoCo's states, so the
+  // observation, infos and the task's memory are saved as well.
   void SaveState(std::vector<std::uint8_t>& out) const {
     MujocoMemory memory{infos_, {task_.before[0], task_.before[1]}, shown_, changes_};
     if (memory.shown.empty()) {

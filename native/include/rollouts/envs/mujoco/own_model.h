@@ -27,7 +27,7 @@ class OwnModel : public ModelOwner {
   using Action = float;
   using Obs = std::uint8_t;  // bytes: the dtype is an option
 
-  // Numbers that WriteInfo writes, as one array: these, then the parts that option `info` names.
+  // Numbers that WriteInfo writes, as one array: these, then the parts named by option `info`.
   enum RowValue : std::int32_t {
     kStepped,  // 1 after a step, 0 after a reset (and in the rows of failures)
     kDt,       // seconds of a step
@@ -56,8 +56,8 @@ class OwnModel : public ModelOwner {
     check.OneOf("qvel_noise", config.qvel_noise, {"uniform", "normal"});
   }
 
-  // Throw SpecError where there is no xml_file, or a name in an option means nothing in it, and
-  // EngineError for a model that MuJoCo cannot read.
+  // Throw SpecError where xml_file is missing, or an option has a name that means nothing in the
+  // model, and EngineError for a model that MuJoCo cannot read.
   static std::shared_ptr<const void> Share(const Config& config);
   static EnvSpec MakeSpec(const Config& config);
   explicit OwnModel(const Config& config);
@@ -75,7 +75,7 @@ class OwnModel : public ModelOwner {
     const double* values;
     std::int32_t count;
   };
-  // Parts of it, one after the other.
+  // Parts of the simulation, one after the other.
   struct Sources {
     std::vector<Source> parts;
     std::int32_t size = 0;

@@ -27,11 +27,11 @@ struct EngineConfig : PixelConfig {
   }
 };
 
-// The reason why lanes do not step a simulation; empty: they do. Throws SpecError where
-// the options ask for them and they cannot.
+// Why lanes do not step a simulation; empty where they do. Throws SpecError where the options
+// require lanes and they cannot.
 std::string WhyNotLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads);
 
-// The spec of an environment that MuJoCo's costs are in, where lanes step it.
+// Changes a spec with MuJoCo's costs to that of an environment that lanes step, if they do.
 void ChangeSpecForLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads,
                         EnvSpec& spec);
 

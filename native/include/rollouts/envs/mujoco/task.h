@@ -38,17 +38,17 @@ struct ModelFile {
   std::int32_t frame_skip;  // substeps of the physics per step
 };
 
-// The least that a task needs of a model.
+// What a task needs at least in a model.
 struct ModelNeeds {
   std::int32_t nq = 1;
   std::int32_t nv = 1;
   std::int32_t nsite = 0;
 };
 
-// As length of an InfoSpec in a task's kInfos: as many as the model has tendons.
+// The length of an InfoSpec in a task's kInfos that has one number for each tendon of the model.
 inline constexpr std::int32_t kPerTendon = -2;
 
-// As a task's kInfos.
+// The kInfos of a task without infos.
 struct NoInfos {
   constexpr const InfoSpec* begin() const { return nullptr; }
   constexpr const InfoSpec* end() const { return nullptr; }

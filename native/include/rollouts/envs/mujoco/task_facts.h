@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts for mujoco_warp's pool about a task that stands in a header.
+// Facts for mujoco_warp's pool about a task of a header.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace rollouts {
 
 struct TaskFacts {
-  std::string type;                   // the task's, as kernels name it
-  std::vector<std::uint8_t> task;     // plain data, of a model; empty where nobody asks for it
-  std::vector<std::uint8_t> configs;  // as DeviceLayout's, of the task's own options
+  std::string type;                   // of the task, as kernels name it
+  std::vector<std::uint8_t> task;     // plain data, made for a model; empty unless requested
+  std::vector<std::uint8_t> configs;  // as in DeviceLayout, of the task's own options
   std::int32_t config_bytes = 0;
-  Options own_options;  // names of these, with their defaults
+  Options own_options;  // names of the task's own options, with their defaults
   DataArrays reads = 0;
-  bool contact_forces = false;  // whether some environment reads them
+  bool contact_forces = false;  // whether some environment reads contact forces
   std::int32_t frame_skip = 1;  // substeps of a step
 
-  // The rest is of dm_control's tasks.
+  // The members below are for dm_control's tasks.
   struct ModelValue {
     std::string field;
     std::int32_t at;
@@ -29,7 +29,7 @@ struct TaskFacts {
   };
   bool is_suite = false;
   std::string draws;  // fields of the model that each episode draws, with ", " between them
-  bool is_apart = false;  // this and the next are those of suite_task.h
+  bool is_apart = false;  // this and the next are as in suite_task.h
   bool places = false;
   std::int32_t substeps_to_rest = 0;
   std::vector<ModelValue> changes;  // to the model's file

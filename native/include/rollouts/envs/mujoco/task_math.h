@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of the MuJoCo tasks, in the order in which NumPy does it.
+// Arithmetic of the MuJoCo tasks, in NumPy's order.
 #pragma once
 
 #include "rollouts/core/math.h"
@@ -7,8 +7,8 @@
 
 namespace rollouts::mujoco {
 
-// Sum of term(first), ..., term(first + count - 1) as NumPy adds up an array: in pairs, with
-// eight sums side by side.
+// Sum of term(first), ..., term(first + count - 1) in the order of NumPy's sum of an array: in
+// pairs, with eight sums in parallel.
 template <typename T, typename Term>
 ROLLOUTS_HD T PairwiseSum(const Term& term, std::int32_t first, std::int32_t count) {
   if (count > 128) {
@@ -74,13 +74,13 @@ ROLLOUTS_HD inline void AddNormal(Rng& rng, double scale, double* values, std::i
 template <typename Number>
 ROLLOUTS_HD bool AllFinite(const Number* values, std::int32_t count) {
   for (std::int32_t i = 0; i < count; ++i) {
-    // infinity less itself is no number
+    // infinity minus itself is NaN
     if (values[i] - values[i] != 0) return false;
   }
   return true;
 }
 
-// Keeps a place in a plane.
+// Stores a position in a plane.
 template <typename Number>
 ROLLOUTS_HD void CopyPair(const Number* from, double* to) {
   to[0] = from[0];

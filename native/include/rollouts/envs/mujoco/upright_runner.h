@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of Hopper and Walker2d: legs in a plane that run in the direction of x, and
-// are to keep their height and angle.
+// The parts that Hopper and Walker2d have in common: legs in a plane that run in the direction of
+// x, while height and angle have to stay in their ranges.
 #pragma once
 
 #include "rollouts/envs/mujoco/task.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ant-v4, Humanoid-v4 and HumanoidStandup-v4 of Gymnasium (..._v4.py): what they do otherwise than
-// v5. A fall is paid as health where it ends the episode, observations have the world's rows, too,
-// and no infos are reported at reset.
+// Ant-v4, Humanoid-v4 and HumanoidStandup-v4 of Gymnasium (..._v4.py): their differences from v5.
+// The step of a fall earns the healthy reward where it ends the episode, observations have the
+// world's rows, too, and no infos are reported at reset.
 #pragma once
 
 #include "rollouts/envs/mujoco/ant.h"
@@ -55,7 +55,7 @@ struct AntV4Task : AntTask {
     const double contact_cost = config.use_contact_forces ? ContactCost(config, sim) : 0;
 
     infos.Put(x_velocity);
-    // Gymnasium writes the one cost over the other
+    // Gymnasium overwrites one cost with the other
     infos.Put(config.use_contact_forces ? -contact_cost : -ctrl_cost);
     infos.Put(healthy_reward);
     infos.Put(xy, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HalfCheetah-v4, Hopper-v4, Walker2d-v4 and Swimmer-v4 of Gymnasium (..._v4.py): what they do
-// otherwise than v5. None reports infos at reset.
+// HalfCheetah-v4, Hopper-v4, Walker2d-v4 and Swimmer-v4 of Gymnasium (..._v4.py): their differences
+// from v5. None reports infos at reset.
 #pragma once
 
 #include "rollouts/envs/mujoco/half_cheetah.h"
@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// Another name in info.
+// Differs in a name in info.
 struct HalfCheetahV4Task : HalfCheetahTask {
   static constexpr InfoSpec kInfos[] = {
       {"x_position"}, {"x_velocity"}, {"reward_run"}, {"reward_ctrl"}};
@@ -21,7 +21,7 @@ struct HalfCheetahV4Task : HalfCheetahTask {
   }
 };
 
-// A fall is paid as health where it ends the episode; two infos.
+// The step of a fall earns the healthy reward where it ends the episode; there are two infos.
 template <typename Rules>
 struct UprightRunnerV4Task : UprightRunnerTask<Rules> {
   using Base = UprightRunnerTask<Rules>;
@@ -50,12 +50,12 @@ struct UprightRunnerV4Task : UprightRunnerTask<Rules> {
   }
 };
 
-// The feet slip differently.
+// The feet have another friction.
 struct Walker2dV4Rules : Walker2dRules {
   static constexpr ModelFile kModel{"walker2d.xml", 4};
 };
 
-// Other names in info, and another order.
+// Differs in the names and order of infos.
 struct SwimmerV4Task : SwimmerTask {
   static constexpr InfoSpec kInfos[] = {
       {"reward_fwd"},           {"reward_ctrl"}, {"x_position"}, {"y_position"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reacher-v4, Pusher-v4, InvertedPendulum-v4 and InvertedDoublePendulum-v4 of Gymnasium
-// (..._v4.py): what they do otherwise than v5. None has options or reports infos at reset.
+// (..._v4.py): their differences from v5. None has options or reports infos at reset.
 #pragma once
 
 #include "rollouts/envs/mujoco/inverted_double_pendulum.h"
@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// The reward is that of the state before the step; observations have a height, too.
+// The reward is computed from the state before the step; observations also have a height.
 struct ReacherV4Task : ReacherTask {
   using ReacherTask::ReacherTask;
 
@@ -42,8 +42,8 @@ struct ReacherV4Task : ReacherTask {
   }
 };
 
-// The reward is that of the state before the step, its parts are reported without their weights,
-// and the cylinder is lighter.
+// The reward is computed from the state before the step, its parts are reported without their
+// weights, and the cylinder is lighter.
 struct PusherV4Task : PusherTask {
   static constexpr ModelFile kModel{"pusher.xml", 5};
   static constexpr InfoSpec kInfos[] = {{"reward_dist"}, {"reward_ctrl"}};
@@ -58,7 +58,7 @@ struct PusherV4Task : PusherTask {
                                    auto& infos) {
     const double reward_near = -before[0];
     const double reward_dist = -before[1];
-    // float32, like the action
+    // float32, because the action is
     const float reward_ctrl = -mujoco::SumOfSquares(action, sim.model.nu);
     Remember(sim);
     infos.Put(reward_dist);
@@ -74,7 +74,7 @@ struct PusherV4Task : PusherTask {
   }
 };
 
-// A fall is paid like any other step; no infos.
+// The step of a fall earns the same reward as any other; there are no infos.
 struct InvertedPendulumV4Task : InvertedPendulumTask {
   static constexpr NoInfos kInfos{};
   using InvertedPendulumTask::InvertedPendulumTask;
@@ -87,7 +87,8 @@ struct InvertedPendulumV4Task : InvertedPendulumTask {
   }
 };
 
-// A fall is paid like any other step, forces on all joints are observed; no infos.
+// The step of a fall earns the same reward as any other, observations have the forces on all
+// joints, and there are no infos.
 struct InvertedDoublePendulumV4Task : InvertedDoublePendulumTask {
   static constexpr NoInfos kInfos{};
   using InvertedDoublePendulumTask::InvertedDoublePendulumTask;

@@ -6,8 +6,8 @@
 
 namespace rollouts {
 
-// Borrows arrays of `capacity` points, which begin at multiples of 16 bytes; those that are infinitely
-// far away are never found. A point's index is its id. PointCells (point_cells.h) has the same members.
+// Borrows arrays of `capacity` points, which begin at multiples of 16 bytes. Points infinitely far
+// away are never found. A point's index is its id. PointCells (point_cells.h) has the same members.
 struct UnsortedPoints {
   static constexpr bool kAreSorted = false;
 
@@ -28,9 +28,10 @@ class NearestPoints {
  public:
   ROLLOUTS_HD explicit NearestPoints(const Points& points) : points_(points) {}
 
-  // Writes the ids of the `k` nearest others of the point with index `of`, the nearest first and the
-  // lower id first among equal distances; returns how many there are. `reach` is the distance within
-  // which they are expected, 0 if nobody knows, and becomes that of the last one found.
+  // Writes the ids of the `k` nearest others of the point with index `of`, the nearest first and
+  // the lower id first among equal distances; returns how many there are. `reach` is the distance
+  // within which they are expected, or 0 if it is unknown, and becomes the distance of the last one
+  // found.
   ROLLOUTS_HD std::int32_t Find(std::int32_t of, std::int32_t k, float& reach,
                                 std::int32_t* id) const {
     if constexpr (kInKernel) {
@@ -43,14 +44,15 @@ class NearestPoints {
 
  private:
   static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
-  static constexpr std::int32_t kListed = 32;  // those whose order Rank says
-  static constexpr std::int32_t kNear = 48;    // those that a kernel's thread lists
+  static constexpr std::int32_t kListed = 32;  // the most that Rank orders
+  static constexpr std::int32_t kNear = 48;    // the most that a kernel's thread lists
   static constexpr float kWider = 1.25f;       // what is searched, by the last step's reach
   static constexpr float kLeast = 1e-15f;      // distances whose squares are exact enough
-  // One outside what was searched may be as far, by its rounded distance, as the last one within.
+  // Points within this share of the searched distance are surely nearer than all points outside,
+  // whatever rounding does.
   static constexpr float kSurely = 0.999f;
 
-  // A distance's bits and then the id: keys are ordered as the points are.
+  // A distance's bits and then the id, so that keys are ordered as the points are.
   struct Key {
     static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
 
@@ -66,7 +68,7 @@ class NearestPoints {
     }
   };
 
-  // The nearest so far, in a thread's registers: loops have constant ends.
+  // The nearest so far, in a thread's registers, for which loops need constant bounds.
   struct Kept {
     static constexpr std::int32_t kMost = 16;
     std::uint64_t key[kMost];
@@ -74,7 +76,7 @@ class NearestPoints {
     ROLLOUTS_HD Kept() {
       for (std::int32_t i = 0; i < kMost; ++i) key[i] = Key::kNobody;
     }
-    // Puts one in its place among the first `k`; the last of them falls out.
+    // Inserts a key in its place among the first `k`; the last of them is dropped.
     ROLLOUTS_HD void Add(std::uint64_t one, std::int32_t k) {
       for (std::int32_t i = 0; i < kMost; ++i) {
         if (i >= k) return;
@@ -102,7 +104,7 @@ class NearestPoints {
     }
   };
 
-  // As Kept, for a thread of the CPU, which moves no more of them than it must.
+  // The same for a thread of the CPU, which moves only as many keys as it must.
   struct SortedKeys {
     static constexpr std::int32_t kMost = 64;
     std::uint64_t key[kMost];
@@ -132,13 +134,13 @@ class NearestPoints {
     ROLLOUTS_HD static Four Of(const float* from) { return *reinterpret_cast<const Four*>(from); }
   };
 
-  // A point, and the squares of its distances, of which a thread reads four at once.
+  // A point, which computes squared distances; a thread loads four other points at once.
   struct Watcher {
     const float *x, *y;
     float own_x, own_y;
 
-    // Calls `visit(other, square)` for points of a range, until `go_on()` is false behind four of
-    // them; returns whether it is true at the end.
+    // Calls `visit(other, square)` for points of a range; checks `go_on()` after every four, and
+    // stops when it is false. Returns whether it is true at the end.
     template <typename Visit, typename GoOn>
     ROLLOUTS_HD bool ForEach(std::int32_t first, std::int32_t last, Visit&& visit,
                              GoOn&& go_on) const {
@@ -158,8 +160,9 @@ class NearestPoints {
     }
   };
 
-  // As Find, of a thread whose neighbours in its warp look for other points' at the same time. Its
-  // arguments come in registers, where members would be read from memory again and again.
+  // Find in a kernel, where neighbouring threads of a warp search for other points' neighbours at
+  // the same time. Its arguments are in registers; members would be read from memory again and
+  // again.
   ROLLOUTS_NOINLINE static std::int32_t FindInKernel(const Points points, std::int32_t of,
                                                      std::int32_t k, float& reach,
                                                      std::int32_t* id) {
@@ -167,8 +170,8 @@ class NearestPoints {
     return FindInRounds<Kept>(points, of, k, reach, id);
   }
 
-  // As many in a round as `Keys` holds, among the points of what is searched: more of them if those
-  // found may not be the nearest.
+  // Searches in rounds, each for as many points as `Keys` holds, within a distance that grows as
+  // long as the points found may not be the nearest.
   template <typename Keys>
   ROLLOUTS_HD static std::int32_t FindInRounds(const Points& points, std::int32_t of, std::int32_t k,
                                                float& reach, std::int32_t* id) {
@@ -176,7 +179,7 @@ class NearestPoints {
     float within = reach > kLeast ? reach * kWider : points.Guess(k);
     if (!(within > kLeast)) within = static_cast<float>(kInfinity);
     reach = 0;
-    std::uint64_t from = 0;  // keys below were found in rounds before
+    std::uint64_t from = 0;  // keys below this were found in earlier rounds
     std::int32_t found = 0;
     while (found < k) {
       const std::int32_t wanted = k - found < Keys::kMost ? k - found : Keys::kMost;
@@ -197,11 +200,11 @@ class NearestPoints {
     return found;
   }
 
-  // Adds those from `from` on to `keys`, which keeps the `wanted` nearest of them.
+  // Adds keys that are at least `from` to `keys`, which keeps the `wanted` nearest of them.
   template <typename Keys>
   ROLLOUTS_HD static void Collect(const Points& points, std::int32_t of, std::int32_t wanted,
                                   float within, std::uint64_t from, Keys& keys) {
-    // squares that are not below cannot be nearer than the last one kept
+    // larger squares cannot be nearer than the last one kept
     float limit = static_cast<float>(kInfinity);
     const auto add = [&](std::int32_t other, float square) {
       const std::uint64_t key = Key::Of(Sqrt(square), points.IdOf(other));
@@ -217,7 +220,7 @@ class NearestPoints {
           if (other != of && square < limit) add(other, square);
         };
         if constexpr (Points::kAreSorted) {
-          // few points, and the text of a search once
+          // for a few points, without a second copy of the search's code
           for (; first < last; ++first) visit(first, watcher.SquareTo(first));
           return true;
         } else {
@@ -238,13 +241,13 @@ class NearestPoints {
     });
   }
 
-  // Lists those somewhat further than `reach`, a loop in which threads differ by one store, and sorts
-  // them. False where they are too few or too many.
+  // Lists points within a distance slightly above `reach`, in a loop in which threads differ in one
+  // store, and sorts them. False where there are too few or too many.
   ROLLOUTS_HD static bool FindListed(const Points& points, std::int32_t of, std::int32_t k,
                                      float& reach, std::int32_t* id) {
     const float limit = reach * kWider, most = limit * limit;
     const Watcher watcher{points.x, points.y, points.x[of], points.y[of]};
-    std::int32_t near[kNear + 8];  // as many as seven points may make of kNear
+    std::int32_t near[kNear + 8];  // room for seven points beyond kNear
     std::int32_t count = 0;
     const auto list = [&](std::int32_t other, float square) {
       const bool is_near = square < most;
@@ -268,14 +271,14 @@ class NearestPoints {
     return true;
   }
 
-  // The first of as many points as a loop compares at once, of which `first` is one.
+  // Where the group of points begins that one loop compares at once and that contains `first`.
   ROLLOUTS_HD static std::int32_t BeginOf(const Points& points, std::int32_t first) {
     const std::int32_t most = points.capacity - kLanes;
     return most < 0 || first <= most ? first : most;
   }
 
-  // One bit for each of kLanes points from `begin` on: whether it is in [first, last), not `of`, and
-  // the square of its distance below the limit.
+  // One bit for each of kLanes points from `begin` on: it is in [first, last), it is not `of`, and
+  // its squared distance is below the limit.
   ROLLOUTS_HD static std::uint32_t Compare(const Points& points, std::int32_t begin,
                                            std::int32_t first, std::int32_t last, std::int32_t of,
                                            float limit, float* square) {
@@ -285,7 +288,7 @@ class NearestPoints {
     std::uint32_t bits = 0;
     if (points.capacity >= kLanes) {
       std::uint32_t near[kLanes];
-      // unrolled before it is vectorised, it would not be vectorised any more
+      // GCC would unroll this loop before it can vectorise it
 #pragma GCC ivdep
 #pragma GCC unroll 1
       for (std::int32_t i = 0; i < kLanes; ++i) {
@@ -307,8 +310,8 @@ class NearestPoints {
     return self >= 0 && self < kLanes ? bits & ~(1u << self) : bits;
   }
 
-  // Lists those somewhat further than `reach` and counts, for each, those before it: no branch
-  // depends on distances. False where they are too few or too many to say.
+  // Lists points within a distance slightly above `reach`, and counts for each the points before
+  // it, so that no branch depends on distances. False where there are too few or too many.
   ROLLOUTS_HD bool Rank(std::int32_t of, std::int32_t k, float& reach, std::int32_t* id) const {
     const float limit = reach * kWider;
     float distance[kListed + kLanes];

@@ -40,7 +40,7 @@ class NumpyRandom {
  private:
   static constexpr std::uint32_t kWords = 624, kShift = 397;
 
-  // Uniform in 0 to `most`: words under the smallest mask, until one is not too great.
+  // Uniform in 0 to `most`: takes words under the smallest mask until one is not too large.
   std::uint32_t UpTo(std::uint32_t most) {
     std::uint32_t mask = most;
     for (std::uint32_t bits = 1; bits < 32; bits *= 2) mask |= mask >> bits;

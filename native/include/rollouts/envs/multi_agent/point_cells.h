@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Points of a square, sorted into cells: neighbours are in few of them, wherever all others are.
+// Points of a square, sorted into cells, so that a point's neighbours are in a few of them.
 #pragma once
 
 #include "rollouts/core/math.h"
@@ -7,9 +7,9 @@
 
 namespace rollouts {
 
-// Borrows arrays for up to `capacity` points, at least 16, which lie cell after cell, and within a cell in the
-// order of their rows; `numbers` has room for as many. A point outside the square is in a cell at
-// its edge.
+// Borrows arrays for up to `capacity` points, at least 16. Points lie cell after cell, and within a
+// cell in the order of their rows; `numbers` has room for as many. A point outside of the square is
+// in a cell at its edge.
 class PointCells {
  public:
   static constexpr bool kAreSorted = true;
@@ -37,11 +37,11 @@ class PointCells {
 
   // The distance within which `k` others of a point are expected.
   ROLLOUTS_HD float Guess(std::int32_t k) const {
-    // half as many again as there are in a circle where points are everywhere alike
+    // 1.5 times the number of points that such a circle has where points are evenly spread
     return side * 0.7f * Sqrt(static_cast<float>(k) / static_cast<float>(capacity));
   }
 
-  // Whether the cells within `reach` of a point are all cells.
+  // Whether the cells within `reach` of a point include every cell.
   ROLLOUTS_HD bool AreAll(float px, float py, float reach) const {
     const std::int32_t last = per_side - 1;
     return !(reach < static_cast<float>(kInfinity)) ||
@@ -49,9 +49,9 @@ class PointCells {
             At(py + reach) == last);
   }
 
-  // Calls `visit(first, last)` for ranges of points, among which are all those whose x and y differ
-  // by less than `reach` from a point's, until it returns false: cells are found by rounded numbers,
-  // but rounding keeps their order.
+  // Calls `visit(first, last)` for ranges of points, until it returns false. The ranges contain all
+  // points whose x and y differ by less than `reach` from the given point's: cells are computed
+  // from rounded numbers, but rounding keeps their order.
   template <typename Visit>
   ROLLOUTS_HD void ForEachRange(float px, float py, float reach, Visit&& visit) const {
     const std::int32_t left = At(px - reach), behind = At(px + reach) + 1;
@@ -64,12 +64,12 @@ class PointCells {
 
   float *x, *y;
   std::int32_t* id;
-  std::int32_t* start;  // first points of cells, and the end of the last one
+  std::int32_t* start;  // first point of each cell, then the end of the last one
   std::int32_t per_side, capacity;
   float side, scale;
 
  private:
-  static constexpr std::int32_t kPerCell = 5;  // points in a cell where they are everywhere alike
+  static constexpr std::int32_t kPerCell = 5;  // points in a cell where they are evenly spread
 
   // Row or column of a coordinate; that of NaN is 0.
   ROLLOUTS_HD std::int32_t At(float coordinate) const {
@@ -79,17 +79,17 @@ class PointCells {
   }
 };
 
-// Sorts rows of points into cells: alone, or as steps of a team with a barrier behind each. The result
-// is the same to the bit.
+// Sorts rows of points into cells: by one thread, or in steps of a team with a barrier after each.
+// The result is the same, bit for bit.
 class CellSorting {
  public:
-  // `x`, `y`: of each row; `in`: which rows are sorted; `id`: of each row; `place`: becomes the
-  // index of each among the sorted points.
+  // `x`, `y`: of each row; `in`: whether a row is sorted; `id`: of each row; `place`: receives the
+  // index of each row's point among the sorted points.
   ROLLOUTS_HD CellSorting(const PointCells& cells, std::int32_t rows, const float* x, const float* y,
                           const std::uint8_t* in, const float* id, std::int32_t* place)
       : cells_(cells), rows_(rows), x_(x), y_(y), in_(in), id_(id), place_(place) {}
 
-  // One thread's way.
+  // Sorts with one thread.
   ROLLOUTS_HD void SortAlone() const {
     const std::int32_t num_cells = cells_.num_cells();
     for (std::int32_t cell = 0; cell < num_cells; ++cell) Clear(cell);
@@ -115,7 +115,7 @@ class CellSorting {
     }
   }
 
-  // A team's steps, in this order: each for all cells, rows or lines of cells.
+  // The steps of a team, in this order, each for all cells, rows or lines of cells.
   ROLLOUTS_HD void Clear(std::int32_t cell) const { sizes()[cell] = 0; }
   ROLLOUTS_HD void Count(std::int32_t row) const {
     if (in_[row]) place_[row] = AtomicAddOne(sizes() + cells_.CellOf(x_[row], y_[row]));
@@ -134,11 +134,11 @@ class CellSorting {
     cells_.start[cell] = before;
     if (cell == cells_.num_cells() - 1) cells_.start[cell + 1] = before + sizes()[cell];
   }
-  // Rows of a cell, in the order in which threads came.
+  // Lists the rows of a cell, in the order in which threads arrive.
   ROLLOUTS_HD void List(std::int32_t row) const {
     if (in_[row]) cells_.id[cells_.start[cells_.CellOf(x_[row], y_[row])] + place_[row]] = row;
   }
-  // The place among them that does not depend on threads.
+  // Finds a row's place in its cell, which does not depend on threads.
   ROLLOUTS_HD void Rank(std::int32_t row) const {
     if (!in_[row]) return;
     const std::int32_t* const start = cells_.start + cells_.CellOf(x_[row], y_[row]);

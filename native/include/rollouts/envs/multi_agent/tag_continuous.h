@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Taggers chase runners over a plane: the rules of WarpDrive's TagContinuous (Lan et al.,
-// "WarpDrive", JMLR 2022) as its Python step has them, in 32-bit numbers. Differences from its
-// kernels: native/DESIGN.md.
+// "WarpDrive", JMLR 2022), as in its Python step, in 32-bit numbers. native/DESIGN.md lists the
+// differences from its kernels.
 //
-// Rows of agents are taggers, then runners. WarpDrive scatters taggers among the ids of all agents;
-// what depends on ids (the order of a full observation, the first of equal distances) goes by those
-// ids here too, which are in the tables.
+// Rows of agents are taggers, then runners. WarpDrive scatters taggers among the ids of all agents.
+// Where results depend on ids (the order of a full observation, the first of equal distances),
+// these ids are used here too; they are in the tables.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
@@ -44,7 +44,7 @@ struct TagContinuous {
   struct World {
     std::int32_t runners_left;
   };
-  // State by row; `seen` by id, as it was before the step's tags: what observations are made of.
+  // State by row. `seen` is by id, as it was before the step's tags; observations are made of it.
   struct Agents {
     float *x, *y, *speed, *heading, *acceleration;
     double *seen_x, *seen_y;  // parts of the diagonal
@@ -121,12 +121,12 @@ struct TagContinuous {
     check.Between("num_runners", config.num_runners, 1, 50'000);
     check.Positive("grid_length", config.grid_length);
     check.Positive("max_speed", config.max_speed);
-    // WarpDrive's own run has runners that stand still
+    // WarpDrive's own run has runners that do not move
     check.Between("skill_level_runner", config.skill_level_runner, 0, kMost);
     check.Between("skill_level_tagger", config.skill_level_tagger, 0, kMost);
     check.Finite("max_acceleration", config.max_acceleration);
     check.Finite("min_acceleration", config.min_acceleration);
-    // more than a turn is a turn less
+    // an angle beyond a whole turn equals a smaller one
     check.Between("max_turn", config.max_turn, -2 * kPi, 2 * kPi);
     check.Between("min_turn", config.min_turn, -2 * kPi, 2 * kPi);
     check.Between("num_acceleration_levels", config.num_acceleration_levels, 1, 10'000);
@@ -201,8 +201,8 @@ struct TagContinuous {
     if constexpr (kPhase == 1) Neighbors::SortIntoCells(crew);
   }
 
-  // Everybody moves; then what others see is written, and who is tagged by whom; then everybody looks
-  // around, and taggers count.
+  // First all agents move; then their visible states and the tags are written; then all agents look
+  // around, and taggers count their tags.
   static constexpr int kPhases = 3;
 
   template <int kPhase>
@@ -246,7 +246,7 @@ struct TagContinuous {
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t row, Obs* obs) {
     const auto id = static_cast<std::int32_t>(w.tables[row]);
     const bool active = w.agents.seen_active[id] != 0;
-    // in 64 bits, as Python divides two ints
+    // in 64 bits, because Python divides two ints so
     const float time = w.max_episode_steps > 0
                            ? static_cast<float>(static_cast<double>(w.elapsed_steps) /
                                                 w.max_episode_steps)
@@ -261,7 +261,7 @@ struct TagContinuous {
  private:
   static constexpr double kMost = 3.4e38;  // bound of a 32-bit number
 
-  // The angle in [0, 2 pi) of one in (-4 pi, 4 pi): NumPy's remainder, which is exact there.
+  // The angle in [0, 2 pi) equal to one in (-4 pi, 4 pi): NumPy's remainder, which is exact there.
   ROLLOUTS_HD static float Wrap(float angle) {
     const float size = angle < 0 ? -angle : angle;
     const float rest = size >= kTurn ? size - kTurn : size;
@@ -295,7 +295,7 @@ struct TagContinuous {
     w.status.reward[i] = (penalty + each) * active;
   }
 
-  // Writes what others see of an agent.
+  // Writes the state of an agent that others see.
   ROLLOUTS_HD static void Show(const Ref& w, std::int32_t i) {
     const auto id = static_cast<std::int32_t>(w.tables[i]);
     const double diagonal = static_cast<float>(w.config.grid_length) * 1.41421356237309504880;
@@ -316,7 +316,7 @@ struct TagContinuous {
   ROLLOUTS_HD static void CountTags(const Ref& w, std::int32_t i) {
     auto reward = static_cast<float>(w.status.reward[i]);
     if (i < w.config.num_taggers) {
-      // tag by tag: a sum of 32-bit numbers depends on how it is made
+      // one by one, because the rounding of a 32-bit sum depends on its order
       Neighbors::ForEachTagged(w, i, [&] {
         reward += static_cast<float>(w.config.tag_reward_for_tagger);
       });
@@ -335,7 +335,7 @@ struct TagContinuous {
   ROLLOUTS_HD static void ObserveAll(const Ref& w, std::int32_t id, bool active, float time,
                                      Obs* obs) {
     const std::int32_t others = w.num_agents - 1;
-    // ids before the observer's, then those behind it
+    // ids before the observer's, then those after it
     for (std::int32_t k = 0; k < others; ++k) {
       const std::int32_t o = k < id ? k : k + 1;
       WriteOther(w, id, o, active, obs + k, others);
@@ -349,7 +349,7 @@ struct TagContinuous {
     const Agents& a = w.agents;
     const std::int32_t* const near = a.near + std::int64_t{row} * ranks;
     const std::int32_t num_near = active ? a.num_near[row] : 0;
-    // a loop for each feature: loads are scattered, stores are not
+    // a loop for each feature, so that only loads are scattered, and stores are not
     const double x = a.seen_x[id], y = a.seen_y[id];
     const float speed = a.seen_speed[id], acceleration = a.seen_acceleration[id];
     const float heading = a.seen_heading[id];
@@ -369,7 +369,7 @@ struct TagContinuous {
     obs[7 * ranks] = active ? time : 0.0f;
   }
 
-  // One other agent's seven features, which lie `stride` apart.
+  // Writes one other agent's seven features, `stride` apart from each other.
   ROLLOUTS_HD static void WriteOther(const Ref& w, std::int32_t id, std::int32_t o, bool active,
                                      Obs* obs, std::int64_t stride) {
     const Agents& a = w.agents;

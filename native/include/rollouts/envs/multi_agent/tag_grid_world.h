@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Taggers and a runner on a grid: the rules of WarpDrive's TagGridWorld (Lan et al., "WarpDrive",
-// JMLR 2022), in 32-bit numbers as its kernels have them.
+// JMLR 2022), in 32-bit numbers as in its kernels.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
@@ -59,7 +59,7 @@ struct TagGridWorld {
   template <typename Check>
   static void CheckConfig(const Config& config, Check& check) {
     check.Between("num_taggers", config.num_taggers, 1, 100'000);
-    // an inner cell must exist
+    // there must be an inner cell
     check.Between("grid_length", config.grid_length, 2, 1'000'000);
     check.Finite("wall_hit_penalty", config.wall_hit_penalty);
     check.Finite("tag_reward_for_tagger", config.tag_reward_for_tagger);
@@ -149,12 +149,12 @@ struct TagGridWorld {
   }
 
  private:
-  // Adds in 32 bits, wherever the sum is kept.
+  // Adds in 32 bits, even where the sum has 64.
   ROLLOUTS_HD static void Add(double& reward, float more) {
     reward = static_cast<float>(reward) + more;
   }
 
-  // The first of those nearest to the runner.
+  // Of the taggers nearest to the runner, the first one.
   ROLLOUTS_HD static std::int32_t NearestTagger(const Ref& w) {
     const std::int32_t runner = w.num_agents - 1;
     std::int32_t nearest = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbours in TagContinuous: the nearest that an agent sees, and who tags whom. Many agents are sorted
-// into cells for it.
+// Neighbours in TagContinuous: the nearest agents that an agent sees, and who tags whom. Where
+// there are many agents, they are sorted into cells for this.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
@@ -11,20 +11,20 @@
 
 namespace rollouts {
 
-// Functions of that environment alone.
+// These functions are for that environment alone.
 template <typename Tag>
 struct TagNeighbors {
   using Ref = WorldRef<Tag>;
   using Config = typename Tag::Config;
 
-  // Whether agents are sorted into cells: else all of them are compared with all.
+  // Whether agents are sorted into cells; else each is compared with all others.
   ROLLOUTS_HD static bool AreInCells(const Config& config) {
     const std::int32_t n = config.num_taggers + config.num_runners;
     return !config.use_full_observation && n >= kFewestInCells &&
            config.num_other_agents_observed <= n / 8;
   }
 
-  // Work of all agents when they have moved: afterwards LookAround and CountTags know what they read.
+  // Work of all agents after they moved, which LookAround and CountTags need.
   template <typename Crew>
   ROLLOUTS_HD static void Meet(const Crew& crew) {
     const Config& config = crew.config();
@@ -55,7 +55,7 @@ struct TagNeighbors {
     }
   }
 
-  // Finds the tagger that tags a row: the nearest, if it is near enough.
+  // Finds the tagger that tags a row: the nearest one, if it is near enough.
   ROLLOUTS_HD static void SetCatcher(const Ref& w, std::int32_t row) {
     std::int32_t catcher = -1;
     if (row >= w.config.num_taggers && w.status.active[row]) {
@@ -65,8 +65,8 @@ struct TagNeighbors {
     w.agents.catcher[row] = catcher;
   }
 
-  // Finds the nearest others of an agent. Where agents are in cells, it is that of the sorted point `i`
-  // and not of the row, so that threads of a warp look at the same cells.
+  // Finds the nearest others of an agent. With cells, `i` is the index of a sorted point and not a
+  // row, so that threads of a warp read the same cells.
   ROLLOUTS_HD static void LookAround(const Ref& w, std::int32_t i) {
     const auto& a = w.agents;
     const std::int32_t ranks = w.config.num_other_agents_observed;
@@ -95,7 +95,7 @@ struct TagNeighbors {
     }
   }
 
-  // Runners that are in the game, and those of them that are tagged now.
+  // Counts the runners in the game, or those of them that are tagged now.
   ROLLOUTS_HD static std::int32_t CountRunners(const Ref& w, bool tagged) {
     const std::int32_t blocks = NumBlocks(w.num_agents);
     std::int32_t count = 0;
@@ -107,8 +107,8 @@ struct TagNeighbors {
 
  private:
   static constexpr std::int32_t kFewestInCells = 128;
-  static constexpr std::int32_t kFewTaggers = 16;  // so many are compared faster than looked up
-  static constexpr std::int32_t kBlock = 32;       // rows that one number has a bit for
+  static constexpr std::int32_t kFewTaggers = 16;  // up to here, comparing all is faster than cells
+  static constexpr std::int32_t kBlock = 32;       // rows that have a bit in one number
 
   ROLLOUTS_HD static std::int32_t NumBlocks(std::int32_t n) { return (n + kBlock - 1) / kBlock; }
   ROLLOUTS_HD static TagTables<Config> TablesOf(const Ref& w) { return {w.config, w.tables}; }
@@ -122,7 +122,7 @@ struct TagNeighbors {
             w.agents.catcher};
   }
 
-  // Runners of a block that are in the game, and those of them that are tagged.
+  // Marks runners of a block that are in the game, and those of them that are tagged.
   ROLLOUTS_HD static void MarkBlock(const Ref& w, std::int32_t block) {
     std::uint32_t runners = 0, tagged = 0;
     const std::int32_t first = block * kBlock;
@@ -142,7 +142,7 @@ struct TagNeighbors {
   }
   ROLLOUTS_HD static float Distance(float dx, float dy) { return Sqrt(dx * dx + dy * dy); }
 
-  // The first of the nearest. Rows of taggers are in the order of their ids.
+  // Of the nearest taggers, the first one. Rows of taggers are in the order of their ids.
   ROLLOUTS_HD static std::int32_t CatcherOf(const Ref& w, std::int32_t row) {
     std::int32_t nearest = -1;
     float least = Margin(w.config);
@@ -161,7 +161,7 @@ struct TagNeighbors {
     const float x = w.agents.x[row], y = w.agents.y[row];
     std::int32_t nearest = -1;
     float least = Margin(w.config);
-    // somewhat more, for distances are rounded
+    // slightly more, because distances are rounded
     const float reach = least * 1.0001f + 1e-15f;
     cells.ForEachRange(x, y, reach, [&](std::int32_t first, std::int32_t last) {
       for (; first < last; ++first) {

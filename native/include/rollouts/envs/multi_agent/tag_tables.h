@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables from the options of TagContinuous: which agents are taggers, their starts, and what their
-// actions do.
+// Tables made from the options of TagContinuous: which agents are taggers, their starts, and the
+// effects of their actions.
 #pragma once
 
 #include "rollouts/core/math.h"
@@ -11,11 +11,11 @@ namespace rollouts {
 // Borrows the numbers.
 template <typename Config>
 struct TagTables {
-  const float* id;            // each row's, in WarpDrive's order of agents
-  const float* start;         // x of each id, then y, then heading
+  const float* id;            // of each row, in WarpDrive's order of agents
+  const float* start;         // x by id, then y, then heading
   const float* acceleration;  // one for each level
   const float* turn;
-  const float* row;           // each id's
+  const float* row;           // of each id
 
   ROLLOUTS_HD TagTables(const Config& config, const float* tables) {
     const std::int32_t n = config.num_taggers + config.num_runners;
@@ -31,13 +31,15 @@ struct TagTables {
            config.num_turn_levels + 2;
   }
 
-  // WarpDrive's draws, in its order: who is a tagger, then x, y and heading of all ids.
+  // Draws as WarpDrive does, in its order: which agents are taggers, then x, y and heading of all
+  // ids.
   static void Fill(const Config& config, float* tables) {
     const std::int32_t n = config.num_taggers + config.num_runners;
     NumpyRandom random(static_cast<std::uint32_t>(config.start_seed));
     float* const id_of_row = tables;
     float* const start = tables + n;
-    // the place of each id in the permutation's beginning says who is a tagger; `start` lends room
+    // the beginning of the permutation gives the ids of the taggers; `start` serves as memory for
+    // it
     random.Permutation(n, start);
     for (std::int32_t id = 0; id < n; ++id) start[n + id] = 0;
     for (std::int32_t i = 0; i < config.num_taggers; ++i) {
@@ -68,7 +70,7 @@ struct TagTables {
   }
 
  private:
-  // 0, then `count` numbers from low to high as NumPy 2's linspace has them of 32-bit ones.
+  // 0, then `count` numbers from low to high, as by NumPy 2's linspace for 32-bit numbers.
   static void FillLevels(double low, double high, std::int32_t count, float* levels) {
     const auto first = static_cast<float>(low), last = static_cast<float>(high);
     levels[0] = 0;

@@ -19,7 +19,7 @@ struct Blackjack {
     std::int32_t dealer_shows;  // the dealer's open card, 1 (ace) to 10
   };
   using Action = std::int32_t;  // 0 stick, 1 hit
-  // player's sum, the dealer's open card, whether the player's ace counts 11. Gymnasium's
+  // The player's sum, the dealer's open card, and whether the player's ace counts 11. Gymnasium's
   // space is Tuple(Discrete(32), Discrete(11), Discrete(2)); a row here is MultiDiscrete.
   using Obs = std::int64_t;
 
@@ -55,7 +55,7 @@ struct Blackjack {
       return StepResult::Of(bust ? -1.0 : 0.0, bust);
     }
 
-    // the dealer draws to 17
+    // the dealer draws until the sum is 17 or more
     while (Sum(state.dealer_total, state.dealer_has_ace) < 17) {
       Deal(state.dealer_total, state.dealer_has_ace, state.dealer_cards, rng);
     }
@@ -84,12 +84,12 @@ struct Blackjack {
   }
 
  private:
-  // Two cards at least; one more than 21 is the last.
+  // Whether a hand is possible: two cards at least, and a card that exceeds 21 is the last.
   ROLLOUTS_HD static bool IsHand(std::int32_t total, std::int32_t has_ace, std::int32_t cards) {
     return IsWithin(total, 2, 31) && IsWithin(has_ace, 0, 1) && IsWithin(cards, 2, 22);
   }
 
-  // Adds one card to a hand and returns it: of thirteen, four count 10.
+  // Adds one card to a hand and returns it: four of the thirteen ranks count 10.
   ROLLOUTS_HD static std::int32_t Deal(std::int32_t& total, std::int32_t& has_ace,
                                        std::int32_t& cards, Rng& rng) {
     const std::int32_t rank = static_cast<std::int32_t>(rng.Below(13)) + 1;
@@ -100,7 +100,7 @@ struct Blackjack {
     return card;
   }
 
-  // Total with an ace as 11 where that does not bust.
+  // The total, with an ace as 11 where that does not bust.
   ROLLOUTS_HD static std::int32_t Sum(std::int32_t total, std::int32_t has_ace) {
     return has_ace && total <= 11 ? total + 10 : total;
   }

@@ -77,7 +77,7 @@ struct CliffWalkingOf {
                : kNoSuchState;
   }
 
-  // prob: the probability of the direction that was taken.
+  // prob: the probability of the direction taken.
   ROLLOUTS_HD static void WriteInfo(const Config&, const State& state, double* values) {
     values[0] = state.col >= kDrawn ? 1.0 / 3.0 : 1.0;
   }

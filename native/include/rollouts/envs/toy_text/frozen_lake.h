@@ -94,7 +94,7 @@ struct FrozenLakeOn {
   template <typename AnyRng>
   ROLLOUTS_HD static StepResult Step(const Config& config, State& state, const Action* action,
                                      AnyRng& rng) {
-    // slipping turns the action by a quarter to one side or the other
+    // slipping turns the action by 90 degrees to one side or the other
     std::int32_t direction = *action;
     std::int32_t chance = 0;
     if (config.is_slippery) {
@@ -105,7 +105,7 @@ struct FrozenLakeOn {
       chance = turn == 4 ? kAsTold : kSlipped;
     }
 
-    // holes and the goal let nobody go
+    // an agent in a hole or at the goal cannot move
     const std::int32_t free = 1 - Has(kHoles | kGoals, state);
     const std::int32_t down = (direction == 1) - (direction == 3);
     const std::int32_t right = (direction == 2) - (direction == 0);
@@ -130,7 +130,7 @@ struct FrozenLakeOn {
                : kNoSuchState;
   }
 
-  // prob: the probability of the direction that was taken.
+  // prob: the probability of the direction taken.
   ROLLOUTS_HD static void WriteInfo(const Config& config, const State& state, double* values) {
     const double told = state.col < kAsTold ? 1.0 : config.success_rate;
     values[0] = state.col < kSlipped ? told : FailRate(config);

@@ -68,7 +68,7 @@ struct Taxi {
     state.chance = 0;
     Drive(config, state, *action, rng);
 
-    // the passenger gets on where they wait, off at any stop, and pays at the right one
+    // the passenger gets on at their stop, may get off at any stop, and pays at the destination
     const std::int32_t stop = StopAt(state.row * kSize + state.col);
     const bool riding = state.passenger == kInTaxi;
     const bool boards = *action == 4 && stop == state.passenger;
@@ -91,8 +91,8 @@ struct Taxi {
                : kNoSuchState;
   }
 
-  // prob: the probability of where the rain let it go. action_mask: 1 for actions that would change
-  // the state.
+  // prob: the probability of the direction taken in the rain. action_mask: 1 for actions that would
+  // change the state.
   ROLLOUTS_HD static void WriteInfo(const Config& config, const State& state, double* values) {
     values[0] = state.chance == 0   ? 1.0
                 : state.chance == 1 ? config.rainy_probability
@@ -112,11 +112,11 @@ struct Taxi {
     return (1.0 - config.rainy_probability) / 2.0;
   }
 
-  // Moves the taxi; picking up and dropping off leave it where it is.
+  // Moves the taxi; picking up and dropping off do not move it.
   ROLLOUTS_HD static void Drive(const Config& config, State& state, std::int32_t direction,
                                 Rng& rng) {
     if (config.is_rainy && direction < 4) {
-      // in the order south, north, east, west, the side to the right is left ^ 1
+      // directions are south, north, east, west; the direction to the right is left ^ 1
       const std::int32_t left = direction < 2 ? direction + 2 : 3 - direction;
       const double u = rng.Uniform();
       const double lateral = LateralProbability(config);
@@ -129,7 +129,7 @@ struct Taxi {
     state.row += open * ((direction == 0) - (direction == 1));
     state.col += open * ((direction == 2) - (direction == 3));
 
-    // a fickle passenger wants to go elsewhere after the first cell
+    // a fickle passenger changes the destination after the first cell
     if (state.fickle && open && state.passenger == kInTaxi) {
       state.fickle = 0;
       state.destination = OtherStop(state.destination, static_cast<std::int32_t>(rng.Below(3)));

@@ -90,19 +90,20 @@ class Vizdoom {
   // Throws SpecError for options out of range and EngineError for files that cannot be used.
   static EnvSpec MakeSpec(const Config& config);
 
-  // Cheap. The game's process starts with the first Reset, so that a pool's threads start theirs at
-  // the same time, and anew with the Reset after it has ended.
+  // Cheap: the game's process starts with the first Reset, so that the threads of a pool start
+  // theirs at the same time. After the process has ended, the next Reset starts it again.
   explicit Vizdoom(const Config& config);
   ~Vizdoom();
 
   void Reset(Rng& rng, bool forced);
   StepResult Step(const Action* action, Rng& rng);
   void Observe(Obs* obs) const;
-  // game_seed, of this episode; then gamevariables, zeros once the episode has ended
+  // game_seed of this episode, then gamevariables, which are zeros once the episode has ended
   void WriteInfo(double* values) const;
   // The game's screen, (height, width, 3): the last one that was shown.
   std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const;
-  // The episode's seed and its actions, which LoadState plays again: takes as long as they took.
+  // Saves the episode's seed and its actions. LoadState plays them again, which takes as long as
+  // the first time.
   void SaveState(std::vector<std::uint8_t>& out) const;
   void LoadState(std::span<const std::uint8_t> state);
 
