@@ -39,7 +39,7 @@ class LearnerTask:
 
     Attributes:
       layers: Sizes of the hidden layers, in the actor and in the critic.
-      is_box: For PPO: whether actions are vectors of `num_actions` numbers instead of choices.
+      is_box: Of PPO. Whether actions are vectors of `num_actions` numbers; else they are choices.
       loss: "ppo", "recurrent-ppo", whose rows are sequences, "dqn" or "sac".
     """
 
