@@ -39,7 +39,7 @@ class LearnerTask:
 
     Attributes:
       layers: Sizes of the hidden layers, in the actor and in the critic.
-      is_box: Of PPO. Whether actions are vectors of `num_actions` numbers; else they are choices.
+      is_box: PPO alone: whether an action has `num_actions` numbers; else it is one of so many.
       loss: "ppo", "recurrent-ppo", whose rows are sequences, "dqn" or "sac".
     """
 
