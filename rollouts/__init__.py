@@ -78,7 +78,7 @@ __version__ = "0.1.0"
 
 _register_ids()
 
-# loaded on first use: these bring torch, ray or multiprocessing
+# loaded on first use, because they import torch, ray or multiprocessing
 _LAZY = {
     "BatchRule": "rollouts.workers.policy_requests",
     "CollectOptions": "rollouts.workers.worker_config",

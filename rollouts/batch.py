@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that travel: one step of a pool, and one rollout of a collector."""
+"""The records that components exchange: one step of a pool, and one rollout of a collector."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StepBatch(NamedTuple):
       episode_length  (B,) int32                 complete where terminated | truncated
       final_obs       (B, *obs_shape) obs_dtype  valid where terminated | truncated; None unless
                                                  the pool autoresets in the same step
-      info            name -> (B, ...)           whatever else the environment reports
+      info            name -> (B, ...)           other values that the environment reports
     """
 
     obs: Array
@@ -63,8 +63,8 @@ ENV_ID = STEP_ARRAYS.index("env_id")
 EPISODE_RETURN = STEP_ARRAYS.index("episode_return")
 EPISODE_LENGTH = STEP_ARRAYS.index("episode_length")
 
-# the arrays of a RolloutBatch by what they have one row for; `extras` are as TIME_MAJOR,
-# and `policy_state` as PER_ENV
+# the arrays of a RolloutBatch by their leading axes; `extras` are like TIME_MAJOR, and
+# `policy_state` is like PER_ENV
 TIME_MAJOR = (
     "obs",
     "action",
@@ -82,13 +82,13 @@ PER_ENV = ("last_obs", "last_value", "env_id")
 
 
 class EndedEpisodes(NamedTuple):
-    """The E episodes that ended inside a rollout, by time and then by column.
+    """The E episodes that ended inside a rollout, ordered by time and then by column.
 
-    An agent's episode ends once, in the last step that it takes part in.
+    An agent's episode ends once, in its last step.
 
     Attributes:
       env_id     (E,) int32
-      returns    (E,) float64   of the rewards as the environment gave them
+      returns    (E,) float64   of the rewards that the environment gave
       lengths    (E,) int32     steps
       final_obs  (E, *obs_shape) obs_dtype; None unless the collector keeps it
     """
@@ -103,14 +103,14 @@ class EndedEpisodes(NamedTuple):
 class RolloutBatch(Generic[A]):
     """T steps of B rows, time-major: environments, or the agents of a group.
 
-    `obs[t]` is what the policy saw and `action[t]` what it chose; `reward[t]`, `terminated[t]` and
-    `truncated[t]` are what that action led to. Where an episode ended at t, `obs[t + 1]` (or
-    `last_obs`) is the first observation of the next episode, and `bootstrap_value[t]` stands in
-    for the value of the observation that the policy never acted on.
+    `obs[t]` is what the policy saw and `action[t]` its choice; `reward[t]`, `terminated[t]` and
+    `truncated[t]` are the results of that action. Where an episode ended at t, `obs[t + 1]` (or
+    `last_obs`) is the first observation of the next episode, and `bootstrap_value[t]` is the value
+    of the final observation, on which the policy never acted.
 
-    Fields are NumPy arrays, or torch tensors where the environments are a device's. Such tensors
-    lie on that device and may not be computed yet: they are ready for what follows on the same
-    stream. Rows of agents are those of the first environment, then those of the next.
+    Fields are NumPy arrays, or torch tensors if the environments are on a device. Such tensors lie
+    on that device and may not be computed yet: later work on the same stream sees them complete.
+    Rows of agents are those of the first environment, then those of the next.
 
     Attributes:
       obs               (T, B, *obs_shape) obs_dtype
@@ -121,19 +121,19 @@ class RolloutBatch(Generic[A]):
       bootstrap_value   (T, B) float32   V(final_obs) where truncated & ~terminated, else 0
       log_prob          (T, B) float32   of `action` under the policy that chose it
       value             (T, B) float32   V(obs) under that policy
-      last_obs          (B, *obs_shape) obs_dtype            what follows row T - 1
+      last_obs          (B, *obs_shape) obs_dtype            observation after row T - 1
       last_value        (B,) float32     V(last_obs)
       policy_version    (T, B) int64     version of the weights that chose the action
-      env_id            (B,) int32       of agents env_id * A + the agent's place in its group
+      env_id            (B,) int32       for agents env_id * A + the agent's place in its group
       episode_return    (T, B) float64   so far; complete where terminated | truncated
       episode_length    (T, B) int32     so far; complete where terminated | truncated
-      extras            name -> (T, B, ...)   whatever else the policy returned; of agents
-                                              "active" bool: who took part in the step
-      policy_state      tuple of (B, ...)     of a recurrent policy, before row 0
-      final_obs         what episodes ended with, None unless the collector keeps it: an array with
-                        one observation for each cell that is terminated | truncated, in C order,
-                        or a device's tensor (T, B, *obs_shape), valid there
-      counted           the `EndedEpisodes` that `episodes` returns; None makes it count them
+      extras            name -> (T, B, ...)   other outputs of the policy; with agents also
+                                              "active" bool: the agent took part in the step
+      policy_state      tuple of (B, ...)     states of a recurrent policy, before row 0
+      final_obs         final observations, None unless the collector keeps them: an array with one
+                        observation for each cell that is terminated | truncated, in C order,
+                        or a device's tensor (T, B, *obs_shape), valid in these cells
+      counted           the `EndedEpisodes` that `episodes` returns; None: it counts them itself
     """
 
     obs: A
@@ -156,7 +156,7 @@ class RolloutBatch(Generic[A]):
     counted: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Checks that every array has the leading shape (T, B), (B,) or (E,) it should have."""
+        """Checks that every array has its leading shape (T, B), (B,) or (E,)."""
         shape: tuple[int, ...] = getattr(self.reward, "shape", ())
         if len(shape) != 2:
             raise SpecError(f"reward has shape {tuple(shape)}, expected (T, B): time first")
@@ -203,13 +203,13 @@ class RolloutBatch(Generic[A]):
         return found  # type: ignore[no-any-return]
 
     def episodes(self) -> EndedEpisodes:
-        """Returns the episodes that ended, one row each; of tensors it waits for the device."""
+        """Returns the episodes that ended, one row each; with tensors it waits for the device."""
         if self.counted is not None:
             known: EndedEpisodes = self.counted
             return known
         batch: Any = self
         ended, active, final_obs = _ended(self), batch.active, batch.final_obs
-        # the rest of an environment's episode is none of an agent's that left before
+        # an agent that left has no part in the rest of its environment's episode
         if active is not None:
             if isinstance(final_obs, np.ndarray):
                 final_obs = final_obs[active[ended]]
@@ -217,22 +217,22 @@ class RolloutBatch(Generic[A]):
         if isinstance(ended, np.ndarray):
             at = ended.nonzero()
         else:
-            # the only wait for the device: sizes of what is read by these indices are known
+            # the only wait for the device: with these indices, all later sizes are known
             at = ended.nonzero(as_tuple=True)
             final_obs = None if final_obs is None else final_obs[at]
         env_id, returns = batch.env_id[at[1]], batch.episode_return[at]
         return EndedEpisodes(env_id, returns, batch.episode_length[at], final_obs)
 
     def on_host(self) -> RolloutBatch[A]:
-        """Returns the same in the host's memory, each tensor contiguous; itself if it is so."""
+        """Returns the batch in the host's memory, with contiguous tensors; itself if it is so."""
         return self._map(lambda one: one if isinstance(one, np.ndarray) else one.cpu().contiguous())
 
     def contiguous(self) -> RolloutBatch[A]:
-        """Returns the same with each tensor contiguous."""
+        """Returns the batch with contiguous tensors."""
         return self._map(lambda one: one if isinstance(one, np.ndarray) else one.contiguous())
 
     def copied(self) -> RolloutBatch[A]:
-        """Returns a copy in the same memory, which is complete when this returns."""
+        """Returns a copy on the same device, which is complete when this returns."""
         copy = self._map(lambda one: one.copy() if isinstance(one, np.ndarray) else one.clone())
         obs: Any = self.obs
         if getattr(obs, "is_cuda", False):
@@ -240,7 +240,7 @@ class RolloutBatch(Generic[A]):
         return copy
 
     def _map(self, function: Callable[[Any], Any]) -> RolloutBatch[A]:
-        """Returns a batch with the function's value in place of each array."""
+        """Returns a batch with the function's result in place of each array."""
         found: dict[str, Any] = {}
         for one in fields(self):
             value = getattr(self, one.name)
@@ -256,9 +256,9 @@ class RolloutBatch(Generic[A]):
     def concatenate(cls, batches: Sequence[RolloutBatch[A]]) -> RolloutBatch[A]:
         """Joins batches of the same length T along B, in the order given.
 
-        One batch is returned as it is; of more the arrays are copied. The same env_id may appear
-        in several columns: two rollouts of one environment are two columns. final_obs is kept if
-        all batches have it.
+        A single batch is returned as it is; the arrays of several are copied. The same env_id may
+        appear in several columns: two rollouts of one environment are two columns. final_obs is
+        kept if all batches have it.
 
         Raises:
           SpecError: no batches, or they differ in T, in the names of their extras or in the length
@@ -316,7 +316,7 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
 
     @property
     def num_agent_steps(self) -> int:
-        """Steps of all agents together, those who left among them: T * B * agents."""
+        """Steps of all agents together, including those that left: T * B * agents."""
         return sum(batch.num_steps for batch in self.values())
 
     @property
@@ -331,15 +331,15 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
         return version[:, :: version.shape[1] // self.num_envs]  # type: ignore[no-any-return]
 
     def on_host(self) -> MultiAgentRollout[A]:
-        """Returns what the method of `RolloutBatch` returns, for each group."""
+        """Returns the result of the same method of `RolloutBatch`, for each group."""
         return self._map(RolloutBatch.on_host)
 
     def contiguous(self) -> MultiAgentRollout[A]:
-        """Returns what the method of `RolloutBatch` returns, for each group."""
+        """Returns the result of the same method of `RolloutBatch`, for each group."""
         return self._map(RolloutBatch.contiguous)
 
     def copied(self) -> MultiAgentRollout[A]:
-        """Returns what the method of `RolloutBatch` returns, for each group."""
+        """Returns the result of the same method of `RolloutBatch`, for each group."""
         return self._map(RolloutBatch.copied)
 
     def _map(self, function: Callable[[RolloutBatch[A]], RolloutBatch[A]]) -> MultiAgentRollout[A]:
@@ -350,7 +350,7 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
         """Joins rollouts group by group; see `RolloutBatch.concatenate`.
 
         Raises:
-          SpecError: no rollouts, or other groups in one; else as there.
+          SpecError: no rollouts, or one with other groups; also the errors of that method.
         """
         if not rollouts:
             raise SpecError("concatenate() got no rollouts, expected at least one")
@@ -367,15 +367,15 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
 
 
 def check_rollout(batch: object, taker: str, *, on_host: bool = True) -> None:
-    """Refuses what is no rollout of one group, or lies on a device where arrays are expected.
+    """Refuses arguments that are no rollout of one group, or are on a device but must be arrays.
 
     Args:
       batch: The argument that was given.
       taker: The name of the function that got it, for the message.
-      on_host: Whether its fields have to be NumPy arrays.
+      on_host: Whether its fields must be NumPy arrays.
 
     Raises:
-      DTypeError: It is another thing than a RolloutBatch, or has tensors.
+      DTypeError: It is something else than a RolloutBatch, or has tensors.
     """
     if isinstance(batch, MultiAgentRollout):
         raise DTypeError(
@@ -403,13 +403,13 @@ def _joined(arrays: Sequence[Any], axis: int) -> Any:
 
 
 def _join_final_obs(batches: Sequence[RolloutBatch[Any]]) -> Any:
-    """Returns the final observations in the order of the joined batch's episodes, if all are."""
+    """Returns final observations in the order of the joined batch's episodes, if all have them."""
     finals: list[Any] = [batch.final_obs for batch in batches]
     if any(one is None for one in finals):
         return None
     if not isinstance(finals[0], np.ndarray):
         return _joined(finals, 1)
-    # each batch has its own by time: a stable sort by time puts those of all in C order
+    # each batch has them in order of time: a stable sort by time gives C order for all
     times = np.concatenate([np.nonzero(_ended(batch))[0] for batch in batches])
     return np.concatenate(finals)[np.argsort(times, kind="stable")]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: one file with a trained policy, what it was trained in, and how far it was.
+"""Checkpoints: one file with a trained policy, its environment, and the state of its training.
 
 `docs/how_to/checkpoints.md` lists the entries. Reading one executes nothing that it holds.
 """
@@ -45,18 +45,19 @@ class Checkpoint:
     """A trained policy.
 
     Attributes:
-      id: What it was trained in.
+      id: The id of the training.
       env_options: Keyword arguments of `make_vec` that were given for it, wrappers among them:
         numbers, text, None, and arrays, lists and dicts of them.
-      statistics: "observation" and "reward" -> what the wrappers that normalise had counted.
+      statistics: "observation" and "reward" -> statistics of the wrappers that normalise.
       program: Python file whose `make_policy(spec, **program_options)` makes the policy, relative
         to the directory that its users run commands in, such as "examples/ppo.py".
-      program_options: What `make_policy` is given besides the spec; as env_options.
-      weights: The state_dict of the policy's module; of several agents "<group>/<name>" -> tensor.
+      program_options: Arguments of `make_policy` besides the spec; of the same kinds as
+        env_options.
+      weights: The state_dict of the policy's module; for several agents "<group>/<name>" -> tensor.
       policy_version: Version of the weights; 1 before any training.
-      env_steps: Steps that it was trained with.
-      seed: Seed of the training; None: it had none.
-      training: What the program needs to go on: tensors, bytes, tuples and sets too.
+      env_steps: Env-steps of the training.
+      seed: Seed of the training; None: without a seed.
+      training: State from which the program continues: tensors, bytes, tuples and sets, too.
     """
 
     id: str
@@ -71,7 +72,7 @@ class Checkpoint:
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def freeze_statistics(self, env: VectorEnv) -> None:
-        """Makes a pool scale by what was counted in the training, and count no more.
+        """Makes a pool scale with the statistics of the training, and stop counting.
 
         Raises:
           SpecError: The statistics do not fit the pool's observations.
@@ -82,7 +83,7 @@ class Checkpoint:
             env.update_statistics = False
 
 
-# entry -> what it must be
+# entry -> its types
 _ENTRIES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "weights": (dict,),
@@ -96,22 +97,22 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "training": (dict,),
 }
 _KINDS = ("observation", "reward")  # the statistics that a checkpoint may hold
-SAFE_TORCH = (2, 10)  # the first release whose weights_only holds
+SAFE_TORCH = (2, 10)  # the first release whose weights_only is safe
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Replaces a file by one that was read back; whenever this stops, it is the old or the new one.
+    """Replaces a file by one that was read back; a crash leaves the old one or the new one.
 
-    NumPy's numbers become Python's, paths text, and arrays lists or, in `weights` and `training`,
-    tensors. A file that was there keeps its mode.
+    NumPy's numbers become Python's, paths become text, and arrays become lists or, in `weights` and
+    `training`, tensors. An existing file keeps its mode.
 
     Args:
-      path: The file, or the directory of a run, which then exists.
-      checkpoint: What it shall hold.
+      path: The file, or an existing directory of a run.
+      checkpoint: The contents.
 
     Raises:
-      SpecError: An entry is, or holds, what no checkpoint holds; nothing is written.
-      FileError: The file cannot be written, such as for want of a folder or of room.
+      SpecError: An entry is, or contains, a value that no checkpoint holds; nothing is written.
+      FileError: The file cannot be written, for lack of a folder or of room.
     """
     import torch
 
@@ -121,7 +122,7 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         try:
             torch.save(state, file)
         except Exception as error:
-            if isinstance(error.__context__, OSError):  # torch says no more than "unexpected pos"
+            if isinstance(error.__context__, OSError):  # torch reports only "unexpected pos"
                 raise error.__context__ from None
             raise SpecError(
                 f"torch.save cannot write the checkpoint ({_first_line(error)}), expected tensors "
@@ -138,10 +139,10 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
 
 
 def _plain_entries(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Everything in types that are read again.
+    """All entries in types that `load_checkpoint` reads.
 
     Raises:
-      SpecError: Something is of another type; its name is said.
+      SpecError: A value has another type; the message names its entry.
     """
     if not isinstance(checkpoint, Checkpoint):
         raise SpecError(
@@ -200,25 +201,25 @@ def _counted(kind: Any, given: Any) -> RunningStatistics:
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads what `save_checkpoint` wrote, tensors on the CPU. Nothing in the file is executed.
+    """Reads a file of `save_checkpoint`, with tensors on the CPU. Nothing in the file is executed.
 
-    Its `program` and `env_options` are somebody's words, though: a program that is run, and
-    options that name files or are command lines, should be those that you expect.
+    Do not trust its `program` and `env_options`, though: before you run the program, or use options
+    that name files or are command lines, check that they are those that you expect.
 
     Args:
       path: The file, or the directory of a run.
 
     Raises:
-      SpecError: There is none, it is damaged, of another version or something else.
-      EngineError: torch is missing, or of a release that executes what crafted files hold.
+      SpecError: There is no file, it is damaged, of another version or something else.
+      EngineError: torch is missing, or of a release that executes contents of crafted files.
     """
     return from_state(read_state(path), _file(path))
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The dict in a file of torch.save, be it a checkpoint or not. Nothing in it is executed.
+    """The dict in a file of torch.save, checkpoint or not. Nothing in it is executed.
 
-    Args and errors as of `load_checkpoint`.
+    Args and errors are those of `load_checkpoint`.
     """
     path = _file(path)
     if not os.path.isfile(path):
@@ -232,7 +233,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def refuse_unsafe_torch() -> None:
-    """Makes sure that torch reads a file of somebody else and executes nothing in it.
+    """Raises unless this torch can read a stranger's file without executing anything in it.
 
     Raises:
       EngineError: torch is missing, or older than 2.10, where crafted files write into memory and
@@ -250,7 +251,7 @@ def refuse_unsafe_torch() -> None:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raises SpecError for what is known to be another library's."""
+    """Raises SpecError for files that are known to be another library's."""
     names: list[str] = []
     unreadable = contextlib.suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile)
     with unreadable, zipfile.ZipFile(path) as archive:
@@ -289,10 +290,10 @@ def _first_line(error: Exception) -> str:
 
 
 def from_state(state: Mapping[str, Any], path: Path) -> Checkpoint:
-    """The checkpoint that a file's dict is.
+    """The checkpoint in a file's dict.
 
     Raises:
-      SpecError: It is none, or of another version.
+      SpecError: It is no checkpoint, or one of another version.
     """
     if state.get("format") != FORMAT:
         found = ", ".join(sorted(map(str, state))[:8]) or "nothing"

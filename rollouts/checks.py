@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what users pass to a VectorEnv, and the layout of what Gymnasium expects back."""
+"""Checks of arguments of a VectorEnv, and conversion of results to Gymnasium's layout."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def as_bytes(states: Sequence[bytes | bytearray | memoryview]) -> list[bytes]:
     result = []
     for index, state in enumerate(states):
         try:
-            # a copy of what may change while it is loaded
+            # a copy, because the state may change while it is loaded
             result.append(state if type(state) is bytes else memoryview(state).tobytes())
         except (TypeError, ValueError):  # the latter of NumPy's dates
             raise DTypeError(
@@ -77,12 +77,12 @@ def _option_column(name: str, value: Any, num_envs: int) -> OptionValue | list[O
         return _plain(value)
     if len(value) != num_envs:
         raise SpecError(f"option {name!r} has {len(value)} values, {expected}")
-    # a single value is stepped with faster than a list
+    # a single value steps faster than a list
     return _plain(value[0]) if len(value) == 1 else [_plain(each) for each in value]
 
 
 def option_array(column: Sequence[OptionValue | None]) -> OptionValue | Array | None:
-    """The value that all share, else an array of them; of dtype object where some are None."""
+    """The value that all share, else an array of them; with dtype object if some are None."""
     if all(value == column[0] for value in column):
         return column[0]
     return np.array(column, dtype=object if None in column else None)
@@ -100,7 +100,7 @@ def first_value(name: str, value: Any) -> OptionValue:
 
 
 def _plain(value: Any) -> OptionValue:
-    # the native core checks the type; it knows Python's, and not NumPy's bool
+    # the native core checks the type, and takes Python's bool but not NumPy's
     return value.item() if isinstance(value, np.generic) else value  # type: ignore[no-any-return]
 
 
@@ -110,9 +110,9 @@ def _is_scalar(value: object) -> bool:
 
 
 def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
-    """Returns `value` as an int; SpecError names the argument when it is none or outside.
+    """Returns `value` as an int; SpecError names the argument if it is no int or out of range.
 
-    True and False are none, and neither is 2.0.
+    True and False are refused, and so is 2.0.
     """
     try:
         number = low - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -125,26 +125,26 @@ def whole_number(name: str, value: object, low: int, high: int | None = None) ->
 
 
 def share(name: str, value: object, least: float = 0) -> None:
-    """Raises SpecError where `value` is no number from `least` to 1."""
+    """Raises SpecError unless `value` is a number from `least` to 1."""
     is_number = isinstance(value, (int, float, np.integer, np.floating))
     if isinstance(value, bool) or not is_number or not least <= value <= 1:  # type: ignore[operator]
         raise SpecError(f"{name} is {value!r}, expected a share from {least} to 1")
 
 
 def one_of(name: str, value: object, choices: Sequence[str]) -> int:
-    """Returns the index of `value` in `choices`; SpecError when it is none of them."""
+    """Returns the index of `value` in `choices`; raises SpecError if it is none of them."""
     if isinstance(value, str) and value in choices:
         return choices.index(value)
     raise SpecError(f"{name} must be one of {list(choices)}, got {value!r}")
 
 
 def seed_value(value: object) -> int:
-    """Returns a seed of the native core: 64 bits, not negative."""
+    """Returns a seed for the native core: 64 bits, not negative."""
     return whole_number("seed", value, 0, 2**64 - 1)
 
 
 def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
-    """Reads what reset takes as seed: one for each environment, or none at all."""
+    """Reads the seed of `reset`: one for each environment, or None for each."""
     if seed is None:
         return []
     if hasattr(seed, "__index__") and not isinstance(seed, Sequence) and _is_scalar(seed):
@@ -158,7 +158,7 @@ def seed_list(seed: int | Sequence[int | None] | None, num_envs: int) -> list[in
 
 
 def options_dict(options: object) -> Mapping[Any, Any]:
-    """Returns what reset takes as options, empty for None; DTypeError when it is no dict."""
+    """Returns the options of `reset`, empty for None; raises DTypeError for anything but a dict."""
     if options is None:
         return {}
     if isinstance(options, Mapping):
@@ -167,7 +167,7 @@ def options_dict(options: object) -> Mapping[Any, Any]:
 
 
 def seconds(name: str, value: object) -> float | None:
-    """Returns a time to wait; DTypeError when it is neither a number nor None."""
+    """Returns a time to wait; raises DTypeError unless it is a number or None."""
     if value is None:
         return None
     if isinstance(value, (int, float, np.integer, np.floating)):
@@ -179,14 +179,14 @@ def seconds(name: str, value: object) -> float | None:
 
 
 def flag(name: str, value: object) -> bool:
-    """Returns `value` as a bool; DTypeError names the argument when it is none."""
+    """Returns `value` as a bool; DTypeError names the argument if it is none."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise DTypeError(f"{name} must be True or False, got {value!r}")
 
 
 def check_source(source: object) -> None:
-    """Raises DTypeError where a source of batches cannot be called."""
+    """Raises DTypeError if a source of batches cannot be called."""
     if not callable(source):
         hint = ": give its collect" if hasattr(source, "collect") else ""
         raise DTypeError(
@@ -209,7 +209,7 @@ def to_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
 
 
 def check_collects(policy: Any, arrays: Any, why_not: str) -> None:
-    """Raises SpecError where a pool's `collect` is not there or gets no native policy or arrays."""
+    """Raises SpecError if a pool has no `collect`, or gets no native policy or no arrays."""
     if not hasattr(policy, "refresh"):
         raise SpecError(
             f"policy is {policy!r}, expected a rollouts.NativePolicy: rollouts.Collector calls "

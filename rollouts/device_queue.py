@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches rollouts ahead of the learner and moves them to its device.
 
-For a GPU the arrays of a batch are laid into one pinned buffer and copied as one transfer, on a
-stream of their own, while the learner works on the batch before. For the CPU nothing is copied.
+For a GPU the arrays of a batch are put into one pinned buffer and copied in one transfer, on a
+stream of its own, while the learner works on the batch before. For the CPU nothing is copied.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 Array = NDArray[Any]
 Source = Callable[[float], RolloutBatch]
 
-# how long one call of the source may wait before close() is looked for
+# longest time that one call of the source may wait, so that close() is noticed
 _SLICE_S = 0.5
 _JOIN_TIMEOUT_S = 10.0
 
@@ -51,14 +51,14 @@ class DeviceQueue:
     Their `episodes` are NumPy arrays that are counted already, because reading them from a GPU
     would make the learner wait. On the CPU the tensors share the memory of the source's batch,
     which is read-only if it came through Ray: do not write to them. final_obs is for a replay and
-    does not come along. Rollouts of a device's environments need no queue, and are refused; of
-    environments with several agents the source gives one group's.
+    is left out. Rollouts of a device's environments need no queue, and are refused; for
+    environments with several agents the source returns one group's.
 
-    Never more than `depth` batches are fetched and not yet taken, the one on its way included: a
-    slow learner makes the source wait, and with it the workers. One or several threads may take.
+    At most `depth` batches are fetched but not taken, including the one on its way: a slow learner
+    makes the source wait, and thereby the workers. Any number of threads may take batches.
 
-    Ways out of `get` and of iteration: a batch, `timeout_s`, the source's exception (after the
-    batches before it), the source's StopIteration, which ends iteration, and `close`.
+    `get` and iteration end with a batch, `timeout_s`, the source's exception (after the batches
+    before it), the source's StopIteration, which ends iteration, or `close`.
 
     Example:
       with DeviceQueue(lambda timeout_s: coordinator.get(4, timeout_s), "cuda") as batches:
@@ -73,13 +73,13 @@ class DeviceQueue:
 
         Args:
           source: Called with timeout_s, from one thread; returns the next batch. It may raise
-            TimeoutError after about timeout_s, and is then called again, StopIteration when there
-            is no other batch, or any other exception, which `get` raises. One that ignores
+            TimeoutError after about timeout_s, and is then called again; StopIteration when there
+            is no other batch; or any other exception, which `get` raises. A source that ignores
             timeout_s delays `close`.
-          device: Where the learner is: the CPU or a CUDA device.
+          device: The learner's device: the CPU or a CUDA device.
           depth: Most batches fetched and not yet taken; 2 lets one be copied while one waits.
         Raises:
-          SpecError: depth < 1, or a device that is neither CPU nor CUDA, or is not there.
+          SpecError: depth < 1, or the device is neither CPU nor CUDA, or does not exist.
           DTypeError: source cannot be called.
         """
         check_source(source)
@@ -93,13 +93,13 @@ class DeviceQueue:
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self._mover = self._make_mover()
-        # guards all below
+        # guards all attributes below
         self._changed = threading.Condition(threading.Lock())
         self._ready: deque[tuple[RolloutBatch[Tensor], Callable[[], None]]] = deque()
         self._num_reserved = 0
         self._failure: BaseException | None = None
         self._endless: set[int] = set()  # threads that wait without a timeout
-        self._refusal: Exception | None = None  # why one of them would wait for ever
+        self._refusal: Exception | None = None  # raised in one of them, as it would wait for ever
         self._closed = False
         self._num_delivered = self._num_discarded = 0
         self._thread = threading.Thread(target=self._run, name="rollouts-device", daemon=True)
@@ -112,8 +112,8 @@ class DeviceQueue:
         Raises:
           TimeoutError: no batch within timeout_s; None waits for ever.
           ClosedError: the queue was closed, or the source has ended.
-          DTypeError: the source gave something else than one group's rollout of NumPy arrays.
-          Exception: what the source raised; every later call raises it too.
+          DTypeError: the source returned something else than one group's rollout of NumPy arrays.
+          Exception: the source's exception; every later call raises it too.
         """
         with at_exit.silent_at_exit(), self._changed:
             self._wait_for_batch(timeout_s)
@@ -132,7 +132,7 @@ class DeviceQueue:
         return batch
 
     def _wait_for_batch(self, timeout_s: float | None) -> None:
-        """Waits, with the lock, until there is one or the queue is over; see `get`."""
+        """Waits, with the lock, until there is a batch or the queue has ended; see `get`."""
         if timeout_s is not None:
             if not self._changed.wait_for(lambda: self._ready or self._is_over, timeout_s):
                 raise TimeoutError(f"no batch reached the device queue within {timeout_s} s")
@@ -153,7 +153,7 @@ class DeviceQueue:
             try:
                 yield self.get()
             except ClosedError:
-                # the source's own ClosedError is news to the learner
+                # a ClosedError of the source itself is passed on to the learner
                 with self._changed:
                     if self._closed or isinstance(self._failure, StopIteration):
                         return
@@ -224,7 +224,7 @@ class DeviceQueue:
                     self._changed.notify_all()
                 del moved
         except BaseException as error:
-            # threads that wait for batches must not wait for ever
+            # threads that wait for batches must not wait for ever after an error
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
@@ -240,13 +240,13 @@ class DeviceQueue:
         return self._source(timeout_s)
 
     def _fetch(self) -> RolloutBatch | None:
-        """Asks the source until it has a batch; None once closed."""
+        """Calls the source until it returns a batch; None once closed."""
         while not self._is_closed():
             start = time.monotonic()
             try:
                 return self._ask(_SLICE_S)
             except TimeoutError:
-                # a source that gives up at once is not asked in a busy loop
+                # a source that gives up at once must not be called in a busy loop
                 rest_s = _SLICE_S - (time.monotonic() - start)
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, max(0.0, rest_s))
@@ -254,10 +254,10 @@ class DeviceQueue:
 
 
 class _Mover(Protocol):
-    """Moves batches to a device; on one thread."""
+    """A mover of batches to a device; used by one thread."""
 
     def move(self, batch: RolloutBatch) -> tuple[RolloutBatch[Tensor], Callable[[], None]]:
-        """Returns the batch and what the thread that takes it has to call first."""
+        """Returns the batch, and a function that the thread that takes it must call first."""
         ...
 
 
@@ -277,12 +277,12 @@ class CudaMover:
         self._turn = 0
 
     def move(self, batch: RolloutBatch) -> tuple[RolloutBatch[Tensor], Callable[[], None]]:
-        """Starts the transfer; what it returns makes the taker's stream wait for its end."""
+        """Starts the transfer; the returned function makes the taker's stream wait for its end."""
         tensors, hand_over = self.transfer(_arrays(batch))
         return _device_batch(tensors, batch.episodes()), hand_over
 
     def transfer(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Tensor], Callable[[], None]]:
-        """Does `move` for named arrays, as one copy."""
+        """Does the work of `move` for named arrays, in one copy."""
         layout = BufferLayout(arrays)
         pinned, copied = self._free_buffer(layout.nbytes)
         layout.write(pinned)
@@ -296,7 +296,8 @@ class CudaMover:
         def hand_over() -> None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(ready)
-            # the memory belongs to the copying stream: it must not be reused while this one works
+            # the memory belongs to the copying stream: the mark keeps it while the taker's stream
+            # uses it
             flat.record_stream(stream)
 
         return layout.views(flat), hand_over
@@ -351,7 +352,7 @@ class BufferLayout:
 
 
 def _arrays(batch: RolloutBatch) -> dict[str, Array]:
-    """Returns what moves to the device; also "extras.<name>" and "policy_state.<index>"."""
+    """Returns the arrays to move by name; also "extras.<name>" and "policy_state.<index>"."""
     check_rollout(batch, "a DeviceQueue")
     arrays = {name: getattr(batch, name) for name in (*TIME_MAJOR, *PER_ENV)}
     arrays |= {f"extras.{name}": array for name, array in batch.extras.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions of rollouts; each also is the builtin a caller would expect to catch."""
+"""Exceptions of rollouts; each is also the builtin exception that callers would catch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpecError(RolloutsError, ValueError):
 
 
 class MissingFeatureError(SpecError, AttributeError):
-    """These environments have no such method; the message says which environments have it."""
+    """These environments have no such method; the message names the environments that have it."""
 
 
 class DTypeError(RolloutsError, TypeError):
@@ -25,25 +25,25 @@ class DTypeError(RolloutsError, TypeError):
 
 
 class ProtocolError(RolloutsError, RuntimeError):
-    """Calls came in an order that cannot work, such as two sends to one env without a recv."""
+    """Calls came in an impossible order, such as two sends to one env without a recv."""
 
 
 class CallPendingError(AlreadyPendingCallError, ProtocolError):
-    """A call that was started was not waited for before another one; `name` says which."""
+    """An earlier call was started but not waited for; `name` is its name."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message, name)
 
 
 class NoCallPendingError(NoAsyncCallError, ProtocolError):
-    """Nothing was started that could be waited for; `name` says what."""
+    """No call was started that could be waited for; `name` is its name."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message, name)
 
 
 class CallTimeoutError(RolloutsError, TimeoutError, multiprocessing.TimeoutError):
-    """A call that was started took too long; what AsyncVectorEnv raises is no `TimeoutError`."""
+    """A call that was started took too long; a TimeoutError, unlike AsyncVectorEnv's own error."""
 
 
 class ClosedError(RolloutsError, ClosedEnvironmentError, RuntimeError):
@@ -55,7 +55,7 @@ class EnvError(RolloutsError, RuntimeError):
 
 
 class EnvAttributeError(EnvError, AttributeError):
-    """An environment in Python has no attribute or method of a name that was asked for."""
+    """An environment in Python has no attribute or method of this name."""
 
 
 class EngineError(RolloutsError, ImportError):
@@ -67,12 +67,12 @@ class FileError(RolloutsError, OSError):
 
 
 class WorkerError(RolloutsError, RuntimeError):
-    """No rollout worker is left that could go on; the message has the last failure."""
+    """No rollout worker is left that could continue; the message has the last failure."""
 
 
 class LearnerError(RolloutsError, RuntimeError):
-    """A learner's actor died, or cannot keep what is handed over to it."""
+    """A learner's actor died, or cannot keep the data that it gets."""
 
 
 class ReplayWarning(UserWarning):
-    """Steps make fewer or shorter items of a replay than they could; the message says why."""
+    """Steps make fewer or shorter items of a replay than they could; the message has the reason."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one table of what works where, and the sentences that refuse the rest.
 
-REFUSED has keywords by what steps environments and how many agents act; one that is not in it works
-in every cell, and the page "What works where" of the documentation is made of it. FEATURES has what
-each engine says by itself that it can.
+REFUSED has keywords by kind and number of agents of the environments. A keyword that is not in it
+works for all kinds, and the documentation's page "What works where" is made of it. FEATURES has the
+features that each engine declares by itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from rollouts.errors import SpecError
 
-# What steps environments: an engine, or "device" and "host" for those that do so there. "alone" and
-# "agents" say how many agents they have, whatever steps them.
+# What steps environments: an engine, or "device" and "host" for all engines there. "alone" and
+# "agents" are for environments with one agent or several, with any engine.
 PLACES: Mapping[str, str] = {
     "native": "a pool of threads",
     "kernel": "a pool of kernels on a device",
@@ -31,9 +31,9 @@ PLACES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of environments: a key of PLACES, and whether they have several agents.
+    """A kind of environments: a key of PLACES, and whether they have several agents.
 
-    None: that is not known.
+    None stands for an unknown value.
     """
 
     engine: str
@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The keys of PLACES that hold for it."""
+        """The keys of PLACES that apply to this kind."""
         where = "device" if self.engine in ("kernel", "physics") else "host"
         agents = () if self.has_agents is None else ("agents" if self.has_agents else "alone",)
         return (self.engine, where, *agents)
@@ -65,7 +65,7 @@ WRAPPERS = (
 )
 
 
-# Owner -> keyword, or keyword=value -> place -> why it cannot be had there, and what to do.
+# Owner -> keyword, or keyword=value -> place -> why it does not work there, and what to do.
 REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "make_vec": {
         "several ids": {"device": "its environments are of one id; leave device out to mix"},
@@ -201,7 +201,7 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 }
 
 
-# What an engine may lack whatever it was asked for, and the end of the sentence that refuses each:
+# Features that an engine may lack for any keywords, with the end of the sentence that refuses each:
 # members of a face, and ways to call them.
 FEATURES: Mapping[str, str] = {
     "async": "step some environments while others are waited for: leave out batch_size, env_id, "
@@ -225,7 +225,7 @@ FEATURES: Mapping[str, str] = {
 
 
 def cannot(engine: str, feature: str) -> str:
-    """Returns the sentence that refuses a key of FEATURES; `engine` is what engines call theirs."""
+    """Returns the sentence that refuses a key of FEATURES; `engine` is the engine's name."""
     return f"{engine} cannot {FEATURES[feature]}"
 
 
@@ -234,8 +234,8 @@ def why_not(what: str, keyword: str, cell: Cell) -> str:
 
     Args:
       what: A key of REFUSED.
-      keyword: Its keyword, such as "prefetch", or "engine='native'" where only a value is refused.
-      cell: Where it is asked for.
+      keyword: Its keyword, such as "prefetch", or "engine='native'" if only a value is refused.
+      cell: The kind of environments.
     """
     reasons = REFUSED[what].get(keyword, {})
     for place in cell.places:
@@ -245,18 +245,18 @@ def why_not(what: str, keyword: str, cell: Cell) -> str:
 
 
 def check(what: str, asked: Iterable[str], cell: Cell) -> None:
-    """Raises SpecError where one of the keywords that were asked for is refused in a cell."""
+    """Raises SpecError where a requested keyword is refused for a kind of environments."""
     for keyword in asked:
         if sentence := why_not(what, keyword, cell):
             raise SpecError(sentence)
 
 
 def asked_of(options: Any, prefix: str = "") -> list[str]:
-    """Returns the fields of a dataclass that have not their default, as keys of REFUSED.
+    """Returns the fields of a dataclass that differ from their defaults, as keys of REFUSED.
 
     Args:
       options: The dataclass.
-      prefix: What the keys begin with, such as "collect.".
+      prefix: Prefix of the keys, such as "collect.".
     """
     found = []
     for one in fields(options):

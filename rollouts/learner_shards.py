@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several data-parallel learners fed from one stream: disjoint, complete, evenly.
+"""Several data-parallel learners fed from one stream, each with its own equal part of all batches.
 
-Two ways, which both give every learner the same number of updates, as an all-reduce needs:
+Both ways give every learner the same number of updates, as an all-reduce needs:
 
   LearnerShards   batch i goes whole to learner i mod n: learners that are threads of one process,
                   each with a DeviceQueue of its own in front of its GPU
   split_columns   each batch is cut along B into n parts: learners that are Ray actors, each called
                   with its part, or threads that share one step
 
-Threads that need no equal numbers may simply all call `RolloutCoordinator.get`: each batch goes to
-the thread that asked first.
+Threads that do not need equal numbers may simply all call `RolloutCoordinator.get`: each batch goes
+to the thread that called first.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from rollouts.errors import ClosedError, SpecError
 
 Source = Callable[[float], RolloutBatch]
 
-# how long one call of the source may wait before close() is looked for
+# longest time that one call of the source may wait, so that close() is noticed
 _SLICE_S = 0.5
 
 
 class LearnerShards:
-    """Deals the batches of a source out to n learners in turn.
+    """Deals out the batches of a source to n learners in turn.
 
-    A learner that is `depth` batches behind makes the others wait once it is its turn, and with
-    them the source: nothing is dropped, and at most n * depth batches are held, with the one on its
-    way. No thread of ours runs: a learner that waits for a batch asks the source, one at a time.
+    A learner that is `depth` batches behind makes the others wait when it is its turn, and thereby
+    the source. Nothing is dropped, and at most n * depth batches are held, including the one on its
+    way. There is no thread of its own: a learner that waits for a batch calls the source, one
+    learner at a time.
 
     `_changed` guards everything and is not held while the source is called.
 
@@ -49,7 +50,7 @@ class LearnerShards:
     """
 
     def __init__(self, source: Source, num_learners: int, *, depth: int = 1) -> None:
-        """Takes a source that nobody else asks.
+        """Takes a source that no other code calls.
 
         Args:
           source: Called with timeout_s, by one thread at a time; returns the next batch. It may
@@ -98,12 +99,12 @@ class LearnerShards:
                 if self._closed:
                     raise ClosedError("the learner shards are closed")
                 if mine:
-                    # others may be waiting for room here
+                    # other learners may be waiting for room here
                     self._changed.notify_all()
                     return mine.popleft()
                 if self._failure is not None:
                     raise self._failure
-                # a source that has batches is asked on, even by a learner that cannot wait
+                # a source that returns batches is called again, even for a learner whose time is up
                 is_late = time.monotonic() >= deadline
                 asks = self._may_ask and not (is_late and is_fruitless)
                 if is_late and not asks:
@@ -113,7 +114,7 @@ class LearnerShards:
                 is_fruitless = not self._ask(left_s)
 
     def close(self) -> None:
-        """Wakes every learner with ClosedError and drops what was dealt out. Idempotent."""
+        """Wakes every learner with ClosedError and drops the batches that wait. Idempotent."""
         with self._changed:
             self._closed = True
             for queue in self._queues:
@@ -129,7 +130,7 @@ class LearnerShards:
         return not self._is_asking and len(self._queues[self._turn]) < self._depth
 
     def _ask(self, timeout_s: float) -> bool:
-        """Asks the source once and deals out what it gives; whether that was a batch."""
+        """Calls the source once and deals out its batch; returns whether there was one."""
         batch, failure = None, None
         try:
             batch = self._source(timeout_s)
@@ -151,7 +152,7 @@ class LearnerShards:
 def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
     """Cuts a batch along B into parts whose sizes differ by at most one column.
 
-    The arrays are views, but for final_obs. For learners that are Ray actors:
+    The arrays are views, except final_obs. For learners that are Ray actors:
 
       ray.get([learner.update.remote(part) for learner, part in zip(learners, split_columns(...))])
 
@@ -166,7 +167,7 @@ def split_columns(batch: RolloutBatch, num_learners: int) -> list[RolloutBatch]:
             f"{num_columns} columns and each learner needs one"
         )
     bounds = [num_columns * i // num_learners for i in range(num_learners + 1)]
-    # an array has one final observation for each episode, a device's tensor one for each step
+    # an array has one final observation per ended episode, a device's tensor has one per step
     is_packed = isinstance(batch.final_obs, np.ndarray)
     episode_column = np.nonzero(batch.terminated | batch.truncated)[1] if is_packed else None
     parts = []

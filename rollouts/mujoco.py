@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo's environments: models that differ by environment, and MuJoCo's own state of one."""
+"""MuJoCo's environments: models that differ by environment, and MuJoCo's own state."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Scaled", "Uniform", "assets_dir", "integration_state", "load_engine"
 
 
 def integration_state(state: bytes) -> npt.NDArray[np.float64]:
-    """MuJoCo's own state within a state that `get_state` of one of its environments returned.
+    """MuJoCo's own state, out of a state that `get_state` returned for one of its environments.
 
     Args:
-      state: One entry of `VectorEnv.get_state`.
+      state: An entry of the result of `VectorEnv.get_state`.
 
     Returns:
       The vector of `mujoco.mj_getState(..., mjSTATE_INTEGRATION)`, read-only: time, positions,
-      velocities and what else the next step depends on. `mujoco.mj_setState` takes it.
+      velocities and all else that the next step depends on. `mujoco.mj_setState` takes it.
 
     Raises:
-      SpecError: The bytes are no state, are damaged, or are of no environment of MuJoCo.
+      SpecError: The bytes are no state, are damaged, or belong to no environment of MuJoCo.
     """
     numbers = _native.physics_state(state)
     numbers.flags.writeable = False

@@ -43,12 +43,12 @@ with needs("torch", "TorchPolicy"):
 class TorchPolicy:
     """A `Policy` around an actor-critic module.
 
-    The module maps obs (B, *obs_shape) to what follows. Floats, such as MuJoCo's float64, are cast
-    to the dtype of its parameters; whole numbers, such as the uint8 of pixels, are those of the
-    environment: the module divides them (obs / 255), or has an embedding for them.
+    The module maps obs (B, *obs_shape) to the outputs below. Floats, such as MuJoCo's float64, are
+    cast to the dtype of its parameters. Whole numbers, such as the uint8 of pixels, are passed
+    unchanged: the module divides them (obs / 255), or has an embedding for them.
 
       Discrete actions:       (logits (B, A), value (B,) or (B, 1))
-      MultiDiscrete actions:  (logits (B, A_0 + A_1 + ...), value), of one element after the other
+      MultiDiscrete actions:  (logits (B, A_0 + A_1 + ...), value), element after element
       Box actions:            (mean (B, *action_shape), log_std broadcastable to mean, value)
 
     It must not write to its input, which shares memory with the environment's arrays. Gaussian
@@ -68,12 +68,12 @@ class TorchPolicy:
         Args:
           module: actor-critic as described above; shared with the caller, not copied.
           action_space: Discrete, MultiDiscrete or Box, of one environment.
-          seed: a number, or several such as (seed, worker_id); the same actions for the same
-            seed, weights and observations, whatever else draws random numbers in the process.
+          seed: a number, or several such as (seed, worker_id); the same seed, weights and
+            observations give the same actions, whatever else draws random numbers in the process.
           device: where the module runs.
         Raises:
-          DTypeError: module is none. SpecError: action_space is neither Discrete, MultiDiscrete nor
-            Box of floats, or there is no such device.
+          DTypeError: module is no torch module. SpecError: action_space is neither Discrete,
+            MultiDiscrete nor Box of floats, or there is no such device.
         """
         check_module(module)
         self.action_space = action_space
@@ -81,7 +81,7 @@ class TorchPolicy:
         self.module = module.to(self._device)
         self.head = make_action_head(action_space)
         self.policy_version = 0
-        # what `act` adds to its extras, as `rollouts.Collector` names it
+        # names of the extra outputs of `act`, see `outputs` of `rollouts.Collector`
         self.extra_outputs: tuple[str, ...] = ()
         self._generator = torch.Generator(self._device)
         self.seed(seed)
@@ -90,7 +90,7 @@ class TorchPolicy:
         """Starts the sampling anew from `seed`."""
         check_seed(seed)
         state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-        # also of the noise where native code samples in torch's place
+        # also the seed of the noise where native code samples instead of torch
         self.noise_seed = int(state[0] >> np.uint64(1))
         self._generator.manual_seed(self.noise_seed)
 
@@ -100,10 +100,10 @@ class TorchPolicy:
 
         Args:
           obs: (B, *obs_shape).
-          action_mask: (B, A) bool, which actions may be chosen; of MultiDiscrete actions A is the
+          action_mask: (B, A) bool, which actions may be chosen; for MultiDiscrete actions A is the
             sum of nvec. None: all.
         Raises:
-          SpecError: A row allows nothing, or masks are not of the module's logits.
+          SpecError: A row allows no action, or the masks do not fit the module's logits.
         """
         outputs = call_module(self.module, as_tensor(obs).to(self._device))
         check_module_outputs(outputs, output_names(self.head), len(obs))
@@ -154,7 +154,7 @@ class TorchPolicy:
         )
 
     def _extras(self, params: Sequence[Tensor], action: Tensor) -> dict[str, Array]:
-        # one standard deviation may serve all rows and dimensions
+        # one standard deviation may count for all rows and dimensions
         names = head_inputs(self.action_space)
         said = {n: p.expand_as(params[0]) for n, p in zip(names, params, strict=False)}
         if "entropy" in self.extra_outputs:
@@ -162,10 +162,10 @@ class TorchPolicy:
         return {name: said[name].cpu().numpy() for name in self.extra_outputs if name in said}
 
     def as_input(self, obs: Array) -> Tensor:
-        """Observations as the module is called with them: what a learner calls it with, too.
+        """Observations as inputs of the module, for a learner's own calls, too.
 
         Returns:
-          A tensor on its device; floats of any precision are of its parameters' dtype.
+          A tensor on the module's device; floats of any precision get its parameters' dtype.
         """
         return as_input(self.module, as_tensor(obs).to(self._device))
 
@@ -180,8 +180,8 @@ class ActionHead(Protocol):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the module's outputs that say how to act, in their order; for messages. A head
-        of one's own may leave it out."""
+        """Names of the module's outputs that determine actions, in order; for messages.
+        A user's head may leave it out."""
         ...
 
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -194,7 +194,7 @@ class ActionHead(Protocol):
 
 
 def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
-    """Returns the head that fits `action_space`; the learner calls its `evaluate`.
+    """Returns the head for `action_space`; the learner calls its `evaluate`.
 
     Raises:
       SpecError: action_space is neither Discrete, MultiDiscrete nor Box of floats.
@@ -204,7 +204,7 @@ def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
             f"action_space is {action_space!r}, expected a space of Gymnasium: "
             "env.single_action_space"
         )
-    # Gymnasium's versions differ in how they type a space's dtype
+    # Gymnasium's versions declare different types for a space's dtype
     dtype = np.dtype(action_space.dtype)
     if isinstance(action_space, gymnasium.spaces.Discrete):
         return CategoricalHead(start=int(action_space.start), dtype=dtype)
@@ -221,7 +221,7 @@ def make_action_head(action_space: gymnasium.Space[Any]) -> ActionHead:
 
 @dataclass(frozen=True, slots=True)
 class CategoricalHead:
-    """Discrete actions from logits (B, A); action i is number i of the space, from `start` on."""
+    """Discrete actions from logits (B, A); action i is the space's number `start` + i."""
 
     start: int
     dtype: DTypeLike
@@ -230,7 +230,7 @@ class CategoricalHead:
     def sample(self, params: Sequence[Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draws by racing exponential clocks, the earliest of which is i with probability p_i.
 
-        A fifth of the time of `torch.distributions`, which validates and draws from a CDF.
+        It takes a fifth of the time of `torch.distributions`, which validates and draws from a CDF.
         """
         (logits,) = params
         log_probs = logits.log_softmax(-1)
@@ -260,7 +260,7 @@ class MultiCategoricalHead:
     """MultiDiscrete actions: each element from its own slice of the logits, independent of others.
 
     Attributes:
-      nvec: How many actions each element has, which is as many logits.
+      nvec: Number of actions, and of logits, of each element.
       shape: Shape of an action.
     """
 
@@ -307,8 +307,8 @@ _CATEGORICAL = CategoricalHead(0, np.dtype(np.int64))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SquashedGaussianHead:
-    """Continuous actions within finite bounds, as soft actor-critic draws them: tanh of a Gaussian
-    sample, scaled to the bounds. Assign one to `TorchPolicy.head`.
+    """Continuous actions within finite bounds, as in soft actor-critic: tanh of a Gaussian sample,
+    scaled to the bounds. Assign one to `TorchPolicy.head`.
 
     Attributes:
       low, high: (*action_shape) float32, on the device of the module's outputs.
@@ -355,8 +355,8 @@ class SquashedGaussianHead:
     def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log_prob (B,) of actions, and the entropy (B,) of the Gaussian before its tanh.
 
-        Near a bound, float32 says little of where the sample was: log_prob is then of the nearest
-        action that it can tell from the bound.
+        Near a bound, many samples round to the same float32 action: log_prob is then that of the
+          nearest action that differs from the bound.
         """
         mean, log_std = params
         edge = 1 - torch.finfo(torch.float32).eps
@@ -367,9 +367,9 @@ class SquashedGaussianHead:
         return log_prob - self._log_halves(), entropy
 
     def squash(self, mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps noise to actions within [-1, 1], and the log density (B,) that they have there."""
+        """Maps noise to actions within [-1, 1], and returns their log density (B,) there, too."""
         raw = torch.addcmul(mean, log_std.exp().expand_as(mean), noise)
-        # log(1 - tanh(raw)^2), without the difference that rounds to 0
+        # log(1 - tanh(raw)^2), without a difference that rounds to 0
         log_slope = 2 * (log(2) - raw - nn.functional.softplus(-2 * raw))
         log_prob = -0.5 * noise.square() - log_std - 0.5 * log(2 * pi) - log_slope
         return raw.tanh(), log_prob.flatten(1).sum(1)
@@ -377,7 +377,7 @@ class SquashedGaussianHead:
     def scaled(self, unit: Tensor) -> Tensor:
         """Maps [-1, 1] to the bounds."""
         scaled = torch.addcmul((self.high + self.low) / 2, unit, (self.high - self.low) / 2)
-        # rounding may have left the bounds
+        # rounding may exceed the bounds
         return scaled.clamp(self.low, self.high)
 
     def unit(self, action: Tensor) -> Tensor:
@@ -389,10 +389,10 @@ class SquashedGaussianHead:
 
 
 def as_tensor(array: Array) -> Tensor:
-    """Returns a tensor on the memory of `array`, be it read-only or not."""
+    """Returns a tensor on the memory of `array`, even if it is read-only."""
     if array.flags.writeable:
         return torch.from_numpy(array)
-    # torch has no read-only tensors and warns; nothing here writes to what it is given
+    # torch has no read-only tensors and warns; this library does not write to its inputs
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
         return torch.from_numpy(array)

@@ -35,13 +35,13 @@ class RecurrentTorchPolicy(TorchPolicy):
                                                  on the module's device
       forward(obs (B, ...), state) -> (*action_outputs, value, new_state)
 
-    with the outputs that `TorchPolicy` describes. A state is a tuple of tensors, in `forward` with
-    the leading dimension B; `new_state` has the shapes and dtypes of `state`. The module must not
-    write to what it is given.
+    with the outputs that `TorchPolicy` describes. A state is a tuple of tensors, which have the
+    leading dimension B in `forward`; `new_state` has the shapes and dtypes of `state`. The module
+    must not write to its inputs.
 
-    The policy keeps one state per environment, which the weights of its time left there; newer
-    weights go on from it. It belongs to one pool, as rows are that pool's. Where a `Collector` has
-    the pool's threads compute it, the collector keeps them.
+    The policy keeps one state per environment. After an update of the weights it continues from
+    states that the older weights computed. It belongs to one pool, because rows are that pool's. If
+    a `Collector` makes the pool's threads compute it, the collector keeps the states.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RecurrentTorchPolicy(TorchPolicy):
         device: str | torch.device = "cpu",
         keep_states: bool = False,
     ) -> None:
-        """Arguments and errors: as `TorchPolicy`.
+        """Takes the arguments of `TorchPolicy`, with the same errors.
 
         Args:
           keep_states: Whether each step's output has the state before it, as
@@ -64,7 +64,7 @@ class RecurrentTorchPolicy(TorchPolicy):
         self._states: State = ()
 
     def act(self, obs: Array, action_mask: Array | None = None) -> PolicyOutput:
-        """Refuses: whose observations these are decides what the policy remembers.
+        """Refuses, because the state depends on the environments, which are unknown here.
 
         Raises:
           ProtocolError: always; call `act_rows`, as `Collector` does.
@@ -72,7 +72,7 @@ class RecurrentTorchPolicy(TorchPolicy):
         raise ProtocolError(_WHOSE.format("act"))
 
     def value(self, obs: Array) -> NDArray[np.float32]:
-        """Refuses, as `act` does; call `value_rows`."""
+        """Refuses for the same reason; call `value_rows`."""
         raise ProtocolError(_WHOSE.format("value"))
 
     @torch.inference_mode()
@@ -107,10 +107,10 @@ class RecurrentTorchPolicy(TorchPolicy):
         return tuple(s.cpu().numpy() for s in self._state_of(rows, begins))
 
     def take_over(self, states: tuple[Array, ...]) -> None:
-        """Goes on from these states (N, ...) of all environments, which something else computed.
+        """Continues from these states (N, ...) of all environments, which other code has computed.
 
         Raises:
-          SpecError: They are none of the module's.
+          SpecError: They do not fit the module.
         """
         given = tuple(as_tensor(np.array(each)).to(self._device) for each in states)
         initial = initial_state(self.module)
@@ -136,7 +136,7 @@ class RecurrentTorchPolicy(TorchPolicy):
         return outputs
 
     def _state_of(self, rows: Rows, begins: NDArray[np.bool_]) -> State:
-        """The states (B, ...) that the observations of `rows` meet."""
+        """The states (B, ...) that belong to the observations of `rows`."""
         initial = initial_state(self.module)
         self._grow(len(begins) if rows is None else int(rows.max(initial=-1)) + 1, initial)
         index = self._index(rows, len(begins))
@@ -169,7 +169,7 @@ class RecurrentTorchPolicy(TorchPolicy):
 
 
 def _described(states: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
-    """Shape and dtype of one environment's part of each."""
+    """Shape and dtype of one environment's part of each state."""
     return [(tuple(each.shape[1:]), each.dtype) for each in states]
 
 
@@ -181,21 +181,21 @@ def unroll(
     ended: Tensor,
     initial_state: State,
 ) -> tuple[Any, ...]:
-    """Runs `step` over the T rows of a rollout, with new states where episodes began.
+    """Runs `step` over the T rows of a rollout, with initial states where episodes began.
 
-    Gives what the policy saw when it collected, if the weights are the same, and is differentiable.
+    With unchanged weights it gives the policy's outputs while collecting; it is differentiable.
 
     Args:
       step: maps (input (B, ...), state) to (*outputs, new_state): a module as
-        `RecurrentTorchPolicy` describes it or, which is faster, its recurrent cell alone, between
-        an encoder and heads that take all T * B rows at once.
+        `RecurrentTorchPolicy` describes it or, which is faster, only its recurrent cell, between an
+        encoder and heads that take all T * B rows at once.
       inputs         (T, B, ...)
       state          tuple of (B, ...)   before row 0: RolloutBatch.policy_state
       ended          (T, B) bool         terminated | truncated
-      initial_state  tuple of (...)      of one environment, as the module returns it
+      initial_state  tuple of (...)      of one environment, from the module
     Returns:
       *outputs       (T, B, ...) each, where `step` returned (B, ...)
-      state          tuple of (B, ...)   after row T - 1, with which last_obs is valued
+      state          tuple of (B, ...)   after row T - 1, to value last_obs
     Raises:
       SpecError: inputs, ended and state do not agree in T and B.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Return estimators over time-major rollouts, in native code and without the GIL.
 
-`rollouts.returns_torch` has the same functions on tensors. All of them read where episodes end in
-the same way: nothing of what follows row t counts where an episode ended at t; a terminated step
-has no future, a truncated one has the future that `bootstrap_value` estimates, and the two together
-count as terminated. Sums run in float64, so that long rollouts lose nothing to rounding.
+`rollouts.returns_torch` has the same functions for tensors. All of them treat ends of episodes in
+the same way: where an episode ended at t, later rows do not count. A terminated step has no future,
+a truncated one has the future that `bootstrap_value` estimates, and a step that is both counts as
+terminated. Sums are in float64, so that long rollouts lose nothing to rounding.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def gae(
       gae_lambda:      0 is the one-step TD error, 1 the discounted return minus the baseline
     Returns:
       advantage        (T, B) float32
-      target           (T, B) float32   advantage + value, what the value function should predict
+      target           (T, B) float32   advantage + value, the value function's regression target
     Raises:
       SpecError: an array has another shape than (T, B) or (B,).
     Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using GAE", equation 16.
@@ -71,13 +71,13 @@ def nstep(
     gamma: float,
     n: int,
 ) -> Returns:
-    """n-step returns: n rewards and the value after them, less where an episode ends before.
+    """n-step returns: n rewards and the value after them, or fewer if an episode ends before.
 
     The last n - 1 rows end with `last_value` after fewer rewards. With n >= T every row has the
     discounted return up to the end of its episode or of the rollout.
 
     Args:
-      n:               steps, at least 1; the time it takes grows with min(n, T)
+      n:               steps, at least 1; the time grows with min(n, T)
       the others:      as in `gae`
     Returns:
       advantage        (T, B) float32   target - value
@@ -113,14 +113,14 @@ def vtrace(
     to the end of the rollout.
 
     Args:
-      value               (T, B)   V(obs[t]) of the policy that learns, as should be last_value and,
-                                   where that can be had, bootstrap_value
-      behaviour_log_prob  (T, B)   log-probability of the action, of the policy that acted
-      target_log_prob     (T, B)   the same of the policy that learns
+      value               (T, B)   V(obs[t]) of the policy that learns; last_value and, where
+                                   possible, bootstrap_value should be that policy's, too
+      behaviour_log_prob  (T, B)   log-probability of the action under the policy that acted
+      target_log_prob     (T, B)   the same under the policy that learns
       vtrace_lambda:      scales the trace, as lambda does in `gae`
-      rho_bar:            bound of the probability ratio in each temporal difference; decides which
-                          policy's value is learnt, from that of the actor (0) to that of the
-                          learner (infinity)
+      rho_bar:            bound of the probability ratio in each temporal difference; it decides
+                          which policy's value is learnt, from the actor's (0) to the learner's
+                          (infinity)
       c_bar:              bound of the ratio in the trace, at most rho_bar in the paper
       the others:         as in `gae`
     Returns:
@@ -169,9 +169,9 @@ def batch_vtrace(
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
 ) -> Returns:
-    """Calls `vtrace` with a rollout and what the learner thinks of its steps; returns the same.
+    """Calls `vtrace` with a rollout and the learner's own numbers; returns the same.
 
-    The value after a truncation is the acting policy's, as the rollout does not keep final_obs.
+    The value after a truncation is the acting policy's, because a rollout does not have final_obs.
     """
     check_rollout(batch, "batch_vtrace", on_host=False)
     return vtrace(
@@ -196,13 +196,13 @@ class Gae:
     gae_lambda: float
 
     def __post_init__(self) -> None:
-        """Raises SpecError where a factor is not from 0 to 1."""
+        """Raises SpecError unless the factors are from 0 to 1."""
         share("gamma", self.gamma)
         share("gae_lambda", self.gae_lambda)
 
     @property
     def rule(self) -> tuple[float, float, int]:
-        """Arguments for native code: gamma, lambda, and 0 where returns are not of n steps."""
+        """Arguments for native code: gamma, lambda, and 0 because returns are not of n steps."""
         return self.gamma, self.gae_lambda, 0
 
     def of(self, batch: RolloutBatch) -> Returns:
@@ -219,7 +219,7 @@ class Nstep:
     n: int
 
     def __post_init__(self) -> None:
-        """Raises SpecError where gamma is not from 0 to 1 or n is below 1."""
+        """Raises SpecError unless gamma is from 0 to 1 and n at least 1."""
         share("gamma", self.gamma)
         whole_number("n", self.n, 1, 2**63 - 1)
 
@@ -247,7 +247,7 @@ def _checked(
     last_value: FloatArray,
     **more: FloatArray,
 ) -> list[NDArray[Any]]:
-    """Returns the arrays in this order as native code takes them: contiguous, of one float type."""
+    """Returns the arrays in this order, contiguous and of one float type for native code."""
     given = dict(reward=reward, value=value, terminated=terminated, truncated=truncated)
     given |= {"bootstrap_value": bootstrap_value, "last_value": last_value, **more}
     for name, array in given.items():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The return estimators of `rollouts.returns` on tensors, which stay on their device.
+"""The return estimators of `rollouts.returns` for tensors, which stay on their device.
 
-Same arguments, same meaning, same results up to the rounding of float64 sums: these add in
-another order. Nothing waits for the device and no loop runs over T or B: a recursion
-x[t] = a[t] + d[t] x[t + 1] is solved in log2(T) doublings. Nothing is differentiated.
+Arguments, meaning and results are the same, up to the rounding of float64 sums, which are added in
+another order. Nothing waits for the device and no loop runs over T or B: a recursion x[t] = a[t] +
+d[t] x[t + 1] is solved in log2(T) doublings. The functions are not differentiable.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _solve(constant: Tensor, factor: Tensor) -> Tensor:
 
 
 def _shifted(rows: Tensor, last: Tensor) -> Tensor:
-    """Returns (T, B) with what follows each row, `last` (B,) at the end."""
+    """Returns (T, B) with the row after each row, and `last` (B,) at the end."""
     return torch.cat([rows[1:], last[None]])
 
 
@@ -136,7 +136,7 @@ def _end_value(terminated: Tensor, bootstrap_value: Tensor) -> Tensor:
 
 
 def _unless(ended: Tensor, factor: float) -> Tensor:
-    """Returns (T, B) float64 with `factor` where an episode goes on and 0 where it ended."""
+    """Returns (T, B) float64 with `factor` where an episode continues and 0 where it ended."""
     return (~ended).double() * factor
 
 

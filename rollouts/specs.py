@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rollouts.support.option_help import option_help
 
 OptionValue = bool | int | float | str
-# several environments take one value for all, or one for each
+# an option of several environments: one value for all, or one for each
 OptionColumn = OptionValue | Sequence[OptionValue] | npt.NDArray[Any]
 
 
@@ -24,7 +24,7 @@ class AgentGroup:
 
     Attributes:
       name: Such as "tagger".
-      agents: Names of the A agents as PettingZoo has them: tagger_0, tagger_1, ...
+      agents: Names of the A agents as in PettingZoo: tagger_0, tagger_1, ...
       single_observation_space: Space of one agent's observation.
       single_action_space: Space of one agent's action.
     """
@@ -45,22 +45,22 @@ class EnvSpec:
     """One environment id.
 
     Attributes:
-      id: As given to `rollouts.make_vec`.
+      id: The id for `rollouts.make_vec`.
       single_observation_space: Space of one environment's observation.
       single_action_space: Space of one environment's action.
       max_episode_steps: Steps after which an episode is truncated; None: never.
       reward_threshold: Mean return at which the task counts as solved; None: not defined.
-      options: Keyword options of `make_vec` for this id, with the values in force; of those
-        given per environment the first (`VectorEnv.env_options` has all).
+      options: Keyword options of `make_vec` for this id, with the values in force; for an option
+        that differs by environment the first value (`VectorEnv.env_options` has all).
       cpu_only: True when the environment hosts an engine that cannot run on a GPU.
       header: Native header with the rules, relative to `rollouts/include/rollouts`; "own/..." of
         an environment that `register_env` added.
-      observation_parts: (name, shape) of the parts that a flat observation consists of, in
-        order; `make_vec(flatten_observation=False)` hands them out as a dict. Empty: none.
+      observation_parts: (name, shape) of the parts of a flat observation, in order;
+        `make_vec(flatten_observation=False)` returns them as a dict. Empty: none.
       observation_part_dtypes: Dtypes of the parts. In a flat observation of bytes, parts of other
-        dtypes lie at multiples of their elements' size. Empty: all are the observation's.
-      groups: Groups of agents of a multi-agent environment, whose spaces above are a
-        `spaces.Dict` of each agent's. Empty: there is one agent.
+        dtypes are aligned to their elements' size. Empty: all have the observation's dtype.
+      groups: Groups of agents of a multi-agent environment, whose spaces above are a `spaces.Dict`
+        of each agent's. Empty: there is one agent.
     """
 
     id: str
@@ -82,9 +82,9 @@ class EnvSpec:
 
     @property
     def option_help(self) -> dict[str, str]:
-        """Option -> what it means, in one line."""
+        """Option -> its meaning, in one line."""
         known = option_help(self.header)
-        # only users' own headers may say nothing of an option
+        # only users' own headers may lack help for an option
         return {name: known.get(name, "") for name in self.options}
 
 
@@ -102,7 +102,7 @@ def space_from_native(native: Mapping[str, Any]) -> spaces.Space[Any]:
 
 
 def _of_each(bounds: npt.NDArray[Any], native: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Bounds of each element, of which a native spec may have one for all."""
+    """Bounds of each element, also if a native spec has one bound for all."""
     if native["elementwise"]:
         return bounds.reshape(native["shape"])
     return np.broadcast_to(bounds, native["shape"])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark behind `rollouts bench`: our pool and other libraries in one run.
 
-`all_peers` has every peer by name with what it can be measured by, `own_pools` makes our
-environments, `runner` measures all of them interleaved, `measurement` holds what was measured,
-`report` writes it down. No library but ours is imported before a peer is opened.
+`all_peers` lists the peers by name with the measures that each takes part in, `own_pools` makes our
+environments, `runner` measures all of them interleaved, `measurement` holds the results, and
+`report` prints them. No other library is imported before its peer is opened.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ OWN = (
 
 
 def peers() -> Mapping[str, Peer]:
-    """Every peer by its name: our own, and from a checkout those of other libraries."""
+    """Every peer by its name: our own, and in a checkout those of other libraries."""
     others = from_checkout("others")
     return {peer.name: peer for peer in (*OWN, *(others.OTHERS if others else ()))}
 
@@ -48,7 +48,7 @@ def names(measure: Measure) -> list[str]:
 
 
 def find(name: str, measure: Measure) -> Peer:
-    """The peer of that name. Raises SpecError where none of it takes part in the measure."""
+    """The peer of that name. Raises SpecError where it does not take part in the measure."""
     peer = peers().get(name)
     if peer is None or not peer.measures(measure):
         hint = "" if from_checkout("others") else f"; {WHERE_TO_GET_IT}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparisons with other libraries, which lie in a source checkout and in no wheel."""
+"""The comparisons with other libraries, which are in a source checkout but in no wheel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import rollouts
 
-# commands, and subjects of `bench`, that a checkout alone has
+# commands, and subjects of `bench`, that exist only in a checkout
 COMMANDS = frozenset({"report", "soak", "verify-atari", "verify-mujoco"})
 SUBJECTS = frozenset({"adapter", "latency", "memory", "states", "solve", "train"})
 WHERE_TO_GET_IT = (
@@ -28,9 +28,9 @@ def from_checkout(module: str) -> Any | None:
     if not (root / "comparisons" / f"{module}.py").is_file():
         return None
     if str(root) not in sys.path:
-        # last, so that the checkout hides nothing; processes that are started get this path, too
+        # last, so that the checkout hides no other package; started processes get this path, too
         sys.path.append(str(root))
-    # the working directory may have a package of this name, which is not meant
+    # a package of this name in the working directory is ignored
     found = importlib.util.find_spec("comparisons")
     if found is None or found.origin != str(root / "comparisons" / "__init__.py"):
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what a learner receives: from our collectors, the Ray worker and others' runners.
+"""Measures rollouts per second: of our collectors, the Ray worker and other libraries' runners.
 
 Behind `rollouts bench collect`. The pool stepped without a policy, and a plain loop over the same
-environments, say how much of a rollout is stepping.
+environments, show how much of the time is stepping.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COUNTING = (
     'first row is, is told by "rollouts is".'
 )
 
-# columns of the table, and whose speed is 100 % there
+# columns of the table, and the stream whose speed is 100 % in each
 _SHARES = {"of env alone": "rollouts, env alone", "of plain loop": "plain C++ loop"}
 
 
@@ -63,8 +63,8 @@ def compare_collecting(
       rollout_length: Steps T of each environment per rollout.
       policy: See `policies.make_policy`; None for `default_policy`.
       in_process: Whether to leave the Ray worker out, and not to start Ray.
-      peers: Names of `all_peers.names("collect")`.
-        One whose library is missing is left out: a warning says so, and a failure of the result.
+      peers: Names of `all_peers.names("collect")`. A peer whose library is missing is left out,
+        with a warning and a failure in the result.
       peer_num_envs: Environments of each peer; None for num_envs.
       peer_python: The interpreter of a peer that has its own; None: that of `make peers`.
       on_progress: Called with a short line before each turn.
@@ -82,7 +82,7 @@ def compare_collecting(
     _check(settings, rollout_length, peer_num_envs)
     found_peers = _find_peers(peers, kind, in_process=in_process)
     task = Task(settings, spec, rollout_length, kind)
-    # what is wrong with the policy is found before anything is started
+    # errors in the policy are found before anything is started
     local = task.local_policy(settings.num_envs)
     with ExitStack() as stack:
         stack.enter_context(beside_a_pool(local, settings.num_envs))
@@ -131,7 +131,7 @@ def measure_streams(
       rollout_length: Steps T of each environment per `collect`.
       duration_s: About how long one repeat of one stream takes.
       repeats: Turns of each stream.
-      options: What to note with each measurement.
+      options: Options to record with each measurement.
       on_progress: Called with a short line before each turn.
 
     Returns:
@@ -188,7 +188,7 @@ def _timed(stream: Stream, rollouts: int, rollout_length: int) -> float:
     started = time.perf_counter()
     num_steps = sum(stream.collect() for _ in range(rollouts))
     elapsed = time.perf_counter() - started
-    # RLlib rounds the number it was asked for up, and only what came is counted
+    # RLlib rounds the requested number up, so the steps that came are counted
     return elapsed * (rollouts * rollout_length * stream.num_envs) / num_steps
 
 
@@ -201,7 +201,7 @@ def _open_streams(
     peer_num_envs: int | None,
     in_process: bool,
 ) -> list[Stream]:
-    """Opens all that can be measured here, and adds the rest to failures; the stack closes them."""
+    """Opens all that can be measured, and adds the rest to failures; the stack closes them."""
     from rollouts.bench.collect_streams import Coordinated, EnvAlone, InProcess, PlainStream
 
     streams: list[Stream] = []
@@ -211,7 +211,7 @@ def _open_streams(
         stack.callback(stream.close)
         streams.append(stream)
 
-    # first, because what is wrong with the policy must not leave a coordinator behind
+    # first, so that an error in the policy leaves no coordinator behind
     here = InProcess(task, "torch")
     stack.callback(here.close)
     try:
@@ -223,7 +223,7 @@ def _open_streams(
         with _left_out_if_missing(Coordinated.name, failures):
             add(lambda: Coordinated(task))
     add(lambda: EnvAlone(task))
-    # only light environments have one
+    # only light environments have a plain loop
     with suppress(SpecError):
         add(lambda: PlainStream(task))
     for name, make in peers.items():
@@ -258,7 +258,7 @@ def _check(settings: Settings, rollout_length: int, peer_num_envs: int | None) -
 
 
 def _find_peers(names: Sequence[str], policy: PolicyKind, *, in_process: bool) -> list[Peer]:
-    """The peers of these names. Raises SpecError where one cannot be measured as asked for."""
+    """The peers of these names. Raises SpecError if one cannot be measured with these arguments."""
     kind = "layers" if policy.hidden else policy.name
     found = [find(name, "collect") for name in names]
     for peer in found:

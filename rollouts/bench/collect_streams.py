@@ -72,7 +72,7 @@ class InProcess:
         return self._collector.collect().num_steps
 
     def pause(self) -> None:
-        """Nothing else runs during `collect`."""
+        """Does nothing: all work is done during `collect`."""
 
     def close(self) -> None:
         self._collector.close()
@@ -89,13 +89,13 @@ class WithEngine(InProcess):
         other = dataclasses.replace(task, settings=settings, spec=spec)
         try:
             super().__init__(other, "native")
-        except SpecError:  # such a policy is torch's in every pool
+        except SpecError:  # every pool needs torch for such a policy
             super().__init__(other, "torch")
         self.name = self.name.replace("rollouts", peer.name, 1)
 
 
 class EnvAlone:
-    """The collectors' pool, stepped by `send` and `recv_batch`; nobody keeps what it returns."""
+    """The collectors' pool, stepped by `send` and `recv_batch`; the results are dropped."""
 
     name = "rollouts, env alone"
     api = "send/recv"
@@ -132,7 +132,7 @@ class EnvAlone:
         return len(self._actions) * self.num_envs
 
     def pause(self) -> None:
-        """Every step is over when `collect` returns."""
+        """Does nothing: every step is over when `collect` returns."""
 
     def close(self) -> None:
         self._env.close()
@@ -170,10 +170,10 @@ class PlainStream:
         return len(self._actions) * self.num_envs
 
     def pause(self) -> None:
-        """Every step is over when `collect` returns."""
+        """Does nothing: every step is over when `collect` returns."""
 
     def close(self) -> None:
-        """Does nothing: it has nothing but memory."""
+        """Does nothing: it holds only memory."""
 
 
 class Coordinated:
@@ -192,7 +192,7 @@ class Coordinated:
         from rollouts import RolloutCoordinator
 
         settings = task.settings
-        # first, because what is wrong with the policy must not leave a coordinator behind
+        # first, so that an error in the policy leaves no coordinator behind
         weights = task.local_policy(settings.num_envs).weights()
         self.num_envs, self.num_threads = settings.num_envs, settings.num_threads
         self._coordinator: RolloutCoordinator = RolloutCoordinator(
@@ -211,7 +211,7 @@ class Coordinated:
         return Rollouts().version()
 
     def resume(self) -> None:
-        # what waited in the queue took no time to come: it is not part of a steady stream
+        # fragments that waited in the queue took no time, so they are not part of a steady stream
         for _ in range(self._coordinator.stats()["queue_depth"] + 1):
             self.collect()
 
@@ -219,12 +219,12 @@ class Coordinated:
         return self._coordinator.get(timeout_s=_PAUSE_TIMEOUT_S).num_steps
 
     def pause(self) -> None:
-        # The worker stops by itself when all its credits lie in the queue. Nothing in flight is not
-        # enough: between a fragment that was taken and the next request there is nothing either.
+        # the worker stops by itself when all its credits are in the queue; it is not enough that
+        # none is in flight, which also holds between a fragment that was taken and the next request
         deadline_s = time.monotonic() + _PAUSE_TIMEOUT_S
         while not self._is_full():
             while self._is_lost():
-                self.collect()  # what is left, and then the error that says why
+                self.collect()  # the remaining fragments, and then the worker's error
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"the worker did not finish within {_PAUSE_TIMEOUT_S} s")
             time.sleep(_POLL_S)
@@ -244,8 +244,8 @@ class Coordinated:
 def drawn_actions(task: Task) -> list[Array]:
     """Draws a rollout's T batches (B, *action_shape) as an untrained policy does.
 
-    That is uniformly of Discrete, and of a Box normally with a deviation of 1, clipped: what an
-    engine has to compute depends on how hard it is pushed.
+    They are uniform for Discrete, and for a Box normal with a deviation of 1, clipped. The actions
+    matter, because an engine's work depends on the forces.
     """
     settings, space = task.settings, task.spec.single_action_space
     batched = batch_space(space, settings.num_envs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The task of all contestants of `rollouts bench collect`, and what each has to offer."""
+"""The task of all contestants of `rollouts bench collect`, and the interface of a contestant."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Task:
 
     @property
     def make_policy(self) -> MakePolicy:
-        """Makes the policy in whichever process it is called; pickles."""
+        """Makes the policy in the process that calls it; can be pickled."""
         from rollouts.bench.policies import make_policy
 
         return functools.partial(make_policy, kind=self.policy)
@@ -70,7 +70,7 @@ class Stream(Protocol):
         ...
 
     def pause(self) -> None:
-        """Returns when nothing runs on."""
+        """Stops collecting; returns when nothing runs any more."""
         ...
 
     def close(self) -> None:

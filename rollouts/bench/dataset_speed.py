@@ -29,8 +29,8 @@ class Turn:
 
     Attributes:
       bare: Env-steps per second without a recorder.
-      recorded: Steps with one, the completion of the set included.
-      bytes_per_step: Size of the set on the disk over its steps.
+      recorded: Env-steps per second with one, including the completion of the set.
+      bytes_per_step: Size of the set on the disk, divided by its steps.
       bare_cpu_s, recorded_cpu_s: CPU seconds of the process for a million steps.
     """
 
@@ -44,7 +44,7 @@ class Turn:
 def measure(
     collector: rollouts.Collector, to: str, num_steps: int, compression: Compression
 ) -> Turn:
-    """Collects as many steps twice: into nothing, and into a new set."""
+    """Collects the same number of steps twice: without a set, and into a new set."""
 
     def bare() -> int:
         collected = 0

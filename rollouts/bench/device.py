@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Env-steps per second of a pool of a GPU, launched, from a CUDA graph, and K steps a launch."""
+"""Env-steps per second of a GPU's pool: launched, by a CUDA graph, and by K steps a launch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class DeviceRow:
     """The result of one way of stepping.
 
     Attributes:
-      id, num_envs, device: What was stepped.
-      num_agents: Number in an environment.
+      id, num_envs, device: The environments.
+      num_agents: Agents in an environment.
       way: "C++ pool", "launched", "graph" or "K steps a launch".
       env_steps_per_s: Speed in each repeat, by the wall clock, resets included.
     """
@@ -53,19 +53,19 @@ def measure_device(
     duration_s: float = 1.0,
     repeats: int = 5,
 ) -> list[DeviceRow]:
-    """Measures an environment on a device and the C++ pool beside it, which take turns.
+    """Measures an environment on a device and the C++ pool in turns.
 
     Args:
-      id: One that `env_spec(id).runs_on_gpu`.
+      id: An id whose `env_spec(id).runs_on_gpu` is True.
       num_envs: Environments N, in both.
-      device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
+      device: "cuda", or "cpu-emulation", whose speed does not predict a GPU's.
       env_options: Options of the environments.
       num_steps: K of one launch.
-      duration_s: About how long one repeat takes each.
+      duration_s: Approximate duration of one repeat of each.
       repeats: Repeats of each.
 
     Raises:
-      SpecError: Not one that runs_on_gpu. SpecError, EngineError: As `make_vec`.
+      SpecError: The id is not one that runs_on_gpu. SpecError, EngineError: As `make_vec`.
     """
     whole_number("repeats", repeats, 1, 10**6)
     if not duration_s > 0:
@@ -92,7 +92,7 @@ def measure_device(
     ]
 
 
-# (number of calls to make, one after the other, and wait for) and env-steps of a call
+# a function that makes a number of calls and waits for them, and the env-steps of a call
 _Way = tuple[Callable[[int], None], int]
 
 
@@ -159,7 +159,7 @@ def _time(call: Callable[[int], None], count: int) -> float:
 
 
 def _calls_for(duration_s: float, call: Callable[[int], None]) -> int:
-    """Calls that take about so long; the first ones warm up."""
+    """Calls that take about this long; the first ones warm up."""
     count = 1
     while (seconds := _time(call, count)) < duration_s / 4:
         count *= 4

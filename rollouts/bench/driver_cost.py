@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a fragment costs the driver: RolloutCoordinator beside a bare loop of Ray calls.
 
-A second coordinator makes a call for each fragment, as the bare loop does. All have the same
-actors, which collect fragments so small that the driver is what ends them. They take turns in one
-Ray, and the process's CPU time is counted, so that what else the machine does changes all alike.
+A second coordinator makes one call per fragment, as the bare loop does. All have the same actors,
+whose fragments are so small that the driver is the bottleneck. They take turns in one Ray. The
+process's CPU time is counted, so that other load on the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Ours:
         return int(self.coordinator.stats()["calls"])
 
     def pause(self) -> None:
-        """Waits until all workers have done what they were asked for, and nothing more comes."""
+        """Waits until all workers have finished their requests, and no more fragments come."""
         while not self._is_full():
             time.sleep(0.01)
 
@@ -116,10 +116,10 @@ class _Ours:
 
 
 def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
-    """Lets all take turns, in the Ray of this process or one that is started.
+    """Measures all contestants in turns, in the Ray of this process or in one that is started.
 
     Args:
-      task: What they do.
+      task: The work of each turn.
       repeats: Turns of each; the first is not counted.
     """
     names = ("RolloutCoordinator", "one fragment a call", "bare Ray")
@@ -187,7 +187,7 @@ class _BareLoop:
             self._actors.append(host.remote(sys_path, make_check(), recipe, pickled))
         ray.get([actor.start.remote() for actor in self._actors], timeout=_START_S)
         self._store = WeightStore(ray_part)
-        # bound once, as options are checked each time that they are given
+        # bound once, because Ray checks options each time that they are given
         self._collect = [actor.collect.options(num_returns=2) for actor in self._actors]
         self._given = [0] * task.num_workers
         self._flying: dict[Any, tuple[Any, int]] = {}  # info -> arrays and worker
@@ -211,7 +211,7 @@ class _BareLoop:
         return nbytes
 
     def pause(self) -> None:
-        """Waits until the actors have done what they were asked for; the next turn takes it."""
+        """Waits until the actors have finished their requests; the next turn takes the results."""
         ray.wait(list(self._flying), num_returns=len(self._flying))
 
     def _call(self, worker: int) -> None:

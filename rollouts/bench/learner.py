@@ -2,8 +2,8 @@
 """The benchmark behind `rollouts bench learner`: gradient steps, native code against torch.
 
 Both take turns in one process, repeat by repeat, with the same rows, loss and Adam. A step begins
-with the rows of its minibatch and ends with new weights. PPO's are here; see learner_recurrent.py
-and learner_off_policy.py.
+with the rows of its minibatch and ends with new weights. PPO's steps are here; see
+learner_recurrent.py and learner_off_policy.py for the others.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LearnerTask:
     """A network and its minibatches.
 
     Attributes:
-      layers: Sizes of the hidden layers, of the actor and of the critic each.
-      is_box: Whether actions are `num_actions` numbers, and not one of as many; of PPO.
+      layers: Sizes of the hidden layers, in the actor and in the critic.
+      is_box: PPO alone: whether an action has `num_actions` numbers; else it is one of so many.
       loss: "ppo", "recurrent-ppo", whose rows are sequences, "dqn" or "sac".
     """
 
@@ -56,8 +56,8 @@ class LearnerMeasurement:
     """The median of the repeats, in microseconds of a gradient step.
 
     Attributes:
-      kernels: The instruction set of the process' native code, as `ROLLOUTS_POLICY_KERNELS` names
-        it; torch's is the widest.
+      kernels: The instruction set of the process' native code, by its name in
+        `ROLLOUTS_POLICY_KERNELS`; torch uses the widest.
     """
 
     engine: str
@@ -108,7 +108,7 @@ def measure(
     taken: list[list[float]] = [[] for _ in contestants]
     before = torch.get_num_threads()
     try:
-        # the first round makes memory
+        # the first round allocates memory and is not counted
         for repeat in range(repeats + 1):
             for place, (_, _, run) in enumerate(contestants):
                 begin = time.perf_counter()
@@ -153,12 +153,12 @@ def to_text(found: Sequence[LearnerMeasurement]) -> str:
 
 
 def to_json(found: Sequence[LearnerMeasurement]) -> list[dict[str, Any]]:
-    """The measurements as JSON has them."""
+    """The measurements as values for JSON."""
     return [asdict(each) for each in found]
 
 
 def from_json(found: Sequence[dict[str, Any]]) -> list[LearnerMeasurement]:
-    """The measurements that `to_json` was given, read again."""
+    """The measurements from which `to_json` made these values."""
     return [LearnerMeasurement(**each | {"layers": tuple(each["layers"])}) for each in found]
 
 
@@ -242,7 +242,7 @@ def _torch(task: LearnerTask, rows: dict[str, Any], threads: int, seed: int) -> 
         torch.set_num_threads(threads)
         begin = time.perf_counter()
         for made, index in enumerate(torch.split(order, task.rows)):
-            # two busy threads of torch take long where others compute, too
+            # two threads of torch take long where other processes compute, too
             if made and time.perf_counter() - begin > _MOST_S:
                 return made
             loss = _torch_loss(agent(obs[index]), *(each[index] for each in given))
@@ -263,7 +263,7 @@ def _torch_loss(
     target: Tensor,
 ) -> Tensor:
     first, *others, value = outputs
-    # numbers are not looked at, as in the libraries
+    # numbers are not checked, as in other libraries
     if others:
         scale = others[0].exp().expand_as(first)
         normal: Any = torch.distributions.Normal(first, scale, validate_args=False)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient steps of DQN and SAC for `rollouts bench learner`, native code against torch.
 
-A step of DQN is one of Adam; one of SAC is three of them, of critics, actor and temperature, and
-the move of the target critics.
+A step of DQN is one step of Adam. A step of SAC is three of them, for critics, actor and
+temperature, and an update of the target critics.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def network(inputs: int, layers: tuple[int, ...], outputs: int) -> nn.Sequential
 
 
 class Dqn:
-    """A network, its target and Adam."""
+    """A network, its target network and Adam."""
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         torch.manual_seed(seed)
@@ -209,7 +209,7 @@ def contestant(
         torch.set_num_threads(num_threads if engine == "torch" else 1)
         begin = time.perf_counter()
         for count in range(num_steps):
-            # two busy threads of torch take long where others compute, too
+            # two threads of torch take long where other processes compute, too
             if count and time.perf_counter() - begin > most_s:
                 return count
             step(given)

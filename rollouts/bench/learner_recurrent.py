@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient steps of PPO through time, for `rollouts bench learner`: layers, an LSTM, two heads.
 
-A minibatch is of sequences of 16 steps, and torch computes all rows at once but those of the cell.
+A minibatch has sequences of 16 steps. torch computes all rows at once, except in the cell.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _torch(
         torch.set_num_threads(num_threads)
         begin = time.perf_counter()
         for made, index in enumerate(torch.split(torch.arange(obs.shape[1]), minibatch)):
-            # two busy threads of torch take long where others compute, too
+            # two threads of torch take long where other processes compute, too
             if made and time.perf_counter() - begin > most_s:
                 return made
             zeros = torch.zeros(len(index), agent.size)

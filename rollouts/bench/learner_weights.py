@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures weights from a learner's actor to the workers: `python -m rollouts.bench.weights`.
 
-From the call that publishes to the moment when the last worker's fragment with these weights is
-there, of two workers and their real policies. Ways take turns, each with a coordinator of its own
-that waits while the others are measured.
+The time runs from the call that publishes to the moment when a fragment with these weights from the
+last of two workers has come. The workers have real policies. The ways take turns, each with a
+coordinator of its own that waits while the others are measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WAYS: tuple[tuple[str, TensorTransport | None], ...] = (
 
 
 class _Net(nn.Module):
-    """A policy for CartPole that carries megabytes which it does not need."""
+    """A policy for CartPole with megabytes of weights that it does not need."""
 
     def __init__(self, megabytes: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class _Net(nn.Module):
 
 
 class _Learner:
-    """Owns the module; each call finds it changed, as after a step."""
+    """The owner of the module, which changes it in each call as after a step."""
 
     def __init__(self, megabytes: float) -> None:
         self._net = _Net(megabytes)
@@ -62,7 +62,7 @@ class _Learner:
 def measure(megabytes: float, repeats: int) -> dict[str, tuple[float, float]]:
     """Returns medians in seconds, by way: of the publishing call, and until the last worker acts.
 
-    In the Ray that this process is connected to.
+    Runs in the Ray that this process is connected to.
     """
 
     def make_policy(spec: Any) -> rollouts.TorchPolicy:
@@ -91,7 +91,7 @@ def measure(megabytes: float, repeats: int) -> dict[str, tuple[float, float]]:
         for repeat in range(repeats + 1):
             for name, (coordinator, publish) in ways.items():
                 took = _once(coordinator, publish)
-                # the first waits for workers to start
+                # the first repeat waits for workers to start
                 if repeat:
                     times[name].append(took)
     ray.kill(learner)
@@ -111,7 +111,7 @@ def _once(coordinator: Any, publish: Callable[[], int]) -> tuple[float, float]:
     start = time.perf_counter()
     version = publish()
     published = time.perf_counter()
-    # in order: one of each worker
+    # in order, so that there is one of each worker
     fragments = coordinator.get_fragments(NUM_WORKERS, 300.0)
     acted = time.perf_counter()
     assert {f.worker_id for f in fragments} == set(range(NUM_WORKERS))

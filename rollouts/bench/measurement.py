@@ -23,7 +23,7 @@ class Settings:
       batch_size: Rows B of a call; N: `step`, less: `recv` and `send`.
       num_threads: Threads that step, the same for every library that has threads.
       seed: Seed of the environments and of the random actions.
-      duration_s: About how long one repeat takes for each library.
+      duration_s: Approximate duration of one repeat of each library.
       repeats: Repeats per library.
       env_options: The environment's own options, as for `rollouts.make_vec`.
       max_episode_steps: Time limit in place of the id's own, for every library that has one;
@@ -43,7 +43,7 @@ class Settings:
     busy_loops: int = 0
 
     def __post_init__(self) -> None:
-        """Checks what no library would notice; the pool's own arguments are checked there."""
+        """Checks values that no library would refuse; a pool checks its own arguments."""
         if not (math.isfinite(self.duration_s) and self.duration_s > 0):
             raise SpecError(f"duration_s must be a number above 0, got {self.duration_s}")
         if self.repeats < 1:
@@ -62,13 +62,13 @@ class Measurement:
     Attributes:
       library: "rollouts" or the peer's name.
       version: The library's version.
-      batch_size: Rows per call it was driven with.
-      num_threads: Threads it stepped with.
+      batch_size: Rows per call.
+      num_threads: Threads that stepped.
       api: The calls that were timed: "step" or "recv/send".
       calls: Calls of one repeat, the same in every repeat.
       elapsed_s: Duration of each repeat.
-      options: Options of the environment, in the library's words.
-      notes: What differs from `rollouts`, one sentence each.
+      options: Options of the environment, by the library's names.
+      notes: Differences from `rollouts`, one sentence each.
     """
 
     library: str
@@ -98,12 +98,12 @@ class Measurement:
 
 
 class NotMeasured(EngineError):
-    """A peer that cannot be measured here, which costs its own row alone."""
+    """Raised for a peer that cannot be measured here; only its own row is missing then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A peer that was asked for and could not be measured, and why."""
+    """A peer that was asked for but could not be measured, with the reason."""
 
     library: str
     version: str
@@ -115,12 +115,12 @@ class Comparison:
     """Measurements of one run, taken interleaved.
 
     Attributes:
-      settings: What was asked for.
-      env_options: Every option in force, those at their default too.
+      settings: The settings that were asked for.
+      env_options: Every option in force, including those at their default.
       measurements: Ours first, then the peers'.
-      shares: Columns that say which part of another's speed each has, and whose: the library of
-        one of the measurements, or of none where it could not be measured.
-      num_agents: Agents of one environment; 0 where it has one that nobody counts.
+      shares: Columns with each library's speed relative to another's, and the name of that library,
+        which may have no measurement if it could not be measured.
+      num_agents: Agents of one environment; 0 for environments with one agent.
       failures: Peers that could not be measured.
     """
 
@@ -153,7 +153,7 @@ def geometric_means(comparisons: Sequence[Comparison]) -> dict[str, tuple[float,
     """The geometric mean of our speed over each peer's, over all comparisons that have the peer.
 
     Returns:
-      Geometric mean of the ratios, and their number, by the peer's name; those alone that were
+      Geometric mean of the ratios, and their number, by the peer's name, for peers that were
       measured with several ids.
     """
     ratios: dict[str, list[float]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of this library as `rollouts bench` steps them, and what every contestant of it opens."""
+"""Pools of this library as contestants of `rollouts bench`, and the contestants' interface."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class OpenEnv:
     """An environment of some library, ready to be driven.
 
     Attributes:
-      library, version: Those of the pool.
+      library, version: The library that steps, and its version.
       env: Has `step(actions)` or, where batch_size < num_envs, `recv()` and
         `send(actions, env_id)`, with results as of `rollouts.VectorEnv`.
-      num_envs, batch_size, num_threads: What it was made with, whatever was asked for.
+      num_envs, batch_size, num_threads: The values in use, which may differ from those asked for.
       start: Begins episodes; in asynchronous mode it leaves all of them in flight.
       close: Frees it.
-      options: Options of the environment, in the library's words.
-      notes: What differs from ours, one sentence each.
-      translate: From a batch of our actions to one of its own; None: they are the same.
-      run: Makes that many calls by itself, with actions that it has, and returns the seconds they
+      options: Options of the environment, by the library's names.
+      notes: Differences from ours, one sentence each.
+      translate: Turns a batch of our actions into one of its own; None: they are the same.
+      run: Makes a number of calls by itself, with its own actions, and returns the seconds they
         took; None: `env` is called. Raises NotMeasured where it fails.
     """
 
@@ -49,11 +49,11 @@ class OpenEnv:
 
     @property
     def is_async(self) -> bool:
-        """True for contestants that recv and send drive."""
+        """Whether recv and send drive the contestant."""
         return self.batch_size < self.num_envs
 
     def check_is_called(self, what: str) -> None:
-        """Raises SpecError for a contestant that makes its calls by itself: `what` needs each."""
+        """Raises SpecError for a contestant that makes its own calls, because `what` needs each."""
         if self.run is not None:
             raise SpecError(
                 f"peer {self.library!r} steps by itself, and {what} is measured around each call "
@@ -62,7 +62,7 @@ class OpenEnv:
 
 
 class Stepper(Protocol):
-    """One way to step environments, which makes them."""
+    """A kind of contestant, which makes its environments."""
 
     name: str
 
@@ -117,14 +117,14 @@ class Rollouts:
 
 
 class SameStep(Rollouts):
-    """This library once more, with same-step autoreset: what final_obs and final_info cost."""
+    """This library again, with same-step autoreset: the cost of final_obs and final_info."""
 
     name = "rollouts-same-step"
     autoreset_mode = "same_step"
 
 
 class PlainLoop:
-    """A C++ loop over our own light environments, one thread and no pool: what a step costs."""
+    """A C++ loop over our own light environments, one thread and no pool: the cost of steps."""
 
     name = "loop"
 
@@ -151,14 +151,14 @@ class PlainLoop:
 
 
 class OtherId(Rollouts):
-    """Environments of an id of ours whose spaces are those of what is measured."""
+    """Environments of another id of ours whose spaces equal those of the measured id."""
 
     def __init__(self, id: str) -> None:
         """`id`: any id of `make_vec`."""
         self.name = id
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes it with the same settings. Raises SpecError where its spaces differ."""
+        """Makes them with the same settings. Raises SpecError where the spaces differ."""
         own = env_spec(
             self.name, max_episode_steps=settings.max_episode_steps, **dict(settings.env_options)
         )
@@ -173,10 +173,10 @@ class OtherId(Rollouts):
 
 
 class OneEngine(Rollouts):
-    """This library once more, with `engine` set, for ids that have several."""
+    """This library again, with the option `engine` set, for ids that have several engines."""
 
     def __init__(self, engine: str) -> None:
-        """`engine`: of Atari "native" or "ale", of MuJoCo "lanes" or "mujoco"."""
+        """Takes the engine: for Atari "native" or "ale", for MuJoCo "lanes" or "mujoco"."""
         self.name = f"rollouts-{engine}"
         self._engine = engine
 
@@ -202,7 +202,7 @@ class OneEngine(Rollouts):
 
 
 def notes_without_recv(settings: Settings) -> list[str]:
-    """Notes on a library that steps all its environments, whatever was asked for."""
+    """Notes on a library that always steps all its environments."""
     if not settings.is_async:
         return []
     return ["It has no recv and send: `step` of all environments was measured."]

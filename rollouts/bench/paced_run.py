@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real workers whose fragments take a known time, and a learner that does: a run to compare with.
+"""Real workers and a learner whose work takes a known time: a run to compare predictions with.
 
-Workers sleep for most of each fragment, so that many fit on few CPUs and the driver's part stays
-what it is on a cluster.
+Workers sleep for most of each fragment, so that many fit on few CPUs while the driver has the same
+work as on a cluster.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class PacedTask:
     """A job on one machine.
 
     Attributes:
-      num_workers: Actors; none reserves a CPU.
-      fragment_s: Median seconds of a fragment, of a log-normal distribution.
+      num_workers: Ray actors; they reserve no CPUs.
+      fragment_s: Median seconds of a fragment; they are drawn from a log-normal distribution.
       spread: Standard deviation of the logarithm.
-      learner_load: Seconds that an update takes, as a share of those in which all workers make its
-        fragments; above 1 the learner is what ends the run.
-      fragments_each: Fragments of an update, for each worker; many small ones share calls.
+      learner_load: Seconds of an update, as a share of the time in which all workers make its
+        fragments; above 1 the learner is the bottleneck.
+      fragments_each: Fragments of an update from each worker; many small ones share calls.
       seconds: Real time of a turn.
     """
 
@@ -72,26 +72,26 @@ class PacedTask:
 
     @property
     def queue(self) -> QueueLimits:
-        """Room for two calls of each worker, or for one update more than is learned from."""
+        """Room for two calls of each worker, or for one update more than the learner takes."""
         room = max(_CREDITS * self.num_workers, 2 * self.fragments_per_update)
         return QueueLimits(credits_per_worker=_CREDITS, max_queued_fragments=room)
 
     @property
     def learn_s(self) -> float:
-        """Seconds that the learner takes for an update."""
+        """Seconds of an update."""
         made_s = self.fragments_per_update * self.fragment_s / self.num_workers
         return self.learner_load * made_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """Numbers that are compared: those of a real run, or of a simulated one.
+    """Results to compare: those of a real run, or of a simulated one.
 
     Attributes:
       fragments_per_s: Fragments delivered in a second.
       driver_load: CPU time of the driver's process as a share of the real time.
-      queue_depth: Fragments that wait for the learner, the mean over time.
-      lag_mean: Versions between a fragment's weights and the newest, when it is taken.
+      queue_depth: Fragments that wait for the learner, averaged over time.
+      lag_mean: Versions between a fragment's weights and the newest when it is taken, averaged.
     """
 
     fragments_per_s: float
@@ -102,13 +102,13 @@ class Levels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedTurn:
-    """One turn of a real run: times and costs that a model needs, and results.
+    """One turn of a real run: its results, and the times and costs that a model needs.
 
     Attributes:
       levels: Results.
       driver: Costs of the driver's process.
       collect_s: Seconds of each fragment.
-      call_s: Seconds between two calls of a worker that is always asked for more, the median.
+      call_s: Median seconds between two calls of a worker that never waits for a request.
       per_call: Fragments of a call, the mean.
       learn_s: Seconds of an update, the mean.
       nbytes: Bytes of a fragment's arrays.
@@ -129,7 +129,7 @@ def run(tasks: Sequence[PacedTask], *, repeats: int) -> list[list[PacedTurn]]:
     """Runs jobs in the Ray of this process or one that is started; returns the turns of each.
 
     Args:
-      tasks: Jobs that differ in their learner alone: one after the other with the same workers.
+      tasks: Jobs that differ only in their learner; they run in turn with the same workers.
       repeats: Turns of each.
     """
     task = tasks[0]
@@ -154,9 +154,9 @@ def run(tasks: Sequence[PacedTask], *, repeats: int) -> list[list[PacedTurn]]:
 
 
 class PacedCollector:
-    """The usual collector, of which each fragment takes a drawn time.
+    """The usual collector, with a drawn duration for each fragment.
 
-    `extras` of its rollouts have "clock" (T, B, 2) float64: when the fragment began and ended, in
+    `extras` of its rollouts have "clock" (T, B, 2) float64: start and end of the fragment, in
     seconds of this machine's monotonic clock.
     """
 
@@ -182,7 +182,7 @@ class PacedCollector:
 
 @dataclass(slots=True)
 class _PacedLearner:
-    """Takes batches, sleeps as if it learned from them, and publishes weights."""
+    """Takes batches, sleeps instead of learning, and publishes weights."""
 
     coordinator: RolloutCoordinator[Any]
     task: PacedTask
@@ -199,7 +199,7 @@ class _PacedLearner:
         time.sleep(task.learn_s)
         self.learned_s.append(time.monotonic() - began)
         version = coordinator.publish_weights({"w": np.zeros(1)})
-        # the version that it was taken under is the one before
+        # the version in use when the batch was taken is one lower
         self.lags += [version - 1 - one.min_policy_version for one in taken]
 
     def update_until(self, end: float) -> None:
@@ -211,7 +211,7 @@ class _PacedLearner:
 def _idle_load_of(coordinator: RolloutCoordinator[Any]) -> float:
     """Returns the share of a core that this process takes before there are weights.
 
-    Waits until all workers are there, which collect nothing yet.
+    Waits until all workers have started, which do not collect yet.
     """
     wait = threading.Event().wait
     while any(one["state"] != "running" for one in coordinator.stats()["workers"]):
@@ -224,7 +224,7 @@ def _idle_load_of(coordinator: RolloutCoordinator[Any]) -> float:
 def _call_seconds_of(coordinator: RolloutCoordinator[Any], task: PacedTask) -> float:
     """Returns `PacedTurn.call_s`, measured with a learner that takes everything at once.
 
-    Where it does not, workers also wait to be asked.
+    With a slower learner, workers also wait for requests.
     """
     eager = _PacedLearner(coordinator, dataclasses.replace(task, learner_load=0.0))
     num_calls = coordinator.stats()["calls"]
@@ -237,7 +237,7 @@ def _call_seconds_of(coordinator: RolloutCoordinator[Any], task: PacedTask) -> f
 def _run_turn(
     coordinator: RolloutCoordinator[Any], task: PacedTask, idle_load: float, call_s: float
 ) -> PacedTurn:
-    # the queue becomes as this learner lets it be
+    # brings the queue to its usual depth with this learner
     before = _PacedLearner(coordinator, task)
     for _ in range(8):
         before.update()
@@ -279,7 +279,7 @@ def driver_of_turn(
     idle_load: float,
     per_call: float = 1.0,
 ) -> DriverModel:
-    """Returns the costs of a turn: what the process takes anyway, the rest by fragment."""
+    """Returns the costs of a turn: the load without fragments, and the rest per fragment."""
     per = 1e6 / num_fragments
     stages = {name: seconds * per for name, seconds in times.stages.items()}
     cpu_s = max(0.0, times.cpu_s - idle_load * times.seconds)
@@ -288,11 +288,11 @@ def driver_of_turn(
 
 
 def call_seconds(fragments: Sequence[Fragment], per_call: float = 1.0) -> float:
-    """Returns the median of the seconds between two calls of a worker, one after the other.
+    """Returns the median of the seconds between two consecutive calls of a worker.
 
     Args:
-      fragments: All that were taken.
-      per_call: Fragments of a call, which follow each other at once.
+      fragments: All fragments that were taken.
+      per_call: Fragments of a call, which follow each other without a gap.
     """
     by_worker: defaultdict[int, list[tuple[int, float, float]]] = defaultdict(list)
     for one in fragments:
@@ -304,14 +304,14 @@ def call_seconds(fragments: Sequence[Fragment], per_call: float = 1.0) -> float:
         for before, after in itertools.pairwise(spans)
         if after[0] == before[0] + 1
     ]
-    # one of per_call is between two calls, and is longer than the others
+    # one gap in per_call lies between two calls, and it is longer than the others
     between = sorted(gaps, reverse=True)[: math.ceil(len(gaps) / per_call)]
     return statistics.median(between) if between else 0.0
 
 
 @contextmanager
 def _sampling(coordinator: RolloutCoordinator[Any], depths: list[int]) -> Iterator[None]:
-    """Notes the depth of the queue again and again, on a thread of its own."""
+    """Records the depth of the queue repeatedly, on a thread of its own."""
     is_over = threading.Event()
 
     def sample() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peer: a contestant by its name, with all that it can be measured by and all that it needs."""
+"""Peer: a contestant with its name, the measures that it takes part in, and what it needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # `rollouts bench`, `bench collect`, `bench replay`, and its workloads add_step and hindsight
 Measure = Literal["step", "collect", "replay", "add_step", "hindsight"]
-# policies of `bench collect`: tanh layers, a network for images, actions drawn before
+# policies of `bench collect`: tanh layers, a network for images, actions that were drawn before
 POLICIES = frozenset({"layers", "cnn", "random"})
 NETWORKS = POLICIES - {"random"}
 
@@ -31,21 +31,22 @@ NETWORKS = POLICIES - {"random"}
 class Peer:
     """A contestant that is measured next to ours.
 
-    The fields named as a measure open the contestant for it, and import its library only then;
-    None: it does not take part. One with an interpreter of its own gets its path as `python`.
+    The fields named as a measure open the contestant for it, and only then import its library.
+    None: it does not take part. A contestant with an interpreter of its own gets its path as
+    `python`.
 
     Attributes:
-      name: As `--peer` takes it.
-      step: Makes what steps environments.
+      name: Its name in `--peer`.
+      step: Makes a `Stepper`.
       collect: Takes a `Task` and a number of environments; makes a stream of rollouts.
       replay: Takes a `Workload`; makes a buffer of rollouts.
       add_step: Takes a number of environments; makes a buffer of single steps.
-      hindsight: The same of episodes with goals, whose samples get other goals.
+      hindsight: As add_step, for episodes with goals, whose samples get other goals.
       agents: Whether it steps environments with one agent, with several, or with either.
-      policies: The kinds of policy that it collects with, of `POLICIES`.
-      needs_ray: Whether its collecting needs a Ray that this process is connected to.
-      module: Module that it imports, or path of its own interpreter; "" where it needs none.
-      install: What to type where that is missing.
+      policies: The kinds of policy that it can collect with, of `POLICIES`.
+      needs_ray: Whether it collects in a Ray that this process is connected to.
+      module: Module that it imports, or path of its own interpreter; "": it needs none.
+      install: The command that installs what is missing.
       distribution: Package whose version the tables of replay show.
     """
 
@@ -63,15 +64,15 @@ class Peer:
     distribution: str = "rollouts"
 
     def measures(self, measure: Measure) -> bool:
-        """Tells if the peer takes part in a measure."""
+        """Returns whether the peer takes part in a measure."""
         return getattr(self, measure) is not None
 
     def has_own_interpreter(self) -> bool:
-        """True for a peer that runs in another Python, since its pins clash with ours."""
+        """Whether the peer runs in another Python, because its pinned packages clash with ours."""
         return "/" in self.module
 
     def is_installed(self) -> bool:
-        """Tells if the peer's module, or its interpreter, is installed; imports nothing of it."""
+        """Returns whether the peer's module or interpreter is installed, without importing it."""
         if self.has_own_interpreter():
             return os.access(self.module, os.X_OK)
         try:
@@ -80,15 +81,15 @@ class Peer:
             return False
 
     def interpreter(self, given: Path | None) -> Path:
-        """The Python that has its library.
+        """The Python in which its library is installed.
 
         Args:
-          given: The one that the user named; None: that of `make peers`.
+          given: The path that the user named; None: the one of `make peers`.
 
         Raises:
-          EngineError: It is not there.
+          EngineError: It does not exist.
         """
-        # not resolved: the link in a virtual environment is what finds its packages
+        # not resolved, because a virtual environment finds its packages by the link
         path = (given or Path(self.module)).absolute()
         if not (path.is_file() and os.access(path, os.X_OK)):
             raise EngineError(
@@ -101,14 +102,14 @@ class Peer:
         """Opens it for a measure that it takes part in.
 
         Raises:
-          SpecError: It cannot be measured so.
-          EngineError: Something that it needs is not installed.
+          SpecError: It cannot be measured with these arguments.
+          EngineError: A package or program that it needs is not installed.
         """
         own = {"python": self.interpreter(python)} if self.has_own_interpreter() else {}
         return getattr(self, measure)(*given, **own)
 
     def check_agents(self, spec: EnvSpec) -> None:
-        """Raises SpecError where it does not step environments with as many agents."""
+        """Raises SpecError where the peer does not step environments with this number of agents."""
         needed = "several" if spec.groups else "one"
         if self.agents not in (needed, "either"):
             raise SpecError(

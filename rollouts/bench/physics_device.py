@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from rollouts.envs.physics.bare import BarePhysics
 
 OURS, BARE = "rollouts", "mujoco_warp"
-_STEPS = 20  # steps of each between two looks at the clock; as many actions are drawn once
-_WARM_UP = 5  # times so many, after which episodes are at different ages
+_STEPS = 20  # steps of each between two readings of the clock, and number of drawn actions
+_WARM_UP = 5  # times `_STEPS`, after which episodes are at different ages
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicsRow:
-    """The result of one of the two.
+    """The result of ours or of mujoco_warp's.
 
     Attributes:
-      id, num_envs, device: What was stepped.
-      way: "rollouts": observation, reward, end and reset inside; "mujoco_warp": physics alone.
+      id, num_envs, device: The environments.
+      way: "rollouts": with observation, reward, end and reset; "mujoco_warp": only the physics.
       frame_skip: Physics steps of an env-step.
       nconmax, njmax: Memory for contacts and rows of constraints of a world.
-      env_steps_per_s: Speed in each repeat; by a GPU's clock there.
+      env_steps_per_s: Speed in each repeat; on a GPU by the GPU's clock.
     """
 
     id: str
@@ -69,17 +69,18 @@ def measure_physics(
     duration_s: float = 1.0,
     repeats: int = 5,
 ) -> list[PhysicsRow]:
-    """Steps an environment by random actions, and mujoco_warp alone by the same controls.
+    """Steps an environment with random actions, and mujoco_warp alone with the same controls.
 
-    Both step in turn, and each step of mujoco_warp's begins with the states that our worlds have:
-    alone, nobody would reset it, and what has fallen has other contacts. Copying them is not timed.
+    Both step in turn, and each step of mujoco_warp begins with the states of our worlds. Alone it
+    would not be reset, and bodies that have fallen have other contacts. Copying the states is not
+    timed.
 
     Args:
-      id: One that mujoco_warp steps.
+      id: An id that mujoco_warp steps.
       num_envs: Environments N, and as many worlds.
-      device: "cuda", or "cpu-emulation", whose speed says nothing of a GPU's.
-      env_options: Options of the environments; nconmax and njmax are of both.
-      duration_s: About how long one repeat takes each.
+      device: "cuda", or "cpu-emulation", whose speed does not predict a GPU's.
+      env_options: Options of the environments; nconmax and njmax apply to both.
+      duration_s: Approximate duration of one repeat of each.
       repeats: Repeats of each.
 
     Returns:
@@ -87,7 +88,7 @@ def measure_physics(
 
     Raises:
       SpecError: Not such an id. SpecError, EngineError: As `make_vec`.
-      EnvError: An environment failed, such as for memory.
+      EnvError: An environment failed, for example for lack of memory.
     """
     whole_number("repeats", repeats, 1, 10**6)
     if not duration_s > 0:
@@ -115,7 +116,7 @@ def measure_physics(
                 steps += num_envs * _STEPS
             for name, each in seconds.items():
                 found[name].append(steps / each)
-            # a failure would make either faster
+            # a failure would make one of them faster
             env.synchronize()
         return [
             PhysicsRow(
@@ -128,14 +129,14 @@ def measure_physics(
 
 
 class _Pairs:
-    """Steps of one and of the other, from the same states by the same actions."""
+    """Steps both from the same states with the same actions."""
 
     def __init__(self, env: rollouts.VectorEnv[Tensor], bare: BarePhysics) -> None:
         self._env, self._bare, self._actions = env, bare, _draw(env)
         self._is_gpu = env.device.type == "cuda"
 
     def take(self) -> dict[str, float]:
-        """Seconds of `_STEPS` of each."""
+        """Seconds of `_STEPS` steps of each."""
         marks = []
         for actions in self._actions:
             self._bare.take_over()
@@ -152,7 +153,7 @@ class _Pairs:
         }
 
     def _mark(self) -> Any:
-        """The time, which on a GPU is known once its stream comes there: nothing waits."""
+        """The time; on a GPU an event that the stream fills in later, so that no call waits."""
         if not self._is_gpu:
             return time.perf_counter()
         event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

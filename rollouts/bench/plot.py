@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-# 1000 pixels wide, so that a README shows the texts in the size they were made for
+# 1000 pixels wide, so that a README shows texts at their original size
 _DPI = 100
 _WIDTH_INCHES = 10.0
 _TITLE_COLUMNS = 120
@@ -33,14 +33,14 @@ _X_LABELS = {
 }
 _Y_LABEL = "throughput [env-steps/s]"
 
-# Okabe and Ito's colours, which colour-blind people tell apart
+# colours of Okabe and Ito, which colour-blind people can distinguish
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 4)))
 
 
 def check(path: Path) -> None:
-    """Finds out whether a plot can be made there, and leaves the path as it was.
+    """Checks that a plot can be written to a path, and leaves the path as it was.
 
     Raises:
       SpecError: The suffix is not one of `SUFFIXES`, or the path cannot be written to.
@@ -60,7 +60,7 @@ def check(path: Path) -> None:
             "`pip install 'matplotlib>=3.8'`, or leave out the plot"
         ) from error
 
-    # only opening it tells: permissions, folders and read-only disks alike
+    # opening the file is the only test for permissions, folders and read-only disks
     existed = os.path.lexists(path)
     try:
         path.open("ab").close()
@@ -83,18 +83,17 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw(comparisons: Sequence[Comparison], *, title: str) -> Figure:
-    """Draws throughput over what was swept, with one panel per environment id and mode.
+    """Draws throughput over the setting that varies, with one panel per environment id and mode.
 
-    The x axis is num_envs where it has several values, else num_threads, else batch_size;
-    where none has, there are bars. Points are medians, with error bars from the slowest to
-    the fastest repeat.
+    The x axis is num_envs if it has several values, else num_threads, else batch_size; if none has,
+    there are bars. Points are medians, with error bars from the slowest to the fastest repeat.
 
     Args:
-      comparisons: What was measured.
-      title: Versions and machine, as of `report.header`.
+      comparisons: The measurements.
+      title: Versions and machine, from `report.header`.
 
     Returns:
-      A matplotlib figure that belongs to no window.
+      A matplotlib figure without a window.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -106,7 +105,7 @@ def draw(comparisons: Sequence[Comparison], *, title: str) -> Figure:
     layout = ConstrainedLayoutEngine(wspace=0.05)
     figure = Figure(figsize=(_WIDTH_INCHES, 3.8 * rows + 1.8), layout=layout)
     FigureCanvasAgg(figure)
-    # a row with both modes of one id has one scale
+    # a row with both modes of an id has one scale
     has_modes = len(panels) > len({each.settings.id for each in comparisons})
     sharey: Literal["row", "none"] = "row" if has_modes else "none"
     grid = figure.subplots(rows, min(2, len(panels)), squeeze=False, sharey=sharey)
@@ -142,17 +141,17 @@ class _Line:
 
 
 def _swept(points: Sequence[Settings]) -> str | None:
-    """The setting on the x axis; None where nothing has several values."""
+    """The setting on the x axis; None if no setting has several values."""
     if len({point.num_envs for point in points}) > 1:
         return "num_envs"
     if len({point.num_threads for point in points}) > 1:
         return "num_threads"
-    # one batch size below num_envs beside the whole is two modes, not a sweep
+    # one batch size below num_envs and one equal to it are two modes, not a sweep
     return "batch_size" if len({p.batch_size for p in points if p.is_async}) > 1 else None
 
 
 def _panels(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
-    """Comparisons by title: environment id and mode, the modes of one id next to each other."""
+    """Comparisons by title, which has id and mode; the modes of one id are next to each other."""
     panels: dict[str, list[Comparison]] = {}
     ids = list(dict.fromkeys(each.settings.id for each in comparisons))
     by_mode = sorted(comparisons, key=lambda each: each.settings.is_async)
@@ -179,7 +178,7 @@ def _lines(comparisons: Sequence[Comparison], x: str | None) -> list[_Line]:
             point = each.settings
             threads = _threads_text(point.num_threads) if names_threads else ""
             batch = _batch_text(point, shares=shares) if names_batch and point.is_async else ""
-            # a library that takes no such setting looks the same in all variants
+            # a library that ignores a setting has one line for all its values
             told = (threads if takes_threads else "", batch if takes_batch else "")
             if index == 0:
                 variants.setdefault(told, len(variants))
@@ -205,7 +204,7 @@ def _of(comparisons: Sequence[Comparison], library: str) -> list[tuple[Compariso
 
 
 def _takes(comparisons: Sequence[Comparison], library: str) -> tuple[bool, bool]:
-    """Whether a library kept to num_threads and to batch_size, wherever it was measured."""
+    """Whether a library used the requested num_threads and batch_size in all comparisons."""
     found = [(each.settings, one) for each, one in _of(comparisons, library)]
     return (
         all(point.num_threads == each.num_threads for point, each in found),
@@ -214,7 +213,7 @@ def _takes(comparisons: Sequence[Comparison], library: str) -> tuple[bool, bool]
 
 
 def _differs(points: Sequence[Settings], name: str, x: str | None) -> bool:
-    """Whether a setting has several values at one place of the x axis of one panel."""
+    """Whether a setting has several values at one point of the x axis of a panel."""
     found: dict[tuple[object, ...], set[int]] = {}
     for point in points:
         place = (point.id, point.is_async, point.num_envs, x and getattr(point, x))
@@ -223,7 +222,7 @@ def _differs(points: Sequence[Settings], name: str, x: str | None) -> bool:
 
 
 def _are_shares(points: Sequence[Settings]) -> bool:
-    """Whether batch sizes are fewer when written as N/2, N/4."""
+    """Whether there are fewer batch sizes when they are written as N/2, N/4."""
     found = [(p.num_envs, p.batch_size, round(p.num_envs / p.batch_size)) for p in points]
     if any(size != math.ceil(num_envs / share) for num_envs, size, share in found):
         return False
@@ -234,7 +233,7 @@ def _are_shares(points: Sequence[Settings]) -> bool:
 
 
 def _library_text(comparisons: Sequence[Comparison], library: str) -> str:
-    """A library's name, with what it does otherwise than it was asked to."""
+    """A library's name, with its deviations from the settings."""
     found = [one for _, one in _of(comparisons, library)]
     takes_threads, takes_batch = _takes(comparisons, library)
     notes = [] if takes_threads else [_threads_text(max(each.num_threads for each in found))]
@@ -263,7 +262,7 @@ def _share_text(point: Settings) -> str:
 
 
 def _conditions(panel: Sequence[Comparison], x: str | None, lines: Sequence[_Line]) -> str:
-    """The settings that neither the x axis nor the legend tells."""
+    """The settings that are shown neither on the x axis nor in the legend."""
     points = [each.settings for each in panel]
     parts = []
     if x != "num_envs":
@@ -317,7 +316,7 @@ def _draw_lines(axes: Axes, panel: Sequence[Comparison], lines: Sequence[_Line],
 
 
 def _draw_bars(axes: Axes, panel: Sequence[Comparison], lines: Sequence[_Line]) -> None:
-    # nothing is swept: one comparison in the panel, so one measurement per library
+    # nothing varies: one comparison in the panel, so one measurement per library
     bars = [(line, found) for line in lines for _, found in line.of(panel)]
     medians = [found.median for _, found in bars]
     drawn = axes.bar(
@@ -330,7 +329,7 @@ def _draw_bars(axes: Axes, panel: Sequence[Comparison], lines: Sequence[_Line]) 
     )
     axes.bar_label(drawn, [si(median) for median in medians], padding=3)
     _scale_y(axes)
-    # from the decade below, with room for the figures above
+    # the axis begins in the decade below and leaves room for the figures above
     axes.set_ylim(10 ** math.floor(math.log10(min(medians) / 1.5)), max(medians) * 3)
     axes.set_xlabel("library")
 
@@ -361,7 +360,7 @@ def _scale_y(axes: Axes) -> None:
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    # where there is hardly a decade, its name alone would not tell the values
+    # for a span of hardly a decade, more ticks are needed to read the values
     subs = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=subs))
     axes.yaxis.set_major_formatter(EngFormatter())
@@ -372,7 +371,7 @@ def _scale_y(axes: Axes) -> None:
 
 
 def _add_legend(figure: Figure, lines: Sequence[_Line]) -> None:
-    """One legend below all panels, since a line looks the same in each of them."""
+    """Adds one legend below all panels, since a line looks the same in each of them."""
     handles = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

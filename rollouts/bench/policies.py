@@ -30,13 +30,13 @@ _MEMORY = 64  # units of the layer and of the GRU of "gru"
 
 
 def make_policy(spec: PolicySpec, *, kind: PolicyKind) -> Policy:
-    """Makes a small actor-critic, or "random", whose actions were drawn before.
+    """Makes a small actor-critic, or "random", which repeats actions that were drawn before.
 
-    All workers' networks are equal; what they are made of is told by `ActorCritic` and, for "gru",
-    `RecurrentActorCritic`.
+    All workers' networks are equal; `ActorCritic` and, for "gru", `RecurrentActorCritic` describe
+    them.
 
     Raises:
-      SpecError: A network for spaces that `TorchPolicy` or this one lacks.
+      SpecError: There is no such network for these spaces.
     """
     if kind.name == "random":
         return make_random_policy(spec)
@@ -51,9 +51,9 @@ def make_policy(spec: PolicySpec, *, kind: PolicyKind) -> Policy:
 
 
 class ActorCritic(nn.Module):
-    """Maps observations (B, D) or (B, C, H, W) to what `TorchPolicy` expects of a module.
+    """Maps observations (B, D) or (B, C, H, W) to the outputs that `TorchPolicy` expects.
 
-    One body, see `make_body`, and a linear layer each for the actor and the critic.
+    One body, see `make_body`, with one linear layer for the actor and one for the critic.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ActorCritic(nn.Module):
 
 
 class RecurrentActorCritic(nn.Module):
-    """A tanh layer, a GRU cell and the heads: what `RecurrentTorchPolicy` expects of a module."""
+    """A tanh layer, a GRU cell and the heads: a module for `RecurrentTorchPolicy`."""
 
     def __init__(self, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
         """Raises SpecError where observations are no vectors."""
@@ -94,7 +94,7 @@ class RecurrentActorCritic(nn.Module):
 def make_body(obs_space: spaces.Space[Any], kind: PolicyKind) -> tuple[nn.Module, int]:
     """Makes the layers before the heads; returns them and their width.
 
-    Tanh layers of kind.hidden for vectors (D,), and for "cnn" that of Mnih et al. 2015.
+    They are tanh layers of kind.hidden for vectors (D,), and for "cnn" those of Mnih et al. 2015.
 
     Raises:
       SpecError: Observations are not vectors, or for "cnn" not images (C, H, W).
@@ -126,7 +126,7 @@ class _Heads(nn.Module):
 
 
 def _num_outputs(action_space: spaces.Space[Any]) -> int:
-    """Numbers of the actor's layer: logits, or means of a Box."""
+    """Size of the actor's layer: number of logits, or of means of a Box."""
     if isinstance(action_space, spaces.Discrete):
         return int(action_space.n)
     if isinstance(action_space, spaces.MultiDiscrete):

@@ -17,8 +17,8 @@ class PolicyKind:
     """A policy by its name.
 
     Attributes:
-      name: As it was given.
-      hidden: Widths of tanh layers that vectors go through; empty for "cnn", "gru" and "random".
+      name: The name that was given.
+      hidden: Widths of the tanh layers for vectors; empty for "cnn", "gru" and "random".
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions of the simulator beside real runs of the same job."""
+"""Predictions of the simulator, compared with real runs of the same job."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NAMES = {
     "queue_depth": "queue depth",
     "lag_mean": "mean lag",
 }
-# within one machine nothing passes through a link
+# within one machine no link limits the bandwidth
 _BYTES_PER_S = 1e12
 
 
 def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) -> JobModel:
-    """Returns a job as the simulator takes it, with measured times and costs.
+    """Returns a job for the simulator, with measured times and costs.
 
     Args:
       task: The job.
-      turn: Has the times of fragments and the costs of the driver.
+      turn: A turn with times of fragments and costs of the driver.
       learn_s: Seconds of an update; None for those of the turn.
     """
     per_update = task.fragments_per_update
@@ -55,7 +55,7 @@ def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) ->
 
 
 def predict(job: JobModel, seconds: float) -> Levels:
-    """Simulates a job for as long as a turn, after a beginning that is not counted."""
+    """Simulates a job for as long as a turn, after a warm-up that is not counted."""
     warm_up_s = 20 * job.workers.mean_s
     report = simulate(job, duration_s=warm_up_s + seconds, warm_up_s=warm_up_s)
     return Levels(**{name: getattr(report, name) for name in NAMES})
@@ -63,12 +63,12 @@ def predict(job: JobModel, seconds: float) -> Levels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedJob:
-    """A job: each turn as it was measured and as it was predicted.
+    """A job, with measurements and predictions for each turn.
 
     Attributes:
       measured: Results of each turn.
       predicted: Predictions from the times and costs of the same turn.
-      from_first: Predictions from those that the smallest job had.
+      from_first: Predictions from the times and costs of the smallest job.
       turns: The times and costs.
     """
 
@@ -79,7 +79,7 @@ class PredictedJob:
     turns: tuple[PacedTurn, ...]
 
     def median(self, name: str, of: str) -> float:
-        """Returns the median over the turns of one of `NAMES`, of "measured" or another."""
+        """Returns the median over turns of a name of `NAMES` in "measured", "predicted" or so."""
         return float(statistics.median(getattr(one, name) for one in getattr(self, of)))
 
     def ratio(self, name: str, of: str = "predicted") -> float:
@@ -98,7 +98,7 @@ def compare(
     Args:
       task: The job.
       turns: Its turns.
-      first: Turns of the smallest job, from which this one is predicted too; None for its own.
+      first: Turns of the smallest job, for predictions from it; None: this job is the smallest.
     """
     pairs = zip(turns, turns if first is None else first, strict=True)
     return PredictedJob(
@@ -138,7 +138,7 @@ def to_text(row: PredictedJob) -> str:
 
 
 def as_dict(row: PredictedJob) -> dict[str, Any]:
-    """Returns all of it as plain values, but for the times of single fragments."""
+    """Returns all values except the times of single fragments."""
     turns = [
         {**dataclasses.asdict(turn), "collect_s": statistics.mean(turn.collect_s)}
         for turn in row.turns

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class RandomPolicy:
-    """Hands out batches of actions drawn once, in turn: collecting costs nothing but steps."""
+    """Returns batches of actions that were drawn once, in turn, so that only steps take time."""
 
     def __init__(self, action_space: spaces.Space[Any], num_envs: int, *, seed: int) -> None:
         """Draws the actions of `num_envs` environments."""

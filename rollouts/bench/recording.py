@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The price of a log: collecting with and without `record`, by turns."""
+"""The cost of a log: collecting with and without `record`, in turns."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class RecordingCost:
     Attributes:
       id, num_envs, rollout_length: The task.
       steps_per_s: Env-steps per second without a log, the median of the turns.
-      time_ratio: Seconds with a log by seconds without, the median of neighbouring turns.
-      cpu_ratio: The same of CPU seconds of the process, all threads together.
-      bytes_per_step: Size of the log by env-step.
-      weight_bytes_per_step: What the weights of one version for each fragment would take instead of
-        the actions.
-      action_bytes_per_step: What the actions take.
+      time_ratio: Seconds with a log divided by those without, the median of neighbouring turns.
+      cpu_ratio: The same for CPU seconds of the process, all threads together.
+      bytes_per_step: Size of the log per env-step.
+      weight_bytes_per_step: Size per env-step if the log had one version of weights per fragment
+        instead of the actions.
+      action_bytes_per_step: Size of the actions per env-step.
     """
 
     id: str
@@ -61,9 +61,9 @@ def measure_recording(
     duration_s: float,
     repeats: int,
 ) -> RecordingCost:
-    """Collects by turns with two collectors of equal pools, of which one records.
+    """Collects in turns with two collectors of equal pools, one of which records.
 
-    A turn ends when the log is written, so that nothing of its price falls into the other's.
+    A turn ends when the log is written, so that none of its cost falls into the next turn.
 
     Raises:
       SpecError: Unknown id or option, or environments with several agents and one policy alone.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark behind `rollouts bench replay`: inserts, prioritised samples, bytes per transition.
 
-The libraries take turns in one process, repeat by repeat. Each inserts the same rollouts and then
-draws batches and sets the same new priorities, as a learner does. With several threads, each has
-its share of the environments to insert, and then draws batches of its own.
+The libraries take turns in one process, repeat by repeat. Each inserts the same rollouts, then
+draws batches and sets the same new priorities, as a learner does. With several threads, each thread
+inserts its share of the environments, and then draws batches of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Output = Literal["torch", "numpy"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurement:
-    """Medians over the repeats, of one library and workload; `note` says what differs."""
+    """Medians over the repeats, for one library and workload; `note` has its differences."""
 
     library: str
     version: str
@@ -79,7 +79,7 @@ def compare(
     """Measures ours and the peers on one workload.
 
     Args:
-      load: What is stored.
+      load: The workload to store.
       peers: Names of `all_peers.names("replay")`.
       settings: Sizes and durations of the measurement.
 
@@ -96,12 +96,12 @@ def compare(
             notes[name] = candidate.note
             usable[name] = peer
         except (ImportError, RuntimeError, AttributeError) as error:
-            # not ImportError alone: some libraries fail when a buffer is made
+            # any error, because some libraries fail only when a buffer is made
             missing.append(f"{name} was not measured, as it cannot be used here: {error}")
 
     rollouts = make_rollouts(load, settings.seed, settings.num_threads)
     figures: dict[str, list[tuple[float, float, float]]] = {name: [] for name in usable}
-    # in turns, so that a busy moment of the machine does not meet one library alone
+    # in turns, so that a busy moment of the machine affects all libraries
     for _ in range(settings.repeats):
         for name, peer in usable.items():
             figures[name].append(_measure(peer.open("replay", load), load, rollouts, settings))
@@ -180,7 +180,7 @@ def _measure(
         insert_s = time.perf_counter() - begin
 
         for thread in range(settings.num_threads):
-            learn(thread, 2)  # the first samples make memory for all
+            learn(thread, 2)  # the first samples allocate memory
         counts = [settings.num_batches] * settings.num_threads
         begin = time.perf_counter()
         for _ in threads.map(learn, range(settings.num_threads), counts):

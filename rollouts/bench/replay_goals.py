@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rollouts bench replay --workload hindsight`: goals of a reaching arm, and our buffer of them.
 
-The data is of FetchReach's shapes: ten numbers, a goal of three, and episodes of fifty steps that
-a time limit ends.
+The data has the shapes of FetchReach: ten numbers, a goal of three, and episodes of fifty steps
+that a time limit ends.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rollouts.replay.steps import GymnasiumStep
 
 GOAL = GoalColumns(achieved_goal=(10, 13), desired_goal=(13, 16))
 REWARD = SparseReward(0.05)
-SHARE = 0.8  # part of the samples that gets another goal: four for each own one
+SHARE = 0.8  # share of samples with another goal: four for each original one
 CAPACITY = 1_000_000  # transitions; the default of Stable-Baselines3
 _OBS_SIZE, _ACTION_SIZE = 16, 4
 _EPISODE = 50  # steps
 
 
 class OwnHindsight:
-    """rollouts.replay.ReplayBuffer of items of hindsight."""
+    """rollouts.replay.ReplayBuffer with items of `Hindsight`."""
 
     def __init__(self, num_envs: int) -> None:
         """Makes an empty buffer."""
@@ -58,7 +58,7 @@ def goal_spaces() -> tuple[spaces.Box, spaces.Box]:
 
 
 def make_goal_steps(num_envs: int, seed: int) -> list[tuple[Given, GymnasiumStep]]:
-    """Makes an episode of each environment, after which the same one begins again."""
+    """Makes one episode of each environment, which is then repeated."""
     rng = np.random.default_rng(seed)
     obs = rng.uniform(-0.2, 0.2, (_EPISODE + 1, num_envs, _OBS_SIZE))
     begin, end = GOAL.desired_goal

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidate and StepBuffer: replay buffers as `rollouts bench replay` uses them; ours as one.
+"""Candidate and StepBuffer: interfaces of the buffers in `rollouts bench replay`, and our buffer.
 
-Every library is used as its own documentation does: rollouts are inserted as they come, batches
-are sampled by priority, and priorities are set anew by what names the samples.
+Every library is used as in its own documentation: rollouts are inserted as they come, batches are
+sampled by priority, and new priorities are set for the sampled items.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EXPONENT, BETA = 0.6, 0.4
 
 
 class Candidate(Protocol):
-    """One library's buffer. `samples` are made one per thread; the rest is called by any.
+    """One library's buffer. Each thread has its own `samples`; any thread calls the other methods.
 
     Attributes:
-      note: What differs from the others, in a sentence; "" where nothing does.
+      note: Differences from the others, in a sentence; "" without any.
     """
 
     note: str
@@ -42,13 +42,13 @@ class Candidate(Protocol):
         """Returns when all that was inserted can be sampled."""
 
     def samples(self, batch_size: int) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Yields what a learner needs (six arrays or tensors), and the names of the items."""
+        """Yields a learner's data (six arrays or tensors), and the names of the items."""
 
     def update(self, names: Any, priorities: Array) -> None:
         """Sets the priorities (B,) of sampled items."""
 
     def nbytes(self) -> int:
-        """Memory of what is stored."""
+        """Bytes of the stored data."""
 
 
 class OwnReplay:
@@ -123,7 +123,7 @@ class StepBuffer(Protocol):
     """One library's buffer of B environments."""
 
     def add(self, given: Given, step: GymnasiumStep) -> None:
-        """Adds one step: what the environments were given, and what came of it."""
+        """Adds one step: observations and actions, and the results."""
 
     def sample(self, batch_size: int) -> Any:
-        """Draws a batch, each transition as likely as any other."""
+        """Draws a batch uniformly."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rollouts bench replay --workload add_step | hindsight`: a step of B environments at a time.
 
-The data is of HalfCheetah's shapes, or of a reaching arm with goals (`replay_goals.py`). The
-libraries take turns in one process, repeat by repeat, so that each ratio is of two neighbours in
-time. Time is that of the calling thread's CPU, which other processes of a busy machine do not
+The data has the shapes of HalfCheetah, or of a reaching arm with goals (`replay_goals.py`). The
+libraries take turns in one process, repeat by repeat, so that each ratio compares neighbours in
+time. Time is the CPU time of the calling thread, which other processes of a busy machine do not
 lengthen.
 """
 
@@ -30,12 +30,12 @@ StepMeasure = Literal["add_step", "hindsight"]
 
 OBS_SIZE, ACTION_SIZE = 17, 6  # HalfCheetah-v5
 CAPACITY = 100_000  # transitions
-_NUM_KEPT = 64  # steps of data that are gone through again and again
+_NUM_KEPT = 64  # steps of data, which are repeated
 
 
 @dataclass(frozen=True, slots=True)
 class StepMeasurement:
-    """Medians over the repeats; ratios: the peer's time over ours of the same repeat."""
+    """Medians over the repeats; ratios are the peer's time divided by ours in the same repeat."""
 
     library: str
     version: str
@@ -79,7 +79,7 @@ def compare(
     """Measures ours and the peers.
 
     Args:
-      measure: What the steps and samples are of.
+      measure: The kind of steps and samples.
       num_envs: Environments B.
       peers: Names of `all_peers.names(measure)`.
       batch_size: Items of a sample.
@@ -101,7 +101,7 @@ def compare(
     capacity = CAPACITY if measure == "add_step" else GOAL_CAPACITY
     data = (make_steps if measure == "add_step" else make_goal_steps)(num_envs, seed)
     for buffer in buffers.values():
-        # a training fills its buffer once, and then goes on for long
+        # fills the buffer first, as a training spends most of its time with a full buffer
         _fill(buffer, data, capacity // num_envs)
         _measure(buffer, data, batch_size, num_calls)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in buffers}
@@ -166,8 +166,8 @@ def _fill(buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], num_steps
 def _measure(
     buffer: StepBuffer, data: list[tuple[Given, GymnasiumStep]], batch_size: int, num_calls: int
 ) -> tuple[float, float]:
-    """Returns us of one add and of one sample."""
-    # a whole number of rounds, so that the next one continues this one
+    """Returns microseconds of one add and of one sample."""
+    # a whole number of rounds, so that the next round continues this one
     num_steps = -(-num_calls // len(data)) * len(data)
     begin = time.thread_time()
     for t in range(num_steps):

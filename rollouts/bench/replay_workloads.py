@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that `rollouts bench replay` lets every library store, and checks of their batches."""
+"""The steps that every library stores in `rollouts bench replay`, and conversion of batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Workload:
 
 
 def converter(output: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns what makes a batch's values tensors or arrays ("torch", "numpy"), without a copy."""
+    """Returns a function that turns a batch's values into tensors or arrays, without a copy."""
     if output == "numpy":
         return lambda fields: {
             name: value if isinstance(value, np.ndarray) else value.numpy()
@@ -58,14 +58,14 @@ def shares(load: Workload, num_threads: int) -> list[Array]:
 def make_rollouts(load: Workload, seed: int, num_threads: int) -> list[dict[str, Array]]:
     """Makes one rollout (T, B, ...) per writer, with obs (T + 1, B, ...).
 
-    It continues with itself: its last observation is its first.
+    The rollout is circular: its last observation is its first.
     """
     rng = np.random.default_rng(seed)
     steps = load.length
     made = []
     for rows in map(len, shares(load, num_threads)):
         if load.stack_num > 1:
-            # a stack's frames are those of the steps before, in a circle
+            # the frames of a stack are those of the steps before, in a circle
             frames = rng.integers(0, 256, (steps, rows, *load.obs_shape[1:]), np.uint8)
             before = np.arange(load.stack_num) - load.stack_num + 1
             index = (np.arange(steps + 1)[:, None] + before) % steps
@@ -85,6 +85,6 @@ def make_rollouts(load: Workload, seed: int, num_threads: int) -> list[dict[str,
 
 
 def priorities(batch_size: int, seed: int) -> Iterator[Array]:
-    """Yields the priorities (B,) of the batches, the same for each library; without end."""
+    """Yields the priorities (B,) of batches, the same for each library; without end."""
     rng = np.random.default_rng(seed)
     return itertools.cycle(rng.random((64, batch_size), np.float32))

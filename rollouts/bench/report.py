@@ -30,8 +30,8 @@ class Machine:
     """The machine of a benchmark.
 
     Attributes:
-      cpu_model: As the system names it.
-      usable_cpus: CPUs this process may use.
+      cpu_model: Name of the CPU, from the system.
+      usable_cpus: CPUs that this process may use.
       load_1min: Runnable processes, averaged over the minute before; None if unknown.
       versions: Versions of the libraries measured, Python and NumPy.
     """
@@ -58,7 +58,7 @@ def describe_machine(peers: Sequence[Stepper]) -> Machine:
 
 
 def header(machine: Machine) -> str:
-    """One line: versions, CPU, and how busy it was before."""
+    """One line: versions, CPU, and the machine's load before."""
     versions = [f"{name} {version}" for name, version in machine.versions.items()]
     cpus = f"{machine.usable_cpus} usable CPU{'s' if machine.usable_cpus > 1 else ''}"
     load = [] if machine.load_1min is None else [f"load average {machine.load_1min}"]
@@ -69,11 +69,11 @@ def table(comparisons: Sequence[Comparison], *, markdown: bool = False) -> str:
     """All measurements, one row each.
 
     Args:
-      comparisons: What was measured.
-      markdown: A Markdown table, to paste; otherwise aligned plain text.
+      comparisons: The measurements.
+      markdown: Whether to make a Markdown table; otherwise aligned plain text.
 
     Returns:
-      Lines without a final newline; in plain text blank lines part the settings of a sweep.
+      Lines without a final newline; in plain text, blank lines separate the settings of a sweep.
     """
     rows = [
         row
@@ -115,9 +115,9 @@ def footer(
     """Explains the table's figures, and how to get them again.
 
     Args:
-      comparisons: What was measured.
-      command: What to type to measure it again.
-      counting: What an env-step is.
+      comparisons: The measurements.
+      command: The command that measures them again.
+      counting: Definition of an env-step.
       skipped: A sentence for each combination that was not measured.
 
     Returns:
@@ -180,7 +180,7 @@ def si(value: float) -> str:
     """Three significant digits with k, M or G."""
     if value < 0:
         return f"-{si(-value)}"
-    # first of all rounded: 999,600 is a million
+    # rounded first, because 999,600 becomes a million
     value = float(f"{value:.3g}")
     for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= limit:
@@ -231,7 +231,7 @@ def _row(comparison: Comparison, measurement: Measurement) -> dict[str, str]:
 
 
 def _failed_row(comparison: Comparison, failure: Failure) -> dict[str, str]:
-    """A row without figures; why is said below the table."""
+    """A row without figures; the reason is below the table."""
     return {
         "environment": comparison.settings.id,
         "num_envs": str(comparison.settings.num_envs),

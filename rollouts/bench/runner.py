@@ -29,7 +29,7 @@ from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
-# enough that no library's branch predictor learns them, few enough to stay in the cache
+# too many for a branch predictor to learn, few enough for the cache
 _ACTION_BATCHES = 16
 
 
@@ -43,7 +43,7 @@ def compare(
 
     Args:
       settings: What to measure, and for how long.
-      peers: Libraries to measure next to ours; may be empty.
+      peers: Libraries to measure besides ours; may be empty.
       on_progress: Called with a short line before each repeat.
 
     Returns:
@@ -87,7 +87,7 @@ def compare(
 
 
 def actions_for(env: OpenEnv, spec: EnvSpec, seed: int) -> list[Any]:
-    """Random batches of actions as an open environment takes them; the same seed, the same ones."""
+    """Random batches of actions in the form that a contestant takes; equal for equal seeds."""
     if env.run is not None:
         return []
     batches = _batches(spec, env.batch_size, seed)
@@ -116,8 +116,8 @@ def measure(
     """Measures open environments, taking turns; does not close them.
 
     Args:
-      envs: Environments of equal content.
-      actions: Batches of actions to send, over and over, for each of them.
+      envs: Environments of the same task.
+      actions: Batches of actions for each environment, which are sent repeatedly.
       duration_s: About how long one repeat of one environment takes.
       repeats: Turns of each environment.
       on_progress: Called with a short line before each turn.
@@ -137,7 +137,7 @@ def measure(
     elapsed_s: list[list[float]] = [[] for _ in envs]
 
     def take_turn(index: int, env: OpenEnv) -> None:
-        # what others left in flight ends, and our queue is in its steady state again
+        # lets other contestants' work end, and brings our queue to its steady state again
         _timed(env, actions[index], calls[index] // 10 + _rounds(env))
         elapsed_s[index].append(_timed(env, actions[index], calls[index]))
 
@@ -170,16 +170,16 @@ def measure(
 
 
 def run_calls(env: OpenEnv, schedule: Iterable[Array]) -> float:
-    """Drives a started environment by one batch of actions after the other.
+    """Drives a started environment with one batch of actions after the other.
 
     Args:
-      env: The environment; in asynchronous mode all of it is in flight, before and after.
+      env: The environment; in asynchronous mode all its rows are in flight, before and after.
       schedule: Arrays (B, *action_shape).
 
     Returns:
       Seconds it took.
     """
-    # bound methods, and the last batch held during the next call, as in a user's loop
+    # bound methods, and the last batch kept during the next call, as in a user's loop
     if env.is_async:
         recv, send = env.env.recv, env.env.send
         started = time.perf_counter()
@@ -223,12 +223,12 @@ def action_batches(space: spaces.Space[Any], batch_size: int, *, seed: int) -> l
 
 
 def _timed(env: OpenEnv, batches: Sequence[Array], calls: int) -> float:
-    """Seconds of that many calls, with the batches in turn."""
+    """Seconds of a number of calls, with the batches in turn."""
     if env.run is not None:
         return env.run(calls)
     return run_calls(env, itertools.islice(itertools.cycle(batches), calls))
 
 
 def _rounds(env: OpenEnv) -> int:
-    """Calls in which every environment is stepped twice, about."""
+    """Number of calls in which every environment is stepped about twice."""
     return 2 * math.ceil(env.num_envs / env.batch_size)

@@ -19,7 +19,7 @@ from rollouts.workers.weights import WeightStore
 
 T = TypeVar("T")
 
-# functions by the stage that their own time is counted for; the rest of a thread's is its row
+# functions, with the stage to which their own time is added; the rest of a thread's time is a row
 _STAGES: tuple[tuple[str, type, str], ...] = (
     ("submit", ActorHandle, "collect"),
     ("state machine", Fleet, "handle"),
@@ -50,11 +50,11 @@ class TurnTimes:
 
 
 def timed_turn(run: Callable[[], T], merge: threading.Thread | None) -> tuple[T, TurnTimes]:
-    """Runs a turn; returns what it returned, and its times.
+    """Runs a turn; returns its result and its times.
 
     Args:
       run: The learner's part, on this thread.
-      merge: The coordinator's thread; None where a bare loop does its work.
+      merge: The coordinator's thread; None for a bare loop.
     """
     clock = _StageClock()
     with clock.watching():
@@ -70,7 +70,7 @@ def timed_turn(run: Callable[[], T], merge: threading.Thread | None) -> tuple[T,
     if merge is None:
         stages["the loop"] = spent - on_learner
     else:
-        # the queue's part is on both threads
+        # the queue is used on both threads
         known = sum(stages.get(name, 0.0) for name in ("submit", "state machine", "queue"))
         stages["inbox and learner's loop"] = spent - known - on_learner
     return result, TurnTimes(cpu, seconds, stages)
@@ -93,7 +93,7 @@ def _cpu_of(thread: threading.Thread) -> float:
 
 
 class _StageClock:
-    """CPU time that threads spend in some functions, that of functions called inside taken off."""
+    """CPU time that threads spend in some functions, without that of functions called inside."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -49,13 +49,13 @@ class WeightRow:
 
 
 class _Puller:
-    """A worker that copies what it is sent into a model of its own."""
+    """A worker that copies the weights that it gets into a model of its own."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self._model = {name: torch.zeros(size) for name, size in sizes.items()}
 
     def pull(self, message: Any) -> float:
-        """Returns the seconds from the call to the model that has the weights."""
+        """Returns the seconds from the call until the model has the weights."""
         start = time.perf_counter()
         state: Any = message.fetch() if hasattr(message, "fetch") else ray.get(message[0])
         if isinstance(state, bytes):
@@ -92,7 +92,7 @@ def _measure(megabytes: float, repeats: int) -> list[WeightRow]:
     ways = _ways()
     for name, (publish, stored_bytes) in ways.items():
         row = WeightRow(name)
-        # the first publication has no version before it to differ from
+        # the first publication has no earlier version to differ from
         ray.get(puller.pull.remote(publish(state)))
         for _ in range(repeats):
             _train(state)
@@ -110,7 +110,7 @@ def _measure(megabytes: float, repeats: int) -> list[WeightRow]:
 
 
 def _ways() -> dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[], int]]]:
-    """Names each way and gives its publish function and a count of the bytes it stored."""
+    """Returns each way by name, with its publish function and a count of the bytes it stored."""
 
     total = 0
 
@@ -148,7 +148,7 @@ def _ways() -> dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[], 
 
 
 def _xor(state: dict[str, Tensor]) -> WeightRow:
-    """The time of a compressed exclusive or with the version before, on up to 8 arrays."""
+    """The time of a compressed exclusive or with the earlier version, for up to 8 arrays."""
     names = [name for name in state if name.startswith("trained")][:8]
     before = {name: state[name].numpy().copy() for name in names}
     _train(state)
@@ -156,7 +156,7 @@ def _xor(state: dict[str, Tensor]) -> WeightRow:
     share = sum(value.nbytes for value in state.values()) / sum(v.nbytes for v in before.values())
     start = time.perf_counter()
     packed = [
-        # bytes of one significance side by side, or there is nothing to compress
+        # bytes of equal significance are put side by side, because they compress better
         zlib.compress(
             (state[name].numpy().view(np.uint32) ^ old.view(np.uint32))
             .view(np.uint8)
@@ -176,7 +176,7 @@ def _xor(state: dict[str, Tensor]) -> WeightRow:
 
 
 def _model(megabytes: float) -> dict[str, Tensor]:
-    """Arrays of 256 KiB that together have the given size, half of them called frozen."""
+    """Arrays of 256 KiB that together have the given size; half of them have "frozen" names."""
     number = max(2, round(megabytes * 1e6 / 4 / _WIDTH))
     generator = torch.Generator().manual_seed(0)
     return {

@@ -31,8 +31,8 @@ NUM_ENVS = 64  # where no number is given
 
 
 def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
-    """`bench`: measures, prints and draws; `command` is what the report calls itself."""
-    # mistakes are found before anything is measured
+    """Runs `bench`: measures, prints and draws; `command` is the command in the report."""
+    # errors in the arguments are found before anything is measured
     peers = [stepper(name, args.peer_python) for name in dict.fromkeys(args.peer)]
     peers += [OtherId(env_id) for env_id in dict.fromkeys(args.beside)]
     if args.header is not None:
@@ -57,10 +57,10 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
         counting=report.COUNTING,
         skipped=skipped,
     )
-    # last, so that a full disk costs the plot only
+    # last, so that a full disk affects only the plot
     if args.plot is not None:
         plot.save(plot.draw(comparisons, title=report.header(machine)), args.plot)
-        # beside the report, which may be JSON
+        # on stderr, because the report may be JSON
         print(f"written: {args.plot}", file=sys.stderr)
 
 
@@ -80,8 +80,8 @@ def _register(args: argparse.Namespace) -> None:
 
 
 def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
-    """`bench collect`: measures and prints; `command` is what the report calls itself."""
-    # mistakes are found before anything is started
+    """Runs `bench collect`: measures and prints; `command` is the command in the report."""
+    # errors in the arguments are found before anything is started
     policy = None if args.policy is None else read_policy(args.policy)
     points = [
         bench.Settings(
@@ -126,7 +126,7 @@ def measure_collecting(args: argparse.Namespace, *, command: str) -> None:
 
 
 def measure_replay(args: argparse.Namespace) -> None:
-    """`bench replay`: measures and prints."""
+    """Runs `bench replay`: measures and prints."""
     peers = list(dict.fromkeys(args.peer))
     measure: Measure = "replay" if args.workload == "rollouts" else args.workload
     for name in peers:
@@ -187,7 +187,7 @@ def _print_report(
     counting: str,
     skipped: Sequence[str] = (),
 ) -> None:
-    """Prints what was measured in the form that was asked for."""
+    """Prints the measurements in the form that was asked for."""
     texts: dict[str, Any] = {"command": command, "counting": counting, "skipped": skipped}
     if args.json:
         print(json.dumps(report.to_json(comparisons, machine, **texts), indent=1))
@@ -199,7 +199,7 @@ def _print_report(
 
 
 def _points(args: argparse.Namespace) -> tuple[list[bench.Settings], list[str]]:
-    """Every combination asked for, once, and a sentence for each that is impossible."""
+    """Every combination that was asked for, once, and a sentence for each impossible one."""
     possible: dict[tuple[str, int, int, int], None] = {}
     skipped: dict[str, None] = {}
     for env_id, num_envs, size, threads in itertools.product(
@@ -245,7 +245,7 @@ def _measure(
     points: Sequence[bench.Settings],
     measure: Callable[[bench.Settings, Callable[[str], None] | None], bench.Comparison],
 ) -> list[bench.Comparison]:
-    """Measures one point after the other; says on a terminal how far it is."""
+    """Measures one point after the other; shows the progress on a terminal."""
     shows_progress = sys.stderr.isatty()
     comparisons = []
     try:
@@ -260,5 +260,5 @@ def _measure(
 
 
 def show_progress(line: str, *, prefix: str = "") -> None:
-    """Writes over the last line of the terminal; on stderr, so that stdout can be piped."""
+    """Replaces the last line of the terminal; on stderr, so that stdout can be piped."""
     print(f"\r\x1b[K{prefix}{line}", end="", file=sys.stderr, flush=True)

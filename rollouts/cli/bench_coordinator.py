@@ -37,7 +37,7 @@ def add_arguments(
 
 
 def measure(args: argparse.Namespace) -> None:
-    """`bench coordinator`: measures and prints."""
+    """Runs `bench coordinator`: measures and prints."""
     with needs("ray", "`rollouts bench coordinator`"):
         from rollouts.bench import driver_cost
 

@@ -41,7 +41,7 @@ def add_arguments(
 def measure(args: argparse.Namespace) -> None:
     """Measures and prints."""
     if args.arch is not None:
-        # brings torch
+        # imports torch
         from rollouts.envs.kernel import kernel_cost as cost
 
         costs = [
@@ -61,7 +61,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def _measured(args: argparse.Namespace) -> Iterator[tuple[Any, list[Any]]]:
-    """Rows of what kernels of ours step, then of physics, each with its module."""
+    """Yields a module and its rows: those of our own kernels, then those of physics."""
     common = {
         "env_options": dict(args.option),
         "duration_s": args.duration_s,

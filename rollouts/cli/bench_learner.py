@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[st
 
 
 def measure(args: argparse.Namespace) -> None:
-    """`bench learner`: measures and prints."""
-    # torch, which the light command does without
+    """Runs `bench learner`: measures and prints."""
+    # imports torch, which light commands do not need
     from rollouts import _native
     from rollouts.bench import learner
     from rollouts.checks import one_of
@@ -61,7 +61,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def _measure_here(args: argparse.Namespace) -> list[LearnerMeasurement]:
-    """Measures in this process, whose instruction set is chosen already."""
+    """Measures in this process, whose instruction set cannot change any more."""
     from rollouts.bench import learner
 
     found: list[LearnerMeasurement] = []
@@ -87,7 +87,7 @@ def _measure_with(kernels: str, args: argparse.Namespace) -> list[LearnerMeasure
     """Measures in a process whose native code has these kernels.
 
     Raises:
-      RolloutsError: The process failed; what it said is there already.
+      RolloutsError: The process failed; its output is printed already.
     """
     from rollouts.bench import learner
 

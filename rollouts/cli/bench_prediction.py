@@ -41,7 +41,7 @@ def add_arguments(
 
 
 def measure(args: argparse.Namespace) -> None:
-    """`bench prediction`: measures, predicts and prints."""
+    """Runs `bench prediction`: measures, predicts and prints."""
     with needs("ray", "`rollouts bench prediction`"):
         from rollouts.bench import paced_run, prediction
 

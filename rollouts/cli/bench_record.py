@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench record`: what a log of the run costs."""
+"""`rollouts bench record`: the cost of a log of the run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(
 
 def measure(args: argparse.Namespace) -> None:
     """Measures and prints."""
-    # brings torch
+    # imports torch
     from rollouts.bench import recording
 
     options, costs = dict(args.option), []

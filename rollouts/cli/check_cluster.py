@@ -48,13 +48,13 @@ def add_arguments(
 
 
 def check(args: argparse.Namespace) -> bool:
-    """Tries all nodes, and prints of each what is wrong with it.
+    """Tries all nodes, and prints the faults of each.
 
     Args:
-      args: What `add_arguments` has.
+      args: The arguments of `add_arguments`.
 
     Returns:
-      Whether there are as many as expected, and nothing is wrong.
+      Whether there are as many nodes as expected, without faults.
 
     Raises:
       SpecError: There is no cluster at the address, or no such environment.

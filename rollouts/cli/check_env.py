@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts check-env`: whether an environment of one's own keeps what a pool relies on."""
+"""`rollouts check-env`: whether a user's own environment keeps the rules that a pool relies on."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def check(args: argparse.Namespace) -> bool:
     """Compiles and tries an environment, and prints a line for each check.
 
     Args:
-      args: What `add_arguments` has.
+      args: The arguments of `add_arguments`.
 
     Returns:
-      Whether all were passed.
+      Whether all checks were passed.
 
     Raises:
       SpecError: It does not compile, or options do not fit. EngineError: no compiler.
@@ -86,10 +86,10 @@ def check(args: argparse.Namespace) -> bool:
 
 
 def find_type(files: HeaderFiles) -> str:
-    """The environment's type: the one struct of the header, or that of the file's name.
+    """The environment's type: the only struct of the header, or the one with the file's name.
 
     Raises:
-      SpecError: There are several.
+      SpecError: There are several structs.
     """
     space, names = "", []
     for found in _STRUCT.finditer(files.files[files.name]):
@@ -105,7 +105,7 @@ def find_type(files: HeaderFiles) -> str:
 
 
 def _numbers(trials: Trials) -> str:
-    """Numbers are finite, and observations in their space."""
+    """Checks that numbers are finite, and observations in their space."""
     with trials.pool() as env:
         obs, _ = env.reset()
         for step in range(trials.steps + 1):
@@ -133,7 +133,7 @@ def _obs_of(step: dict[str, Any]) -> Any:
 
 
 def _complain(space: Any, obs: Any, when: str) -> None:
-    """Raises SpecError that names an element outside of its bounds."""
+    """Raises SpecError that names an element outside its bounds."""
     if isinstance(obs, dict):
         for group, array in obs.items():
             if array not in space[group]:
@@ -151,7 +151,7 @@ def _complain(space: Any, obs: Any, when: str) -> None:
 
 
 def _threads_and_batches(trials: Trials) -> str:
-    """Data do not depend on who computes them."""
+    """Checks that data do not depend on threads and batch sizes."""
     expected = trials.begun_and_played()
     rule = (
         "an environment is a function of its state, options, action and Rng alone: no static or "
@@ -167,7 +167,7 @@ def _threads_and_batches(trials: Trials) -> str:
 
 
 def _resets(trials: Trials) -> str:
-    """A reset leaves nothing of what was before."""
+    """Checks that a reset leaves nothing of the state before."""
     with trials.pool() as env:
         first, _ = env.reset()
         first = {"observation": first} if not isinstance(first, dict) else first
@@ -183,7 +183,7 @@ def _resets(trials: Trials) -> str:
 
 
 def _states(trials: Trials) -> str:
-    """Saved states are all that the future depends on."""
+    """Checks that the future depends only on saved states and actions."""
     half = trials.steps // 2
     rule = "all that the future depends on must be in State, or in World and Agents"
     with trials.pool() as env, trials.pool() as other:
@@ -201,7 +201,7 @@ def _states(trials: Trials) -> str:
 
 
 def _options(trials: Trials) -> str:
-    """Options are read by the names that they are shown under."""
+    """Checks that options are read under the names that are shown."""
     spec = env_spec(ENV_ID, **trials.options)
     expected = trials.begun_and_played()
     rule = "VisitConfig must visit each field of Config once, under one name"
@@ -217,7 +217,7 @@ def _options(trials: Trials) -> str:
 
 
 def _episodes(trials: Trials) -> str:
-    """Says how long they are."""
+    """Returns the lengths of the episodes."""
     spec = env_spec(ENV_ID, **trials.options)
     limit = spec.max_episode_steps
     lengths: list[int] = []
@@ -235,7 +235,7 @@ def _episodes(trials: Trials) -> str:
 
 
 def _speed(trials: Trials) -> str:
-    """Measures, roughly."""
+    """Measures the speed, roughly."""
     num_envs = 256
     with trials.pool(num_envs) as env:
         env.reset()
@@ -254,7 +254,7 @@ def _speed(trials: Trials) -> str:
     )
 
 
-# in the order in which they are made; a check says what it found, or raises SpecError
+# in the order of their runs; a check returns its finding, or raises SpecError
 CHECKS: dict[str, Callable[[Trials], str]] = {
     "rows": check_rows,
     "numbers": _numbers,
@@ -269,7 +269,7 @@ CHECKS: dict[str, Callable[[Trials], str]] = {
 
 
 def _place(files: HeaderFiles, error: Exception) -> str:
-    """ "file:line: " of the function that an error is about; "" where it is about none."""
+    """The place "file:line: " of the function in an error; "" if the error names none."""
     if not isinstance(error, Located):
         return ""
     begins = re.compile(rf"\bstatic\b.*\b{error.function}\(")

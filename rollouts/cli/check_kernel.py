@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts check-env`: an environment's kernel next to the C++ pool."""
+"""`rollouts check-env`: compares an environment's kernel with the C++ pool."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _RARE = 0.01
 
 
 def check_kernel(trials: Trials) -> str:
-    """Steps the kernel as loops, from the pool's state at each step, and compares.
+    """Steps the kernel as loops on the host, from the pool's state at each step, and compares.
 
     Args:
-      trials: The environment and the actions that it gets.
+      trials: The environment and its actions.
 
     Returns:
-      What was found.
+      The finding.
 
     Raises:
-      SpecError: It does not compile as a kernel, or computes something else.
+      SpecError: It does not compile as a kernel, or its results differ.
     """
     if importlib.util.find_spec("torch") is None:
         return "not tried: a GPU's pools need torch (pip install 'rollouts[torch]')"
@@ -45,7 +45,7 @@ def check_kernel(trials: Trials) -> str:
             for one, other in _pairs(mine[2:4], theirs[2:4]):
                 same &= (one == other).reshape(trials.num_envs, -1).all(1)
             num_apart += int((~same).sum())
-            # an end that rounding moved by a step is none of the kernel's, if it is a rare one
+            # rarely, rounding may move an end by a step; the kernel is not at fault
             if num_apart > _RARE * trials.num_envs * len(trials.actions) + 1:
                 raise SpecError(_difference("end", step, int(np.argmin(same))))
             for what, name in enumerate(("observation", "reward")):
@@ -61,7 +61,7 @@ def check_kernel(trials: Trials) -> str:
 
 
 def _pairs(mine: Any, theirs: Any) -> Iterator[tuple[Array, Array]]:
-    """The arrays of a batch beside each other, group by group where there are several agents."""
+    """The arrays of both batches in pairs, group by group where there are several agents."""
     for one, other in zip(mine, theirs, strict=True):
         if isinstance(other, dict):
             yield from ((one[name].numpy(), array) for name, array in other.items())
@@ -73,7 +73,7 @@ def _apart(one: Any, other: Any) -> Any:
     """Largest difference of each pair of rows, relative to entries that are larger than 1."""
     rows = len(one)
     mine = one.astype(np.float64)
-    # as far as infinity from it, or NaN in both, there is nothing to subtract
+    # equal infinities, or NaN in both, differ by nothing
     with np.errstate(invalid="ignore"):
         difference = np.abs(mine - other) / np.maximum(1, np.abs(other))
     difference[(mine == other) | (np.isnan(mine) & np.isnan(other))] = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts check-env`: whether Observe writes all of its observation, and nothing else."""
+"""`rollouts check-env`: whether Observe writes the whole observation, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rollouts.cli.env_trials import Trials, located
 Array = npt.NDArray[Any]
 
 _MOST_STEPS = 50
-# before and after an observation, where nothing may be written
+# guards before and after an observation, which must stay unchanged
 _GUARD_BYTES = 4096
 _PATTERNS = (0xA5, 0x5A)
 _ALIGNMENT = 64
 
 
 class GuardedRows:
-    """Memory of observations, full of a pattern, with as much of it around."""
+    """Memory for observations, filled with a pattern, between guards with the same pattern."""
 
     def __init__(self, what: str, count: int, space: spaces.Space[Any], pattern: int) -> None:
         """Makes room for `count` observations of a space, which messages call `what`."""
@@ -37,7 +37,7 @@ class GuardedRows:
         self.array: Array = self._bytes.view(dtype).reshape(count, *shape)
 
     def check_guards(self, step: int) -> None:
-        """Raises SpecError where something around the observations was written."""
+        """Raises SpecError where bytes around the observations were written."""
         before = np.flatnonzero(self._before[::-1] != self._pattern)
         after = np.flatnonzero(self._after != self._pattern)
         wrong = [-1 - int(one) // self._width for one in before[:1]]
@@ -56,7 +56,7 @@ class GuardedRows:
         return found
 
     def check_whole(self, untouched: npt.NDArray[np.bool_], step: int) -> None:
-        """Raises SpecError for an element that is marked."""
+        """Raises SpecError for a marked element."""
         for place in np.flatnonzero(untouched)[:1]:
             raise located(
                 "Observe",
@@ -69,10 +69,10 @@ def check_rows(trials: Trials) -> str:
     """Makes the environment write observations into memory filled with a pattern, for two patterns.
 
     Returns:
-      What was found.
+      The finding.
 
     Raises:
-      SpecError: Something was written that is no part of the observation, or a part was not.
+      SpecError: Bytes outside the observation were written, or a part of it was not.
     """
     steps = min(trials.steps, _MOST_STEPS)
     first, second = (_play(trials, steps, pattern) for pattern in _PATTERNS)

@@ -23,14 +23,14 @@ Array = npt.NDArray[Any]
 
 
 def read_policy(path: Path, id: str | None) -> Checkpoint:
-    """Reads a checkpoint, or a file with nothing but the state_dict of a policy's module.
+    """Reads a checkpoint, or a file with only the state_dict of a policy's module.
 
     Args:
       path: Path of the file, or a run's directory.
-      id: What it is to play; None: what it was trained in, which no state_dict says.
+      id: The id to play; None: the id of the training, which a state_dict does not have.
 
     Raises:
-      SpecError: As `rollouts.checkpoint.load_checkpoint`; the checkpoint is of another id.
+      SpecError: As `rollouts.checkpoint.load_checkpoint`; or the checkpoint is of another id.
     """
     state = read_state(path)
     if state and all(_is_tensor(value) for value in state.values()):
@@ -66,20 +66,20 @@ def load_policy(
     num_envs: int,
     group: AgentGroup | None = None,
 ) -> Any:
-    """Makes the policy whose weights a checkpoint has. Nothing in the checkpoint is executed.
+    """Makes the policy with a checkpoint's weights. Nothing in the checkpoint is executed.
 
     Args:
-      checkpoint: What was read.
-      path: From where; for messages.
+      checkpoint: The checkpoint that was read.
+      path: Its path, for messages.
       spec: Spec of the environment, with its options.
       program: Has `make_policy(spec)`, as a `rollouts.RolloutCoordinator` takes it.
-      samples: Whether actions are drawn as in training, else the most likely one is taken.
-      seed: Seed of what is drawn.
-      num_envs: Environments that it acts in.
-      group: The agents that it acts for; None: there is one agent.
+      samples: Whether actions are drawn as in training; else the most likely one is taken.
+      seed: Seed of the draws.
+      num_envs: Number of environments.
+      group: The policy's group of agents; None: there is one agent.
 
     Raises:
-      SpecError: The program makes no policy, or one of other weights.
+      SpecError: The program makes no policy, or one with other weights.
     """
     asked = _asked(spec, group, seed, num_envs)
     policy = _make_policy(program, asked)
@@ -103,10 +103,10 @@ def load_policy(
 
 
 class MostLikely:
-    """An `ActionHead` that does not explore: the most likely action, or that of highest value."""
+    """An `ActionHead` that does not explore: takes the most likely or highest-valued action."""
 
     def __init__(self, head: Any, action_space: spaces.Space[Any]) -> None:
-        """Wraps the head of a policy; heads without `most_likely` for Box actions go on drawing."""
+        """Wraps a policy's head; a head without `most_likely` for Box actions still draws."""
         self._head, self._space = head, action_space
         self.dtype = head.dtype
 
@@ -138,7 +138,7 @@ def _asked(spec: EnvSpec, group: AgentGroup | None, seed: int, num_envs: int) ->
 
 def _make_policy(program: PolicyFile, asked: Any) -> Any:
     options = program.options
-    # examples that explore ask how many environments there are
+    # examples that explore need the number of environments
     if "total_envs" in inspect.signature(program.make_policy).parameters:
         options = {**options, "total_envs": asked.num_envs}
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program and options that a checkpoint names: a foreign one may run only what is trusted."""
+"""The program and options that a checkpoint names: a stranger's may run only trusted files."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.exporting.deployment import Deployment
 from rollouts.run_log.log_header import LogHeader
 
-# what names files, or is an engine's command line
+# options that name files, or are an engine's command line
 _OUTSIDE = frozenset({"cfg_file", "game_args", "iwad_file", "wad_file"})
-# text that is a path, or has arguments of a command line, whatever its option is called
+# text that is a path or has command-line arguments, in any option
 _LOOKS_OUTSIDE = re.compile(r"[/\\\0]|^~|(^|\s)[+-]+[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """A Python file that was imported for the policy that it makes.
+    """A Python file that was imported, with the function that makes a policy.
 
     Attributes:
       path: Path of the file.
       make_policy: Its function.
-      options: What the function is given besides the spec.
+      options: Arguments of the function besides the spec.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class PolicyFile:
     options: Mapping[str, Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process imports the file again, where it is the same one under its path."""
+        """Pickles the path: another process imports the file again, if it is the same one."""
         return _import_again, (self.path.resolve(), dict(self.options))
 
 
@@ -49,7 +49,7 @@ def _import_again(path: Path, options: Mapping[str, Any]) -> PolicyFile:
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say which program makes a policy."""
+    """Adds the arguments that choose the program that makes a policy."""
     parser.add_argument("--network", type=Path, metavar="FILE",
         help="Python file that is run and whose make_policy(spec) makes the policy")  # fmt: skip
     parser.add_argument("--trust", action="store_true",
@@ -63,14 +63,14 @@ def load_program(
     """Imports the program that makes a policy: the user's choice, or that of a trusted checkpoint.
 
     Args:
-      checkpoint: What was read.
-      path: From where; for messages.
+      checkpoint: The checkpoint that was read.
+      path: Its path, for messages.
       network: The user's choice; None: the program that the checkpoint names.
-      trust: Whether that one may be run, with the options that the checkpoint has for it.
+      trust: Whether the named program may run, with the checkpoint's options for it.
 
     Raises:
       SpecError: There is no such program, it is not trusted, or it cannot be imported.
-      EngineError: It needs a package that is missing.
+      EngineError: The program needs a package that is missing.
     """
     if network is not None:
         return PolicyFile(network, _make_policy_of(network), {})
@@ -89,13 +89,13 @@ def load_program(
 def options_of(
     checkpoint: Checkpoint | Deployment | LogHeader, path: Path, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The environment's options: the checkpoint's, in place of which the user's hold.
+    """The environment's options: the checkpoint's, replaced by those that the user gives.
 
     Args:
-      checkpoint: A checkpoint, the description of an exported policy, or that of a log.
+      checkpoint: A checkpoint, or the description of an exported policy or of a log.
 
     Raises:
-      SpecError: One of the checkpoint's names a file or is a command line, and the user did not
+      SpecError: An option of the checkpoint names a file or is a command line, and the user did not
         give it.
     """
     for name, value in checkpoint.env_options.items():
@@ -116,7 +116,7 @@ def _names_files(value: Any) -> bool:
 
 
 def _named(checkpoint: Checkpoint, path: Path) -> Path:
-    """The file that a checkpoint names; only one below the working directory can be run."""
+    """The file that a checkpoint names; it must be below the working directory."""
     name = PurePosixPath(checkpoint.program)
     here = checkpoint.program and not name.is_absolute() and ".." not in name.parts
     if not here or not os.path.isfile(name):
@@ -160,7 +160,7 @@ def import_program(program: Path, flag: str, expected: str) -> ModuleType:
             f"{flag} is {program}, which is no Python file: expected one with {expected}"
         )
     module = importlib.util.module_from_spec(spec)
-    # as for `python FILE`: its neighbours can be imported
+    # as for `python FILE`: modules in its folder can be imported
     sys.path.insert(0, str(program.resolve().parent))
     sys.modules[spec.name] = module
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rollouts collect`: a data set of a policy's whole episodes.
 
-The set has the environment's own observations and rewards. A network that was trained with scaled
-ones scales what it is given, by the statistics of its checkpoint.
+The set has the environment's unscaled observations and rewards. For a network that was trained with
+scaled observations, they are scaled by the statistics of its checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rollouts.workers.worker_config import CollectOptions
 
 RANDOM = "random"
 _ROLLOUT_LENGTH = 128
-_COUNTED = ("normalize_observation", "normalize_reward")  # options by running statistics
+_COUNTED = ("normalize_observation", "normalize_reward")  # options that use running statistics
 
 
 def add_arguments(
@@ -89,11 +89,11 @@ def run(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """The policy that acts, and where: with a checkpoint, or at random.
+    """The policy that acts, and its environment: from a checkpoint, or random.
 
     Attributes:
-      scale: Epsilon and limit with which the policy scales observations; None: it takes them as the
-        environment shows them.
+      scale: Epsilon and limit with which the policy scales observations; None: it takes them
+        unscaled.
     """
 
     id: str
@@ -121,7 +121,7 @@ def _played(args: argparse.Namespace) -> _Played:
     if "observation" in checkpoint.statistics and "normalize_observation" not in given:
         wanted = options.pop("normalize_observation", True)
         scale = read_wrappers({"normalize_observation": wanted}).normalize_observation
-    # before the environment, which the program may register
+    # before the environment is made, because the program may register its id
     program = load_program(checkpoint, path, network=args.network, trust=args.trust)
     return _Played(checkpoint.id, options, path, checkpoint, program, scale)
 
@@ -184,7 +184,7 @@ def _scaling(policy: Any, played: _Played) -> Any:
     """Makes a policy scale its observations; returns it.
 
     Raises:
-      SpecError: It is a class of the user's, whose network is not known.
+      SpecError: It is of a user's class, whose network is not known.
     """
     from rollouts.policies.normalized import NormalizedModule
 
@@ -225,7 +225,7 @@ def _coordinator(args: argparse.Namespace, played: _Played) -> Any:
         rollout_length=_ROLLOUT_LENGTH, seed=args.seed, env_options=played.options,
         collect=CollectOptions(keep_final_obs=True),
     )  # fmt: skip
-    # the weights that each worker's policy has read from the checkpoint, too
+    # each worker's policy also reads its weights from the checkpoint
     spec = env_spec(played.id, **played.options)
     weights: dict[str, Any] = {}
     for group in spec.groups or [None]:

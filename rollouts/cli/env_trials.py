@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of one environment played with the same actions, and where two of them differ."""
+"""Pools of one environment that get the same actions, and the first difference between two."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ROW_NAMES = ("observation", "reward", "terminated", "truncated")
 
 
 class Trials:
-    """Plays an environment, always with the same actions for the same environment and step.
+    """Steps an environment, always with the same actions for the same environment and step.
 
     Attributes:
-      id: What is played.
+      id: The environment's id.
       options: Options of every pool.
       num_envs: Environments N.
-      steps: Actions that each gets, T.
+      steps: Number T of actions of each environment.
       seed: Seed of pools and actions.
     """
 
@@ -62,7 +62,7 @@ class Trials:
             return [dict(named("observation", _copy(obs))), *self.play(env)]
 
     def received(self, batch_size: int, num_threads: int) -> list[Step]:
-        """Steps an asynchronous pool likewise; rows are sorted by environment and step."""
+        """Steps an asynchronous pool in the same way; rows are sorted by environment and step."""
         found: list[dict[str, dict[int, Array]]] = [{} for _ in range(self.steps + 1)]
         count = np.zeros(self.num_envs, int)  # results received from each environment
         with self.pool(batch_size=batch_size, num_threads=num_threads) as env:
@@ -75,7 +75,7 @@ class Trials:
                         if count[one] <= self.steps:
                             found[count[one]].setdefault(name, {})[one] = array[row]
                 count[ids] += 1
-                # an environment that is ahead goes on with any action
+                # an environment that is ahead may get any action
                 due = np.minimum(count[ids] - 1, self.steps - 1)
                 env.send(_chosen(self.actions, due, ids), ids)
         return [
@@ -85,10 +85,10 @@ class Trials:
 
 
 def differ(one: list[Step], other: list[Step], rows: slice = slice(None)) -> str:
-    """The first difference of two plays, in words; "" for none.
+    """Describes the first difference of two plays; "" for none.
 
     Args:
-      rows: Rows of `one`, those to compare with all of `other`.
+      rows: The rows of `one` that are compared with all of `other`.
     """
     for step, (ours, theirs) in enumerate(zip(one, other, strict=True)):
         for name in ours.keys() & theirs.keys():
@@ -105,7 +105,7 @@ def differ(one: list[Step], other: list[Step], rows: slice = slice(None)) -> str
 
 
 def named(name: str, value: Any) -> Iterator[tuple[str, Array]]:
-    """(name, array) of an array, or of each group's."""
+    """Yields (name, array) for an array, or for each group's."""
     if isinstance(value, dict):
         for group, array in value.items():
             yield f"{name} of {group}", array
@@ -123,7 +123,7 @@ def find_not_finite(step: Step) -> tuple[str, str]:
 
 
 class Located(SpecError):
-    """Is about one function of the header."""
+    """An error about one function of the header."""
 
     function = ""
 

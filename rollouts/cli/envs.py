@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts envs`: the environments that there are, and what their options mean."""
+"""`rollouts envs`: lists environments, and explains their options."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from rollouts.specs import EnvSpec, OptionValue
 
 
 def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
-    """Prints a table, or what there is to know about some ids.
+    """Prints a table of ids, or all details of some.
 
     Args:
       chosen: Ids to describe; none: list all.
-      text: A text that shown ids have in them.
-      as_json: Print a JSON array.
+      text: Only ids that contain this text are shown.
+      as_json: Whether to print a JSON array.
 
     Raises:
       SpecError: There is no such id.
@@ -40,7 +40,7 @@ def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
             f"no id has {text!r} in it.{did_you_mean(close_ids(text))} "
             "`rollouts envs` lists all of them"
         )
-    missing: Counter[str] = Counter()  # ids whose engine is missing, by what says so
+    missing: Counter[str] = Counter()  # numbers of ids whose engine is missing, by error
     if as_json:
         specs = [_try_spec(env_id, missing) for env_id in ids]
         print(json.dumps([_spec_to_json(spec) for spec in specs if spec is not None], indent=1))
@@ -53,10 +53,10 @@ def show(chosen: Sequence[str], text: str, *, as_json: bool) -> None:
 
 
 def _list(ids: Sequence[str], missing: Counter[str]) -> None:
-    # row by row, because an Atari game is loaded to see its actions; hence fixed widths
+    # printed row by row with fixed widths, because an Atari game must be loaded to know its actions
     width = max((len(env_id) for env_id in ids), default=2)
     line = f"{{:<{width}}}  {{:>9}}  {{:<27}}  {{}}"
-    # a pipe has no width
+    # output to a pipe has no width
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
     def show(*cells: str) -> None:
@@ -82,7 +82,7 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
         if not rows:
             actions, obs = spec.single_action_space, spec.single_observation_space
             show(env_id, limit, space_text(actions), space_text(obs))
-        # groups of agents have a row each
+        # each group of agents has a row
         for index, (agents, actions, group) in enumerate(rows):
             obs = group.single_observation_space
             text = f"{agents}: {space_text(actions)}"
@@ -90,7 +90,7 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
             show(*named, text, f"{agents}: {space_text(obs)}")
 
 
-# folder of the headers -> heading; others have the folder's name
+# folder of the headers -> heading; the others' heading is their folder's name
 _HEADINGS = {
     "atari": "Atari",
     "babyai": "BabyAI",
@@ -163,7 +163,7 @@ def _rules(spec: EnvSpec) -> str:
 
 
 def _try_spec(id: str, missing: Counter[str]) -> EnvSpec | None:
-    """The spec, or None where the engine is missing; then counts by what the error says."""
+    """The spec, or None if the engine is missing, which is counted by the error's message."""
     try:
         return env_spec(id)
     except EngineError as error:
@@ -177,7 +177,7 @@ def _report_missing(missing: Counter[str]) -> None:
 
 
 def space_text(space: spaces.Space[Any]) -> str:
-    """A space in few characters; bounds only where all elements share them."""
+    """A short text for a space; with bounds only if all elements share them."""
     if not isinstance(space, spaces.Box):
         return str(space)
     text = f"Box {space.shape} {space.dtype}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts eval`: how good the policy of a checkpoint is."""
+"""`rollouts eval`: measures the returns of a checkpoint's policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUM_ENVS = 16
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result that is printed, or with --json shown as an object."""
+    """The result, as it is printed, or shown as an object with --json."""
 
     checkpoint: str
     id: str
@@ -62,19 +62,19 @@ def add_arguments(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Plays the episodes and prints what they came to.
+    """Plays the episodes and prints their returns.
 
     Raises:
-      SpecError, EngineError: No checkpoint, its program is not there, options that do not fit, or
-        a package is missing.
+      SpecError, EngineError: There is no checkpoint or no program for it, options do not fit, or a
+        package is missing.
     """
     if args.record is not None:
-        check_path(args.record)  # mistakes are found before anything is played
+        check_path(args.record)  # errors are found before anything is played
     if is_exported(args.run):
         return _run_exported(args)
     checkpoint = load_checkpoint(args.run)
     options = options_of(checkpoint, args.run, dict(args.option))
-    # before the environment, which the program may register
+    # before the environment is made, because the program may register its id
     program = load_program(checkpoint, args.run, network=args.network, trust=args.trust)
     num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
     found = _play(args, checkpoint, program, dict(options), num_envs)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run_exported(args: argparse.Namespace) -> None:
-    """The same with a file of `rollouts export`, which says itself how it acts."""
+    """Does the same for a file of `rollouts export`, which describes how it acts."""
     from rollouts.exporting.exported_policy import ExportedPolicy
 
     if args.record is not None or args.network is not None:
@@ -109,7 +109,7 @@ def _run_exported(args: argparse.Namespace) -> None:
             f"{args.run} draws actions by noise: leave --deterministic out, or export the policy "
             "without --noise"
         )
-    # a stranger's file may no more choose files of this machine than a stranger's checkpoint
+    # as with checkpoints, a stranger's file must not choose files of this machine
     options = options_of(about, args.run, dict(args.option))
     num_envs = args.num_envs or min(_NUM_ENVS, args.episodes)
     with _pool(about.id, num_envs, args.seed, dict(options)) as env:
@@ -132,7 +132,7 @@ def _pool(id: str, num_envs: int, seed: int, options: dict[str, Any]) -> Any:
     """A pool whose episodes end.
 
     Raises:
-      SpecError: They have no time limit.
+      SpecError: The episodes have no time limit.
     """
     env: Any = make_pool(
         id,

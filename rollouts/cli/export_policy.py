@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, option: Callable[[str], An
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the file and prints what it takes and gives.
+    """Writes the file and prints its inputs and outputs.
 
     Raises:
       SpecError, EngineError, FileError: No checkpoint, a policy that cannot be exported, a package

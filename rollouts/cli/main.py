@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # what a terminal cannot show ends no command that has done its work
+            # a character that the terminal cannot show must not fail a command that has done its
+            # work
             stream.reconfigure(errors="backslashreplace")
     given_subject = with_subject(given)
     if (missing := _only_in_a_checkout(given_subject)) and not checkout.from_checkout("commands"):
@@ -116,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # what is still buffered must not fail again when Python exits
+        # output that is still buffered must not fail again when Python exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     return status
@@ -143,7 +144,7 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
 
 
 def _only_in_a_checkout(given: Sequence[str]) -> str:
-    """The command, or subject of `bench`, that no installed wheel has; "" where there is none."""
+    """The command, or subject of `bench`, that installed wheels lack; "" if there is none."""
     first, second = [*given, "", ""][:2]
     if first == "bench" and second in checkout.SUBJECTS:
         return f"{first} {second}"
@@ -430,7 +431,7 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_peer(parser: argparse.ArgumentParser, measure: Measure) -> None:
-    """Adds what names peers; in a wheel, which has few, the measure itself refuses the others."""
+    """Adds the arguments for peers; a wheel has few of them, and the measure refuses others."""
     parser.add_argument("--peer", action="append", default=[],
         choices=bench.names(measure) if checkout.from_checkout("others") else None,
         metavar=None if checkout.from_checkout("others") else "NAME",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts new-env`: a header to begin with."""
+"""`rollouts new-env`: writes a header as a starting point."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def write(path: Path, *, agents: bool) -> None:
     """Writes a commented environment that compiles and passes its checks.
 
     Args:
-      path: A file that does not exist; its name makes the type's: my_env.h has MyEnv.
+      path: A file that does not exist yet; the type gets its name: my_env.h has MyEnv.
       agents: True for several agents in two groups.
 
     Raises:
-      SpecError: The file exists or cannot be written, or its name makes no name of a type.
+      SpecError: The file exists or cannot be written, or its name gives no valid name of a type.
     """
     env_type = "".join(
         word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", path.stem)

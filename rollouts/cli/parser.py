@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argparse's parser, whose errors say what may have been meant."""
+"""argparse's parser, with errors that suggest what was meant."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rollouts.envs.unknown_option import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of one command; those of its subcommands are of this class, too."""
+    """A parser of a command; its subcommands have parsers of this class, too."""
 
     def error(self, message: str) -> NoReturn:
-        """Prints the usage and the message, with names that are close to a wrong one; status 2."""
+        """Prints usage and message, with names similar to a wrong one; exits with status 2."""
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if chosen is not None:
             message += "." + _close(chosen[1], re.findall(r"[\w./*-]+", chosen[2]))
         super().error(message.removesuffix("."))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses as argparse does; an unknown argument is an error of the command that got it."""
+        """Parses like argparse, but the subcommand that got an unknown argument reports it."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown))
@@ -37,7 +37,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _close(name: str, names: Iterable[str]) -> str:
-    """A sentence, with a space before it; empty where nothing is close."""
+    """A sentence with similar names, after a space; empty if there are none."""
     known = {one.lower().lstrip("-"): one for one in names}
     found = difflib.get_close_matches(name.lower().lstrip("-"), known, n=2, cutoff=0.6)
     return did_you_mean([known[one] for one in found])

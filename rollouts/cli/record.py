@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts record`: a video of what a policy does."""
+"""`rollouts record`: writes a video of a policy's episode."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class FilmedEpisode:
 
     Attributes:
       steps: Length of the episode.
-      returned: Its return; of several agents the mean of each group.
-      ending: Why it ended.
+      returned: Its return; with several agents, the mean of each group.
+      ending: The reason for its end.
     """
 
     steps: int
@@ -81,13 +81,13 @@ def add_arguments(
 
 
 def record(args: argparse.Namespace, *, quiet: bool = False) -> None:
-    """Plays, writes the video and prints, unless it shall be quiet, what became of it.
+    """Plays, writes the video and, unless `quiet`, prints the result.
 
     Raises:
       SpecError, EngineError: Unknown id, nothing can be written or drawn, a checkpoint of
         another network, or a package is missing.
     """
-    # mistakes are found before anything is loaded
+    # errors are found before anything is loaded
     check_path(args.out)
     policy, options = _policy(args), _options(args)
     env_id = args.env_id
@@ -151,7 +151,7 @@ def _policy(args: argparse.Namespace) -> _Policy | None:
     path = Path(args.policy)
     checkpoint = read_policy(path, args.env_id)
     options = options_of(checkpoint, path, _options(args))
-    # before the environment, which the program may register
+    # before the environment is made, because the program may register its id
     program = load_program(checkpoint, path, network=args.network, trust=args.trust)
     return _Policy(checkpoint, program, options)
 
@@ -210,9 +210,9 @@ def _returned(returns: Any) -> str:
 
 
 def _ending(step: Any) -> str:
-    """The reason why the episode ended with a step; empty where it did not."""
+    """The reason why the episode ended with a step; empty if it did not."""
     _, _, terminated, truncated, info = step
-    # an agent that leaves ends nothing
+    # an episode does not end when one agent leaves
     ended = info["ended"] if "ended" in info else terminated | truncated
     if not ended[0]:
         return ""
@@ -238,7 +238,7 @@ def _report(video: VideoWriter, episodes: list[FilmedEpisode]) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Yields what says on a terminal how far the recording is."""
+    """Yields a function that shows the recording's progress on a terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

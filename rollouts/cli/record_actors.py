@@ -58,7 +58,7 @@ class PolicyActor:
     """Acts as a `rollouts.policy.Policy`, with or without memory."""
 
     def __init__(self, policy: Any, action_space: spaces.Space[Any] | None) -> None:
-        """Wraps a policy that was made for one environment; None clips nothing."""
+        """Wraps a policy that was made for one environment; None: actions are not clipped."""
         self._policy = policy
         self._bounds = None
         if isinstance(action_space, spaces.Box):

@@ -68,11 +68,11 @@ def add_arguments(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Makes the fragment again, writes what was asked for, and prints the steps around the one.
+    """Makes the fragment again, writes the requested files, and prints steps around the given.
 
     Raises:
       SpecError, EngineError, FileError: There is no such step, it cannot be made, drawn or written.
-      ProtocolError: It is not what the run did.
+      ProtocolError: The result differs from the run.
     """
     if args.render is not None:
         check_path(args.render)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     header = find_log(open_log(args.run), args.env, args.step, args.worker, args.incarnation).header
     if args.header is not None:
         _register(args, header)
-    # the user repeats what names files: a log is somebody's words
+    # the user must repeat options that name files, because a log may come from a stranger
     options = options_of(header, args.run, dict(args.option))
     with contextlib.ExitStack() as during:
         film = None
@@ -177,7 +177,7 @@ def _report(made: ReplayedFragment, own: Mapping[str, Array], args: argparse.Nam
 
 
 def _show_steps(own: Mapping[str, Array], prefix: str, wanted: int) -> None:
-    """Prints the steps around the one that was asked for."""
+    """Prints the steps around the requested one."""
     steps = own["step"]
     near = np.flatnonzero(abs(steps - min(wanted, int(steps[-1]) if len(steps) else 0)) <= _AROUND)
     if prefix:

@@ -91,10 +91,10 @@ def add_arguments(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Simulates a run for each number of workers, and prints what came of it.
+    """Simulates a run for each number of workers, and prints the results.
 
     Raises:
-      SpecError: A number is out of range, or a file has not what it should.
+      SpecError: A number is out of range, or a file has the wrong content.
     """
     if args.plot is not None:
         plot.check(args.plot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts tune-batch`: from how many environments a policy collects fastest."""
+"""`rollouts tune-batch`: finds the number of environments with which a policy collects fastest."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def add_arguments(
 
 
 def tune(args: argparse.Namespace) -> None:
-    """Tries sizes, and prints each when it is over."""
-    # brings torch
+    """Tries sizes, and prints each result when it is there."""
+    # imports torch
     from rollouts import tuning
 
     if args.header is not None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers that choose which level each environment plays next, and environments that begin it.
+"""Schedulers that choose each environment's next level, and environments that begin the levels.
 
     levels = Curriculum(env, [{"gravity": g} for g in (5.0, 10.0, 20.0)], SuccessStages(3))
     obs = levels.begin()
     obs = levels.end(terminated | truncated, score)
 
-A level is a dict of options or a saved state. Levels change at the end of an episode alone.
+A level is a dict of options or a saved state. Levels change only at the end of an episode.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive of states by cell, from which exploration goes on (Ecoffet et al. 2021)."""
+"""An archive of states by cell, from which exploration continues (Ecoffet et al. 2021)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rollouts.errors import SpecError
 
 
 class StateArchive:
-    """The best state of each cell that was seen; cells that were seldom seen are drawn more often.
+    """The best state of each visited cell; cells with few visits are drawn more often.
 
-    A cell has the weight 1 / sqrt(visits + 1), of the visits that `add` reports, as Go-Explore's.
+    As in Go-Explore, a cell has the weight 1 / sqrt(visits + 1), with the visits that `add` counts.
     """
 
     def __init__(self, *, max_cells: int = 100_000, seed: int = 0) -> None:
-        """Begins empty.
+        """Begins without cells.
 
         Args:
-          max_cells: Cells that are kept; one more is not taken.
+          max_cells: Most cells; no more are added then.
           seed: Seed of the draws.
         """
         self._max_cells = whole_number("max_cells", max_cells, 1, 2**31 - 1)
@@ -40,26 +40,26 @@ class StateArchive:
         return len(self._cells)
 
     def __contains__(self, cell: Hashable) -> bool:
-        """Tells whether a cell was seen."""
+        """Returns whether a cell was visited."""
         return cell in self._place
 
     def visits(self, cell: Hashable) -> int:
-        """Returns how often a cell was seen; 0: never."""
+        """Returns a cell's number of visits; 0: never."""
         return self._visits[self._place[cell]] if cell in self._place else 0
 
     def add(self, cell: Sequence[Hashable], state: Sequence[bytes], score: ArrayLike = 0.0) -> int:
         """Counts visits of cells (K,), and keeps states (K,) of new cells and of higher scores.
 
         Args:
-          cell: What two states share that count as the same, such as a tuple of rounded numbers.
+          cell: A key that equivalent states share, such as a tuple of rounded numbers.
           state: States of `get_state`.
-          score: (K,) or one: the better state has the higher one, such as minus its steps.
+          score: (K,) or one for all: higher for the better state, such as minus its steps.
 
         Returns:
-          Cells that are new.
+          Number of new cells.
 
         Raises:
-          SpecError: Not as many of each, or a score that is not finite.
+          SpecError: Different numbers of cells, states and scores, or a score that is not finite.
         """
         scores = np.asarray(score, np.float64)
         if len(cell) != len(state) or scores.shape not in ((), (len(cell),)):
@@ -102,9 +102,9 @@ class StateArchive:
         return [self._cells[i] for i in chosen], [self._states[i] for i in chosen]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` goes on from: an entry of `Checkpoint.training`.
+        """Returns the state for `load_state_dict`: an entry of `Checkpoint.training`.
 
-        Checkpoints hold cells of numbers, text and tuples of them.
+        Checkpoints can hold cells that are numbers, text and tuples of them.
         """
         return {
             "cells": list(self._cells), "states": list(self._states),
@@ -113,10 +113,10 @@ class StateArchive:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes the cells of another one in place of those that are here.
+        """Replaces the cells by those of another archive.
 
         Raises:
-          SpecError: The state is of another kind, or of more cells than are kept.
+          SpecError: The state is of another kind, or has too many cells.
         """
         check_names(state, self.state_dict())
         cells, states = list(state["cells"]), [bytes(one) for one in state["states"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curriculum: environments that begin the level which a scheduler chooses, episode by episode."""
+"""Curriculum: environments whose episodes begin the levels that a scheduler chooses."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ Level = Mapping[str, Any] | bytes
 
 
 class Scheduler(Protocol):
-    """A chooser of levels: LevelReplay, SuccessStages, or a class of yours."""
+    """A chooser of levels: LevelReplay, SuccessStages, or a user's class."""
 
     num_levels: int
 
     def next(self, count: int) -> NDArray[np.int64]:
-        """Returns the levels (count,) of as many episodes."""
+        """Returns the levels (count,) of the next episodes."""
 
     def update(self, level: ArrayLike, score: ArrayLike) -> None:
-        """Takes note of the scores (K,) of episodes of the levels (K,)."""
+        """Records the scores (K,) of episodes of the levels (K,)."""
 
 
 class Curriculum:
-    """Environments whose every episode is of a level that the scheduler chose.
+    """Environments in which each episode plays a level that the scheduler chose.
 
     The environments do not reset themselves (`autoreset_mode="disabled"`), so that a level changes
-    at the end of an episode alone. A level that is a state begins with it: what its environment
-    does next is a function of the actions.
+    only at the end of an episode. A level that is a state starts with it, and then depends only on
+    the actions.
     """
 
     def __init__(self, env: Any, levels: Sequence[Level], scheduler: Scheduler) -> None:
-        """Begins no episode yet.
+        """Takes the arguments; begins no episode yet.
 
         Args:
           env: Environments of `make_vec`, synchronous, with autoreset_mode="disabled".
-          levels: Options by name, the same names in each; or states, as of `first_states`.
-          scheduler: Chooses among them by their numbers.
+          levels: Options by name, with equal names in each; or states, such as those of
+            `first_states`.
+          scheduler: Chooses levels by their numbers.
 
         Raises:
-          SpecError: The environments cannot begin such levels, or there are not as many as the
-            scheduler counts. DTypeError: A level is neither.
+          SpecError: The environments cannot begin such levels, or their number is not the
+            scheduler's. DTypeError: A level is neither.
         """
         self._levels = _checked(levels)
         self._has_states = isinstance(self._levels[0], bytes)
@@ -59,12 +60,12 @@ class Curriculum:
                 "expected as many"
             )
         self.env, self.scheduler = env, scheduler
-        # (N,) the level that each environment plays
+        # (N,) the level of each environment
         self.level: NDArray[np.int64] = np.zeros(env.num_envs, np.int64)
         self._has_begun = False
 
     def begin(self) -> Any:
-        """Begins an episode in each environment; returns the observations, as `reset`."""
+        """Begins an episode in each environment; returns the observations, like `reset`."""
         self._has_begun = True
         if self._has_states:
             self.env.reset()
@@ -75,10 +76,10 @@ class Curriculum:
 
         Args:
           ended: (N,) bool.
-          score: (N,) of the episodes that ended; the others' do not count.
+          score: (N,) scores of the ended episodes; other entries do not count.
 
         Returns:
-          All N observations, as `reset`.
+          All N observations, like `reset`.
 
         Raises:
           SpecError: Other shapes, a score that the scheduler refuses, or `begin` was not called.
@@ -99,13 +100,13 @@ class Curriculum:
         self.level[mask] = self.scheduler.next(int(mask.sum()))
         if not self._has_states:
             chosen: list[Any] = [self._levels[level] for level in self.level]
-            # values of environments that play on are not read
+            # values for environments that play on are ignored
             values = {name: [level[name] for level in chosen] for name in chosen[0]}
-            # engines on devices begin all before some
+            # engines on devices must reset all environments before they can reset some
             some = {} if mask.all() else {"reset_mask": mask}
             return self.env.reset(options={**some, **values})[0]
         env_id = np.flatnonzero(mask) + self.env.env_id_offset
-        # an environment whose state is set needs no reset; one that marks none shows what is there
+        # an environment whose state is set needs no reset; an empty mask returns the observations
         if len(env_id):
             states: list[Any] = [self._levels[level] for level in self.level[mask]]
             self.env.set_state(env_id, states)
@@ -113,11 +114,11 @@ class Curriculum:
 
 
 def first_states(env: Any, seeds: Sequence[int]) -> list[bytes]:
-    """Makes a level of each seed: the state in which its first episode begins.
+    """Makes a level from each seed: the state at the start of its first episode.
 
     Args:
-      env: Environments that may be reset, such as those of the Curriculum; their episodes end.
-      seeds: One for each level. A level is that of its place, too: environments with the same seed
+      env: Environments that can be reset, such as those of the Curriculum; their episodes end.
+      seeds: One for each level. A level also depends on its place: environments with the same seed
         draw different numbers.
 
     Raises:
@@ -136,7 +137,7 @@ def check_env(env: Any, feature: str) -> None:
     """Raises SpecError where environments cannot begin levels.
 
     Args:
-      env: What a Curriculum was given.
+      env: The environments of a Curriculum.
       feature: "states" or "options".
     """
     if not isinstance(env, PoolFace):

@@ -21,19 +21,19 @@ Array = NDArray[Any]
 class LevelReplay:
     """Draws levels by rank of their scores and by the time since they were played.
 
-    A level is new with the probability of the share of levels that were not played yet, and each of
-    these is as likely. Else level i of those that were played has the probability
+    With the probability that is the share of levels not played yet, one of these is drawn
+    uniformly. Else level i, among those that were played, has the probability
 
       (1 - staleness) * rank_i^(-1/temperature) / sum + staleness * (count - played_i) / sum
 
-    Rank 1 is the highest score, and `count - played_i` the number of levels begun since it was. The
-    paper's score of an episode is the mean of |advantage|.
+    Rank 1 is the highest score, and `count - played_i` the number of levels begun since level i was
+    begun. In the paper, the score of an episode is the mean of |advantage|.
     """
 
     def __init__(
         self, num_levels: int, *, temperature: float = 0.1, staleness: float = 0.1, seed: int = 0
     ) -> None:
-        """Begins with levels that were never played.
+        """Begins with no level played.
 
         Args:
           num_levels: Levels, numbered from 0.
@@ -42,7 +42,7 @@ class LevelReplay:
           seed: Seed of the draws.
 
         Raises:
-          SpecError: A number that cannot be.
+          SpecError: A number is out of range.
         """
         self.num_levels = whole_number("num_levels", num_levels, 1, 2**31 - 1)
         if not 0 < temperature < math.inf:
@@ -54,11 +54,11 @@ class LevelReplay:
         self.score = np.zeros(num_levels)
         self._is_scored = np.zeros(num_levels, np.bool_)
         self._is_begun = np.zeros(num_levels, np.bool_)
-        self._begun_at = np.zeros(num_levels, np.int64)  # the count of levels begun by then
+        self._begun_at = np.zeros(num_levels, np.int64)  # number of levels begun before
         self._count = 0
 
     def next(self, count: int) -> NDArray[np.int64]:
-        """Draws the levels (count,) of as many episodes."""
+        """Draws the levels (count,) of the next episodes."""
         drawn = np.zeros(whole_number("count", count, 0, 2**31 - 1), np.int64)
         for place in range(count):
             drawn[place] = level = self._draw()
@@ -68,7 +68,7 @@ class LevelReplay:
         return drawn
 
     def update(self, level: ArrayLike, score: ArrayLike) -> None:
-        """Sets scores (K,) of the levels (K,) that were played; the last counts, of one twice.
+        """Sets scores (K,) of played levels (K,); of a repeated level the last one counts.
 
         Raises:
           SpecError: No such level, or a score that is not finite.
@@ -83,14 +83,14 @@ class LevelReplay:
         new = unseen / max(1, unseen.sum())
         played = np.flatnonzero(self._is_scored)
         if not len(played):
-            # nothing can be ranked yet
+            # no level has a rank yet
             return new if unseen.any() else np.full(self.num_levels, 1 / self.num_levels)
         replayed = np.zeros(self.num_levels)
         # equal scores in the order of their numbers
         order = np.argsort(-self.score[played], kind="stable")
         rank = np.empty(len(played))
         rank[order] = np.arange(1, len(played) + 1)
-        # as logarithms: powers of low temperatures are beyond any number
+        # computed as logarithms, because powers with low temperatures overflow
         by_score = np.exp(-np.log(rank) / self._temperature)
         age = (self._count - self._begun_at[played]).astype(np.float64)
         by_age = age / age.sum() if age.sum() else np.full(len(played), 1 / len(played))
@@ -101,7 +101,7 @@ class LevelReplay:
         return chosen
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` goes on from: an entry of `Checkpoint.training`."""
+        """Returns the state for `load_state_dict`: an entry of `Checkpoint.training`."""
         return {
             "score": self.score.copy(), "is_scored": self._is_scored.copy(),
             "is_begun": self._is_begun.copy(), "begun_at": self._begun_at.copy(),
@@ -109,7 +109,7 @@ class LevelReplay:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another one of as many levels was.
+        """Continues from the state of another scheduler with the same number of levels.
 
         Raises:
           SpecError: The state is of another kind, or of another number of levels.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what schedulers are told of episodes."""
+"""Checks of the scores that schedulers get."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def read_outcomes(
     """Returns levels (K,) and scores (K,) as arrays.
 
     Raises:
-      SpecError: Not as many of both, no such level, or a score that is not finite.
+      SpecError: Different numbers of levels and scores, no such level, or a score that is not
+        finite.
     """
     numbers: NDArray[Any] = np.asarray(level)
     scores = np.asarray(score, np.float64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of schedulers, as `Checkpoint.training` holds them."""
+"""States of schedulers in the form of `Checkpoint.training`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def random_state(generator: np.random.Generator) -> str:
 
 
 def generator_of(text: Any) -> np.random.Generator:
-    """Returns a generator that goes on from `random_state`.
+    """Returns a generator that continues from `random_state`.
 
     Raises:
-      SpecError: The text is of something else.
+      SpecError: The text is something else.
     """
     generator = np.random.default_rng(0)
     try:
@@ -35,7 +35,7 @@ def generator_of(text: Any) -> np.random.Generator:
 
 
 def check_names(state: Any, expected: Mapping[str, Any]) -> None:
-    """Raises SpecError where a state has not the entries of `expected`."""
+    """Raises SpecError unless a state has the entries of `expected`."""
     if not isinstance(state, Mapping) or set(state) != set(expected):
         found = sorted(state) if isinstance(state, Mapping) else type(state).__name__
         raise SpecError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages of a curriculum, each of which opens once the one before succeeds often enough."""
+"""Stages of a curriculum, each of which opens when the one before succeeds often enough."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rollouts.errors import SpecError
 
 
 class SuccessStages:
-    """Plays the newest stage, and now and then an older one.
+    """Plays the newest stage, and sometimes an older one.
 
-    The score of an episode is its success, 0 to 1. Where the last `window` episodes of the newest
+    The score of an episode is its success, 0 to 1. When the last `window` episodes of the newest
     stage have a mean of at least `threshold`, the next stage opens.
     """
 
@@ -36,13 +36,13 @@ class SuccessStages:
 
         Args:
           num_levels: Stages, numbered from 0.
-          threshold: Success rate that opens the next one, above 0, at most 1.
+          threshold: Success rate that opens the next stage, above 0, at most 1.
           window: Episodes whose mean counts.
-          old_share: Share of episodes of older stages, each as likely, 0 to 1.
+          old_share: Share of episodes of older stages, chosen uniformly, 0 to 1.
           seed: Seed of the draws.
 
         Raises:
-          SpecError: A number that cannot be.
+          SpecError: A number is out of range.
         """
         self.num_levels = whole_number("num_levels", num_levels, 1, 2**31 - 1)
         if not 0 < threshold <= 1:
@@ -55,7 +55,7 @@ class SuccessStages:
         self.stage = 0
 
     def next(self, count: int) -> NDArray[np.int64]:
-        """Draws the stages (count,) of as many episodes."""
+        """Draws the stages (count,) of the next episodes."""
         size = whole_number("count", count, 0, 2**31 - 1)
         drawn = np.full(size, self.stage, np.int64)
         if self.stage:
@@ -64,7 +64,7 @@ class SuccessStages:
         return drawn
 
     def update(self, level: ArrayLike, score: ArrayLike) -> None:
-        """Counts the success (K,) of episodes of the stages (K,); those of older ones do not count.
+        """Counts the success (K,) of episodes of stages (K,), but only of the newest stage.
 
         Raises:
           SpecError: No such stage, or a score that is not from 0 to 1.
@@ -74,7 +74,7 @@ class SuccessStages:
             raise SpecError(f"score is {scores.tolist()}, expected successes from 0 to 1")
         newest = self.stage
         for number, success in zip(levels, scores, strict=True):
-            # what was begun before the stage opened is of an older one
+            # an episode begun before the stage opened belongs to an older stage
             if number != newest or newest != self.stage:
                 continue
             self._recent.append(float(success))
@@ -84,7 +84,7 @@ class SuccessStages:
                 self._recent.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` goes on from: an entry of `Checkpoint.training`."""
+        """Returns the state for `load_state_dict`: an entry of `Checkpoint.training`."""
         return {
             "stage": self.stage,
             "recent": list(self._recent),
@@ -92,10 +92,10 @@ class SuccessStages:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another one was; of its last successes those count that `window` lets.
+        """Continues from another scheduler's state; of its last successes, at most `window` count.
 
         Raises:
-          SpecError: The state is of another kind, or of a stage that is not there.
+          SpecError: The state is of another kind, or of a stage that does not exist.
         """
         check_names(state, self.state_dict())
         stage = whole_number("stage", state["stage"], 0, self.num_levels - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`About`: what a data set says of itself: spaces, environment, options."""
+"""`About`: the description in a data set: spaces, environment, options."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class About:
 
     Attributes:
       observation_space, action_space: Spaces of one agent.
-      id: Id of the environment; "" where `make_vec` makes none.
+      id: Id of the environment; "" if it is not from `make_vec`.
       env_options: Options of `make_vec` that are plain values.
-      max_episode_steps: Time limit that was asked for; None: the id's own.
-      group: Group of agents; "" where there is one agent.
-      stack_num: Frames of an observation that are stored once each.
-      infos: Names of what comes beside each step.
-      why_not_again: Why episodes are no function of their streams and actions; "" where they are.
+      max_episode_steps: Time limit that the user gave; None: the id's own.
+      group: Group of agents; "" if there is one agent.
+      stack_num: Frames of a stacked observation, which are stored once each.
+      infos: Names of the values beside each step.
+      why_not_again: The reason why streams and actions do not determine the episodes; "" if they
+        do.
     """
 
     observation_space: spaces.Space[Any]
@@ -51,7 +52,7 @@ class About:
         return replace(self, group=name, observation_space=observation, action_space=action)
 
     def to_metadata(self) -> dict[str, Any]:
-        """Returns what Minari's metadata.json has, with more under "rollouts"."""
+        """Returns the contents of Minari's metadata.json, with additions under "rollouts"."""
         found: dict[str, Any] = {
             "observation_space": json.dumps(space_to_plain(self.observation_space)),
             "action_space": json.dumps(space_to_plain(self.action_space)),
@@ -72,7 +73,7 @@ class About:
         return found
 
     def _gymnasium_spec(self) -> GymnasiumSpec | None:
-        """Makes the spec by which `gymnasium.make` makes one such environment."""
+        """Makes the spec from which `gymnasium.make` makes one such environment."""
         if not self.id or self.group or gymnasium_id(self.id) not in gymnasium.registry:
             return None
         spec = gymnasium.spec(gymnasium_id(self.id))
@@ -87,7 +88,7 @@ class About:
 
 
 def about_of(env: Any, infos: tuple[str, ...]) -> dict[str, About]:
-    """Returns the description of an environment's data, by group; "" of one agent."""
+    """Returns the description of an environment's data by group; "" for one agent."""
     whole = _environment(env, infos)
     groups = getattr(env, "groups", None)
     if not groups:
@@ -100,7 +101,7 @@ def about_of(env: Any, infos: tuple[str, ...]) -> dict[str, About]:
 
 def _environment(env: Any, infos: tuple[str, ...]) -> About:
     engine: Any = getattr(env, "engine", None)
-    # groups of several agents have their own
+    # groups of several agents have spaces of their own
     observation: Any = getattr(env, "single_observation_space", None)
     action: Any = getattr(env, "single_action_space", None)
     if getattr(engine, "kind", "") != "native":
@@ -140,7 +141,7 @@ def _is_one(value: Any) -> bool:
 
 
 def from_metadata(found: Any, path: Path) -> About:
-    """Reads what `to_metadata` made, or Minari.
+    """Reads metadata that `to_metadata` or Minari made.
 
     Raises:
       SpecError: It is something else.
@@ -184,7 +185,7 @@ def read_metadata(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], About
 
 
 def space_to_plain(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Returns a space of arrays as Minari writes it.
+    """Returns a space of arrays in Minari's form.
 
     Raises:
       SpecError: It is of another kind.
@@ -216,7 +217,7 @@ def space_to_plain(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_plain(found: Mapping[str, Any]) -> spaces.Space[Any]:
-    """Makes a space of what `space_to_plain` or Minari wrote.
+    """Makes a space from what `space_to_plain` or Minari wrote.
 
     Raises:
       ValueError: It is of another kind.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`check_episode`: whether what was read is an episode of the set's spaces."""
+"""`check_episode`: checks that an episode fits the set's spaces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollouts.errors import SpecError
 
 
 def check_episode(episode: Episode, about: About, where: str) -> Episode:
-    """Returns the episode.
+    """Returns the episode, if it is valid.
 
     Raises:
       SpecError: Lengths, shapes or dtypes are not those of an episode of these spaces.

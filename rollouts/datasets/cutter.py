@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Cutter`: blocks of steps become whole episodes, and open ones wait for their ends."""
+"""`Cutter`: turns blocks of steps into whole episodes; open episodes wait for their ends."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
-# arrays of a block that are cut as they are; infos follow by their names
+# arrays of a block that are cut without changes; infos follow by their names
 STEPS = ("action", "reward", "terminated", "truncated")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamRows:
-    """The random streams of E environments behind a block's last step: (E,) arrays.
+    """The random streams of E environments after a block's last step: (E,) arrays.
 
     Attributes:
       seed, stream_id: See `Start`.
-      number: Number of the episode that the environment is in after the block.
+      number: Number of the environment's episode after the block.
       over: (T, E) bool: steps at which an environment's episode ended, for the agents of all
         groups.
     """
@@ -38,17 +38,17 @@ class StreamRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBlock:
-    """T steps of B rows as they came, with single frames where observations are stacks.
+    """T steps of B rows as they were collected, with single frames if observations are stacks.
 
     Attributes:
-      obs             (T, B, *obs_shape)       or, of stacks, index (T + 1, B, S) int32 into frames
-      frames          (F, *frame_shape)        None where observations are no stacks
+      obs             (T, B, *obs_shape)       for stacks: index (T + 1, B, S) int32 into frames
+      frames          (F, *frame_shape)        None if observations are no stacks
       steps           name -> (T, B, ...)      STEPS and infos
-      final_obs       (E, *obs_shape)          of cells that ended, in C order
+      final_obs       (E, *obs_shape)          final observations of ended cells, in C order
       episode_length  (T, B) int32
       env_id          (B,) int32
-      active          (T, B) bool or None      who took part in the step
-      streams         random streams behind the block, or None
+      active          (T, B) bool or None      the agent took part in the step
+      streams         random streams after the block, or None
     """
 
     obs: Array
@@ -70,7 +70,7 @@ class StepBlock:
 
 @dataclass(slots=True)
 class _Open:
-    """An episode that goes on: pieces (block, first row, row behind the last) of one column."""
+    """An open episode: pieces (block, first row, row after the last) of one column."""
 
     pieces: list[tuple[StepBlock, int, int]] = field(default_factory=list)
     length: int = 0
@@ -78,16 +78,16 @@ class _Open:
 
 
 class Cutter:
-    """Cuts blocks into episodes; rows are known by their env_id.
+    """Cuts blocks into episodes; rows are identified by env_id.
 
     An episode whose first step was not seen is left out, and so is one that has a gap.
 
     Attributes:
-      num_cut: Episodes that were left out so.
+      num_cut: Number of episodes that were left out for that.
     """
 
     def __init__(self, stack_num: int) -> None:
-        """Takes the number of frames in an observation; 1 for those that are no stacks."""
+        """Takes the number of frames in an observation; 1 if observations are no stacks."""
         self.num_cut = 0
         self._stack_num = stack_num
         self._open: dict[int, _Open] = {}
@@ -95,7 +95,7 @@ class Cutter:
     def cut(self, block: StepBlock) -> Iterator[Episode]:
         """Yields the episodes that end in a block, column by column."""
         ended = block.steps["terminated"] | block.steps["truncated"]
-        # the place of each end's final observation
+        # index of each ended cell's final observation
         places = np.cumsum(ended.reshape(-1)).reshape(ended.shape) - 1
         numbers = _numbers(block.streams)
         counts = ended if block.active is None else ended & block.active
@@ -122,7 +122,7 @@ class Cutter:
         stop: int,
         numbers: NDArray[np.int64] | None,
     ) -> _Open | None:
-        """Adds rows to the open episode of a column; None where there is none or it has a gap."""
+        """Adds rows to the open episode of a column; None if there is none or it has a gap."""
         if block.active is not None:
             there = np.flatnonzero(block.active[begin:stop, column])
             begin, stop = (begin + there[0], begin + there[-1] + 1) if len(there) else (stop, stop)
@@ -133,7 +133,7 @@ class Cutter:
             self.num_cut += 1 if one.pieces else 0
             one = self._open[env_id] = _Open()
             if int(block.episode_length[begin, column]) != 1:
-                # never equal to what follows, until the next first step
+                # marks the gap: no length that follows equals this before the next first step
                 one.length = -2
                 return None
         if one.length == -2:
@@ -168,7 +168,7 @@ class Cutter:
         )
 
     def _frames(self, one: _Open, column: int, final: Array) -> Array:
-        """Observations and the final one; of stacks the frames, each once."""
+        """The observations including the final one; for stacks their frames, each once."""
         if self._stack_num == 1:
             rows = [block.obs[begin:stop, column] for block, begin, stop in one.pieces]
             return np.concatenate([*rows, final[None]])
@@ -179,7 +179,7 @@ class Cutter:
         for block, begin, stop in one.pieces:
             assert block.frames is not None
             index = block.obs[begin:stop, column]
-            # a frame that goes on keeps its number within a block
+            # the same frame has the same number within a block
             _check_goes_on(index[1:, :-1], index[:-1, 1:])
             _check_goes_on(block.frames[index[0, :-1]], last)
             last = block.frames[index[-1, 1:]]
@@ -189,7 +189,7 @@ class Cutter:
 
 
 def _check_goes_on(found: Array, expected: Array) -> None:
-    """Raises SpecError where an observation is not the one before with one frame more."""
+    """Raises SpecError unless an observation is the one before with one new frame."""
     if not np.array_equal(found, expected):
         raise SpecError(
             "an observation is no stack that goes on from the one before, so frames cannot be "
@@ -198,7 +198,7 @@ def _check_goes_on(found: Array, expected: Array) -> None:
 
 
 def _numbers(streams: StreamRows | None) -> NDArray[np.int64] | None:
-    """(T, E): the number of the episode that each step belongs to."""
+    """(T, E): the number of the episode to which each step belongs."""
     if streams is None:
         return None
     behind = np.cumsum(streams.over[::-1], 0)[::-1]

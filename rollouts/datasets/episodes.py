@@ -15,11 +15,11 @@ Array = NDArray[Any]
 
 
 class Start(NamedTuple):
-    """The random stream of an episode: its data are a function of this and of the actions.
+    """The random stream of an episode, which together with the actions determines its data.
 
     Attributes:
       seed: Seed of the pool.
-      stream_id: The stream of that seed, the environment's env_id unless a state was loaded.
+      stream_id: The stream of that seed: the environment's env_id, unless a state was loaded.
       number: Number of the episode since the stream was seeded.
     """
 
@@ -35,14 +35,14 @@ class Episode:
     Attributes:
       frames      (T + 1, *obs_shape) obs_dtype   observations, the final one last; of stacked
                                                   frames (T + S, *frame_shape), each frame once
-      action      (T, *action_shape)   as the environment took it
+      action      (T, *action_shape)   the actions that the environment took
       reward      (T,) float32
       terminated, truncated  (T,) bool
-      infos       name -> (T, ...)     what was asked for; row t belongs to step t
+      infos       name -> (T, ...)     requested values; row t belongs to step t
       stack_num   S; 1: observations are not stacked
-      env_id      The environment's number; of agents env_id * A + the agent's place in its group.
-      start       Where it began; None where that is not known.
-      state       The environment's saved state as it began; None where it was not asked for.
+      env_id      The environment's number; for agents env_id * A + the agent's place in its group.
+      start       The episode's random stream; None if it is not known.
+      state       The environment's saved state at the start; None if it was not requested.
     """
 
     frames: Array
@@ -58,7 +58,7 @@ class Episode:
 
     @property
     def observation(self) -> Array:
-        """(T + 1, *obs_shape): a view, of stacks a view of the frames."""
+        """(T + 1, *obs_shape): a view; for stacks a view of the frames."""
         if self.stack_num == 1:
             return self.frames
         windows = np.lib.stride_tricks.sliding_window_view(self.frames, self.stack_num, axis=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`GroupWriter`: the episodes of one group, from blocks to parts on the disk."""
+"""`GroupWriter`: takes one group's blocks, and writes its episodes to the disk in parts."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from rollouts.support.user_warnings import warn_user
 
 
 class Quotas:
-    """Numbers of episodes that environments may add; any number where nothing is set."""
+    """Numbers of episodes that environments may add; any number if none is set."""
 
     def __init__(self) -> None:
         self._by_env: list[int] | None = None
 
     def set(self, num_episodes: int, num_envs: int) -> None:
-        """Shares episodes out: E // N each, the first E % N one more."""
+        """Divides the episodes: E // N for each environment, and the first E % N one more."""
         each, more = divmod(num_episodes, num_envs)
         self._by_env = [each + (index < more) for index in range(num_envs)]
 
     def clear(self) -> None:
-        """Lets in any number again."""
+        """Allows any number again."""
         self._by_env = None
 
     def of_env(self, env: int) -> int | None:
-        """The number of an environment, by its place in the source; None: any."""
+        """The number for an environment, by its place in the source; None: any number."""
         return None if self._by_env is None else self._by_env[env % len(self._by_env)]
 
     def is_full(self, writers: Mapping[str, GroupWriter]) -> bool:
-        """True where all have theirs."""
+        """Whether all environments have their numbers."""
         wanted = sum(self._by_env or ())
         return all(one.taken >= wanted * one.num_agents for one in writers.values())
 
 
 class GroupWriter:
-    """Cuts one group's blocks and publishes parts. Used by one thread at a time.
+    """Cuts one group's blocks and writes parts. Used by one thread at a time.
 
     Attributes:
-      target: Where parts go.
-      num_episodes, num_steps: Those in parts, published or not.
-      num_dropped: Episodes for which there was no room.
-      taken: Episodes that the quotas let in since they began.
+      target: The place of the parts.
+      num_episodes, num_steps: Numbers in parts, published or not.
+      num_dropped: Episodes that did not fit on the disk.
+      taken: Episodes within the quotas since these began.
       num_agents: Agents of the group in an environment.
     """
 
@@ -73,7 +73,7 @@ class GroupWriter:
 
     @property
     def num_cut(self) -> int:
-        """Episodes without their beginning, or with a gap."""
+        """Number of episodes without their beginning, or with a gap."""
         return self._cutter.num_cut
 
     def add(self, block: StepBlock) -> None:
@@ -83,15 +83,15 @@ class GroupWriter:
                 self._add(episode)
 
     def begin_quotas(self) -> None:
-        """Counts what quotas let in from here on."""
+        """Starts counting episodes for the quotas."""
         self.taken = 0
         self._by_row.clear()
 
     def publish(self) -> None:
-        """Writes the part in hand.
+        """Writes the current part.
 
         Raises:
-          FileError: There is no room, and that is not to be lived with.
+          FileError: The disk is full, unless episodes may be dropped.
         """
         if self._part is None or not self._part.num_episodes:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`GrowingHdf5`: an HDF5 file that shows whole episodes at any time."""
+"""`GrowingHdf5`: an HDF5 file that can be read at any time, with whole episodes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ with needs("datasets", "a data set in HDF5"):
     from h5py import string_dtype
 
 _SUPERBLOCK_BYTES = 96
-_INDEX_BYTES = 64  # bytes of an episode in the group that lists them
+_INDEX_BYTES = 64  # bytes of an episode in the list of episodes
 _LEAST_SHARE = 4  # bytes of episodes for each byte of a new list
 
 
 class GrowingHdf5:
     """A file to which parts are appended.
 
-    Behind the episodes of a part the group is written that lists all episodes so far. The first
-    bytes of the file, which say where that group is, change last: a process that is killed leaves
-    the list of before. Where a list would cost more than a quarter of what is new, it is written
-    after a later part.
+    A group that lists all episodes so far is written after a part's episodes. The first bytes of
+    the file, which hold that group's address, change last: if the process is killed, the earlier
+    list stays. If a list would take more than a quarter of the bytes since the last one, it is
+    written after a later part.
 
     Attributes:
-      num_episodes, num_steps: Those of all parts.
-      num_shown, num_shown_steps: Those that readers find.
+      num_episodes, num_steps: Numbers in all parts.
+      num_shown, num_shown_steps: Numbers that readers find.
     """
 
     def __init__(self, path: Path, compression: str, texts: dict[str, str] | None = None) -> None:
@@ -42,7 +42,7 @@ class GrowingHdf5:
 
         Args:
           path: The file.
-          compression: Method for arrays of bytes, as `rollouts.Recorder` takes it.
+          compression: Method for arrays of bytes, see `rollouts.Recorder`.
           texts: Attributes of the file by name.
         """
         self.num_episodes = self.num_steps = self.num_shown = self.num_shown_steps = 0
@@ -59,7 +59,7 @@ class GrowingHdf5:
         """Makes the file, without episodes.
 
         Raises:
-          FileError: It is there, or cannot be made.
+          FileError: It exists already, or cannot be made.
         """
         with naming_the_file(self._path):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -89,15 +89,15 @@ class GrowingHdf5:
         self._names += [b"episode_%d" % number for number in numbers]
         self.num_episodes, self.num_steps = numbers.stop, self.num_steps + num_steps
         if self._unshown_bytes >= _LEAST_SHARE * _INDEX_BYTES * self.num_episodes:
-            # the part is there: what has no room now is shown with the next one, or by `close`
+            # the part is written: if the list does not fit now, the next part or `close` writes it
             with contextlib.suppress(FileError):
                 self.show_all()
 
     def show_all(self) -> None:
-        """Writes the list of all episodes, and then where it is.
+        """Writes the list of all episodes, and then its address.
 
         Raises:
-          FileError: There is no room; the list is that of before.
+          FileError: The disk is full; the earlier list stays.
         """
         names = np.array(self._names, "S23")
         root = pieces.root_group(self._end, names, self._places, self._attributes)
@@ -123,7 +123,7 @@ class GrowingHdf5:
 
     @contextlib.contextmanager
     def _appending(self) -> Iterator[None]:
-        """Goes to the end of the file, and back to it where something has no room."""
+        """Moves to the end of the file, and cuts the file there again if the disk is full."""
         end = self._end
         with naming_the_file(self._path):
             try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pieces of an HDF5 file as bytes, by the HDF5 File Format Specification, version 3.0.
 
-The library takes about 60 us for each object that it makes, and an episode has eight of them. These
+The HDF5 library takes about 60 us for each object that it makes, and an episode has eight. These
 are the structures of its earliest releases, without checksums, which every release reads.
 """
 
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-UNDEFINED = 2**64 - 1  # address of what is not there
+UNDEFINED = 2**64 - 1  # address of a missing part
 _LEAF_ENTRIES, _GROUP_CHILDREN, _CHUNK_CHILDREN = 8, 32, 64  # 2 K of the nodes' K
-_NAME_BYTES = 24  # room of a name in the root's heap
+_NAME_BYTES = 24  # room for a name in the root's heap
 _HEAP_BYTES = 4096  # the least size of a global heap
 
 
 class Hole(NamedTuple):
-    """Eight bytes that become a number when a piece has its place.
+    """Eight bytes that are filled with a number when a piece gets its place.
 
     Attributes:
       offset: Place of the bytes.
@@ -43,9 +43,9 @@ def superblock(end: int, root: int, tree: int, heap: int) -> bytes:
     """The first 96 bytes of a file.
 
     Args:
-      end: Address behind its last byte.
+      end: Address after the last byte.
       root: Address of the root group's header.
-      tree, heap: Those of its B-tree and its heap.
+      tree, heap: Addresses of its B-tree and its heap.
     """
     sizes = struct.pack(
         "<8BHHI", 0, 0, 0, 0, 0, 8, 8, 0, _LEAF_ENTRIES // 2, _GROUP_CHILDREN // 2, 0
@@ -67,7 +67,7 @@ def header(messages: Sequence[tuple[int, Hdf5Bytes]]) -> Hdf5Bytes:
 
 
 def group(links: Mapping[str, str], attributes: Sequence[tuple[int, Hdf5Bytes]] = ()) -> Hdf5Bytes:
-    """The header of a group whose links stand in it: name -> key of the address."""
+    """The header of a group that holds its links itself: name -> key of the address."""
     info = struct.pack("<BBQQ", 0, 0, UNDEFINED, UNDEFINED)
     messages = [(0x2, Hdf5Bytes(info)), (0xA, Hdf5Bytes(bytes(2))), *attributes]
     for name, key in links.items():
@@ -77,7 +77,7 @@ def group(links: Mapping[str, str], attributes: Sequence[tuple[int, Hdf5Bytes]] 
 
 
 def dataspace(sizes: Sequence[int], rows: str = "") -> Hdf5Bytes:
-    """The message of a shape; `rows` is the key of its first size where that varies."""
+    """The message of a shape; `rows` is the key of its first size if that varies."""
     rank = len(sizes)
     data = struct.pack("<BBBB4x", 1, rank, 0, 0) + struct.pack(f"<{rank}Q", *sizes)
     return Hdf5Bytes(data, (Hole(8, rows),) if rows else ())
@@ -103,7 +103,7 @@ def _attribute_head(name: str, datatype: bytes, shape: Sequence[int]) -> bytes:
 
 
 def contiguous(key: str) -> tuple[int, Hdf5Bytes]:
-    """The message of rows that lie behind each other: their address and size."""
+    """The message of rows in one piece: their address and size."""
     data = struct.pack("<BBQQ", 3, 1, 0, 0)
     return 0x8, Hdf5Bytes(data, (Hole(2, f"{key}.address"), Hole(10, f"{key}.size")))
 
@@ -128,7 +128,7 @@ def filters(number: int, values: Sequence[int]) -> tuple[int, Hdf5Bytes]:
 
 
 def dataset(rows: Hdf5Bytes, datatype: bytes, layout: Sequence[tuple[int, Hdf5Bytes]]) -> Hdf5Bytes:
-    """The header of a data set, without a value for what was not written."""
+    """The header of a data set, without a fill value."""
     fill = Hdf5Bytes(struct.pack("<BBBBI", 2, 1, 1, 1, 0))
     return header([(0x1, rows), (0x3, Hdf5Bytes(datatype)), (0x5, fill), *layout])
 
@@ -148,7 +148,7 @@ def chunk_tree(
     """A B-tree of chunks that follow each other in the first dimension.
 
     Args:
-      address: Where it will be.
+      address: The address at which it will be written.
       chunks: (size, filter mask, address) of each.
       rows: Rows of a chunk.
       rank: Dimensions of the data set.
@@ -165,10 +165,10 @@ def chunk_tree(
 
 
 def root_group(address: int, names: NDArray[np.bytes_], places: Any, attributes: Any) -> RootGroup:
-    """A group of many members, which finds each by a B-tree.
+    """A group of many members, which are found by a B-tree.
 
     Args:
-      address: Where it will be.
+      address: The address at which it will be written.
       names: (N,) of at most 23 letters each.
       places: (N,) addresses of their headers.
       attributes: Messages of attributes, without holes.
@@ -179,7 +179,7 @@ def root_group(address: int, names: NDArray[np.bytes_], places: Any, attributes:
     heap = struct.pack("<4sB3xQQQ", b"HEAP", 0, len(texts), 1, address + 32) + texts
     leaves = _leaves(offsets[order], np.asarray(places, np.uint64)[order])
     begin = address + len(heap)
-    # the key behind each leaf is its last name
+    # a leaf is followed by the key of its last name
     last = np.minimum(np.arange(1, len(leaves) + 1) * _LEAF_ENTRIES, len(names)) - 1
     keys = np.concatenate([np.zeros(1, np.uint64), offsets[order][last]])
     children = begin + np.arange(len(leaves), dtype=np.uint64) * leaves.itemsize
@@ -191,7 +191,7 @@ def root_group(address: int, names: NDArray[np.bytes_], places: Any, attributes:
 
 
 class RootGroup(NamedTuple):
-    """A root group that has its place.
+    """A root group at its final address.
 
     Attributes:
       header, tree, heap: Addresses.
@@ -224,10 +224,10 @@ def _leaves(offsets: NDArray[np.uint64], places: NDArray[np.uint64]) -> NDArray[
 def _tree(
     address: int, kind: int, keys: NDArray[Any], children: NDArray[np.uint64], most: int
 ) -> tuple[int, bytes]:
-    """Nodes of a B-tree from the lowest level up; returns the root's address and all of them.
+    """Nodes of a B-tree from the lowest level up; returns the root's address and all nodes.
 
     Args:
-      keys: (N + 1,) those between which the N children lie.
+      keys: (N + 1,) bounds of the N children.
     """
     found, level = [], 0
     node = np.dtype([("key", keys.dtype), ("child", "<u8")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of HDF5 data sets that are compressed, or that show others as stacks."""
+"""Rows of HDF5 data sets that are compressed, or that show frames as stacks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ with needs("datasets", "a data set in HDF5"):
 
 Array = NDArray[Any]
 
-_CHUNK_BYTES = 1 << 18  # compressed rows that are read as a whole
+_CHUNK_BYTES = 1 << 18  # bytes of rows that are compressed together
 _DEFLATE_LEVEL = 1
-_MOST_SIZES = 32  # sizes of chunks for which the library is ready
+_MOST_SIZES = 32  # sizes of chunks for which objects are kept
 _WORD = 0xFFFFFFFF
 _numbers = itertools.count()
 
@@ -36,7 +36,7 @@ class Compressor:
         self._by_size: dict[int, tuple[Any, tuple[int, ...]]] = {}
 
     def chunk_of(self, array: Array) -> tuple[int, ...]:
-        """Shape of the chunks of an array; nothing where it stays as it is."""
+        """Shape of an array's chunks; empty if the array is stored unchanged."""
         if self._method == "none" or array.dtype.itemsize > 1 or array.ndim < 2 or not array.nbytes:
             return ()
         rows = max(1, min(len(array), _CHUNK_BYTES // array[0].nbytes))
@@ -50,7 +50,7 @@ class Compressor:
         return pieces.filters(h5z.FILTER_LZF, values)
 
     def compressed(self, array: Array, chunk: Sequence[int]) -> Iterator[tuple[bytes, int]]:
-        """Yields (bytes, filter mask) of each chunk; what is behind the last row is 0."""
+        """Yields (bytes, filter mask) of each chunk; rows after the last one are 0."""
         for begin in range(0, len(array), chunk[0]):
             part = array[begin : begin + chunk[0]]
             missing = chunk[0] - len(part)
@@ -61,14 +61,14 @@ class Compressor:
     def _compress(self, data: NDArray[np.uint8]) -> tuple[bytes, int]:
         if self._method == "gzip":
             return zlib.compress(data.data, _DEFLATE_LEVEL), 0
-        # the library's own LZF, by a data set of one chunk in memory
+        # uses the HDF5 library's LZF, with a data set of one chunk in memory
         made, _ = self._lzf(len(data))
         made.write(h5s.ALL, h5s.ALL, data)
         mask, found = made.read_direct_chunk((0,))
         return bytes(found), mask
 
     def _lzf(self, size: int) -> tuple[Any, tuple[int, ...]]:
-        """A data set of one chunk of so many bytes, and the settings of its filter."""
+        """A data set of one chunk of this size, and the settings of its filter."""
         if size not in self._by_size:
             if len(self._by_size) >= _MOST_SIZES:
                 self._by_size.clear()
@@ -76,7 +76,7 @@ class Compressor:
             access.set_fapl_core(size, False)
             layout.set_chunk((size,))
             layout.set_filter(h5z.FILTER_LZF, h5z.FLAG_OPTIONAL)
-            # files in memory are one where their names are equal
+            # files in memory with equal names are the same file
             file = h5f.create(b"chunk %d" % next(_numbers), h5f.ACC_TRUNC, fapl=access)
             made = h5d.create(file, b"chunk", h5t.NATIVE_UINT8, h5s.create_simple((size,)), layout)
             _, _, values, _ = made.get_create_plist().get_filter(0)
@@ -101,7 +101,7 @@ def stacks_of(source: str, shape: Sequence[int]) -> bytes:
 
 
 def _block(start: Sequence[int], sizes: Sequence[int]) -> bytes:
-    """A selection of one block, as the format has it."""
+    """A selection of one block in the format's form."""
     rank = len(start)
     ends = [first + size - 1 for first, size in zip(start, sizes, strict=True)]
     head = struct.pack("<IIIIII", 2, 1, 0, 8 + 8 * rank, rank, 1)
@@ -109,7 +109,7 @@ def _block(start: Sequence[int], sizes: Sequence[int]) -> bytes:
 
 
 def checksum(data: bytes) -> int:
-    """Bob Jenkins' lookup3 (hashlittle), by which HDF5 checks what it serialises."""
+    """Bob Jenkins' lookup3 (hashlittle), HDF5's checksum of serialised data."""
     a: int
     b: int
     c: int

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`EpisodeList`: episodes as bytes behind the end of an HDF5 file, in the layout that Minari reads.
+"""`EpisodeList`: episodes as bytes to append to an HDF5 file, in the layout that Minari reads.
 
 Each episode is a group:
 
     episode_7               attributes id, total_steps and stream: seed, stream_id and number of
-                            `Start`, then env_id; where the stream is not known env_id alone
-      state                 bytes of the saved state that it began with, if asked for
-      observations          (T + 1, *obs_shape); of stacked frames a view of `frames`
+                            `Start`, then env_id; or only env_id if the stream is not known
+      state                 bytes of the saved state at its start, if requested
+      observations          (T + 1, *obs_shape); for stacked frames a view of `frames`
       frames                (T + S, *frame_shape): each frame once
       actions, rewards, terminations, truncations   (T, ...)
       infos/NAME            (T + 1, ...): row t belongs to step t, the last one is 0
@@ -32,7 +32,7 @@ with needs("datasets", "a data set in HDF5"):
 
 Array = NDArray[Any]
 
-_MOST_BUFFERS = 512  # buffers that one call of the system takes
+_MOST_BUFFERS = 512  # buffers in one system call
 _INFOS = "infos/"
 _PADS = [bytes(count) for count in range(8)]
 
@@ -53,13 +53,13 @@ class EpisodeList:
         self.nbytes += episode.nbytes
 
     def append_to(self, descriptor: int, end: int) -> tuple[list[int], int]:
-        """Writes the episodes where a file ends.
+        """Appends the episodes to a file.
 
         Returns:
-          (addresses of their headers, where the file ends now).
+          (addresses of their headers, the new end of the file).
 
         Raises:
-          OSError: There is no room.
+          OSError: The disk is full.
         """
         buffers: list[Any] = []
         places = []
@@ -71,10 +71,10 @@ class EpisodeList:
 
 
 class EpisodeBytes:
-    """Makes the bytes of episodes; keeps the headers of those of one layout."""
+    """Makes the bytes of episodes; keeps the headers of the last layout."""
 
     def __init__(self, compression: str) -> None:
-        """Takes the method for arrays of bytes, as `rollouts.Recorder`."""
+        """Takes the method for arrays of bytes, see `rollouts.Recorder`."""
         self._compressor = Compressor(compression)
         self._headers: dict[Any, _Headers] = {}
 
@@ -85,11 +85,11 @@ class EpisodeBytes:
 
         Args:
           number: Its number in the set.
-          end: Address where they begin, a multiple of 8.
-          buffers: Where they are appended.
+          end: Address of the first byte, a multiple of 8.
+          buffers: The list to which they are appended.
 
         Returns:
-          (the address of its header, the address behind it).
+          (the address of its header, the address after it).
         """
         arrays = dict(_arrays(episode))
         chunks = {name: self._compressor.chunk_of(array) for name, array in arrays.items()}
@@ -115,7 +115,7 @@ class EpisodeBytes:
     def _append_chunks(
         self, array: Array, chunk: Sequence[int], end: int, buffers: list[Any]
     ) -> tuple[int, int]:
-        """Appends an array in chunks; returns the address of their tree, and that behind it."""
+        """Appends an array in chunks; returns the address of their tree, and that after it."""
         found = []
         for data, mask in self._compressor.compressed(array, chunk):
             found.append((len(data), mask, end))
@@ -149,7 +149,7 @@ class EpisodeBytes:
             rows = pieces.dataspace(episode.observation.shape, "observations.rows")
             kind = datatype_of(episode.frames.dtype)
             found["observations"] = pieces.dataset(rows, kind, [pieces.virtual("observations")])
-        # Minari's readers want the group of infos, where there are none, too
+        # Minari's readers need the group of infos, even if it is empty
         infos = {name.removeprefix(_INFOS): name for name in found if name.startswith(_INFOS)}
         links = {name: name for name in found if not name.startswith(_INFOS)}
         number, unsigned = datatype_of(np.int64), datatype_of(np.uint64)
@@ -165,12 +165,12 @@ class EpisodeBytes:
 
 
 class _Headers(NamedTuple):
-    """Headers behind each other, the episode's own first.
+    """Consecutive headers, the episode's own first.
 
     Attributes:
       data: Their bytes.
-      inner: (place of an address, what it is counted from the first byte).
-      holes: Numbers of the episode.
+      inner: (place of an address, its value relative to the first byte).
+      holes: Holes for the numbers of the episode.
     """
 
     data: bytes
@@ -179,7 +179,7 @@ class _Headers(NamedTuple):
 
     @classmethod
     def of(cls, named: Mapping[str, pieces.Hdf5Bytes]) -> _Headers:
-        """Joins headers, whose holes are named by other headers or by numbers."""
+        """Joins headers, whose holes have names of other headers or of numbers."""
         data, places, holes = b"", {}, []
         for name, piece in named.items():
             places[name] = len(data)
@@ -189,7 +189,7 @@ class _Headers(NamedTuple):
         return cls(data, inner, tuple(one for one in holes if one.key not in places))
 
     def at(self, address: int, values: Mapping[str, int]) -> bytearray:
-        """Returns the bytes for a place and the numbers of an episode."""
+        """Returns the bytes for an address and the numbers of an episode."""
         found = bytearray(self.data)
         for offset, target in self.inner:
             struct.pack_into("<Q", found, offset, address + target)
@@ -199,23 +199,23 @@ class _Headers(NamedTuple):
 
 
 def write_all(descriptor: int, buffers: Sequence[Any]) -> None:
-    """Writes buffers one after the other where the file is.
+    """Writes buffers one after the other at the file's position.
 
     Raises:
-      OSError: There is no room.
+      OSError: The disk is full.
     """
     for begin in range(0, len(buffers), _MOST_BUFFERS):
         part = buffers[begin : begin + _MOST_BUFFERS]
         written = os.writev(descriptor, part)
         if written < sum(memoryview(one).nbytes for one in part):
-            # the system says why it took less when it is asked for the rest
+            # when asked to write the rest, the system reports why it took less
             left = memoryview(b"".join(bytes(one) for one in part))[written:]
             while left:
                 left = left[os.write(descriptor, left) :]
 
 
 def datatype_of(dtype: DTypeLike) -> bytes:
-    """The message of a datatype, as the library writes it."""
+    """The message of a datatype, as the HDF5 library writes it."""
     encoded: bytes = h5t.py_create(np.dtype(dtype), logical=True).encode()
     return encoded[2:]
 
@@ -227,14 +227,14 @@ def _arrays(episode: Episode) -> Iterator[tuple[str, Array]]:
     yield "terminations", episode.terminated
     yield "truncations", episode.truncated
     for name, rows in episode.infos.items():
-        # Minari's readers want as many infos as observations
+        # Minari's readers expect as many infos as observations
         yield _INFOS + name, np.concatenate([rows, np.zeros_like(rows[:1])])
     if episode.state is not None:
         yield "state", np.frombuffer(episode.state, np.uint8)
 
 
 def _append(data: Any, end: int, buffers: list[Any]) -> int:
-    """Appends bytes and what fills them up to a multiple of 8; returns the address behind."""
+    """Appends bytes and padding to a multiple of 8; returns the address after them."""
     size = memoryview(data).nbytes
     if size:
         buffers.append(data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Hdf5Set`: episodes of an HDF5 file in Minari's layout, this library's or anybody's."""
+"""`Hdf5Set`: episodes of an HDF5 file in Minari's layout, from this library or other software."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Array = NDArray[Any]
 
 
 def open_hdf5(path: Path) -> Hdf5Set:
-    """Opens FILE.hdf5, also while it is written.
+    """Opens FILE.hdf5, even while it is written.
 
     Raises:
-      SpecError: It is none, or does not describe itself.
+      SpecError: It is no HDF5 file, or has no description.
     """
     with _opened(path) as file:
         text = file.attrs.get(METADATA)
@@ -41,10 +41,10 @@ def open_hdf5(path: Path) -> Hdf5Set:
 
 
 class Hdf5Set:
-    """Episodes of groups episode_0, episode_1 and so on; see `DataSet`."""
+    """Episodes of the groups episode_0, episode_1 and so on; see `DataSet`."""
 
     def __init__(self, path: Path, about: About, metadata: Mapping[str, Any]) -> None:
-        """Reads how many there are."""
+        """Reads the number of episodes."""
         self.about, self._path = about, path
         if metadata.get("jpeg_encoding", True) and _has_pictures(about):
             raise SpecError(
@@ -116,7 +116,7 @@ def _opened(path: Path) -> Any:
 
 
 def _has_pictures(about: About) -> bool:
-    """Whether Minari takes the observations or actions for pictures."""
+    """Whether Minari treats the observations or actions as pictures."""
     from gymnasium.spaces import Box
 
     return any(

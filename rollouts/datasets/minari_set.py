@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MinariSet`: a data set where `minari.load_dataset` finds it."""
+"""`MinariSet`: a data set in the folder where `minari.load_dataset` looks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rollouts.datasets.part_files import make_folder, write_metadata
 from rollouts.errors import FileError
 
 MAIN = "main_data.hdf5"
-# a release whose readers know all that is written here
+# a release whose readers support everything that is written here
 _VERSION = "0.5.4"
 
 
 def minari_folder(id: str) -> Path:
-    """The folder of a data set of Minari's, by its id; where it may not be."""
+    """The folder of one of Minari's data sets, by its id; it need not exist."""
     root = os.environ.get("MINARI_DATASETS_PATH")
     return Path(root or Path.home() / ".minari" / "datasets") / id / "data"
 
@@ -28,12 +28,12 @@ def minari_folder(id: str) -> Path:
 class MinariSet:
     """A folder in Minari's layout: metadata.json, and a file of episodes.
 
-    It can be read while it is written, by `minari.load_dataset` too: what it shows are whole
-    episodes. Minari need not be installed.
+    It can be read while it is written, also by `minari.load_dataset`, and then has whole episodes
+    only. Minari need not be installed.
 
     Attributes:
       path: The folder with metadata.json.
-      id: Minari's name of it.
+      id: The name of the set in Minari.
     """
 
     def __init__(self, id: str, about: About, compression: str) -> None:
@@ -56,7 +56,7 @@ class MinariSet:
         before = self._file.num_shown
         self._file.publish(part, num_steps)
         if self._file.num_shown > before:
-            # it counts less than is shown where it has no room, which is a set as well
+            # on a full disk it counts fewer episodes than there are, which is a valid set, too
             with contextlib.suppress(FileError):
                 self._describe()
 
@@ -66,7 +66,7 @@ class MinariSet:
         self._describe()
 
     def _describe(self) -> None:
-        """Writes metadata.json, after the episodes that it counts are there."""
+        """Writes metadata.json, after the episodes that it counts."""
         try:
             version = importlib.metadata.version("minari")
         except importlib.metadata.PackageNotFoundError:

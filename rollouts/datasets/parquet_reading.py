@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ParquetEpisodes`: episodes of Parquet files, this library's or anybody's."""
+"""`ParquetEpisodes`: episodes of Parquet files, from this library or other software."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def open_parquet(
 
     Args:
       path: The folder or the file.
-      columns: Our name -> the file's, where a set of somebody else's has others. Ours are episode,
-        observation, action, reward, terminated, truncated; and next_observation, which gives the
-        final observations. Rows of an episode are in order, and all in one file.
-      observation_space, action_space: Spaces of a set that does not name them.
+      columns: Our name -> the file's, if a set of other software has other names. Ours are episode,
+        observation, action, reward, terminated, truncated; and next_observation, which has the
+        final observations. Rows of an episode are in order, and in one file.
+      observation_space, action_space: Spaces, if the set does not describe them.
 
     Raises:
-      SpecError: No such file, columns or spaces.
+      SpecError: A file, columns or spaces are missing.
     """
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     about = _about(path if path.is_dir() else path.parent)
@@ -68,7 +68,7 @@ class ParquetEpisodes:
     def __init__(
         self, path: Path, files: list[Path], about: About, columns: Mapping[str, str]
     ) -> None:
-        """Looks at the files' schemas and counts."""
+        """Reads the files' schemas and counts."""
         self.about, self._files = about, files
         self._names = {name: columns.get(name, name) for name in (*_NEEDED, "next_observation")}
         self._is_ours = not columns and all(_told(file) is not None for file in files)
@@ -145,7 +145,7 @@ class ParquetEpisodes:
             begin = end
 
     def _foreign(self, file: Path, table: Any) -> Iterator[Episode]:
-        """Rows of one step each; the final observation from next_observation, where it is there."""
+        """Reads rows of one step each; next_observation, if it exists, has final observations."""
         arrays = self._arrays(table)
         numbers = arrays["episode"]
         bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1), len(numbers)]
@@ -160,9 +160,9 @@ class ParquetEpisodes:
             elif terminated[-1]:
                 obs = np.concatenate(
                     [obs, obs[-1:]]
-                )  # nobody values what a terminated one ends with
+                )  # the final observation of a terminated episode is not valued
             elif len(obs) > 1:
-                # its last step has no observation behind it
+                # there is no observation after its last step
                 rows = {name: array[:-1] for name, array in rows.items()}
                 terminated, truncated = terminated[:-1], truncated[:-1].copy()
                 truncated[-1] = True
@@ -199,9 +199,9 @@ def _told(file: Path) -> list[dict[str, Any]] | None:
 
 
 def _column(table: Any, name: str, shape: tuple[int, ...] | None, dtype: Any = None) -> Array:
-    """A column as an array (rows, *shape); None: the shape that lists of one length have.
+    """A column as an array (rows, *shape); None: the shape of the column's lists of one length.
 
-    Bytes are of `dtype`, without one uint8.
+    Bytes are converted to `dtype`, or to uint8 without one.
     """
     column = table.column(name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):

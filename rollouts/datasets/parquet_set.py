@@ -2,10 +2,10 @@
 """`ParquetSet`: a data set as a folder of Parquet files, each of whole episodes.
 
 A row is a step: `episode`, `step`, `observation`, `action`, `reward`, `terminated`, `truncated`,
-`env_id` and infos. Arrays are lists of one length, those of bytes (frames) are bytes. An episode of
-T steps has T + 1 rows; in the last one the observation alone counts. Where observations are stacks
-of S frames, `observation` is the newest frame, and S - 1 rows before, of steps below 0, have the
-frames that the first stack began with.
+`env_id` and infos. Arrays are lists of one length; arrays of bytes (frames) are bytes. An episode
+of T steps has T + 1 rows; in the last one only the observation counts. If observations are stacks
+of S frames, `observation` is the newest frame, and S - 1 rows before, with negative steps, have the
+other frames of the first stack.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ with needs("datasets", "a data set in Parquet"):
 
 Array = NDArray[Any]
 
-# readers of a folder leave out what begins so
+# readers of a folder skip files with this prefix
 ABOUT = f"_{METADATA}"
 EPISODES = b"rollouts.episodes"
-_BATCH_ROWS = 1 << 16  # rows that the library encodes at once
+_BATCH_ROWS = 1 << 16  # rows that pyarrow encodes at once
 
 
 class ParquetPart:
@@ -66,7 +66,7 @@ class ParquetPart:
         bytes_like = {name for name, rows in columns.items() if _is_packed(rows)}
         how = {"auto": "zstd", "gzip": "gzip"}.get(self._compression, "none")
         arrays = [_to_arrow(rows) for rows in columns.values()]
-        # what may be missing costs a level for each number
+        # nullable fields cost a level for each number
         fields = [
             pa.field(name, array.type, nullable=False)
             for name, array in zip(columns, arrays, strict=True)
@@ -77,7 +77,7 @@ class ParquetPart:
             table, file, use_dictionary=False, write_statistics=["episode", "step"],
             row_group_size=max(1, len(table)), write_batch_size=_BATCH_ROWS,
             compression={
-                # columns of lists are named by their elements
+                # columns of lists are named after their elements
                 f"{name}.list.element" if pa.types.is_fixed_size_list(table[name].type) else name:
                 how if name in bytes_like else "none" for name in columns
             },
@@ -130,11 +130,11 @@ class ParquetSet:
         self._num_parts += 1
 
     def close(self) -> None:
-        """See `Target`; there is nothing left to do."""
+        """Does nothing; see `Target`."""
 
 
 def _padded(parts: list[Array], ahead: list[int]) -> Array:
-    """Rows of steps, with rows of zeros before and one behind each episode's."""
+    """Rows of steps, with rows of zeros before each episode's and one after them."""
     zero = np.zeros_like(parts[0][:1])
     rows = [
         each
@@ -152,7 +152,7 @@ def _to_arrow(rows: Array) -> Any:
     if rows.ndim == 1:
         return pa.array(rows)
     if _is_packed(rows):
-        # Parquet has no numbers of one byte: each would take four
+        # Parquet has no numbers of one byte: each would take four bytes
         kind = pa.binary(rows[0].nbytes)
         buffer = pa.py_buffer(np.ascontiguousarray(rows))
         return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, buffer])

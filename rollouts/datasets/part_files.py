@@ -26,20 +26,18 @@ def part_name(number: int, suffix: str) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is there as a whole, or as it was.
+    """Writes a file that is complete, or as it was before.
 
-    Raises:
-      FileError: There is no room.
+    Raises: FileError: The disk is full.
     """
     with replace_whole(path, lasting=False) as file:
         file.write(data)
 
 
 def write_part(path: Path, part: WritesItself) -> None:
-    """Writes a part as a file that is there as a whole, or not at all.
+    """Writes a part as a file that is complete, or does not exist.
 
-    Raises:
-      FileError: There is no room.
+    Raises: FileError: The disk is full.
     """
     with replace_whole(path, lasting=False) as file:
         part.write(file)
@@ -51,10 +49,10 @@ def write_metadata(folder: Path, about: About, **more: Any) -> None:
 
 
 def make_folder(folder: Path, what: str) -> None:
-    """Makes a folder for a new set, and those above it.
+    """Makes a folder for a new set, and its parent folders.
 
     Raises:
-      SpecError: It is there and not empty. FileError: it cannot be made.
+      SpecError: It exists and is not empty. FileError: It cannot be made.
     """
     with naming_the_file(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

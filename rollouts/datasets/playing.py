@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`play_again`: whether an environment makes an episode again, bit for bit."""
+"""`play_again`: plays episodes again and checks that they are the same, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def start_of(episode: Episode, env: Any) -> Any:
 
     Args:
       episode: An episode with a `start`.
-      env: A synchronous pool of threads with the options that the set names, of
-        autoreset_mode="disabled".
+      env: A synchronous pool of threads with the options in the set and autoreset_mode="disabled".
 
     Raises:
       SpecError: The episode has no `start`, or the pool is of another kind.
@@ -43,11 +42,12 @@ def play_again(episodes: Iterable[Episode], env: Any) -> int:
     """Plays episodes again and compares each bit; returns their number.
 
     Args:
-      episodes: Those of environments with one agent.
-      env: As of `start_of`.
+      episodes: Episodes of environments with one agent.
+      env: As for `start_of`.
 
     Raises:
-      SpecError: An observation, a reward or an end differs; the message says where. As `start_of`.
+      SpecError: An observation, a reward or an end differs; the message has the place. As
+        `start_of`.
     """
     count = 0
     for count, episode in enumerate(episodes, 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Recorder`: keeps the whole episodes of a collector, a coordinator or an environment."""
+"""`Recorder`: records whole episodes of a collector, a coordinator or an environment."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _STEPS_OF_A_BLOCK = 64  # a block of Recorder.step
 class Recorder:
     """Writes whole episodes, in a thread of its own, while the environments go on.
 
-    An episode is written when its end is known, with its final observation, and with others in
-    parts: what is on the disk are whole episodes at any time, also after the process was killed.
-    What was not whole by then, or not written yet, is lost: at most `part_bytes` and what waits.
-    Where the disk is slower than the environments, the caller waits.
+    An episode is written when its end is known, with its final observation, together with others in
+    a part. The disk has whole episodes at any time, even after the process was killed. Episodes
+    that were open or not written then are lost: at most `part_bytes`, and what waits. If the disk
+    is slower than the environments, the caller waits.
 
-    The actions are those that the environments took: clipped to the bounds of their space.
-    Observations that are stacks of frames are stored as frames, each once.
+    The actions are those that the environments took: clipped to the bounds of their space. Stacked
+    frames are stored once each.
 
     Not thread-safe; `close` or the end of a `with` block completes the set.
 
@@ -60,8 +60,8 @@ class Recorder:
           recorder.record(num_steps=1_000_000)
 
     Attributes:
-      source: What is recorded.
-      paths: Group -> where its data set is; "" is the group of environments with one agent.
+      source: The collector, coordinator or environment.
+      paths: Group -> path of its data set; "" is the group of environments with one agent.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Recorder:
             that autoresets in the same step.
           to: minari:NAME-v0, for `minari.load_dataset`; FOLDER.parquet; FILE.hdf5. Several groups
             of agents make a set each: NAME/GROUP-v0, FOLDER.parquet/GROUP, FILE-GROUP.hdf5.
-          infos: Names of what is kept beside each step: of rollouts "log_prob", "value",
-            "policy_version" and extras; of `step` infos of the environment, such as "lives".
-          states: Whether to keep the environments' saved states as episodes begin, for
-            `set_state`. A second pool makes them, of as many environments. Without them episodes
+          infos: Names of values to keep beside each step: from rollouts "log_prob", "value",
+            "policy_version" and extras; from `step` infos of the environment, such as "lives".
+          states: Whether to keep the environments' saved states at the start of episodes, for
+            `set_state`. A second pool of as many environments makes them. Without them, episodes
             can be played again from their random streams.
           compression: Method for arrays of bytes, such as frames: "auto" (LZF in HDF5, Zstandard in
             Parquet), "gzip" or "none". Other arrays are stored as they are.
           if_full: "stop": an episode that cannot be written raises FileError. "drop": it is left
-            out and counted, and the run goes on.
-          part_bytes: Bytes of episodes that are written at once.
-          max_pending_bytes: Most bytes of rollouts that wait for the thread.
+            out and counted, and the recording goes on.
+          part_bytes: Size of a part, in bytes of episodes.
+          max_pending_bytes: Most bytes of rollouts that wait to be written.
 
         Raises:
-          SpecError: A source or a name of another kind, a set that is there already, spaces that
-            are no arrays. EngineError: A library is missing (extra `datasets`). FileError: It
+          SpecError: A source or a name of another kind, a set that exists already, spaces that are
+            no arrays. EngineError: A library is missing (extra `datasets`). FileError: The set
             cannot be written there.
         """
         self.source = source
@@ -141,16 +141,16 @@ class Recorder:
     # -- recording ---------------------------------------------------------------------
 
     def record(self, *, num_steps: int | None = None, num_episodes: int | None = None) -> None:
-        """Collects until the set has so many more steps, or episodes, and all are written.
+        """Collects until the set has this many more steps or episodes, and all are written.
 
         Args:
-          num_steps: Steps of whole episodes, at least so many.
-          num_episodes: Episodes, exactly so many: environment i plays E // N of them, the first
-            E % N one more. To take the first E that end would prefer short ones.
+          num_steps: Steps of whole episodes, at least this many.
+          num_episodes: Episodes, exactly this many: environment i plays E // N of them, the first E
+            % N one more. The first E episodes to end would be biased to short ones.
 
         Raises:
-          SpecError: Not one of both; a source that is stepped by `step`. As `add`, and what
-            collecting raises.
+          SpecError: Both or none of them are given; the source is stepped by `step`. Also the
+            errors of `add` and of collecting.
         """
         if (num_steps is None) == (num_episodes is None):
             raise SpecError("record() takes num_steps or num_episodes, one of both")
@@ -176,13 +176,13 @@ class Recorder:
         return None
 
     def add(self, rollout: RolloutBatch | MultiAgentRollout | Fragment) -> None:
-        """Records a rollout of the source; waits while too many bytes are waiting.
+        """Records a rollout of the source; waits while there are too many bytes to write.
 
-        Its arrays must not change afterwards; a collector's rollouts own theirs.
+        The rollout's arrays must not change afterwards; a collector's rollouts own theirs.
 
         Raises:
-          SpecError: It has no final_obs or not the infos that were asked for. FileError: An episode
-            could not be written. ClosedError: The recorder was closed.
+          SpecError: It has no final_obs, or lacks requested infos. FileError: An episode could not
+            be written. ClosedError: The recorder was closed.
         """
         if self._is_closed:
             raise ClosedError("the recorder is closed")
@@ -209,7 +209,7 @@ class Recorder:
         self._thread.put(blocks, sum(one.nbytes for one in by_group.values()))
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Resets the environments of a recorder for single steps, as `VectorEnv.reset`."""
+        """Resets the environments of a recorder for single steps, like `VectorEnv.reset`."""
         self._check_steps()
         self._flush_steps()
         obs, info = self._env.reset(**options)
@@ -217,10 +217,10 @@ class Recorder:
         return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steps the environments and records the step, as `VectorEnv.step`.
+        """Steps the environments and records the step, like `VectorEnv.step`.
 
         Raises:
-          ProtocolError: `reset` was not called. As `VectorEnv.step` and `add`.
+          ProtocolError: `reset` was not called. Also the errors of `VectorEnv.step` and `add`.
         """
         self._check_steps()
         if self._obs is None:
@@ -233,10 +233,10 @@ class Recorder:
         return five
 
     def stats(self) -> dict[str, int | float]:
-        """Counts so far, of all groups together.
+        """Returns counts so far, of all groups together.
 
-        num_episodes, num_steps: written or about to be; num_cut: left out, since their beginning or
-        a part of them was not seen; num_dropped: for lack of room.
+        num_episodes, num_steps: written or waiting to be; num_cut: left out because their beginning
+        or a part of them is missing; num_dropped: left out because the disk is full.
         """
         writers = self._writers.values()
         return {
@@ -258,10 +258,10 @@ class Recorder:
         self._thread.wait()
 
     def close(self) -> None:
-        """Writes what is whole, and completes the set; may be called twice.
+        """Writes all whole episodes, and completes the set; may be called twice.
 
         Raises:
-          FileError: An episode could not be written. The others are there.
+          FileError: An episode could not be written. The others were written.
         """
         if self._is_closed:
             return
@@ -288,7 +288,7 @@ class Recorder:
     ) -> None:
         if exc is None:
             return self.close()
-        # the block's own error is the one to show
+        # the error of the `with` block is the one to show
         with contextlib.suppress(FileError):
             self.close()
         return None
@@ -331,7 +331,7 @@ class Recorder:
             self._thread.put({"": block}, block.nbytes)
 
     def _write(self, blocks: dict[str, Any]) -> None:
-        """Cuts and writes, in the thread; nothing: writes what is whole."""
+        """Cuts and writes blocks, in the thread; without blocks, writes all whole episodes."""
         if not blocks:
             for one in self._writers.values():
                 one.publish()
@@ -359,7 +359,7 @@ def _kind_of(source: Any) -> tuple[str, Any]:
     """Returns the kind of a source, and the environments that describe it.
 
     Raises:
-      SpecError: It is of another kind, or records nothing whole.
+      SpecError: It is of another kind, or its episodes cannot be recorded whole.
     """
     if hasattr(source, "get_fragments"):
         if not source.collect.keep_final_obs:
@@ -387,7 +387,7 @@ def _kind_of(source: Any) -> tuple[str, Any]:
 
 
 def _num_envs_of(source: Any, env: Any) -> int:
-    """Environments of a source, those of all workers together."""
+    """Number of environments of a source, including those of all workers."""
     if not hasattr(source, "num_envs_per_worker"):
         return int(env.num_envs)
     return int(max(source.num_workers, 1) * source.num_envs_per_worker)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Target`: the place of a data set, where parts of whole episodes appear one after the other."""
+"""`Target`: the place of a data set, to which parts of whole episodes are added in turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollouts.datasets.episodes import Episode
 
 
 class SetPart(Protocol):
-    """Episodes on their way to the disk."""
+    """Episodes that will be written together."""
 
     nbytes: int
     num_episodes: int
@@ -24,7 +24,7 @@ OnePart = TypeVar("OnePart", bound=SetPart)
 
 
 class Target(Protocol[OnePart]):
-    """Writes parts. A part that was published is whole on the disk, whatever happens later."""
+    """A writer of parts. A published part is complete on the disk, whatever happens later."""
 
     path: Path
 
@@ -32,7 +32,7 @@ class Target(Protocol[OnePart]):
         """Makes the folder and describes an empty set.
 
         Raises:
-          SpecError: There is a set already. FileError: it cannot be written there.
+          SpecError: The set exists already. FileError: It cannot be written there.
         """
         ...
 
@@ -41,17 +41,16 @@ class Target(Protocol[OnePart]):
         ...
 
     def publish(self, part: OnePart, num_steps: int) -> None:
-        """Writes a part; `num_steps` are those of its episodes.
+        """Writes a part; `num_steps` is the number of steps of its episodes.
 
         Raises:
-          FileError: There is no room: the set is as it was.
+          FileError: The disk is full; the set is as it was.
         """
         ...
 
     def close(self) -> None:
-        """Makes the set what its readers expect it to be.
+        """Completes the set for its readers.
 
-        Raises:
-          FileError: There is no room: all parts stay and can be read.
+        Raises: FileError: The disk is full; all parts stay and can be read.
         """
         ...

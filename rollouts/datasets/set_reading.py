@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`open_set`: a data set of this library's or of Minari's as episodes."""
+"""`open_set`: opens a data set of this library or of Minari as episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DataSet(Protocol):
 
     Attributes:
       about: Spaces, environment and options.
-      num_episodes, num_steps: In all.
+      num_episodes, num_steps: Total numbers.
     """
 
     about: About
@@ -44,7 +44,7 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
       options: Keywords for sets in Parquet: see `rollouts.datasets.parquet_reading.open_parquet`.
 
     Raises:
-      SpecError: There is none, or it is of another kind. EngineError: A library is missing.
+      SpecError: There is no such set, or it is of another kind. EngineError: A library is missing.
     """
     name = os.fspath(path)
     if name.startswith(MINARI):
@@ -73,7 +73,7 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
 
 
 def open_folder(folder: Path) -> DataSet:
-    """Opens a folder with Minari's metadata.json, in whichever of its formats."""
+    """Opens a folder with Minari's metadata.json, in any of Minari's formats."""
     from rollouts.datasets.about import read_metadata
 
     found, about = read_metadata(folder)

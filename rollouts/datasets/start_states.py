@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`StartStates`: saved states of environments as their episodes began, made by a second pool."""
+"""`StartStates`: saved states of environments at the start of episodes, made by a second pool."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rollouts.features import Cell, check
 
 
 class StartStates:
-    """Begins episodes again, in a pool that is made as the recorded one was.
+    """Begins episodes again, in a pool like the recorded one.
 
-    States of running environments could only be saved where their threads rest. An episode's
-    beginning is a function of its random stream, so another pool reaches it without them.
+    States of running environments can only be saved while their threads rest. But the start of an
+    episode depends only on its random stream, so another pool can reach it.
     """
 
     def __init__(self, env: Any, *, is_on_device: bool = False) -> None:
         """Makes the pool.
 
         Args:
-          env: Environments as those that are recorded.
-          is_on_device: Whether a device steps those.
+          env: Environments like those that are recorded.
+          is_on_device: Whether a device steps the recorded ones.
 
         Raises:
-          SpecError: They are none of a pool of threads.
+          SpecError: They do not belong to a pool of threads.
         """
         engine: Any = getattr(env, "engine", None)
         check("Recorder", ["states"], Cell("kernel") if is_on_device else cell_of(env))
@@ -48,7 +48,7 @@ class StartStates:
         self._begun = False
 
     def of(self, start: Start | None, env_id: int) -> bytes | None:
-        """Returns the state of an environment as an episode began."""
+        """Returns the state of an environment at the start of an episode."""
         if start is None:
             return None
         index = (env_id - self._env.env_id_offset) % self._env.num_envs
@@ -66,7 +66,7 @@ def begin_again(env: PoolFace[Any], index: int, start: Start) -> bytes:
 
 
 def seek(env: Any, index: int, start: Start) -> Any:
-    """Begins an episode again in one environment; returns what `reset` returns of all."""
+    """Begins an episode again in one environment; returns the result of `reset` for all."""
     if env.num_calls == 0:
         env.reset()  # a mask needs environments that have begun
     env.engine.pool.seek(index, *start)

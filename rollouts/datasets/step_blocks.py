@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollouts, fragments and single steps as the blocks that `Cutter` takes."""
+"""Conversion of rollouts, fragments and single steps to the blocks that `Cutter` takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
-# what a rollout has of each step beside its extras
+# fields of a rollout's steps that can be recorded besides its extras
 _OF_BATCH = ("log_prob", "value", "policy_version", "bootstrap_value")
 
 
@@ -35,11 +35,11 @@ def block_of(
     """Returns a rollout of the host as a block.
 
     Args:
-      payload: A rollout that `check_rollout` has let through.
+      payload: A rollout that `check_rollout` has accepted.
       infos: Names of extras, and of fields such as "log_prob".
-      action_space: Its bounds are those that actions were clipped to on their way.
-      stack_num: Frames of an observation that are stored once each.
-      streams: Random streams behind the rollout.
+      action_space: Its bounds are those to which actions were clipped for the environment.
+      stack_num: Frames of a stacked observation, which are stored once each.
+      streams: Random streams after the rollout.
     """
     batch = payload.rest if isinstance(payload, PackedRollout) else payload
     obs, frames = batch.obs, None
@@ -68,7 +68,7 @@ def block_of(
 
 
 def on_host(one: Any) -> Any:
-    """Returns a rollout as arrays of NumPy; itself if it is so."""
+    """Returns a rollout with NumPy arrays; itself if it has them already."""
     if not isinstance(one, RolloutBatch) or isinstance(one.reward, np.ndarray):
         return one
     host = one.on_host()
@@ -79,14 +79,14 @@ def on_host(one: Any) -> Any:
         elif value is not None:
             found[name] = np.asarray(value)
     ended = found["terminated"] | found["truncated"]
-    # a device keeps a final observation of each cell, arrays have those of cells that ended
+    # a device has a final observation for each cell, arrays have only those of ended cells
     if found["final_obs"] is not None and found["final_obs"].shape[:2] == ended.shape:
         found["final_obs"] = found["final_obs"][ended]
     return RolloutBatch(**found)
 
 
 def check_rollout(batch: RolloutBatch, infos: Sequence[str]) -> None:
-    """Raises SpecError where a rollout has no final_obs or not such infos."""
+    """Raises SpecError where a rollout has no final_obs or lacks infos."""
     if batch.final_obs is None:
         raise SpecError(
             "the rollout has no final_obs, without which an episode is not whole: collect with "
@@ -97,12 +97,12 @@ def check_rollout(batch: RolloutBatch, infos: Sequence[str]) -> None:
 
 
 def final_rows(batch: RolloutBatch) -> Array:
-    """(E, *obs_shape): final observations of the cells that ended, in C order."""
+    """(E, *obs_shape): final observations of the ended cells, in C order."""
     final: Array = np.asarray(batch.final_obs)
     ended = batch.terminated | batch.truncated
     if len(final) == int(ended.sum()) and final.ndim == batch.last_obs.ndim:
         return final
-    if final.shape[:2] == ended.shape:  # a device's
+    if final.shape[:2] == ended.shape:  # from a device
         return final[ended]
     return final
 
@@ -129,7 +129,7 @@ class StepRows:
         self._finals: list[Array] = []
 
     def add(self, obs: Array, action: Array, step: tuple[Any, ...], space: Any) -> bool:
-        """Adds one step of all environments; True where a block is full.
+        """Adds one step of all environments; returns whether a block is full.
 
         Raises:
           SpecError: The environment has no such info.
@@ -160,7 +160,7 @@ class StepRows:
         return len(self._rows) >= self._num_steps
 
     def take(self, last_obs: Array, stack_num: int, env: Any) -> StepBlock | None:
-        """Returns what was gathered of environments as a block; None where there is nothing."""
+        """Returns the steps so far as a block; None if there are none."""
         if not self._rows:
             return None
         rows = {name: np.stack([each[name] for each in self._rows]) for name in self._rows[0]}
@@ -176,7 +176,7 @@ class StepRows:
 
 
 def streams_of(env: Any, over: NDArray[np.bool_]) -> StreamRows | None:
-    """Returns where the random streams of environments at rest are; None where nobody knows.
+    """Returns the random streams of environments at rest; None if they are not known.
 
     Args:
       env: The environments.
@@ -184,7 +184,7 @@ def streams_of(env: Any, over: NDArray[np.bool_]) -> StreamRows | None:
     """
     engine = getattr(env, "engine", None)
     pool: Any = getattr(engine, "pool", None)
-    # an asynchronous pool is ahead of what was collected
+    # an asynchronous pool is ahead of the collected steps
     if not hasattr(pool, "stream_of") or env.num_in_flight or env.batch_size < env.num_envs:
         return None
     found = [pool.stream_of(index) for index in range(env.num_envs)]
@@ -195,8 +195,8 @@ def streams_of(env: Any, over: NDArray[np.bool_]) -> StreamRows | None:
 def ends_of(batches: Iterable[RolloutBatch], num_envs: int) -> NDArray[np.bool_]:
     """(T, E) bool: the steps at which episodes of environments ended.
 
-    All agents of one group may have left while those of another go on. At the end of an
-    environment's episode each agent ends, one that had left before by a truncation.
+    All agents of a group may have left while those of another group go on. At the end of an
+    environment's episode each agent ends; agents that had left before are truncated there.
     """
     found: NDArray[np.bool_] = np.logical_and.reduce(
         [
@@ -208,20 +208,20 @@ def ends_of(batches: Iterable[RolloutBatch], num_envs: int) -> NDArray[np.bool_]
 
 
 class FragmentStreams:
-    """Random streams of workers' environments, known by counting the episodes that ended.
+    """Random streams of workers' environments, found by counting the episodes that ended.
 
-    A worker's environments begin with episode 0 of the streams that are named by their env_id.
+    A worker's environments begin with episode 0 of the streams that have their env_id.
     """
 
     def __init__(self, env_seed: Any) -> None:
-        """Takes the function that says the seed of an incarnation; None: nobody knows."""
+        """Takes a function from incarnation to seed; None: the seeds are not known."""
         self._env_seed = env_seed
         self._seen: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
 
     def behind(
         self, info: Any, batches: Mapping[str, RolloutBatch], over: NDArray[np.bool_]
     ) -> StreamRows | None:
-        """Returns the streams behind a fragment; None where one before it is missing."""
+        """Returns the streams after a fragment; None if a fragment before it is missing."""
         if self._env_seed is None or (seed := self._env_seed(info.incarnation)) is None:
             return None
         name, num_envs = (info.worker_id, info.incarnation), over.shape[1]

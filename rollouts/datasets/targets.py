@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make_target`: the place of a data set, by the name that it was given."""
+"""`make_target`: chooses the kind of a data set by its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MINARI_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+?-v\d+")
 
 
 def make_target(to: str | os.PathLike[str], about: About, compression: str) -> Target[Any]:
-    """Chooses the target by the name that it was given; of agents each group has its own.
+    """Chooses the target by a name; with agents each group has its own target.
 
     Raises:
       SpecError: The name has another ending. EngineError: A library is missing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`WritingThread`: a thread that writes what others hand over, so many bytes behind at most."""
+"""`WritingThread`: a thread that writes others' data, with a bound on the bytes that wait."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ One = TypeVar("One")
 
 
 class WritingThread(Generic[One]):
-    """Calls a function with one thing after the other, in its own thread.
+    """Calls a function with one object after the other, in its own thread.
 
-    `put` waits while `max_bytes` are waiting, so memory is bounded and the writer sets the pace.
-    What the function raises is raised by the next `put` or `finish`; what still waits is dropped.
+    `put` waits while `max_bytes` are waiting, so memory is bounded and the writer sets the pace. An
+    error of the function is raised by the next `put` or `finish`; objects that still wait are
+    dropped.
     """
 
     def __init__(self, write: Callable[[One], None], max_bytes: int) -> None:
         """Starts the thread.
 
         Raises:
-          SpecError: The system gives none.
+          SpecError: The system cannot start a thread.
         """
         self._write, self._max_bytes = write, max_bytes
-        # guards all that follows
+        # guards all attributes below
         self._changed = threading.Condition()
         self._waiting: deque[tuple[One, int]] = deque()
         self._bytes = 0
@@ -38,10 +39,10 @@ class WritingThread(Generic[One]):
         start_thread(self._thread)
 
     def put(self, one: One, nbytes: int) -> None:
-        """Hands something over; waits while too much is waiting.
+        """Passes an object on; waits while too many bytes are waiting.
 
         Raises:
-          ClosedError: `finish` was called. What the function raised earlier.
+          ClosedError: `finish` was called. Also an earlier error of the function.
         """
         with self._changed:
             self._changed.wait_for(
@@ -59,10 +60,10 @@ class WritingThread(Generic[One]):
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Waits until everything was written.
+        """Waits until all objects are written.
 
         Raises:
-          What the function raised.
+          An error of the function.
         """
         with self._changed:
             self._changed.wait_for(
@@ -71,10 +72,10 @@ class WritingThread(Generic[One]):
             self._raise()
 
     def finish(self) -> None:
-        """Waits until everything was written, and ends the thread; may be called twice.
+        """Waits until all objects are written, and ends the thread; may be called twice.
 
         Raises:
-          What the function raised.
+          An error of the function.
         """
         with self._changed:
             self._is_closing = True
@@ -101,7 +102,7 @@ class WritingThread(Generic[One]):
                 with self._changed:
                     self._error = error
                     self._waiting.clear()
-            # nothing of what was written stays alive while this thread waits
+            # frees the written object while this thread waits
             del one
             with self._changed:
                 self._bytes = self._bytes - nbytes if self._waiting else 0

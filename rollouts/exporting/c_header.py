@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A policy as a C header: weights as arrays, a function that acts, nothing else but <math.h>."""
+"""A policy as a C header: weights as arrays and a function that acts, with only <math.h>."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts.errors import SpecError
 from rollouts.exporting.deployment import Deployment
 from rollouts.policies.program import Op, Program
 
-_MOST_WEIGHTS = 4_000_000  # a compiler takes minutes for more
+_MOST_WEIGHTS = 4_000_000  # a compiler takes minutes for larger ones
 
 # formulas of each feature x
 _OF_EACH = {
@@ -51,17 +51,17 @@ _OF_SEVERAL = {
 def c_header(
     program: Program, arrays: Sequence[NDArray[np.float32]], about: Deployment, name: str
 ) -> str:
-    """The text of a header that C99 and C++ compile.
+    """The text of a header that compiles as C99 and C++.
 
     Args:
-      program: Computes (scores, *new states) of an observation and states; scores are logits, or
+      program: Computes (scores, *new states) from an observation and states; scores are logits, or
         the action.
-      arrays: Its parameters.
-      about: What stands in the comment at the top.
-      name: Name of the file, of which that of the function is made.
+      arrays: The program's parameters.
+      about: The text of the comment at the top.
+      name: Name of the file, from which the function's name is made.
 
     Raises:
-      SpecError: There are too many weights, or an operation that C has no text for.
+      SpecError: There are too many weights, or an operation that has no formula in C.
     """
     count = sum(array.size for array in arrays)
     if count > _MOST_WEIGHTS:
@@ -96,7 +96,7 @@ def c_header(
 
 
 def _comment(about: Deployment) -> list[str]:
-    # no text of a description ends the comment
+    # the description must not end the comment
     lines = about.to_json().replace("*/", "* /").splitlines()
     return ["/*", *(f" * {line}" for line in lines), " */"]
 
@@ -114,7 +114,7 @@ def _is_discrete(about: Deployment) -> bool:
 def _number(value: float) -> str:
     if math.isinf(value):
         return "INFINITY" if value > 0 else "-INFINITY"
-    # nine digits are all that a float32 has
+    # nine digits represent a float32 exactly
     text = f"{np.float32(value):.9g}"
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 

@@ -19,12 +19,12 @@ from rollouts.policy import CategoricalHead, MultiCategoricalHead, SquashedGauss
 
 
 class DeployedModule(nn.Module):
-    """Observations as the bare environment shows them in, actions that it takes out.
+    """Maps observations of the bare environment to actions that it takes.
 
     Attributes:
-      initial: Tensors that the network begins an episode with, without a dimension of rows.
-      num_states: Number of these.
-      is_discrete: Whether it chooses among logits, which then come out, too.
+      initial: Initial states of the network in an episode, without a dimension of rows.
+      num_states: Number of these states.
+      is_discrete: Whether it chooses among logits, which are then an output, too.
     """
 
     mean: Tensor
@@ -37,17 +37,17 @@ class DeployedModule(nn.Module):
     def __init__(
         self, network: nn.Module, head: Any, around: Surroundings, *, noise: bool, masks: bool
     ) -> None:
-        """Takes the network as it is, in its mode of evaluation.
+        """Takes the network unchanged, in its mode of evaluation.
 
         Args:
-          network: As `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy` has it.
+          network: A network for `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy`.
           head: Its action head.
-          around: What is done before and after.
-          noise: Whether the last argument has the noise that actions are drawn with.
-          masks: Whether an argument says which actions may be chosen.
+          around: The work before and after the network.
+          noise: Whether the last argument is the noise with which actions are drawn.
+          masks: Whether an argument is a mask of the allowed actions.
 
         Raises:
-          SpecError: The head is not one of this library's.
+          SpecError: The head does not belong to this library.
         """
         super().__init__()
         known = [CategoricalHead, MultiCategoricalHead, GaussianHead, SquashedGaussianHead]
@@ -75,9 +75,9 @@ class DeployedModule(nn.Module):
         """Acts for obs (B, *obs_shape).
 
         Args:
-          others: States (B, ...), then masks (B, A) bool where there are some, then noise where it
-            is drawn with: (B, *action_shape) normally distributed for Box actions, (B, A) of the
-            standard Gumbel distribution for logits.
+          others: States (B, ...), then masks (B, A) bool if it takes them, then noise if it takes
+            it: (B, *action_shape) normally distributed for Box actions, (B, A) of the standard
+            Gumbel distribution for logits.
         Returns:
           (action (B, *action_shape), [logits (B, A)], *new states).
         """
@@ -125,7 +125,7 @@ class Scores(nn.Module):
             self.initial_state = deployed.network.initial_state
 
     def forward(self, obs: Tensor, state: tuple[Tensor, ...] = ()) -> tuple[Any, ...]:
-        """As a policy's module: outputs, and the new state where there is one."""
+        """Returns the outputs of a policy's module, and the new state if there is one."""
         if self.deployed.is_discrete:
             params, states = self.deployed.params(obs, *state)
             first = params[0]

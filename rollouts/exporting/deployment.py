@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Deployment`: what a policy's file says of itself, and what it does around the network."""
+"""`Deployment`: the description in a policy's file, and the file's work around the network."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FORMAT = "rollouts policy"
 VERSION = 1
 KEY = "rollouts.json"  # name of the description within a file
 ENDINGS = (".onnx", ".pt2", ".pt")  # files with these can be read again
-# wrappers whose work the file does
+# wrappers whose work is done in the file
 _WITHIN = ("normalize_observation", "rescale_action", "clip_action")
 
 Floats = NDArray[np.float32]
 
 
 def is_exported(path: Path) -> bool:
-    """Tells an exported policy from a checkpoint, which may end in .pt, too."""
+    """Distinguishes an exported policy from a checkpoint, which may end in .pt, too."""
     if path.suffix not in ENDINGS or path.is_dir():
         return False
     if path.suffix != ".pt":
@@ -41,7 +41,7 @@ def is_exported(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(f"/extra/{KEY}") for name in archive.namelist())
     except (OSError, zipfile.BadZipFile):
-        # what reads checkpoints says what is wrong with it
+        # the reader of checkpoints reports what is wrong with it
         return False
 
 
@@ -65,16 +65,16 @@ class Deployment:
     """The description that stands in the file, as JSON.
 
     Attributes:
-      id: What the policy was trained in.
-      env_options: Options of `make_vec` for an environment that shows what the file takes and takes
-        what the file gives; what the file does itself is not among them.
-      group: Group of agents that it acts for; "": there is one agent.
-      parts: (name, shape) of what a flat observation consists of, in order; empty: not known.
+      id: The id of the training.
+      env_options: Options of `make_vec` for an environment that gives the file's inputs and takes
+        its outputs, without those whose work the file does.
+      group: The policy's group of agents; "": there is one agent.
+      parts: (name, shape) of the parts of a flat observation, in order; empty: not known.
       inputs, outputs: Arguments and results, in their order.
       first: First number of a Discrete space; actions of the file begin there.
       nvec: Numbers of actions of each element of a MultiDiscrete space.
-      initial_states: Numbers of each state, flattened, when an episode begins.
-      rollouts_version: Version of the library that wrote it.
+      initial_states: Numbers of each initial state, flattened.
+      rollouts_version: Version of the library that wrote the file.
     """
 
     id: str
@@ -94,10 +94,10 @@ class Deployment:
 
     @classmethod
     def from_json(cls, text: str | bytes, path: object) -> Deployment:
-        """Reads what a file says.
+        """Reads the description of a file.
 
         Raises:
-          SpecError: It was not written by `rollouts.export`, or by a newer one.
+          SpecError: It was not written by `rollouts.export`, or by a newer version.
         """
         try:
             given = json.loads(text)
@@ -148,12 +148,12 @@ class Surroundings:
     """The work of a pool's wrappers between the environment and the network.
 
     Attributes:
-      mean, deviation: Statistics of each number of an observation; None: nothing is normalised.
-      limit: The largest magnitude of what is normalised.
-      scale, offset: An action of the network becomes scale * action + offset; None: it stays.
-      low, high: Bounds of the network's actions before that; None: there are none.
-      action_space: Space of the actions that come out.
-      env_options: As of `Deployment`.
+      mean, deviation: Statistics of each number of an observation; None: no normalisation.
+      limit: The largest magnitude of a normalised number.
+      scale, offset: An action of the network becomes scale * action + offset; None: it is kept.
+      low, high: Bounds of the network's actions before the scaling; None: there are none.
+      action_space: Space of the resulting actions.
+      env_options: As in `Deployment`.
     """
 
     mean: Floats | None = None
@@ -170,12 +170,12 @@ class Surroundings:
 def surroundings_of(
     env: Any, raw_action_space: gymnasium.Space[Any], given: Mapping[str, Any]
 ) -> Surroundings:
-    """Reads what a pool's wrappers do.
+    """Reads the work of a pool's wrappers.
 
     Args:
-      env: The pool, whose running statistics are taken as they are now.
-      raw_action_space: Space of the same environment without wrappers.
-      given: Options that the pool was made with.
+      env: The pool, with its present running statistics.
+      raw_action_space: Action space of the same environment without wrappers.
+      given: Options of the pool.
     """
     wrappers = read_wrappers({name: given[name] for name in NAMES if name in given})
     left = {k: v for k, v in given.items() if k not in (*_WITHIN, *OF_TRAINING)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ExportedPolicy`: a policy's file as the `Policy` that it was."""
+"""`ExportedPolicy`: the `Policy` that a policy's file computes."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class ExportedPolicy:
     `make_vec(policy.about.id, ..., **policy.about.env_options)`.
 
     Attributes:
-      about: What the file says of itself.
+      about: The description in the file.
       policy_version: 1.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, seed: int = 0) -> None:
-        """Reads a file. Only ONNX files are safe to read where they come from strangers.
+        """Reads a file. Only ONNX files are safe to read if they come from strangers.
 
         Args:
           path: The file.
-          seed: Seed of the noise, where the file takes noise.
+          seed: Seed of the noise, if the file takes noise.
 
         Raises:
           FileError: There is no such file.
-          SpecError: It is none of `rollouts.export`; a package that reads it is missing.
+          SpecError: The file is not from `rollouts.export`, or a package that reads it is missing.
         """
         self.about, self._run = read_exported(path)
         self.policy_version = 1
@@ -77,7 +77,7 @@ class ExportedPolicy:
         self._obs, self._noise = names["obs"], names.get("noise")
         self._mask = names.get("action_mask")
         if self._shapes:
-            # the methods of a RecurrentPolicy, by which a Collector tells it
+            # a Collector recognises a RecurrentPolicy by these methods
             self.act_rows, self.value_rows, self.states = (
                 self._act_rows,
                 self._value_rows,
@@ -88,10 +88,10 @@ class ExportedPolicy:
         """Acts for obs (B, *obs_shape).
 
         Args:
-          action_mask: (B, A) bool, of a file that takes masks; None: all actions.
+          action_mask: (B, A) bool, for a file that takes masks; None: all actions are allowed.
 
         Raises:
-          ProtocolError: The file remembers episodes: call `act_rows`.
+          ProtocolError: The file has states: call `act_rows`.
         """
         if self._shapes:
             raise ProtocolError("the file remembers episodes: call act_rows, as a Collector does")
@@ -103,14 +103,13 @@ class ExportedPolicy:
         return np.zeros(len(obs), np.float32)
 
     def weights(self) -> dict[str, Array]:
-        """Nothing: the file is whole."""
+        """Returns an empty dict: the file includes its weights."""
         return {}
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
-        """Takes none.
+        """Takes no weights.
 
-        Raises:
-          SpecError: There are some.
+        Raises: SpecError: `weights` is not empty.
         """
         if weights:
             raise SpecError("an exported policy takes no weights: export the newer one instead")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ForeignActor`: how policies of Stable-Baselines3's DQN, SAC and TD3 and of Tianshou act.
+"""`ForeignActor`: the way of acting of DQN, SAC and TD3 of Stable-Baselines3, and of Tianshou.
 
 As in `rollouts.policies.foreign`, nothing of these libraries is imported, and their own methods are
 called.
@@ -34,7 +34,7 @@ _SB3_ACTORS = {
 }
 _TIANSHOU = "tianshou.algorithm."
 _OF_TIANSHOU = f"{_TIANSHOU}algorithm_base.Policy"
-# these classes decide by `forward`, `map_action` and, of values, `compute_q_value`
+# these classes act by `forward`, `map_action` and, with values, `compute_q_value`
 _TIANSHOU_POLICIES = (
     f"{_TIANSHOU}modelfree.reinforce.ProbabilisticActorPolicy",
     f"{_TIANSHOU}modelfree.discrete_sac.DiscreteSACPolicy",
@@ -59,10 +59,10 @@ class ForeignActor:
 
     Attributes:
       module: Returns (logits, None), (mean, log_std, None), or (action, None): without a value.
-      head: The head that takes these.
-      low, high: Bounds of the actions that the head gives, before they are scaled; None: none.
+      head: The head for these outputs.
+      low, high: Bounds of the head's actions, before the scaling; None: none.
       scale, offset: The environment gets scale * action + offset; None: the action.
-      why_no_noise: Why noise does not draw actions as this policy does; "" where it does.
+      why_no_noise: The reason why noise cannot draw this policy's actions; "" if it can.
     """
 
     module: Wrapped
@@ -75,20 +75,20 @@ class ForeignActor:
 
 
 def policy_of(given: Any) -> Any:
-    """The policy of an algorithm of Tianshou's; anything else as it is."""
+    """The policy of a Tianshou algorithm; any other object unchanged."""
     is_algorithm = class_of(given, f"{_TIANSHOU}algorithm_base.Algorithm") is not None
     return given.policy if is_algorithm else given
 
 
 def foreign_actor(policy: Any, observation_space: gymnasium.Space[Any]) -> ForeignActor | None:
-    """Returns how a policy acts; None where it is none of DQN, SAC, TD3 or Tianshou's.
+    """Returns the actor of a policy; None if it is not DQN, SAC, TD3 or Tianshou's.
 
     Args:
       policy: A torch module.
       observation_space: Space of one observation.
 
     Raises:
-      SpecError: It acts in a way that is not known.
+      SpecError: Its way of acting is not supported.
     """
     if class_of(policy, _OF_TIANSHOU) is not None:
         return _of_tianshou(policy, observation_space)
@@ -102,7 +102,7 @@ def foreign_actor(policy: Any, observation_space: gymnasium.Space[Any]) -> Forei
 def _of_sb3(algorithm: str, network: Any, space: gymnasium.Space[Any]) -> ForeignActor:
     if algorithm == "DQN":
         return ForeignActor(_Says(network), make_action_head(space), why_no_noise=GREEDY)
-    # both give actions from -1 to 1, which become those of the space
+    # both give actions from -1 to 1, which are scaled to the space
     if algorithm == "TD3":
         scale, offset = scale_to(space)
         return ForeignActor(
@@ -115,18 +115,18 @@ def _of_sb3(algorithm: str, network: Any, space: gymnasium.Space[Any]) -> Foreig
 
 
 class _Says(Wrapped):
-    """A network of SB3's that gives a value for each action, or an action."""
+    """A network of SB3 that returns a value for each action, or an action."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         return self.module(obs), None
 
 
 class _BeforeTanh(Wrapped):
-    """SAC's actor of SB3."""
+    """SAC's actor of SB3, before the tanh."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         mean, log_std, _ = self.module.get_action_dist_params(obs)
-        # generalised exploration has deviations of weights, and none of actions
+        # generalised exploration has deviations of weights, not of actions
         return (mean, None) if self.module.use_sde else (mean, log_std, None)
 
 
@@ -197,7 +197,7 @@ def _check_network(network: Any, name: str) -> None:
 
 
 class _TianshouValues(Wrapped):
-    """A policy of Tianshou's that chooses by the values of actions."""
+    """A policy of Tianshou that chooses by the values of actions."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         outputs, state = self.module.model(obs, state=None, info={})
@@ -206,12 +206,12 @@ class _TianshouValues(Wrapped):
 
 
 class _ProposedQuantiles(Wrapped):
-    """FQF of Tianshou: quantiles at fractions that a network proposes, weighted by their widths."""
+    """Tianshou's FQF: quantiles at fractions that a network proposes, weighted by their widths."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         model, proposal = self.module.model, self.module.fraction_model
         features = _features(model, obs)
-        # the same as the proposal's own forward, whose distribution checks what it is given
+        # equal to the proposal's own forward, except for the checks of its distribution
         ends = proposal.net(features).softmax(-1).cumsum(-1)
         taus = torch.cat([torch.zeros_like(ends[:, :1]), ends], 1)
         begins, ends = taus[:, :-1], taus[:, 1:]
@@ -220,13 +220,13 @@ class _ProposedQuantiles(Wrapped):
 
 
 class _EvenQuantiles(Wrapped):
-    """IQN of Tianshou, which draws as many fractions: in their place the middles of equal parts."""
+    """Tianshou's IQN with the middles of equal parts instead of fractions that are drawn."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         model, count = self.module.model, self.module.sample_size
         features = _features(model, obs)
         taus = [torch.full((1, 1), (place + 0.5) / count) for place in range(count)]
-        # one after the other, since native code reads no layer of several rows for an observation
+        # one by one, because native code has no layer over several rows per observation
         values = [model.last(features * model.embed_model(tau)[:, 0]) for tau in taus]
         return torch.stack(values).mean(0), None
 
@@ -239,7 +239,7 @@ def _features(model: Any, obs: Tensor) -> Tensor:
 
 
 class _TianshouActions(Wrapped):
-    """A policy of Tianshou's whose actor gives logits, an action, or (mean, std) before tanh."""
+    """A policy of Tianshou whose actor returns logits, an action, or (mean, std) before tanh."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         outputs, state = self.module.actor(obs, state=None, info={})
@@ -254,7 +254,7 @@ class _ReadParams(Wrapped):
 
     def __init__(self, actor: ReadActor) -> None:
         super().__init__(actor.module)
-        # what is in a list is no layer: the names are those of the actor's
+        # torch does not see modules in a plain list, so that the actor's names are kept
         self._actor = [actor]
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
@@ -262,7 +262,7 @@ class _ReadParams(Wrapped):
 
 
 def _mapped(module: Wrapped, policy: Any, why_no_noise: str = "") -> ForeignActor:
-    """The bounds and the scale of `map_action`, where it does not squash."""
+    """The bounds and the scale of `map_action`, if it does not squash."""
     space, method = policy.action_space, policy.action_bound_method
     if method == "tanh":
         raise SpecError(
@@ -285,7 +285,7 @@ def scale_to(space: gymnasium.Space[Any]) -> tuple[Floats, Floats]:
 
 
 def check_own(policy: Any, base: type, names: tuple[str, ...]) -> None:
-    """Raises SpecError where a policy decides actions in another way than its library's class."""
+    """Raises SpecError if a policy overrides methods with which its library's class acts."""
     for name in names:
         if name in vars(policy) or getattr(type(policy), name, None) is not getattr(
             base, name, None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network, the head and the surroundings of a policy, whichever library's it is."""
+"""The network, the head and the surroundings of a policy of any library."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SB3_ACTOR_CRITIC = "stable_baselines3.common.policies.ActorCriticPolicy"
 def network_of(
     policy: Any, agents: Any, around: Surroundings, *, noise: bool
 ) -> tuple[nn.Module, Any, Surroundings]:
-    """The network, the head by which it acts, and what is done around both.
+    """Returns the network, its action head, and the work around both.
 
     Args:
-      policy: As of `rollouts.export`.
-      agents: What has the spaces of one agent.
-      around: What the pool does.
+      policy: As for `rollouts.export`.
+      agents: An object with the spaces of one agent.
+      around: The work of the pool's wrappers.
 
     Raises:
-      SpecError: It is no policy that is known, or draws in a way that noise does not give.
+      SpecError: The policy is of no known kind, or noise cannot draw its actions.
     """
     space: gymnasium.Space[Any] = agents.single_action_space
     if isinstance(policy, NativePolicy):
@@ -44,7 +44,7 @@ def network_of(
     if any(each.device.type != "cpu" for each in module.parameters()):
         raise SpecError("the network is on a GPU, expected the CPU: move it there to export it")
     if module is not policy and getattr(policy, "module", None) is module:
-        # a policy of this library, whichever library's network it has
+        # a policy of this library, with any library's network
         head = getattr(policy, "head", None)
         return _exportable(as_actor_critic(module)), head or make_action_head(space), around
     around = _with_normalizer(around, policy)
@@ -64,7 +64,7 @@ def network_of(
 
 
 def _clipped(around: Surroundings, policy: Any) -> Surroundings:
-    """Adds the clipping of Stable-Baselines3 to the bounds of Box actions that its policy has."""
+    """Adds the clipping of Stable-Baselines3 to the bounds of its policy's Box actions."""
     if not is_of(policy, _SB3_ACTOR_CRITIC):
         raise SpecError(
             f"policy is a {type(policy).__name__} of Stable-Baselines3, expected one of PPO, A2C, "
@@ -84,12 +84,12 @@ def _within(around: Surroundings, low: Floats, high: Floats) -> Surroundings:
 
 
 def _around_actor(around: Surroundings, actor: ForeignActor) -> Surroundings:
-    """Adds bounds and scale of a policy's own, which come before those of the pool."""
+    """Adds the policy's own bounds and scale, which come before the pool's."""
     if actor.scale is not None and actor.offset is not None:
         scale, offset = actor.scale, actor.offset
         outer = 1.0 if around.scale is None else around.scale
         beyond = 0.0 if around.offset is None else around.offset
-        # the pool's bounds, as they are before the policy scales
+        # the pool's bounds, converted to actions before the policy's scaling
         low, high = (
             None if bound is None else (bound - offset) / scale
             for bound in (around.low, around.high)
@@ -108,7 +108,7 @@ def _with_normalizer(around: Surroundings, policy: Any) -> Surroundings:
     normalize = getattr(policy, "get_vec_normalize_env", lambda: None)()
     if normalize is None or not normalize.norm_obs or not hasattr(normalize.obs_rms, "mean"):
         return around
-    # a pool that normalises has the same statistics, or is another than the one trained in
+    # a pool that normalises has the same statistics, or is not the one of the training
     return replace(
         around,
         mean=normalize.obs_rms.mean.astype(np.float32),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of graphs: what writes one, and the runtime that reads it, each from and to bytes."""
+"""Files of graphs: a writer and the runtime that reads it for each kind, to and from bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[[Sequence[Array]], list[Array]]
 
 
 def to_onnx(module: DeployedModule, example: tuple[Tensor, ...], about: Deployment) -> bytes:
-    """An ONNX model, whose metadata_props have the description.
+    """An ONNX model, with the description in its metadata_props.
 
     Raises:
       SpecError: torch cannot export the network.
@@ -59,7 +59,7 @@ def from_onnx(data: bytes, path: object) -> tuple[Deployment, Run]:
     """The description, and onnxruntime with the model.
 
     Raises:
-      SpecError: It is no model of `to_onnx`.
+      SpecError: It was not written by `to_onnx`.
     """
     with needs("onnxruntime", "reading .onnx"):
         import onnxruntime
@@ -98,7 +98,7 @@ def from_pt2(data: bytes, path: object) -> tuple[Deployment, Run]:
     """The description, and torch with the program.
 
     Raises:
-      SpecError: It is no program of `to_pt2`.
+      SpecError: It was not written by `to_pt2`.
     """
     extra = {KEY: ""}
     try:
@@ -116,7 +116,7 @@ def to_torchscript(module: DeployedModule, example: tuple[Tensor, ...], about: D
       SpecError: torch cannot trace the network.
     """
     file = io.BytesIO()
-    # TorchScript is on its way out of torch, and robots still run it
+    # TorchScript is deprecated in torch, but robots still run it
     with _explaining(".pt"), _quietly():
         jit: Any = torch.jit
         made = jit.trace(module, example, check_trace=False)
@@ -128,7 +128,7 @@ def from_torchscript(data: bytes, path: object) -> tuple[Deployment, Run]:
     """The description, and torch with the module.
 
     Raises:
-      SpecError: It is no module of `to_torchscript`.
+      SpecError: It was not written by `to_torchscript`.
     """
     extra: dict[str, Any] = {KEY: ""}
     try:
@@ -151,14 +151,14 @@ def _by_torch(module: Callable[..., Any]) -> Run:
 
 def _dynamic(example: tuple[Tensor, ...]) -> Any:
     rows = torch.export.Dim("batch")
-    # the first argument by itself, the others as the tuple that *others is
+    # the first argument alone, the others as the tuple *others
     first, *others = ({0: rows} for _ in example)
     return (first, *others) if not others else {"obs": first, "others": tuple(others)}
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keeps back what torch says of its own workings."""
+    """Hides torch's messages about its own internals."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actors of RLlib: how modules of DQN and SAC act, which have no value function of states.
+"""Actors of RLlib: the modules of DQN and SAC, which have no value function of states.
 
 As in `rollouts.policies.foreign`, nothing of the library is imported, and its own methods are
 called.
@@ -25,7 +25,7 @@ with needs("torch", "rollouts.exporting.rllib_actors"):
 _ALGORITHMS = "ray.rllib.algorithms."
 _DQN = f"{_ALGORITHMS}dqn.torch.default_dqn_torch_rl_module.DefaultDQNTorchRLModule"
 _SAC = f"{_ALGORITHMS}sac.torch.default_sac_torch_rl_module.DefaultSACTorchRLModule"
-# what decides which action a module gives
+# methods that determine a module's actions
 _OF_DQN = ("_forward_inference", "compute_q_values", "_qf_forward_helper")
 _OF_SAC = ("_forward_inference", "_forward_exploration")
 
@@ -33,15 +33,15 @@ _OF_SAC = ("_forward_inference", "_forward_exploration")
 def rllib_actor(
     module: Any, action_space: gymnasium.Space[Any], *, noise: bool
 ) -> ForeignActor | None:
-    """Returns how a module acts; None where it is none of DQN's or SAC's.
+    """Returns the actor of a module; None if it is not of DQN or SAC.
 
     Args:
       module: A torch module.
-      action_space: Space of the actions that the pool takes.
-      noise: Whether it shall draw actions, as it does where it explores.
+      action_space: Space of the pool's actions.
+      noise: Whether it draws actions, as in exploration.
 
     Raises:
-      SpecError: It has memory, or acts in a way of its own.
+      SpecError: It has memory, or acts in its own way.
     """
     for name, methods in ((_DQN, _OF_DQN), (_SAC, _OF_SAC)):
         if (base := class_of(module, name)) is None:
@@ -70,7 +70,7 @@ def _of_sac(module: Any, space: gymnasium.Space[Any], *, noise: bool) -> Foreign
         )
     if noise:
         return ForeignActor(_Gaussian(module), SquashedGaussianHead.of(space))
-    # its connectors scale what it gives from -1 to 1, and clip it
+    # its connectors scale its actions from -1 to 1, and clip them
     bound = np.ones(space.shape, np.float32)
     scale, offset = scale_to(space)
     return ForeignActor(_Exact(module), make_action_head(space), -bound, bound, scale, offset)
@@ -82,7 +82,7 @@ class _Values(Wrapped):
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         module = self.module
         if module.uses_dueling and module.num_atoms == 1:
-            # the same as its own for finite numbers; files have no mean that leaves out others
+            # equal to its own for finite numbers; exported graphs have no mean that ignores others
             features = module.encoder({"obs": obs})["encoder_out"]
             advantages = module.af(features)
             centred = advantages - advantages.mean(-1, keepdim=True)
@@ -98,7 +98,7 @@ class _Logits(Wrapped):
 
 
 class _Gaussian(Wrapped):
-    """SAC where it explores: a Gaussian, of which tanh is taken."""
+    """SAC with exploration: the tanh of a Gaussian."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         inputs = self.module._forward_exploration({"obs": obs})["action_dist_inputs"]
@@ -107,7 +107,7 @@ class _Gaussian(Wrapped):
 
 
 class _Exact(Wrapped):
-    """SAC where it does not explore, by what its distribution says then."""
+    """SAC without exploration, with the action that its distribution then gives."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         inputs = self.module._forward_inference({"obs": obs})["action_dist_inputs"]

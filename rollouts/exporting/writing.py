@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`export`: a policy into a file, compared with the policy before the file is there."""
+"""`export`: writes a policy to a file, after comparing the file with the policy."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ with needs("torch", "rollouts.export"):
     from rollouts.policies.trace import random_rows, trace
 
 Array = NDArray[Any]
-_TOLERANCE = 1e-5  # as a share of the largest number that is compared, or of 1
-_MOST_DIFFERENT = 0.01  # share of the actions that are chosen
-# torch's exporters, and the mode of a module, are the whole process's
+_TOLERANCE = 1e-5  # relative to the largest number that is compared, or to 1
+_MOST_DIFFERENT = 0.01  # share of actions that may differ
+# torch's exporters and a module's mode are global in the process
 _one_at_a_time = threading.Lock()
 _WRITERS = {
     ".onnx": (graph_files.to_onnx, graph_files.from_onnx),
@@ -63,33 +63,33 @@ def export(
 ) -> Deployment:
     """Writes a policy as a file that acts without this library.
 
-    The file takes observations as the environment shows them without wrappers that scale, and gives
-    actions that it takes: what `normalize_observation`, `rescale_action` and `clip_action` of the
-    pool do is within the file, with the running statistics as they are now. Stacked frames, and the
-    time of `time_aware`, stay a part of the observation. Floats come in as float32.
+    The file takes observations of the environment without wrappers that scale, and returns actions
+    for it: the work of the pool's `normalize_observation`, `rescale_action` and `clip_action` is
+    done in the file, with the present running statistics. Stacked frames, and the time of
+    `time_aware`, remain parts of the observation. Floats are float32 inputs.
 
-    Before the file is there, its own runtime (onnxruntime or torch) acts for observations of random
-    episodes and is compared with the policy.
+    Before the file is written, its own runtime (onnxruntime or torch) acts on observations of
+    random episodes, and the results are compared with the policy's.
 
     Args:
-      policy: A `TorchPolicy`, `RecurrentTorchPolicy` or `NativePolicy`; a torch module as these
-        take it; a Stable-Baselines3 model of PPO, A2C, DQN, SAC, TD3 or DDPG, an RLModule, a
-        policy or an algorithm of Tianshou, or CleanRL's Agent.
+      policy: A `TorchPolicy`, `RecurrentTorchPolicy` or `NativePolicy`; a torch module for one of
+        these; a Stable-Baselines3 model of PPO, A2C, DQN, SAC, TD3 or DDPG, an RLModule, a policy
+        or an algorithm of Tianshou, or CleanRL's Agent.
       path: The file: `.onnx`; `.pt2` of torch.export; `.pt` of TorchScript; or `.h`, C without any
-        library for networks of linear layers.
-      env: The pool that it acts in: its id, options, spaces, wrappers and statistics count.
-      noise: Whether the file takes noise, by which it draws actions as in training; else the most
-        likely action is taken. Not of `.h`.
+        library, for networks of linear layers.
+      env: The policy's pool: its id, options, spaces, wrappers and statistics count.
+      noise: Whether the file takes noise, with which it draws actions as in training; else it takes
+        the most likely action. Not for `.h`.
       action_mask: Whether the file takes masks (B, A).
-      group: Name of the group of agents that it acts for, where there are several agents.
+      group: Name of the policy's group, if there are several agents.
       num_compared: Observations that are compared.
 
     Returns:
-      What the file says of itself.
+      The description in the file.
 
     Raises:
-      SpecError: The policy or the ending is not known, the network cannot be exported, or the file
-        acts otherwise than the policy; nothing is written.
+      SpecError: The policy or the ending is not supported, the network cannot be exported, or the
+        file's actions differ from the policy's; nothing is written.
       FileError: The file cannot be written.
       EngineError: A package is missing, such as onnxscript.
     """
@@ -110,7 +110,7 @@ def export(
     ) as raw:
         around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
         obs = _observations(raw, group, num_compared)
-    # torch exchanges a network's parameters while it exports, and others may export the same one
+    # torch exchanges a network's parameters during an export, and other threads may export it, too
     with _one_at_a_time:
         network, head, around = network_of(policy, agents, around, noise=noise)
         with _acting(network), torch.no_grad():
@@ -124,7 +124,7 @@ def export(
 
 @contextmanager
 def _acting(network: nn.Module) -> Iterator[None]:
-    """Puts a network, layer by layer, into the mode in which it acts, and back."""
+    """Puts each layer of a network into evaluation mode, and restores its mode afterwards."""
     training = [layer for layer in network.modules() if layer.training]
     network.eval()
     try:
@@ -159,7 +159,7 @@ def _in_c(
     module: DeployedModule, about: Deployment, inputs: Mapping[str, Tensor], name: str
 ) -> bytes:
     obs = inputs["obs"]
-    # whole numbers are those that were seen, up to the largest
+    # whole numbers range from 0 to the largest that was observed
     space: gymnasium.Space[Any] = gymnasium.spaces.Box(-np.inf, np.inf, obs.shape[1:], np.float32)
     if not obs.is_floating_point():
         space = gymnasium.spaces.Box(0, int(obs.max()), obs.shape[1:], obs.numpy().dtype.type)
@@ -174,7 +174,7 @@ def _in_c(
 
 
 def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of make_pool without the wrappers within the file, and the options as given."""
+    """Arguments of make_pool without the wrappers in the file, and the given options."""
     engine: Any = getattr(env, "engine", None)
     if "recipe" not in getattr(engine, "can", ()):
         raise SpecError(
@@ -183,7 +183,7 @@ def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     arguments = engine.recipe[2]
     given, limit = dict(arguments["env_options"]), arguments["max_episode_steps"]
-    # the precision of a GPU's rows is no option of the environment
+    # the precision of a GPU's rows does not belong to the environment
     given.pop("obs_dtype", None)
     outer = outer_options(given)
     if limit is not None:
@@ -192,7 +192,7 @@ def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _agents_of(env: Any, group: str | None) -> Any:
-    """The pool, or one group of its agents: what has the spaces of one agent.
+    """The pool, or one group of its agents: an object with the spaces of one agent.
 
     Raises:
       SpecError: There is no such group.
@@ -238,7 +238,7 @@ def _inputs(
                 "action_mask=True is for Discrete or MultiDiscrete actions: leave it out"
             )
         allowed = rng.random((len(obs), *size)) < 0.7
-        # an element without any allowed action has none to take
+        # an element of the action must have an allowed choice
         allowed[:, _first_of_elements(around, size[0])] = True
         inputs["action_mask"] = torch.from_numpy(allowed)
     if noise:
@@ -254,7 +254,7 @@ def _params_of(
     """Inputs of the head.
 
     Raises:
-      SpecError: The network does not take the observations, or its outputs are none of the space.
+      SpecError: The network does not take the observations, or its outputs do not fit the space.
     """
     obs = inputs["obs"]
     given = f"observations (B{''.join(f', {n}' for n in obs.shape[1:])}) of {obs.numpy().dtype}"
@@ -330,13 +330,13 @@ def _port(name: str, array: Array) -> Port:
 
 
 def _compare(path: Path, expected: Sequence[Array], found: Sequence[Array]) -> None:
-    """Raises SpecError where a file acts otherwise than the policy."""
+    """Raises SpecError where a file's actions differ from the policy's."""
     action, *others = zip(expected, found, strict=True)
     for wanted, got in others:
         _check_close(path, wanted, got)
     if action[0].dtype.kind == "f":
         return _check_close(path, *action)
-    # rounding may choose the other of two that are as good, once in many rows
+    # rounding may rarely choose another of two equally good actions
     differs = int(np.sum(np.any((action[0] != action[1]).reshape(len(action[0]), -1), axis=1)))
     if differs > _MOST_DIFFERENT * len(action[0]):
         raise SpecError(
@@ -346,7 +346,7 @@ def _compare(path: Path, expected: Sequence[Array], found: Sequence[Array]) -> N
 
 
 def _check_close(path: Path, wanted: Array, got: Array) -> None:
-    # logits of actions that are not allowed are as small as can be
+    # logits of actions that are not allowed are as small as possible
     counts = np.abs(wanted) < 1e6
     apart = np.abs(wanted[counts] - got[counts]).max(initial=0)
     if not apart <= _TOLERANCE * np.abs(wanted[counts]).max(initial=1):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families: one row per folder of native/include/rollouts/envs; engines, their files and models."""
+"""Families: one row per folder of native/include/rollouts/envs, with engine, files and models."""

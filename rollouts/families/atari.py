@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Atari games of the ale-py package: their ids, their ROMs, and the engine's library.
 
-Nothing here imports ale_py before an Atari environment is asked for: the list of games is
-read from the package's files.
+ale_py is imported only when an Atari environment is used: the list of games is read from the
+package's files.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rollouts.support.user_warnings import warn_user
 _ENTRY = "ALE/*"  # the id of all games together in native/envs.cmake
 PREFIX = "ALE/"
 
-# ale-py keeps no stable ABI: these are the versions the native side was tested with
+# ale-py has no stable ABI: these are the versions that the native side was tested with
 _FIRST_VERSION = (0, 12)
 _NEXT_VERSION = (0, 13)
 _INSTALL = 'pip install "ale-py>=0.12,<0.13"'
 
-# ROMs that ale-py carries for several players only; its C++ engine ends the process on them
+# ROMs in ale-py for several players only, which make its C++ engine end the process
 _MULTI_PLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
 
@@ -44,9 +44,9 @@ def ale_game_ids() -> list[str]:
 
 
 def same_game(name: str, known: Iterable[str]) -> list[str]:
-    """The id of a game by another name: of Gym and Gymnasium before, or without what is around it.
+    """The id of a game by another name: of older Gym and Gymnasium, or the game's name alone.
 
-    Such as PongNoFrameskip-v4, Pong-ram-v0 and pong.
+    Examples are PongNoFrameskip-v4, Pong-ram-v0 and pong.
     """
     game = re.sub(
         r"(Deterministic|NoFrameskip)?(-ram(Deterministic|NoFrameskip)?)?-v\d+$", "", name
@@ -100,7 +100,7 @@ def game_engine(id: str) -> str:
 
 
 def _warn_of_differences(id: str, columns: Mapping[str, Any]) -> None:
-    """Warns of the native engine in a game in which it is known to differ from ALE."""
+    """Warns if the native engine is used for a game in which it is known to differ from ALE."""
     given = columns.get("engine", "auto")
     difference = native_games.DIFFERENT.get(id)
     if difference and "native" in (given if isinstance(given, list) else [given]):
@@ -127,7 +127,7 @@ def load_engine() -> None:
             f"ale-py {version} is installed, rollouts was tested with >=0.12,<0.13: {_INSTALL}"
         )
     try:
-        # its undefined Python symbols are satisfied by importing it the usual way
+        # a plain import provides the Python symbols that the module needs
         module = importlib.import_module("ale_py._ale_py")
     except ImportError as error:
         raise EngineError(f"ale-py {version} cannot be imported: {error}") from error

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of the DeepMind Control Suite, from the dm-control package.
 
-Its own functions write the XML; here it is compiled and handed to the native core as a binary file,
-which stays in a folder of the user's under the system's one for temporary files (12 MB a model,
-most of it the sky; a dog has 69). Files are named after what is in them, so all processes
-share them and a new version of a package makes new ones. Nothing here imports dm_control before one
-of its tasks is asked for.
+dm-control's own functions write the XML. Here it is compiled and passed to the native core as a
+binary file, in a folder of the user's below the system's temporary folder (12 MB a model, most of
+it the sky; a dog has 69). Files are named after their contents, so that all processes share them,
+and a new version of a package makes new ones. dm_control is imported only when one of its tasks is
+used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rollouts.families.family import Family
 from rollouts.support.whole_file import replace_whole
 
 _INSTALL = "pip install 'rollouts[dm-control]'"
-_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # modules that are not named as our headers
+_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # modules with other names than our headers
 
 
 def task_ids() -> list[str]:
@@ -43,7 +43,7 @@ def task_ids() -> list[str]:
 
 
 def installed() -> bool:
-    """Whether there is a dm_control to import; it is not imported."""
+    """Whether dm_control can be imported; it is not imported."""
     return importlib.util.find_spec("dm_control") is not None
 
 
@@ -55,7 +55,7 @@ def model_file(id: str, header: str) -> Path:
       header: Header of its native code, which is named after the domain.
 
     Returns:
-      A .mjb file, compiled at the first call and then found again.
+      A .mjb file, compiled at the first call and reused afterwards.
 
     Raises:
       EngineError: dm-control is missing or cannot write this model, or no file can be made.
@@ -94,7 +94,7 @@ def _compile(domain: str, function: str, arguments: Mapping[str, Any]) -> Path:
             f"dm-control's model {name} cannot be compiled: {error}; rollouts needs dm-control "
             f"1.0.30 or later: {_INSTALL} --upgrade"
         ) from error
-    # MuJoCo itself would not say that a disk is full
+    # MuJoCo does not report a full disk, so the file is written here
     content = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, content)
     _write(path, content)
@@ -102,7 +102,7 @@ def _compile(domain: str, function: str, arguments: Mapping[str, Any]) -> Path:
 
 
 def _digest(version: str, xml: str, assets: Mapping[str, bytes | str]) -> str:
-    """Differs where the compiled model may differ."""
+    """A digest that differs where the compiled model may differ."""
     found = hashlib.sha256(f"{version}\0{xml}".encode())
     for name in sorted(assets):
         asset = assets[name]
@@ -112,7 +112,7 @@ def _digest(version: str, xml: str, assets: Mapping[str, bytes | str]) -> str:
 
 
 def _write(path: Path, content: npt.NDArray[np.uint8]) -> None:
-    """Writes a file that others see whole or not at all."""
+    """Writes a file that other processes see complete or not at all."""
     try:
         with replace_whole(path) as file:
             file.write(content.data)
@@ -137,7 +137,7 @@ def _domain(name: str) -> ModuleType:
 
 
 def _folder() -> Path:
-    """The folder of this user's models; what lies in it is loaded unseen."""
+    """The folder of this user's models, whose files are loaded without checks."""
     user = os.getuid()
     folder = Path(tempfile.gettempdir()) / f"rollouts-models-{user}"
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Family: what Python has to know of environments that are made in the same way."""
+"""Family: Python's facts about environments that are made in the same way."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Family:
     """A row of `rollouts.families.table.FAMILIES`.
 
     Attributes:
-      headers: Folder of the environments' headers, such as "envs/atari/"; says which family an
-        environment is of.
-      drawer: Name of what draws frames; None: nothing.
-      ids: From the id of an entry in native/envs.cmake to those that `make_vec` takes of it now,
-        with what is installed.
-      prefix: What ids begin with that are no entries of their own; with `entry`.
-      entry: Id of the one entry for all of them.
-      load: Loads the engine, and returns options of the native core that users do not give, such
-        as files of the engine, by (id, header). Raises EngineError.
+      headers: Folder of the environments' headers, such as "envs/atari/", which determines the
+        family of an environment.
+      drawer: Name of the renderer; None: frames cannot be drawn.
+      ids: Maps the id of an entry in native/envs.cmake to the ids that `make_vec` takes for it,
+        which depend on what is installed.
+      prefix: Prefix of ids without entries of their own, which share `entry`.
+      entry: Id of the common entry.
+      load: Loads the engine, and returns internal options of the native core, such as files of the
+        engine, by (id, header). Raises EngineError.
       internal: Names of those options.
-      parts_option: The one that has observations consist of parts, where they do not without it.
-      warn: Warns the user of options that are not what they seem, by (id, the pool's options,
-        each a value or a list of them).
-      model_file: Path of the MuJoCo model that an environment of such options has.
+      parts_option: The option that splits observations into parts, if they have none without it.
+      warn: Warns the user of options that may mislead, by (id, the pool's options, each a value or
+        a list of them).
+      model_file: Path of the MuJoCo model of an environment with the given options.
     """
 
     headers: str

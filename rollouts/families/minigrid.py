@@ -22,13 +22,13 @@ FAMILIES = (
 
 @functools.cache
 def mission_words() -> tuple[str, ...]:
-    """Words by number; 0 stands for none and is "". Up to 51 as in minigrid's wrappers."""
+    """Words by number; 0 means no word and is "". Numbers up to 51 are minigrid's own."""
     header = Path(include_dir(), "rollouts", "envs", "minigrid", "words.h")
     return ("", *re.findall(r'X\(\w+, "([^"]+)"\)', header.read_text(encoding="utf-8")))
 
 
 def decode_mission(mission: npt.ArrayLike) -> str:
-    """Says a mission of MiniGrid or BabyAI as minigrid does.
+    """Turns a mission of MiniGrid or BabyAI into minigrid's sentence.
 
     Args:
       mission: (W,) whole numbers, one for each word, then zeros: `obs["mission"][i]` with

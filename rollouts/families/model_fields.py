@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model fields of MuJoCo's environments, such as masses, that differ from the file's."""
+"""Fields of MuJoCo models, such as masses, with values that differ from the model's file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Uniform:
     high: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        """Raises SpecError where a bound is no finite number, or low is above high."""
+        """Raises SpecError unless the bounds are finite numbers and low is not above high."""
         _check_bounds("Uniform", self.low, self.high)
 
 
@@ -59,7 +59,7 @@ class ModelReader(Protocol):
     """A pool whose environments have models."""
 
     def read_model(self, env: int, field: str, of_file: bool) -> Array:
-        """An environment's values of a field, or its file's. Raises SpecError."""
+        """Returns an environment's values of a field, or its file's. Raises SpecError."""
         ...
 
     def model_fields(self, env: int) -> list[str]:
@@ -71,13 +71,13 @@ Value = npt.ArrayLike | Uniform | Scaled | None
 
 
 def model_columns(given: Any, pool: ModelReader, num_envs: int, mask: Array | None) -> list[Column]:
-    """Reads what `reset` takes as options["model"].
+    """Reads options["model"] of `reset`.
 
     Args:
       given: Values by field.
       pool: The pool whose environments get them.
       num_envs: N.
-      mask: (N,) bool, which environments get them; None: all.
+      mask: (N,) bool: the environments that get them; None: all.
 
     Raises:
       SpecError: Not a mapping, an unknown field, or values of a wrong shape or kind.
@@ -141,7 +141,7 @@ def _column(
         return name, by_env, np.ascontiguousarray(values), None
     bounds = []
     for bound in (value.low, value.high):
-        # a plain number stands for all elements
+        # a plain number counts for all elements
         shape = () if np.ndim(bound) == 0 else nominal.shape
         bounds.append(_values(name, bound, shape, num_envs))
     if isinstance(value, Scaled):
@@ -156,7 +156,7 @@ def _column(
 def _files(
     name: str, nominal: Array, pool: ModelReader, num_envs: int, envs: Sequence[int]
 ) -> Array:
-    """The values in the files: one for all, or one for each environment where files differ."""
+    """The values in the files: one for all, or one for each environment if files differ."""
     rows = np.broadcast_to(nominal.astype(np.float64), (num_envs, *nominal.shape)).copy()
     for env in envs:
         file = read_field(pool, env, name, True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MuJoCo's library and Gymnasium's models.
 
-Nothing here imports mujoco before one of its environments is asked for.
+mujoco is imported only when one of its environments is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rollouts.families.family import Family
 
 @functools.cache
 def load_engine() -> None:
-    """Imports mujoco and hands its library to our native core; once per process.
+    """Imports mujoco and passes its library to our native core; once per process.
 
     Raises:
       EngineError: mujoco is missing, or is of a release that is not supported.
@@ -51,19 +51,19 @@ def load_engine() -> None:
 
 
 def do_without_timer() -> None:
-    """Lets pools step without the timer that the mujoco package sets when it is imported.
+    """Makes pools step without the timer that the mujoco package sets at its import.
 
-    A callback of the user's (mujoco.set_mjcb_time) stays as it is, and so do the timers of the
-    user's own simulations.
+    A user's own callback (mujoco.set_mjcb_time) stays as it is, and so do the timers of the user's
+    own simulations.
     """
     module = importlib.import_module("mujoco")
-    # what is there now is the package's own, unless a user has set another one
+    # the present timer is the package's own, unless a user has set another one
     if module.get_mjcb_time() is None:
         _native.learn_mujoco_timer(str(Path(str(module.__file__)).parent))
 
 
 def requirement() -> str:
-    """The supported releases as pip takes them, such as "mujoco>=3.14,<4.1"."""
+    """The supported releases in pip's form, such as "mujoco>=3.14,<4.1"."""
     first, last = _native.MUJOCO_RELEASES[0], _native.MUJOCO_RELEASES[-1]
     major, minor = (int(part) for part in last.split("."))
     return f"mujoco>={first},<{major}.{minor + 1}"
@@ -74,7 +74,7 @@ def assets_dir() -> Path:
     """The folder with Gymnasium's XML files.
 
     Raises:
-      EngineError: This Gymnasium carries none.
+      EngineError: This Gymnasium has no such files.
     """
     # finding a top-level package does not import it, and Gymnasium's MuJoCo package is slow
     spec = importlib.util.find_spec("gymnasium")
@@ -88,7 +88,7 @@ def assets_dir() -> Path:
 
 
 def _model_file(options: Mapping[str, Any]) -> str:
-    """The file that an environment's model was made of, as the native core finds it."""
+    """The file of an environment's model, found in the same way as by the native core."""
     file = str(options["xml_file"])
     if file.startswith(("/", ".")):
         return file
@@ -98,7 +98,7 @@ def _model_file(options: Mapping[str, Any]) -> str:
 
 
 ALL_PARTS = "all_parts"  # set by flatten_observation=False
-# what rollouts/rendering/pixels.py makes of the options of frames with from_pixels
+# defaults of the options that rollouts/rendering/pixels.py makes with from_pixels
 PIXEL_OPTIONS: Mapping[str, str | int] = MappingProxyType(
     {
         "pixel_width": 84,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atari games in which our own console is known not to be equal to ALE, frame by frame, and how.
+"""Atari games in which our own console is known to differ from ALE, with the differences.
 
-There are none: all played 100 000 frames of a random player with the same memory, screen, reward,
+There are none: in all games, 100 000 frames of a random player had the same memory, screen, reward,
 lives and end (`rollouts verify-atari`); tests/atari2600/golden.json has hashes of 120.
 """
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """FAMILIES: every family of environments, one row each.
 
-A new one is a folder of headers in native/include/rollouts/envs, their lines in native/envs.cmake,
-and a row here. Where an engine must be loaded, or ids depend on what is installed, a file beside
-this one makes the row, as atari.py does. Frames by another program are a new `Drawer`.
+A new family is a folder of headers in native/include/rollouts/envs, their lines in
+native/envs.cmake, and a row here. Where an engine must be loaded, or ids depend on what is
+installed, a file beside this one makes the row, as atari.py does. A new renderer of frames is a new
+`Drawer`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def family_of(header: str) -> Family:
 
 
 def entry_id(id: str) -> str:
-    """The id of the entry in native/envs.cmake that an id of `make_vec` stands for."""
+    """The id of the entry in native/envs.cmake behind an id of `make_vec`."""
     for family in FAMILIES:
         if family.entry and family.prefix and id.startswith(family.prefix):
             return family.entry
@@ -49,5 +50,5 @@ def entry_id(id: str) -> str:
 
 
 def installed_ids(native_id: str, header: str) -> list[str]:
-    """The ids that `make_vec` takes of an entry, with what is installed."""
+    """The ids that `make_vec` takes for an entry, which depend on what is installed."""
     return family_of(header).ids(native_id)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios of the vizdoom package: their ids, their files, and the engine's library.
 
-Nothing here imports vizdoom before one of its environments is asked for.
+vizdoom is imported only when one of its environments is used.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ OWN_CONFIG = "ViZDoom-v0"  # with the option cfg_file
 _ENTRY = "Vizdoom*"  # the id of all scenarios together in native/envs.cmake
 _PREFIX = "Vizdoom"
 
-# vizdoom keeps no stable ABI: these are the versions the native side was tested with
+# vizdoom has no stable ABI: these are the versions that the native side was tested with
 _FIRST_VERSION = (1, 3)
 _NEXT_VERSION = (1, 4)
 _INSTALL = 'pip install "vizdoom>=1.3,<1.4"'
 
-# those that vizdoom.gymnasium_wrapper registers, with the config file of each
+# scenarios that vizdoom.gymnasium_wrapper registers, with the config file of each
 _SCENARIOS = {
     "Basic": "basic",
     "BasicAudio": "basic_audio",
@@ -43,7 +43,7 @@ _SCENARIOS = {
     "Deathmatch": "deathmatch",
     "HealthGatheringSupreme": "health_gathering_supreme",
 }
-# and whole games, an id for each map and skill; those of Doom need its files, which are sold
+# whole games, with an id for each map and skill; those of Doom need its files, which are sold
 _GAMES = {
     "Doom": ("doom", "E"),
     "Doom2": ("doom2", "MAP"),
@@ -56,10 +56,10 @@ _LEVELS = [f"MAP{number:02}" for number in range(1, 33)]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The scenario that an id stands for.
+    """The scenario behind an id.
 
     Attributes:
-      cfg: Name of its config file, without ".cfg".
+      cfg: Name of the config file, without ".cfg".
       max_buttons_pressed: Buttons of an action: 1, or 0 for all.
       doom_map: Name of its map; empty: the config file's.
       doom_skill: 1 to 5; 0: the config file's.
@@ -114,7 +114,7 @@ def load_engine() -> Path:
     if not guardian.is_file():
         raise EngineError("ViZDoom's environments run on Linux alone: this build has no guardian")
     try:
-        # its undefined Python symbols are satisfied by importing it the usual way
+        # a plain import provides the Python symbols that the module needs
         module = importlib.import_module("vizdoom.vizdoom")
     except ImportError as error:
         raise EngineError(f"vizdoom {version} cannot be imported: {error}") from error

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learner's side: fragments as they arrive, and the count of every env-step."""
+"""The learner's side: the queue of fragments, native gradient steps, and the count of env-steps."""

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Account:
-    """Counts env-steps or fragments until they are delivered or discarded; the queue locks."""
+    """Counts env-steps or fragments until they are delivered or discarded; the owner locks."""
 
     def __init__(self) -> None:
         self.produced = 0

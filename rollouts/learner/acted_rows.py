@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`read_rows`: rows of a rollout as native learners read them, once their sizes are checked."""
+"""`read_rows`: checks rows of a rollout, and converts them for native learners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollouts.policies.program import Program
 
 Array = NDArray[Any]
 
-# what rows of some losses have
+# parts of rows that only some losses need
 _OPTIONAL = frozenset({"value", "inputs", "counts", "action_mask"})
 
 
@@ -29,16 +29,16 @@ def read_rows(
     *,
     needed: Collection[str],
 ) -> dict[str, Array]:
-    """Returns arrays (N, ...) by the names of native code.
+    """Returns arrays (N, ...) under their names in native code.
 
     Args:
-      rows: As of `NativeLearner.update`.
-      program: What the module computes.
+      rows: As for `NativeLearner.update`.
+      program: The program of the module.
       action_space: The space of one environment's actions.
-      needed: What rows have beside observations and actions.
+      needed: Parts of rows besides observations and actions.
 
     Raises:
-      SpecError: Rows have something else, or not of these sizes.
+      SpecError: Rows have other parts, or other sizes.
     """
     wanted = {"obs", "action", *needed} | ({"ended"} if program.state_sizes else set())
     if rows.keys() - _OPTIONAL != wanted:
@@ -77,7 +77,7 @@ def read_rows(
 
 
 def unsquashed(action: Array, bounds: NDArray[np.float32]) -> dict[str, Array]:
-    """Returns what a Gaussian drew, of actions that tanh made of it, and the log of the slope.
+    """Returns a Gaussian's samples for actions that tanh made of them, and the log of the slope.
 
     Args:
       action: Actions (N, d).
@@ -85,7 +85,7 @@ def unsquashed(action: Array, bounds: NDArray[np.float32]) -> dict[str, Array]:
     """
     low, high = bounds.astype(np.float64) if bounds.size else (-1.0, 1.0)
     half = (high - low) / 2
-    # as `SquashedGaussianHead.evaluate`
+    # the same as in `SquashedGaussianHead.evaluate`
     edge = 1 - np.finfo(np.float32).eps
     inside = np.clip((action.astype(np.float64) - low) / half - 1, -edge, edge)
     # the logarithm of tanh's slope, and of the scale
@@ -99,10 +99,10 @@ def unsquashed(action: Array, bounds: NDArray[np.float32]) -> dict[str, Array]:
 def read_states(
     state: Sequence[Array], initial: Sequence[Array], num_sequences: int
 ) -> dict[str, Array]:
-    """Returns states before the first step, and those that episodes begin with, as native code's.
+    """Returns states before the first step, and initial states of episodes, for native code.
 
     Raises:
-      SpecError: They are none of the module's.
+      SpecError: They do not fit the module.
     """
     expected = [(num_sequences, *each.shape) for each in initial]
     shapes = [np.shape(each) for each in state]
@@ -120,9 +120,9 @@ def read_states(
 
 
 def check_order(order: NDArray[np.int64], minibatch: int, count: int) -> None:
-    """Raises SpecError where minibatches would have other rows, or sequences, than there are."""
+    """Raises SpecError where minibatches have other rows, or sequences, than there are."""
     whole_number("minibatch", minibatch, 1)
-    # an empty list is of floats
+    # an empty list becomes an array of floats
     if order.ndim != 1 or (len(order) and order.dtype.kind not in "iu"):
         raise SpecError(
             f"order is {order.dtype} of shape {order.shape}, expected the numbers of rows, or "
@@ -135,7 +135,7 @@ def check_order(order: NDArray[np.int64], minibatch: int, count: int) -> None:
 
 
 def _lead(rows: Mapping[str, Array], program: Program) -> tuple[int, ...]:
-    """(N,), or with memory (T, B)."""
+    """Returns the leading shape: (N,), or with memory (T, B)."""
     shape: tuple[int, ...] = np.shape(rows["obs"])
     if not program.state_sizes:
         return shape[:1]
@@ -148,7 +148,7 @@ def _lead(rows: Mapping[str, Array], program: Program) -> tuple[int, ...]:
 
 
 def _width(array: Array, lead: tuple[int, ...]) -> int:
-    """The numbers of a row, of which there may be none."""
+    """Returns the size of a row, even if there are no rows."""
     return math.prod(np.shape(array)[len(lead) :])
 
 
@@ -157,7 +157,7 @@ def _actions(
 ) -> dict[str, Array]:
     is_box, action = isinstance(space, gymnasium.spaces.Box), np.asarray(rows["action"])
     if not is_box and action.shape[: len(lead)] == lead and "counts" in rows:
-        # rows that do not count may have any action, and get one of the space
+        # rows that do not count may have any action, so they get one of the space
         counts = np.reshape(rows["counts"], lead + (1,) * (action.ndim - len(lead))) != 0
         action = np.where(counts, action, getattr(space, "start", 0))
     if not is_box:
@@ -173,7 +173,7 @@ def _actions(
         if found.shape[1] != num_box:
             raise SpecError(f"rows have actions of {found.shape[1]} numbers, expected {num_box}")
         return {"box": found}
-    # native code reads probabilities by these numbers
+    # native code uses these numbers as indices of probabilities
     nvec = _nvec(space)
     if found.shape[1] != len(nvec) or (found < 0).any() or (found >= nvec).any():
         raise SpecError(f"rows have actions that are not of {space}")
@@ -185,7 +185,7 @@ def _nvec(space: Any) -> NDArray[np.int64]:
 
 
 def _check_masks(arrays: Mapping[str, Array], space: gymnasium.Space[Any]) -> None:
-    """Raises SpecError where a row that counts has an action that its mask does not allow."""
+    """Raises SpecError where a row that counts has an action that its mask forbids."""
     if "index" not in arrays:
         raise SpecError(f"actions of {space} cannot be masked: leave action_mask out")
     firsts = np.cumsum(_nvec(space)) - _nvec(space)

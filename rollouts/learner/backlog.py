@@ -12,14 +12,14 @@ from rollouts.learner.fragment import FragmentHandle
 class Backlog:
     """Fragments in the order of arrival. Not thread-safe.
 
-    Whether any is stale is told by one look at the oldest weights, not at each fragment.
+    Only the oldest weights are checked for staleness, not each fragment.
     """
 
     def __init__(self, is_stale: Callable[[FragmentHandle], bool]) -> None:
-        """Makes an empty one; `is_stale` finds old weights stale sooner than new ones."""
+        """Makes an empty one; `is_stale` must call fragments of older weights stale first."""
         self._is_stale = is_stale
         self._handles: deque[FragmentHandle] = deque()
-        # none that waits has older weights; itself it may be gone
+        # no waiting fragment has older weights; this one may have been taken
         self._oldest: FragmentHandle | None = None
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Backlog:
 
     @property
     def may_have_stale(self) -> bool:
-        """False where `drop_stale` would find none; else it mostly finds some."""
+        """Returns False if `drop_stale` would find none; otherwise it usually finds some."""
         return bool(self._handles) and self._oldest is not None and self._is_stale(self._oldest)
 
     def drop_stale(self) -> list[FragmentHandle]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hide_uncounted`: lets rows that do not count hold anything, also what is nan."""
+"""`hide_uncounted`: overwrites rows that do not count, which may even contain nan."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# what is not of one row alone, or says which rows count
+# arrays that do not belong to single rows, or mark which rows count
 _KEPT = frozenset({"counts", "ended", "states", "initial"})
 
 
 def hide_uncounted(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Returns rows in which those of no use hold what another one holds.
+    """Returns rows in which useless ones are replaced by the contents of a useful one.
 
-    A gradient of 0 times a number that is nan is nan. With memory the observation of a row is of
-    use where it leads to one that counts, and a state where it leads to the first observation.
+    A gradient of 0 times nan is nan. With memory, a row's observation is useful if its state leads
+    to a row that counts, and a state is useful if it leads to the first observation.
 
     Args:
       arrays: Rows and states by the names of native code.
@@ -40,7 +40,7 @@ def hide_uncounted(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _leads(counts: NDArray[np.bool_], arrays: dict[str, Any]) -> NDArray[np.bool_]:
-    """Marks rows that count, and those whose states go into one that does, (T, B)."""
+    """Marks rows that count, and rows whose states lead to one that counts, (T, B)."""
     leads = counts.copy()
     if "ended" in arrays:
         goes_on = arrays["ended"].reshape(counts.shape) == 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAC's losses for discrete actions (Christodoulou 2019), as row_losses.py has the others.
+"""SAC's losses for discrete actions (Christodoulou 2019), in the form of row_losses.py.
 
-What is drawn for actions in a Box is a mean over all actions here, so rows have no noise.
+Instead of drawing an action, as for a Box, they average over all actions, so rows have no noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ with needs("torch", "rollouts.learner.discrete_losses"):
 
 
 class DiscreteSoftValueLoss(RowLoss):
-    """Discrete SAC's loss of one critic, which may be followed by a `ValueLoss` of another one.
+    """Discrete SAC's loss of one critic, to which a `ValueLoss` of another critic may be added.
 
     Rows are `obs`, `action` (one-hot), `reward`, `discount`, `next_obs` and `temperature`, and
     perhaps `weight`. Outputs are those of `DqnLoss`, the target (B, 1), and the values of all
@@ -48,8 +48,8 @@ class DiscreteSoftValueLoss(RowLoss):
         Args:
           actor: Maps obs to logits (B, num_actions).
           critic: Maps obs to values (B, num_actions).
-          target_critic: Maps obs to such values of each of several networks.
-          huber, weighted: As of `DqnLoss`.
+          target_critic: Maps obs to such values, one array for each of several networks.
+          huber, weighted: As for `DqnLoss`.
         """
         shapes = transition(obs_shape, num_actions) | {"temperature": (1,)} | of_weight(weighted)
         super().__init__(shapes, (actor, target_critic))
@@ -79,7 +79,7 @@ class DiscreteSacActorLoss(RowLoss):
     def __init__(
         self, actor: nn.Module, critic: nn.Module, obs_shape: tuple[int, ...], num_actions: int
     ) -> None:
-        """Takes an actor as `DiscreteSoftValueLoss` does, and critics as its target."""
+        """Takes an actor as in `DiscreteSoftValueLoss`, and critics like its target critic."""
         super().__init__({"obs": obs_shape, "temperature": (1,)}, (critic,))
         self.actor, self.critic, self.num_actions = actor, critic, num_actions
 
@@ -94,5 +94,5 @@ class DiscreteSacActorLoss(RowLoss):
 
 
 def _least(values: Sequence[Tensor]) -> Tensor:
-    """The smallest value (B, num_actions) that any network gives."""
+    """The smallest value (B, num_actions) of all networks."""
     return reduce(torch.minimum, values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetching of fragments that leave LearnerQueue: into this process, or into another learner's."""
+"""Fetching of fragments that leave LearnerQueue, to this process or to another learner's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Protocol, TypeVar
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
 
-# how long one attempt to fetch arrays may block before `get` looks for close() again
+# longest block of one attempt to fetch arrays, so that `get` notices close()
 _SLICE_S = 0.5
 
 T = TypeVar("T")
 
 
 class Transfer(Protocol):
-    """One attempt to bring a fragment to a learner that is elsewhere.
+    """One attempt to send a fragment to a learner in another process.
 
-    `wait` raises TimeoutError while it is on its way, WorkerError where its arrays are lost. Then
-    the fragment is the learner's after `keep`; after `take_back` it never is.
+    `wait` raises TimeoutError while the fragment is on its way, and WorkerError if its arrays are
+    lost. After `keep` the fragment belongs to the learner; after `take_back` it never will.
     """
 
     @property
@@ -36,7 +36,7 @@ class Transfer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """The fragments that one call has, and how many it lacks; the queue's lock guards it."""
+    """The fragments of one call, and the number that it lacks; guarded by the queue's lock."""
 
     num_lacking: int
     taken: list[FragmentHandle] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Claim:
 def in_slices(
     attempt: Callable[[float], T], deadline: float | None, is_closed: Callable[[], bool]
 ) -> T:
-    """Calls until it does not time out, so that close() and the deadline are seen meanwhile."""
+    """Repeats short attempts until one does not time out, so that close() and the deadline work."""
     while True:
         remaining_s = float("inf") if deadline is None else deadline - time.monotonic()
         try:
@@ -58,7 +58,7 @@ def in_slices(
 
 
 def bring(transfer: Transfer, deadline: float | None, is_closed: Callable[[], bool]) -> Transfer:
-    """Waits for a transfer; takes it back where its fragment goes back into the queue."""
+    """Waits for a transfer; takes it back if its fragment must return to the queue."""
     try:
         in_slices(transfer.wait, deadline, is_closed)
     except WorkerError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragment: a whole rollout and where it comes from; on its way to the learner, a handle."""
+"""Fragment: a whole rollout and its origin; a handle stands for it on its way to the learner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentInfo:
-    """The small part of a fragment, known to the driver while the arrays stay where they are.
+    """The small part of a fragment, which the driver has while the arrays stay on their node.
 
     (worker_id, incarnation, seq_no) names a fragment for ever: seq_no counts 0, 1, 2, ... within
     one incarnation, and a worker that is started again gets the next incarnation.
@@ -35,25 +35,25 @@ class FragmentInfo:
     min_policy_version: int
     max_policy_version: int
     collect_s: float
-    nbytes: int  # size of the arrays as they travel; a frame of stacked observations counts once
-    # what the worker's pool counted since its last fragment, where it normalises
+    nbytes: int  # bytes that are sent; each frame of stacked observations counts once
+    # statistics of the worker's pool since its last fragment, if it normalises
     statistics: Mapping[str, RunningStatistics] = field(default_factory=dict, compare=False)
-    # in which ways the worker got weights before it: way -> how often
+    # ways in which the worker got weights before it: way -> number of times
     weight_pulls: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """A completed fragment: its description and its arrays as they travelled."""
+    """A completed fragment: its description and its arrays in the form in which they were sent."""
 
     info: FragmentInfo
     payload: Payload
 
     @functools.cached_property
     def batch(self) -> RolloutBatch:
-        """The rollout; stacks of frames are formed when first asked for, and kept.
+        """The rollout; stacks of frames are formed at the first use, and kept.
 
-        That of a worker with a device has tensors.
+        The rollout of a worker with a device has tensors.
 
         Arrays that came through Ray are read-only, formed stacks are not.
 
@@ -77,7 +77,7 @@ class Fragment:
 
     @property
     def policy_version(self) -> NDArray[np.int64]:
-        """(T, B), see `RolloutBatch`, of a device's rollout a tensor; forms no stacks."""
+        """(T, B), see `RolloutBatch`; a tensor for a device's rollout. Forms no stacks."""
         payload = self.payload
         rest: Any = payload.rest if isinstance(payload, PackedRollout) else payload
         versions: NDArray[np.int64] = rest.policy_version
@@ -85,7 +85,7 @@ class Fragment:
 
     @property
     def worker_id(self) -> int:
-        """See FragmentInfo; so all that follows."""
+        """See FragmentInfo, also for the properties below."""
         return self.info.worker_id
 
     @property
@@ -130,9 +130,10 @@ class FragmentHandle:
     """A completed fragment whose arrays may still be elsewhere: what LearnerQueue holds.
 
     Attributes:
-      info   Of the fragment.
-      fetch  Returns the arrays within so many seconds; may be called again after a TimeoutError,
-             which says that they did not arrive. WorkerError: they are lost for good.
+      info   Description of the fragment.
+      fetch  Returns the arrays within a number of seconds. After a TimeoutError, which means that
+      they
+             did not arrive, it may be called again. WorkerError: they are lost for good.
     """
 
     info: FragmentInfo

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that torch trains a module as native code would: hooks, and gradients of some rows."""
+"""Checks that torch would train a module like native code: hooks, and gradients of some rows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ with needs("torch", "NativeLearner"):
 Array = NDArray[Any]
 
 _ROWS = 6
-# Part of a tensor's largest gradient: float32's rounding is far below, another gradient far above.
+# Share of a tensor's largest gradient; float32's rounding is far below, a wrong gradient far above.
 _TOLERANCE = 1e-3
-# Part of all tensors' largest gradient: one whose exact gradient is 0 has nothing but rounding.
+# Share of the largest gradient of all tensors, for tensors whose exact gradient is 0.
 _ROUNDING = 1e-5
 
 
@@ -35,7 +35,7 @@ def check_hooks(
     module: nn.Module, tensors: Sequence[Tensor], optimizer: torch.optim.Optimizer
 ) -> None:
     """Raises SpecError where gradients or steps have hooks, which native code would not call."""
-    # torch has no public way to ask for these
+    # torch has no public functions for these
     kinds = sys.modules[nn.Module.__module__]
     optimizers = sys.modules[torch.optim.Optimizer.__module__]
     found: dict[str, list[Any]] = {
@@ -71,7 +71,7 @@ def check_hooks(
 
 
 def _replaced_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Returns True where `step` is another function than the class's or a schedule's wrapper."""
+    """Returns True if `step` is neither the class's function nor a scheduler's wrapper."""
     step = vars(optimizer).get("step")
     return step is not None and not hasattr(step, "_wrapped_by_lr_sched")
 
@@ -81,22 +81,22 @@ def check_gradients(
 ) -> None:
     """Compares gradients of some rows with autograd's.
 
-    What autograd does not see, such as `detach` and `torch.no_grad`, leaves outputs as they are.
+    Outputs do not show what changes gradients alone, such as `detach` and `torch.no_grad`.
 
     Args:
-      policy: What was read of a module.
-      tensors: The module's parameters by the names in the program.
-      compared: Those whose gradients are compared; each requires one.
+      policy: The module that was read.
+      tensors: The module's parameters by their names in the program.
+      compared: Parameters whose gradients are compared; each requires a gradient.
 
     Raises:
-      SpecError: A parameter's gradient is another one.
+      SpecError: A parameter's gradient differs.
     """
     reading = policy.reading
     if reading is None:
         return
     rng = np.random.default_rng(0)
     program, states = policy.program, policy.sources.initial_state()
-    # with memory two steps, so that a gradient goes through the state
+    # with memory there are two steps, so that a gradient passes through the state
     steps = [random_rows(reading.space, _ROWS, rng) for _ in range(2 if states else 1)]
     before = [rng.normal(size=(_ROWS, *each.shape)).astype(np.float32) for each in states]
     sizes = [program.sizes[i] for i in program.outputs]
@@ -148,11 +148,11 @@ def _native_gradients(
     rows: tuple[list[Array], list[Array]],
     given: list[list[Array]],
 ) -> dict[int, Array]:
-    """Gradients by the id of the tensor, summed over its parts.
+    """Returns gradients by the id of the tensor, summed over its parts.
 
     Args:
-      policy, tensors: As of `check_gradients`.
-      wanted: Whether a parameter's gradient is.
+      policy, tensors: As for `check_gradients`.
+      wanted: Whether the gradient of each parameter is needed.
       rows: Observations of each step, and the states before the first one.
       given: Gradients of the outputs of each step.
     """

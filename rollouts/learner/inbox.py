@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FragmentInbox: what a learner that is an actor gets from `RolloutCoordinator.hand_over`."""
+"""FragmentInbox: receives fragments of `RolloutCoordinator.hand_over` in a learner's actor."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
 
 class FragmentInbox:
-    """Base class of learners in actors: holds what was handed over until the learner takes it.
+    """Base class of learners in actors: keeps fragments until the learner takes them.
 
-    A fragment is handed over in two steps, so that it is delivered once whatever fails meanwhile.
-    `receive` brings it; `settle` says that the coordinator counts it as delivered, or that it took
-    the fragment back because it could not wait any longer. Both are called by the coordinator.
-    Only what is settled can be taken.
+    A fragment is handed over in two calls of the coordinator, so that it is delivered once even if
+    something fails in between. `receive` brings it. `settle` tells whether the coordinator counts
+    it as delivered, or took it back after waiting too long. Only settled fragments can be taken.
 
     Thread-safe. A subclass with an `__init__` calls `super().__init__()`.
 
@@ -35,7 +34,7 @@ class FragmentInbox:
 
     def __init__(self) -> None:
         """Begins empty."""
-        # before Ray tells of transports, on a thread of its own: two imports at once fail
+        # imported before Ray does so on a thread of its own, because two imports at once fail
         with contextlib.suppress(ImportError):
             importlib.import_module("torch")
         make_tensor_store()
@@ -73,11 +72,11 @@ class FragmentInbox:
 
         Args:
           ticket: Name of this attempt to hand it over.
-          info: What it is.
+          info: Its description.
           payload: Its arrays.
-          copies: True where the worker will write their memory again, so that they must be copied.
+          copies: Whether the worker will overwrite their memory, so that they must be copied.
         Returns:
-          What went wrong here; a call that raises is one whose arrays did not arrive.
+          What went wrong here; the call raises only if the arrays did not arrive.
         """
         try:
             if copies:

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class LossFound:
-    """Numbers of a gradient step, by the weights before it.
+    """Results of a gradient step, computed with the weights before it.
 
     Attributes:
       loss: Mean over the rows.
@@ -44,7 +44,7 @@ class LossFound:
 class LossLearner(ModuleSteps[_native.RowLossLearner]):
     """Gradient steps of a `RowLoss`, by its optimiser's formula and on the networks' own memory.
 
-    All that is said of `NativeLearner` holds.
+    The properties of `NativeLearner` hold for it, too.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         num_threads: int = 1,
         average: Average | None = None,
     ) -> None:
-        """Reads what the loss computes and what the optimiser changes.
+        """Reads the loss's computation, and the parameters that the optimiser changes.
 
         Args:
           loss: Loss whose networks are trained.
-          optimizer: As of `NativeLearner`; what it does not hold stays.
+          optimizer: As for `NativeLearner`; parameters that it does not hold stay.
           num_threads: Threads that share a large batch.
-          average: As of `NativeLearner`.
+          average: As for `NativeLearner`.
 
         Raises:
           SpecError: As `NativeLearner`; or the optimiser holds a parameter of a network that this
-            loss takes as given.
+            loss must not train.
         """
         self._loss = loss
         with put_back_if_refused(loss):
@@ -81,8 +81,8 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """Makes a gradient step.
 
         Args:
-          parts: What a row of the loss has, (B, ...) each.
-          max_grad_norm, clip_by, timeout_s: As of `NativeLearner.update`.
+          parts: The parts of the loss's rows, (B, ...) each.
+          max_grad_norm, clip_by, timeout_s: As for `NativeLearner.update`.
 
         Raises:
           SpecError, TimeoutError, KeyboardInterrupt: As `NativeLearner.update`.
@@ -91,7 +91,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         return self.step(parts, max_grad_norm=max_grad_norm, clip_by=clip_by, timeout_s=timeout_s)
 
     def check(self) -> None:
-        """Looks at the module and the optimiser, as `update` does.
+        """Checks the module and the optimiser, as `update` does.
 
         Raises:
           SpecError: The module is no longer the one that was read.
@@ -106,7 +106,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         clip_by: ClipBy = "all",
         timeout_s: float | None = None,
     ) -> LossFound:
-        """As `update`, of a module that was not touched since the last `check` or `step`."""
+        """Does an `update` of a module that was not changed since the last `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
             lambda sources, left_s: self._native.update(
@@ -117,9 +117,9 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         return LossFound(loss, norm, outputs)
 
     def compute(self, parts: Mapping[str, Array]) -> LossFound:
-        """Computes what `step` would, and leaves the weights until `apply`.
+        """Computes the gradients of a `step`, but leaves the weights until `apply`.
 
-        So several learners' gradients may be those of the same weights.
+        In this way, several learners can compute gradients with the same weights.
         """
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
@@ -131,7 +131,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         """Makes the step of the last `compute`.
 
         Raises:
-          SpecError: There was none since the last step.
+          SpecError: There was no `compute` since the last step.
         """
         self._step(lambda sources, _: self._native.apply(sources, max_grad_norm, clip_by))
 
@@ -158,22 +158,22 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
 
 
 class TargetNetwork:
-    """Moves a target network's parameters towards those of another one, where they lie."""
+    """Moves a target network's parameters towards those of another network, in place."""
 
     def __init__(self, network: nn.Module, target: nn.Module) -> None:
         """Takes networks with the same parameters in the same order.
 
         Raises:
-          SpecError: They have others, or these are no contiguous float32 tensors on the CPU.
+          SpecError: Their parameters differ, or are not contiguous float32 tensors on the CPU.
         """
         self._network, self._target = network, target
         self._pairs()
 
     def move(self, share: float) -> None:
-        """Keeps 1 - share of the target; 1 copies the network.
+        """Keeps the share 1 - `share` of the target; 1 copies the network.
 
         Raises:
-          SpecError: As of the constructor.
+          SpecError: As for the constructor.
         """
         pairs = self._pairs()
         _native.move_towards(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ModuleSteps`: a module's parameters and an optimiser's state, as native code changes them."""
+"""`ModuleSteps`: changes of a module's parameters and an optimiser's state by native code."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ Found = TypeVar("Found")
 
 
 class ModuleSteps(ABC, Generic[Native]):
-    """Gradient steps of a module that was read, in place.
+    """Gradient steps of a module that was read, on its own memory.
 
-    Parameters and the state of torch's Adam, AdamW, RMSprop or SGD are changed where they lie.
+    Parameters and the state of torch's Adam, AdamW, RMSprop or SGD are changed in place.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class ModuleSteps(ABC, Generic[Native]):
         num_threads: int,
         average: Average | None,
     ) -> None:
-        """Checks what was read.
+        """Checks the module and the optimiser.
 
         Args:
-          policy: What was read of the module.
-          optimizer: As of `NativeLearner`.
+          policy: The module that was read.
+          optimizer: As for `NativeLearner`.
           num_threads: Threads that share a large minibatch.
-          average: As of `NativeLearner`.
+          average: As for `NativeLearner`.
 
         Raises:
           SpecError: As `NativeLearner`.
@@ -83,7 +83,7 @@ class ModuleSteps(ABC, Generic[Native]):
         tensors = policy.sources.tensors()
         self._named = {param.name: tensors[param.name] for param in policy.program.params}
         self._shapes = {name: each.shape for name, each in self._named.items()}
-        # a tensor that the module has under several names is one
+        # a tensor with several names in the module counts once
         self._tensors = list({id(each): each for each in self._named.values()}.values())
         self._places = {id(each): place for place, each in enumerate(self._tensors)}
         with put_back_if_refused(policy.sources.module):
@@ -95,10 +95,10 @@ class ModuleSteps(ABC, Generic[Native]):
 
     @abstractmethod
     def _make(self, trained: list[bool], views: list[View]) -> Native:
-        """Makes what trains these parameters of the program."""
+        """Makes the native learner for these parameters of the program."""
 
     def _check(self) -> None:
-        """Raises SpecError where the module is no longer the one that was read."""
+        """Raises SpecError if the module is no longer the one that was read."""
         self._check_module()
         trained = self._find_trained()
         if [id(each) for each in trained] != [id(each) for each in self._trained]:
@@ -111,13 +111,14 @@ class ModuleSteps(ABC, Generic[Native]):
         timeout_s: float | None = None,
         params: Collection[int] | None = None,
     ) -> tuple[Found, int]:
-        """Returns what `update` returns, and the number of gradient steps that it made.
+        """Returns the result of `update`, and the number of gradient steps that it made.
 
         Args:
-          update: Makes the steps, within the seconds that are left when it is this thread's turn.
-          timeout_s: Seconds for both.
-          params: Parameters of the program that the loss reaches; the others stay, as torch's
-            optimisers leave those without a gradient. None: all.
+          update: Makes the steps, within the seconds that are left after waiting for this thread's
+            turn.
+          timeout_s: Seconds for waiting and steps together.
+          params: Parameters of the program that the loss depends on; the others stay, as with
+            torch's optimisers for parameters without a gradient. None: all.
         """
         with self._turns.take(timeout_s) as left_s:
             return self._step_now(lambda sources: update(sources, left_s), params)
@@ -139,17 +140,18 @@ class ModuleSteps(ABC, Generic[Native]):
         try:
             found = update(sources)
         finally:
-            # also those before a minibatch that was refused
+            # includes steps before a minibatch that was refused
             made = self._native.num_steps - made_before
             self._num_steps += made
             if made:
-                # torch's schedules of learning rates look for it
+                # torch's schedulers of learning rates check this
                 self._optimizer._opt_called = True  # type: ignore[attr-defined]
             for each in state.values():
                 if "step" in each:
-                    # a tensor changes in place
+                    # `step` is a tensor, and changed in place
                     each["step"] += made
-            # as torch's own in-place operations: autograd refuses what it saved before
+            # as with torch's in-place operations, autograd then refuses tensors that it saved
+            # before
             torch.autograd.graph.increment_version(trained)
         return found, made
 
@@ -160,8 +162,8 @@ class ModuleSteps(ABC, Generic[Native]):
 
     @property
     def why_not_native(self) -> str:
-        """The reason why the module, its memory or the optimiser keep the next update from native
-        code; "" for none. A program that has torch's update, too, asks before each one.
+        """The reason why native code cannot make the next update, in the module, its memory or the
+        optimiser; "" for none. A program that can use torch instead reads it before each update.
         """
         try:
             self._check()
@@ -171,19 +173,19 @@ class ModuleSteps(ABC, Generic[Native]):
         return ""
 
     def is_as_read(self) -> bool:
-        """Returns True while the module is what was read, in memory that native code can change."""
+        """Whether the module is unchanged since it was read, in memory that can be changed."""
         with suppress(SpecError):
             self._check_module()
             return True
         return False
 
     def _check_module(self) -> None:
-        """Native code reads and writes the module's memory by what was read."""
+        """Checks that the memory which native code reads and writes is still the module's."""
         again = "make another NativePolicy and NativeLearner of it"
         check_hooks(self._policy.sources.module, self._tensors, self._optimizer)
         is_read_again = not self._policy.agrees()
         if is_read_again:
-            # perhaps what it reads besides its weights is another object now, and nothing else
+            # perhaps only objects that it reads besides its weights were replaced
             self._policy.refresh()
             if self._policy.program != self._program:
                 raise SpecError(f"the module has changed since it was read: {again}")
@@ -207,7 +209,7 @@ class ModuleSteps(ABC, Generic[Native]):
             check_gradients(self._policy, self._named, trained)
 
     def _find_trained(self) -> list[Tensor]:
-        """The tensors that the optimiser changes; those that are frozen stay."""
+        """The tensors that the optimiser changes; frozen ones stay."""
         held = {id(each) for group in self._optimizer.param_groups for each in group["params"]}
         trained = [each for each in self._tensors if id(each) in held and each.requires_grad]
         if not trained:
@@ -231,7 +233,7 @@ class ModuleSteps(ABC, Generic[Native]):
         return place, param.start, list(param.shape), list(param.strides)
 
     def _state(self, tensor: Tensor) -> dict[str, Any]:
-        """The optimiser's state of a parameter; made as torch makes it before the first step."""
+        """The optimiser's state of a parameter, initialised like torch's before the first step."""
         kind = _kind_of(self._optimizer)
         if kind == "sgd":
             return self._momentum(tensor)
@@ -249,7 +251,7 @@ class ModuleSteps(ABC, Generic[Native]):
         return state
 
     def _momentum(self, tensor: Tensor) -> dict[str, Any]:
-        """The state of SGD: a buffer of 0, which is torch's first step; none without momentum."""
+        """The state of SGD: a buffer of 0 for torch's first step, or no state without momentum."""
         groups = self._optimizer.param_groups
         if not any(each is tensor and g["momentum"] for g in groups for each in g["params"]):
             return {}
@@ -260,7 +262,7 @@ class ModuleSteps(ABC, Generic[Native]):
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raises SpecError of another optimiser, or of settings, that native code does not have."""
+    """Raises SpecError for an optimiser, or settings, that native code does not support."""
     _rules(optimizer)
 
 
@@ -271,7 +273,7 @@ def _kept(tensor: Tensor, state: dict[str, Any] | None, rule: dict[str, Any] | N
     if "exp_avg" in state:
         arrays = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
     elif rule["kind"] in ("sgd", "nesterov"):
-        # without momentum it is memory that nobody keeps
+        # without momentum the buffer is temporary
         buffer = state.get("momentum_buffer")
         arrays = None, (torch.zeros_like(tensor) if buffer is None else buffer).detach().numpy()
     else:
@@ -283,7 +285,7 @@ def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
     """The settings of each tensor's group, by the tensor's id.
 
     Raises:
-      SpecError: It is another optimiser, or has settings that native code does not have.
+      SpecError: Native code does not support the optimiser or its settings.
     """
     kind = _kind_of(optimizer)
     rules: dict[int, dict[str, Any]] = {}
@@ -299,7 +301,7 @@ def _rules(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
         if group.get("nesterov"):
             rule["kind"] = "nesterov"
         if "decoupled_weight_decay" in group:
-            # torch has it as a setting of Adam's, too; AdamW sets it
+            # torch's AdamW is Adam with this setting
             rule["kind"] = "adamw" if group["decoupled_weight_decay"] else "adam"
         rules |= {id(each): rule for each in group["params"]}
     return rules
@@ -309,7 +311,7 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
     for name, kind in _KINDS.items():
         if type(optimizer) is kind:
             return name
-    # Stable-Baselines3's, which may not be installed
+    # a class of Stable-Baselines3, which may not be installed
     if type(optimizer).__qualname__ == "RMSpropTFLike" and type(optimizer).__module__ == _SB3:
         return "rmsprop_tf"
     raise SpecError(

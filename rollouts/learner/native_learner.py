@@ -31,24 +31,24 @@ _HEADS = ("categorical", "multi_categorical", "gaussian", "tanh_gaussian")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoLoss:
-    """PPO's clipped loss (Schulman et al. 2017): the policy's, `value_weight` times the value's
-    squared error, and -`entropy_weight` times the entropy.
+    """PPO's clipped loss (Schulman et al. 2017): the policy's loss, plus `value_weight` times the
+    value's squared error, minus `entropy_weight` times the entropy.
 
     Attributes:
-      clip_range: Limit of the ratio of probabilities, from 1.
-      value_clip_range: Limit of the value's distance from what it was; None: no limit.
+      clip_range: Limit of the distance of the ratio of probabilities from 1.
+      value_clip_range: Limit of the value's distance from the old value; None: no limit.
       value_loss: "clipped": the error of the limited value counts, as in Stable-Baselines3;
         "worse": the larger of both errors, as in OpenAI's Baselines and CleanRL.
       normalize_advantage: Whether advantages have mean 0 and deviation 1 in each minibatch.
-      target_kl: An update ends before the minibatch whose approximate KL divergence is beyond it;
+      target_kl: An update ends before the minibatch whose approximate KL divergence exceeds it;
         None: never.
       value_error_cap: Limit of the value's squared error, as in RLlib; None: no limit.
-      kl_weight: Factor of the KL divergence from the distributions that drew the actions to those
-        of now, which is a part of the loss; None: it is none.
-      value_huber: Size of the value's error beyond which its loss goes on straight (Huber 1964),
-        as in MAPPO; None: it is the square everywhere.
-      refuses_overflow: Whether a ratio that is infinite is an error. torch's gradient is NaN there;
-        ours is 0 where the limit binds.
+      kl_weight: Factor, in the loss, of the KL divergence from the distributions that drew the
+        actions to the present ones; None: it is no part of the loss.
+      value_huber: Size of the value's error beyond which its loss is linear (Huber 1964), as in
+        MAPPO; None: it is the square everywhere.
+      refuses_overflow: Whether an infinite ratio is an error. torch's gradient is NaN then; ours is
+        0 where the limit applies.
     """
 
     clip_range: float = 0.2
@@ -64,20 +64,20 @@ class PpoLoss:
     refuses_overflow: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the names. Raises SpecError."""
+        """Checks the names; raises SpecError."""
         one_of("value_loss", self.value_loss, ("clipped", "worse"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyGradientLoss:
-    """A2C's loss (Mnih et al. 2016): minus the advantage times the log-density of the action,
-    `value_weight` times the value's squared error, and -`entropy_weight` times the entropy.
+    """A2C's loss (Mnih et al. 2016): minus the advantage times the log-density of the action, plus
+    `value_weight` times the value's squared error, minus `entropy_weight` times the entropy.
 
-    It is IMPALA's too, of advantages and targets by `rollouts.returns.vtrace`, for which
-    `NativeLearner.evaluate` says what the policy of now gives for the actions.
+    It is also IMPALA's, with advantages and targets from `rollouts.returns.vtrace`, for which
+    `NativeLearner.evaluate` returns the present policy's log-probabilities and values.
 
     Attributes:
-      normalize_advantage: As of `PpoLoss`.
+      normalize_advantage: As for `PpoLoss`.
     """
 
     value_weight: float = 0.5
@@ -87,11 +87,11 @@ class PolicyGradientLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloningLoss:
-    """Behaviour cloning: minus the log-density of the actions, and -`entropy_weight` times the
+    """Behaviour cloning: minus the log-density of the actions, minus `entropy_weight` times the
     entropy.
 
-    Rows are `obs` and `action` alone, and the module may be without a value. Parameters that lead
-    to the value alone stay, whatever the optimiser's weight decay.
+    Rows are only `obs` and `action`, and the module may have no value. Parameters that only the
+    value depends on stay, even with weight decay.
     """
 
     entropy_weight: float = 0.0
@@ -102,12 +102,12 @@ Loss = PpoLoss | PolicyGradientLoss | CloningLoss
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Answers of the policy of now for the actions of some rows: (N,) float32, or (T, B).
+    """Results of the present policy for the actions of some rows: (N,) float32, or (T, B).
 
     Attributes:
       log_prob: Log-densities of the actions.
       entropy: Entropies of the distributions.
-      value: Values of the observations; 0 of a module without.
+      value: Values of the observations; 0 if the module has no value.
     """
 
     log_prob: NDArray[np.float32]
@@ -117,12 +117,12 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Parts of an update: (K,) float32, one number for each minibatch.
+    """Parts of the loss in an update: (K,) float32, one number for each minibatch.
 
     Attributes:
       policy_loss, value_loss, entropy, approx_kl, clip_fraction: Means over the minibatch.
       value_error: Mean of the value's squared error without any limit.
-      kl: Mean of the divergence that `kl_weight` is of; 0 without one.
+      kl: Mean of the divergence to which `kl_weight` applies; 0 without it.
       grad_norm: Norm of all gradients before they were clipped.
       num_steps: Gradient steps made: K, or K - 1 where `target_kl` ended the update.
     """
@@ -141,11 +141,11 @@ class Losses:
 class NativeLearner(ModuleSteps[_native.PpoLearner]):
     """Gradient steps of a module, by its optimiser's formula and on its own memory.
 
-    Parameters and the state of torch's Adam, AdamW, RMSprop or SGD are changed in place: all that
-    hold the module or the optimiser see each step, and a training may go on with torch at any time.
-    Gradients equal autograd's to rounding, and their bits do not depend on the number of threads
-    or the instruction set. A thread waits for another's update; a forked child trains with one
-    thread.
+    Parameters and the state of torch's Adam, AdamW, RMSprop or SGD are changed in place: other code
+    that uses the module or the optimiser sees each step, and training may continue with torch at
+    any time. Gradients equal autograd's up to rounding, and their bits do not depend on the number
+    of threads or the instruction set. A thread waits for another's update; a forked child trains
+    with one thread.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         num_threads: int = 1,
         average: Average | None = None,
     ) -> None:
-        """Reads what the module computes and what the optimiser changes.
+        """Reads the module's computation, and the parameters that the optimiser changes.
 
         Args:
           policy: `NativePolicy.from_torch` of an actor-critic module.
@@ -164,15 +164,15 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
           num_threads: Threads that share a large minibatch.
           average: Replaces the numbers of an array (n,) float32 by their means over the processes
             that train together, in place: gradients and losses of each minibatch, before its step.
-            `rollouts.learner.process_mean` has it for torch.distributed. All processes make as
-            many minibatches; what one raises the others learn from `average` alone. None: one
-            process.
+            For torch.distributed, `rollouts.learner.process_mean` makes it. All processes must make
+            the same number of minibatches; they notice an error of another process only through
+            `average`. None: one process.
 
         Raises:
-          SpecError: The module has another head, or learns the states that episodes
-            begin with; its parameters are on a GPU or of another type; its gradients are not those
-            of the operations that were read, or have hooks; the optimiser has settings that native
-            code does not have.
+          SpecError: The module has another head, or its initial states are parameters; its
+            parameters are on a GPU or of another type; its gradients are not those of the
+            operations that were read, or have hooks; the optimiser has settings that native code
+            does not support.
         """
         if policy.head.kind not in _HEADS:
             expected = ", ".join(_HEADS)
@@ -180,7 +180,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         num_inputs = 2 if policy.head.kind.endswith("gaussian") else 1
         num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
         self._has_value = num_outputs > num_inputs
-        # memory counts as the policy's: its states meet what the policy reads at the next step
+        # memory belongs to the policy, which reads its states at the next step
         outputs = policy.program.outputs
         self._cloned = policy.program.params_of((*outputs[:num_inputs], *outputs[num_outputs:]))
         self._head, self._space = policy.head, policy.action_space
@@ -201,38 +201,38 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
     ) -> Losses:
         """Makes a gradient step for each minibatch of `order`.
 
-        Of a squashed Gaussian the entropy is that of the Gaussian before its tanh, and an action at
-        a bound counts as the nearest one that float32 tells from it, as
-        `rollouts.policy.SquashedGaussianHead.evaluate` has both.
+        For a squashed Gaussian, the entropy is that of the Gaussian before its tanh, and an action
+        at a bound counts as the nearest one that float32 can distinguish from it, as in
+        `rollouts.policy.SquashedGaussianHead.evaluate`.
 
-        Rows of a module with memory are whole sequences, (T, B, ...) as a rollout has them. Each
-        goes through all its steps, with new states behind an `ended`, and its gradients flow back
-        through time.
+        Rows of a module with memory are whole sequences, (T, B, ...) as in a rollout. A sequence is
+        computed step by step, with initial states after an `ended`, and gradients flow back through
+        time.
 
         Args:
           rows: `obs` (N, obs_size), `action` (N,) or (N, d) as environments take it, and
-            `log_prob`, `advantage`, `target` (N,), the last one the value's. `value` (N,), as it
-            was, where the loss limits how far it moves; `inputs` (N, size), the head's inputs as
-            they were, a Gaussian's deviations after its means, where the loss has a `kl_weight`;
-            `action_mask` (N, A) of bool, where not all actions were allowed; `counts` (N,) of
-            bool, where some rows do not count in the means, and may hold anything. With memory
-            (T, B) in place of (N,), and `ended` (T, B): terminated | truncated; there the
-            observation of each row leads to the states of those behind it.
-          order: Rows (K * minibatch,), those of a minibatch one after the other; the last one may
-            have fewer. With memory sequences, by their number among B.
+            `log_prob`, `advantage`, `target` (N,), the last one for the value. `value` (N,), the
+            old value, if the loss limits its change; `inputs` (N, size), the head's old inputs,
+            with a Gaussian's deviations after its means, if the loss has a `kl_weight`;
+            `action_mask` (N, A) bool, if not all actions were allowed; `counts` (N,) bool, if some
+            rows do not count in the means, which may then contain anything. With memory (T, B)
+            instead of (N,), and `ended` (T, B): terminated | truncated; there each row's
+            observation still affects the states of later rows.
+          order: Rows (K * minibatch,), minibatch after minibatch; the last one may have fewer. With
+            memory sequences, by their number among B.
           minibatch: Rows of a gradient step, or sequences.
           max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
-          clip_by: What has this limit: the norm of "all" gradients together, that of "each"
-            tensor's, or the absolute value of each "element".
-          state: States before the first step of a module with memory, (B, ...) each, as
-            `RolloutBatch.policy_state` has them.
-          burn_in: First steps of each sequence that only lead to the states of the others: they do
-            not count, and no gradient goes through them.
+          clip_by: The quantity that is limited: the norm of "all" gradients together, the norm of
+            "each" tensor's, or the absolute value of each "element".
+          state: States before the first step, for a module with memory, (B, ...) each, as in
+            `RolloutBatch.policy_state`.
+          burn_in: First steps of each sequence that are only computed for later states: they do not
+            count, and no gradient passes through them.
           timeout_s: Seconds that all steps together may take; None: any time.
 
         Raises:
           TimeoutError, KeyboardInterrupt: The update has ended within a fraction of a second, and
-            weights and optimiser are those of its last whole gradient step.
+            weights and optimiser are those after its last whole gradient step.
           SpecError: Shapes do not fit; an action was not allowed by its mask; the module is no
             longer the one that was read; a loss or a gradient is NaN or infinite, or no row of a
             minibatch counts: the weights are those before that minibatch.
@@ -264,11 +264,11 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         )
 
     def evaluate(self, rows: Mapping[str, Array], *, state: Sequence[Array] = ()) -> Evaluated:
-        """Returns what the policy of now gives for the actions of rows, and their values.
+        """Returns the present policy's log-densities of the rows' actions, entropies and values.
 
         Args:
-          rows: As of `update`; `obs` and `action` suffice, with memory also `ended`.
-          state: As of `update`.
+          rows: As for `update`; `obs` and `action` are enough, with memory also `ended`.
+          state: As for `update`.
 
         Raises:
           SpecError: As `update`.
@@ -301,7 +301,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         burn_in: int,
         needed: Collection[str],
     ) -> dict[str, Any]:
-        """Rows as native code takes them; what a loss does not need is 0, its advantage 1."""
+        """Rows for native code; parts that a loss does not need are 0, an advantage is 1."""
         arrays: dict[str, Any] = read_rows(rows, self._program, self._space, needed=needed)
         zeros = np.zeros(len(arrays["obs"]), np.float32)
         arrays = {"log_prob": zeros, "target": zeros, "advantage": zeros + 1, **arrays}
@@ -334,10 +334,10 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
 
 
 def _settings(loss: Loss, max_grad_norm: float | None) -> dict[str, Any]:
-    """A loss as native code reads it; None is no limit."""
+    """A loss in the form of native code; None means no limit."""
     ppo = loss if isinstance(loss, PpoLoss) else PpoLoss()
     if isinstance(loss, CloningLoss):
-        # each action counts as one with an advantage of 1
+        # the same as a policy gradient with advantages of 1
         loss = PolicyGradientLoss(value_weight=0.0, entropy_weight=loss.entropy_weight)
     return {
         "value_clip": ppo.value_clip_range,

@@ -19,11 +19,11 @@ with needs("torch", "mean_over_processes"):
 
 
 def mean_over_processes(group: Any = None) -> Average:
-    """Returns the `average` of a learner that trains with those of the other processes.
+    """Returns the `average` for a learner that trains together with those of other processes.
 
     Args:
-      group: torch.distributed's, of a backend that adds up arrays of CPUs, such as "gloo"; None:
-        the default group.
+      group: A group of torch.distributed, with a backend that adds arrays on CPUs, such as "gloo";
+        None: the default group.
 
     Raises:
       SpecError: There is no group: init_process_group was not called.
@@ -40,11 +40,11 @@ def mean_over_processes(group: Any = None) -> Average:
 
 
 def share_weights(module: nn.Module, group: Any = None) -> None:
-    """Gives all processes the parameters and buffers of the first process's module, in place.
+    """Copies the parameters and buffers of the first process's module to all processes, in place.
 
     Args:
-      module: Each process's.
-      group: As of `mean_over_processes`.
+      module: The module of the calling process.
+      group: As for `mean_over_processes`.
 
     Raises:
       SpecError: As `mean_over_processes`.

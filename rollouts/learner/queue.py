@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bounded, closable queue between the workers' fragments and the learner.
 
-The queue holds *handles*: small objects that say which fragment they stand for and can fetch its
-arrays. Arrays are fetched only in `LearnerQueue.get`, on the learner's thread. Nothing here knows
-Ray.
+The queue holds *handles*: small objects that stand for a fragment and can fetch its arrays. Arrays
+are fetched only in `LearnerQueue.get`, on the learner's thread. The module does not depend on Ray.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ T = TypeVar("T")
 
 
 class QueueLevels(NamedTuple):
-    """Levels of a queue, in fragments: its capacity, its depth, and how many are asked for."""
+    """Levels of a queue, in fragments: its capacity, its depth, and how many are wanted."""
 
     capacity: int
     depth: int
-    wanted: int  # what waiting `get` calls lack, including what is queued
-    num_taken: int  # by `get` so far, without what it put back or found lost
+    wanted: int  # fragments that waiting `get` calls lack, including queued ones
+    num_taken: int  # by `get` so far, without those put back or lost
     held: int  # taken by a `get` that has not returned: no longer in `depth`, still "queued"
 
 
 class LearnerQueue:
     """Hands every fragment to the learner exactly once, in the order of arrival.
 
-    A fragment is known by (worker_id, incarnation, seq_no). Per worker, incarnations only grow, and
-    within one incarnation seq_no counts 0, 1, 2, ...; so one counter per worker is enough to refuse
-    whatever comes twice or late.
+    A fragment is identified by (worker_id, incarnation, seq_no). A worker's incarnations only grow,
+    and within an incarnation seq_no counts 0, 1, 2, ...; so one counter per worker is enough to
+    refuse fragments that come twice or late.
 
     Thread-safe. All state is guarded by the one lock inside `_changed`; no handle is resolved and
     no callback is called while it is held, so it is always the last lock taken.
@@ -60,10 +59,10 @@ class LearnerQueue:
 
         Args:
           capacity: Most fragments held at a time, and most that one `get` can ask for.
-          on_change: Called without the lock, on the consumer's thread, whenever a `get` begins to
-            want fragments and whenever room became free.
-          is_stale: Tells which fragments are too old to be delivered, of older weights sooner than
-            of newer; takes no lock.
+          on_change: Called without the lock, on the consumer's thread, when a `get` begins to want
+            fragments and when room became free.
+          is_stale: Returns whether a fragment is too old to be delivered; fragments of older
+            weights become stale first. Takes no lock.
         """
         self._capacity = _checked_capacity(capacity)
         self._on_change = on_change or (lambda: None)
@@ -79,7 +78,7 @@ class LearnerQueue:
 
     @property
     def capacity(self) -> int:
-        """Most fragments held at a time; a `get` that already waits for more still has room."""
+        """Most fragments held at a time. If it is lowered, a waiting `get` keeps its room."""
         with self._changed:
             return self._capacity
 
@@ -101,7 +100,7 @@ class LearnerQueue:
             return self._levels()
 
     def snapshot(self) -> tuple[dict[str, Any], QueueLevels]:
-        """Returns `stats` and `levels` of the same moment."""
+        """Returns `stats` and `levels`, both of the same moment."""
         with self._changed:
             queued = self._queued()
             stats = {
@@ -121,15 +120,15 @@ class LearnerQueue:
     def put(self, handle: FragmentHandle, timeout_s: float | None = None) -> bool:
         """Adds a completed fragment, waiting while the queue is full.
 
-        Ways out: room (also made by `get`), refusal, `timeout_s`, `fail`, `close`.
+        Returns or raises after: room (also made by `get`), refusal, `timeout_s`, `fail`, `close`.
 
         Args:
           handle: The fragment.
           timeout_s: Seconds to wait for room; None waits for ever.
         Returns:
-          True if it was queued; False if it was refused as a repetition, and counted as discarded.
+          True if it was queued; False if it was refused as a repetition, which counts as discarded.
         Raises:
-          TimeoutError: no room within timeout_s; the fragment may be put again. Not counted yet.
+          TimeoutError: no room within timeout_s; the fragment is not counted and may be put again.
           ProtocolError: the worker's fragments before this one are missing; it was discarded.
           ClosedError: the queue was closed or failed.
         """
@@ -145,7 +144,7 @@ class LearnerQueue:
             return self._admit(handle)
 
     def admit(self, handle: FragmentHandle) -> bool:
-        """As `put`, without waiting; the caller must not produce more than `levels` allows."""
+        """Does the same as `put`, without waiting; the caller must not exceed `levels`."""
         with self._changed:
             if self._is_over:
                 raise ClosedError("the learner queue is closed: no more fragments are accepted")
@@ -158,7 +157,7 @@ class LearnerQueue:
             self._count_discarded(handle, reason)
 
     def drop_stale(self) -> int:
-        """Discards, as "stale", what is queued and too old; returns how many. Never blocks."""
+        """Discards queued fragments that are too old, as "stale"; returns their number."""
         with self._changed:
             stale = self._items.drop_stale()
             for handle in stale:
@@ -170,31 +169,31 @@ class LearnerQueue:
     def get(self, num_fragments: int = 1, timeout_s: float | None = None) -> list[Fragment]:
         """Takes the oldest fragments and fetches their arrays: all `num_fragments` or none.
 
-        Ways out: enough fragments, `timeout_s`, `fail`, `close`, KeyboardInterrupt. Whatever was
-        taken before an exception goes back to the front, so nothing is lost.
+        Returns or raises after: enough fragments, `timeout_s`, `fail`, `close`, KeyboardInterrupt.
+          Fragments taken before an exception go back to the front, so none is lost.
 
         Args:
-          num_fragments: How many; at most `capacity`, or they could never be there together.
+          num_fragments: How many; at most `capacity`, because more cannot be queued together.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
           The fragments in order of arrival.
         Raises:
           TimeoutError: fewer fragments arrived within timeout_s.
           ClosedError: the queue was closed.
-          Exception: what `fail` was given, once too few fragments are left.
+          Exception: the error given to `fail`, once too few fragments are left.
         """
         return self._get(num_fragments, timeout_s, self._resolve)
 
     def get_handles(
         self, num_fragments: int = 1, timeout_s: float | None = None
     ) -> list[FragmentHandle]:
-        """As `get`, but leaves the arrays where they are."""
+        """Does the same as `get`, but does not fetch the arrays."""
         return self._get(num_fragments, timeout_s, lambda handle, deadline: handle)
 
     def hand_over(
         self, start: Callable[[FragmentHandle], Transfer], timeout_s: float | None = None
     ) -> FragmentHandle:
-        """Brings the oldest fragment to a learner elsewhere: `start` begins. Else as `get`."""
+        """Sends the oldest fragment to another learner; `start` begins that. Else like `get`."""
         (transfer,) = self._get(
             1,
             timeout_s,
@@ -209,19 +208,19 @@ class LearnerQueue:
             return any(one.info.worker_id == worker_id for one in self._queued())
 
     def fail(self, error: Exception) -> None:
-        """Says that no more will come: `get` serves what is there and then raises `error`."""
+        """Ends the supply: `get` returns the fragments that are left and then raises `error`."""
         with self._changed:
             if self._failure is None:
                 self._failure = error
             self._changed.notify_all()
 
     def wait_until_over(self, timeout_s: float | None) -> bool:
-        """Waits for `fail` or `close`; tells whether either came within timeout_s."""
+        """Waits for `fail` or `close`; returns whether one of them came within timeout_s."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_over, timeout_s)
 
     def recover(self) -> None:
-        """Takes `fail` back: fragments come again."""
+        """Undoes `fail`: fragments come again."""
         with self._changed:
             self._failure = None
 
@@ -237,32 +236,32 @@ class LearnerQueue:
         """Returns {"env_steps": account, "fragments": account, "queue_depth": int,
         "queued_bytes": int}.
 
-        An account is {"produced", "delivered", "queued", "discarded": {reason: n}}. All is from one
-        moment and of the same fragments: queue_depth is the fragments' "queued". One that a `get`
-        is fetching still counts, for it may come back.
+        An account is {"produced", "delivered", "queued", "discarded": {reason: n}}. All numbers are
+        of one moment and of the same fragments: queue_depth is the fragments' "queued". A fragment
+        that a `get` is fetching still counts, because it may come back.
         """
         return self.snapshot()[0]
 
     def begin(self, claim: Claim) -> None:
-        """Notes that a consumer wants fragments, which `try_take` moves to its claim. Never blocks.
+        """Announces a consumer's claim, to which `try_take` moves fragments. Never blocks.
 
-        `begin`, `try_take`, `lose` and `deliver` or `put_back` are what `get` is made of, for
-        consumers that do not wait here.
+        `get` consists of `begin`, `try_take`, `lose` and `deliver` or `put_back`; they are public
+        for consumers that do not wait here.
         """
         with self._changed:
             self._claims.add(claim)
         self._on_change()
 
     def try_take(self, claim: Claim) -> bool:
-        """Moves the oldest fragments to a claim, if all it lacks are here. Never blocks.
+        """Moves the oldest fragments to a claim, if all that it lacks are queued. Never blocks.
 
         Raises:
           ClosedError: The queue was closed.
-          Exception: What `fail` was given, where too few are left.
+          Exception: The error given to `fail`, if too few fragments are left.
         """
         if not claim.num_lacking:
             return True
-        # what is dropped makes room, which must be known before waiting for more
+        # dropped fragments make room, which producers must know before this waits for more
         if self.drop_stale():
             self._on_change()
         with self._changed:
@@ -281,16 +280,16 @@ class LearnerQueue:
         self._on_change()
 
     def deliver(self, claim: Claim) -> None:
-        """Counts a claim's fragments as delivered; it is over."""
+        """Counts a claim's fragments as delivered, which ends the claim."""
         with self._changed:
-            # emptied on the way, so that an interrupt from here on puts nothing back
+            # emptied step by step, so that an interrupt from here on puts nothing back
             while claim.taken:
                 self._steps.deliver(claim.taken.pop().info.num_steps)
                 self._fragments.deliver(1)
             self._claims.discard(claim)
 
     def put_back(self, claim: Claim) -> None:
-        """Gives a claim up; its fragments are the next that are taken."""
+        """Gives a claim up; its fragments are taken next."""
         with self._changed:
             self._claims.discard(claim)
             self._num_taken -= len(claim.taken)
@@ -328,7 +327,7 @@ class LearnerQueue:
     def _admit(self, handle: FragmentHandle) -> bool:
         info = handle.info
         incarnation, seq_no = self._expected.get(info.worker_id, (-1, 0))
-        # a new incarnation starts counting again
+        # a new incarnation counts from 0 again
         if info.incarnation > incarnation:
             incarnation, seq_no = info.incarnation, 0
         self._count_produced(handle)
@@ -363,7 +362,7 @@ class LearnerQueue:
         fragments: list[T] = []
         try:
             self.begin(claim)
-            # a fragment found lost is replaced by a later one, hence the loop
+            # a loop, because a lost fragment is replaced by a later one
             while claim.num_lacking or len(fragments) < len(claim.taken):
                 self._take(claim, deadline)
                 while len(fragments) < len(claim.taken):
@@ -380,7 +379,7 @@ class LearnerQueue:
         return fragments
 
     def _take(self, claim: Claim, deadline: float | None) -> None:
-        """Waits until enough fragments that are not stale are queued, and moves them to `claim`."""
+        """Waits until enough fragments are queued that are not stale, and moves them to `claim`."""
         while not self.try_take(claim):
             with self._changed:
                 remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ReadModule`: a torch module and the program that computes the same for rows of numbers."""
+"""`ReadModule`: a torch module and the program that computes the same, for rows of numbers."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ Array = NDArray[Any]
 
 
 class ReadModule:
-    """A module that was read, looked at again as `NativePolicy` looks at a policy's.
+    """A module that was read, with the checks that `NativePolicy` has for a policy's module.
 
     Attributes:
-      reading: The module and what was read of it.
-      program: What it computes.
+      reading: The record of reading the module.
+      program: The program that computes its outputs.
       sources: Its weights.
     """
 
     def __init__(self, module: nn.Module, row_size: int) -> None:
-        """Reads a module of rows (B, row_size).
+        """Reads a module that takes rows (B, row_size).
 
         Raises:
-          SpecError: A layer is not known to native code.
+          SpecError: Native code does not support a layer.
         """
         self.reading = ModuleReading(module, module, row_size)
         self.program, self.sources = self.reading.program, Sources(module)
 
     def refresh(self) -> None:
-        """Reads the module again where what it reads has changed.
+        """Reads the module again if values that it reads have changed.
 
         Raises:
-          SpecError: It cannot be read any more, or computes something else.
+          SpecError: It cannot be read any more, or its results differ.
         """
         if not self.reading.is_as_read():
             self.reading.read()
             self.program, self.sources = self.reading.program, Sources(self.reading.module)
 
     def agrees(self) -> bool:
-        """Returns True while the module is as it was read, and computes what was read."""
+        """Whether the module is as it was read, with the same results."""
         reading = self.reading
         if not reading.is_as_read():
             return False
         if not reading.check.is_due():
             return True
-        # `refresh` raises what was found
+        # `refresh` raises the error of the check
         with suppress(SpecError):
             reading.check.run(self, None)
         return reading.is_as_read()
@@ -67,5 +67,5 @@ class ReadModule:
         return self.program.evaluate(arrays, rows)
 
     def has_weights_of_module(self) -> bool:
-        """True: it has none of its own."""
+        """True, because the object has no weights of its own."""
         return True

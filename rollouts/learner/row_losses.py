@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses of DQN, SAC and TD3 as modules that compute one number for each row.
 
-A module reads a row in which all that its loss needs lies one after the other, and holds the
-networks as layers. So the network, the loss and the target are one program, and its reverse pass
-gives the gradient through a critic's action, too. None has `no_grad`: what the optimiser holds is
-changed, and all else stays. `fixed` names the networks that must not be among it.
+A module reads a row in which all parts for its loss lie side by side, and has the networks as
+layers. So the networks, the loss and the target are one program, and its reverse pass also gives
+the gradient through a critic's action. No `no_grad` is needed: parameters that the optimiser holds
+are changed, and all others stay. `fixed` names the networks that the optimiser must not hold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Outputs = tuple[Tensor, ...]
 
 
 class RowLoss(nn.Module):
-    """A loss of rows: `forward` returns it (B, 1), and what else is of interest of a row.
+    """A loss of rows: `forward` returns it (B, 1), and other interesting values of each row.
 
     Attributes:
       shapes: The shape of each part of a row.
@@ -44,7 +44,7 @@ class RowLoss(nn.Module):
 
     @property
     def row_size(self) -> int:
-        """The numbers of a row."""
+        """Number of numbers in a row."""
         return sum(map(math.prod, self.shapes.values()))
 
     def rows(self, parts: Mapping[str, Array]) -> NDArray[np.float32]:
@@ -78,12 +78,12 @@ class RowLoss(nn.Module):
 
 
 class DqnLoss(RowLoss):
-    """DQN's loss (Mnih et al. 2015): Huber's of the chosen action's value and its target.
+    """DQN's loss (Mnih et al. 2015): Huber's loss between the chosen action's value and its target.
 
     Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`, and perhaps `weight`.
     The discount is 0 where the episode ended, and for n steps the product of theirs. Outputs are
-    the loss, the difference from the target, of which a replay's priority is the size, and the
-    chosen action's value.
+    the loss, the difference from the target, whose size is a replay's priority, and the chosen
+    action's value.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class DqnLoss(RowLoss):
         weighted: bool = False,
         huber: float | None = 1.0,
     ) -> None:
-        """Takes networks of obs (B, *obs_shape) to values (B, num_actions).
+        """Takes networks that map obs (B, *obs_shape) to values (B, num_actions).
 
         Args:
           double: Whether `network` chooses the action that `target_network` values (van Hasselt et
             al. 2016).
-          weighted: Whether rows have a `weight` that the loss is multiplied by.
-          huber: Difference from which on Huber's loss is linear; None: the squared difference.
+          weighted: Whether rows have a `weight`, by which the loss is multiplied.
+          huber: Difference above which Huber's loss is linear; None: the squared difference.
         """
         shapes = transition(obs_shape, num_actions) | of_weight(weighted)
         super().__init__(shapes, (target_network,))
@@ -124,7 +124,7 @@ class DqnLoss(RowLoss):
 
 
 class ValueLoss(RowLoss):
-    """The loss of a critic's value and a target that is given.
+    """The loss of a critic's value for a given target.
 
     Rows are `obs`, `action` and `target`, and perhaps `weight`. Outputs are those of `DqnLoss`.
     """
@@ -138,10 +138,10 @@ class ValueLoss(RowLoss):
         huber: float | None = None,
         weighted: bool = False,
     ) -> None:
-        """Takes a network of obs and actions (B, num_actions) to a value (B, 1).
+        """Takes a network that maps obs and actions (B, num_actions) to a value (B, 1).
 
         Args:
-          huber, weighted: As of `DqnLoss`.
+          huber, weighted: As for `DqnLoss`.
         """
         shapes = {"obs": obs_shape, "action": (num_actions,), "target": (1,)}
         super().__init__(shapes | of_weight(weighted))
@@ -156,7 +156,7 @@ class ValueLoss(RowLoss):
 
 
 class SoftValueLoss(RowLoss):
-    """SAC's loss of one critic, which may be followed by a `ValueLoss` of another one.
+    """SAC's loss of one critic, to which a `ValueLoss` of another critic may be added.
 
     Rows are those of `SacCriticLoss`. Outputs are those of `DqnLoss` and the target.
     """
@@ -173,11 +173,11 @@ class SoftValueLoss(RowLoss):
         epsilon: float = 1e-6,
         weighted: bool = False,
     ) -> None:
-        """Takes the networks as `SacCriticLoss` does, but a critic of a value (B, 1).
+        """Takes the networks as in `SacCriticLoss`, but a critic with one value (B, 1).
 
         Args:
-          huber, weighted: As of `DqnLoss`.
-          epsilon: As of `SacCriticLoss`.
+          huber, weighted: As for `DqnLoss`.
+          epsilon: As for `SacCriticLoss`.
         """
         super().__init__(_soft(obs_shape, num_actions, weighted), (actor, target_critic))
         self.actor, self.critic, self.target_critic = actor, critic, target_critic
@@ -195,10 +195,10 @@ class SoftValueLoss(RowLoss):
 
 
 class SacCriticLoss(RowLoss):
-    """SAC's loss of the critics (Haarnoja et al. 2018): half the squared errors of all of them.
+    """SAC's loss of the critics (Haarnoja et al. 2018): half the sum of all their squared errors.
 
     Rows are `obs`, `action`, `reward`, `discount`, `next_obs`, `noise` of the next action (standard
-    normal) and `temperature`. Outputs beside the loss are means over the critics: of their
+    normal) and `temperature`. Outputs after the loss are means over the critics: of their
     differences from the target, of their values, and of the differences' sizes.
     """
 
@@ -216,10 +216,11 @@ class SacCriticLoss(RowLoss):
         """Takes the networks.
 
         Args:
-          actor: Maps obs to the mean (B, num_actions) and log_std of what tanh is taken of.
-          critic, target_critic: Map obs and actions to a value (B, 1) each of several networks.
+          actor: Maps obs to mean (B, num_actions) and log_std of a Gaussian, whose tanh is the
+            action.
+          critic, target_critic: Map obs and actions to several values (B, 1), one for each network.
           epsilon: Added to the slope of tanh in the density.
-          weighted: As of `DqnLoss`.
+          weighted: As for `DqnLoss`.
         """
         super().__init__(_soft(obs_shape, num_actions, weighted), (actor, target_critic))
         self.actor, self.critic, self.target_critic = actor, critic, target_critic
@@ -251,7 +252,7 @@ class SacActorLoss(RowLoss):
         *,
         epsilon: float = 1e-6,
     ) -> None:
-        """Takes the networks as `SacCriticLoss` does."""
+        """Takes the networks as in `SacCriticLoss`."""
         shapes = {"obs": obs_shape, "noise": (num_actions,), "temperature": (1,)}
         super().__init__(shapes, (critic,))
         self.actor, self.critic, self.epsilon = actor, critic, epsilon
@@ -266,7 +267,7 @@ class SacActorLoss(RowLoss):
 
 class TemperatureLoss(RowLoss):
     """SAC's loss of the temperature's logarithm. A row is `excess`: the mean log-density of a
-    minibatch's actions plus the entropy that is aimed at."""
+    minibatch's actions plus the target entropy."""
 
     log_temperature: Tensor
 
@@ -281,10 +282,10 @@ class TemperatureLoss(RowLoss):
 
 
 class Td3CriticLoss(RowLoss):
-    """TD3's loss of the critics (Fujimoto et al. 2018): the squared errors of all of them.
+    """TD3's loss of the critics (Fujimoto et al. 2018): the sum of all their squared errors.
 
-    Rows are `obs`, `action`, `reward`, `discount`, `next_obs` and the `noise` that the next action
-    is smoothed by. Outputs are those of `SacCriticLoss`.
+    Rows are `obs`, `action`, `reward`, `discount`, `next_obs` and the `noise` that smooths the next
+    action. Outputs are those of `SacCriticLoss`.
     """
 
     def __init__(
@@ -300,7 +301,7 @@ class Td3CriticLoss(RowLoss):
         """Takes the networks; the actor maps obs to actions (B, num_actions) within -1 and 1.
 
         Args:
-          weighted: As of `DqnLoss`.
+          weighted: As for `DqnLoss`.
         """
         shapes = transition(obs_shape, num_actions) | {"noise": (num_actions,)}
         shapes |= of_weight(weighted)
@@ -320,7 +321,7 @@ class Td3ActorLoss(RowLoss):
     """TD3's loss of the actor: minus the first critic's value of its action. A row is `obs`."""
 
     def __init__(self, actor: nn.Module, critic: nn.Module, obs_shape: tuple[int, ...]) -> None:
-        """Takes the networks; of the critic's values the first counts."""
+        """Takes the networks; only the first of the critic's values counts."""
         super().__init__({"obs": obs_shape}, (critic,))
         self.actor, self.critic = actor, critic
 
@@ -334,7 +335,7 @@ def squashed(normal: Outputs, noise: Tensor, epsilon: float) -> tuple[Tensor, Te
     """Returns tanh of mean + std * noise and its log-density (B, 1), of a mean and a log_std."""
     mean, log_std = normal
     number = mean + log_std.exp() * noise
-    # the slope of tanh, exact also where 1 - tanh(x)**2 would be rounding
+    # the slope of tanh, exact even where 1 - tanh(x)**2 is only rounding
     small = (number.abs() * -2.0).exp()
     slope = 4.0 * small / (1.0 + small).square()
     density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
@@ -365,7 +366,7 @@ def _soft(
 
 
 def of_weight(weighted: bool) -> dict[str, tuple[int, ...]]:
-    """The shape of a row's weight; nothing where rows have none."""
+    """The shape of a row's weight; empty if rows have none."""
     return {"weight": (1,)} if weighted else {}
 
 

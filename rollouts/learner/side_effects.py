@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes that a forward makes in its own module, such as a running mean.
 
-Native steps would leave them out, so that a module which makes some is left to torch.
+Native steps would leave them out, so a module that makes such changes is left to torch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.Tensor)
 
 @contextmanager
 def put_back_if_refused(module: nn.Module) -> Iterator[None]:
-    """Gives a module back what it had before, where what runs inside raises SpecError.
+    """Restores a module if the block raises SpecError.
 
-    Reading runs forward; torch then trains a module that was never read.
+    Reading a module runs its forward; torch then trains it as if it had never been read.
     """
     kept = _Kept(module)
     try:
@@ -37,9 +37,9 @@ def put_back_if_refused(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def refuse_changes(module: nn.Module) -> Iterator[None]:
-    """Raises SpecError where a forward inside has changed its module.
+    """Raises SpecError if a forward in the block has changed its module.
 
-    That is a buffer, a number, a string or a tensor of a layer.
+    Changes of buffers, numbers, strings and tensors of layers are noticed.
     """
     kept = _Kept(module)
     yield
@@ -52,7 +52,7 @@ def refuse_changes(module: nn.Module) -> Iterator[None]:
 
 
 class _Kept:
-    """Buffers and attributes of a module's layers as they were, beside copies of tensors."""
+    """A record of the buffers and attributes of a module's layers, with copies of tensors."""
 
     def __init__(self, module: nn.Module) -> None:
         self._places = [
@@ -81,7 +81,7 @@ class _Kept:
         return ""
 
     def put_back(self) -> None:
-        """Gives each layer what it had."""
+        """Restores the buffers and attributes of each layer."""
         for _, place, had in self._places:
             for key in place.keys() - had.keys():
                 del place[key]

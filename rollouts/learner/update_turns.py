@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`UpdateTurns`: threads that use a learner, one after the other."""
+"""`UpdateTurns`: lets threads use a learner one after the other."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from threading import Lock
 
 from rollouts.errors import ProtocolError
 
-# No lock waits for more than some hundred years.
+# A lock cannot wait longer than some hundred years.
 _LONGEST_S = 1e6
 
 
 class UpdateTurns:
-    """Gives one thread its turn. Native code has a lock of its own, of the computation alone."""
+    """Gives one thread at a time its turn. Native code's own lock covers only computation."""
 
     def __init__(self) -> None:
         self._lock, self._pid = Lock(), os.getpid()
 
     @contextmanager
     def take(self, timeout_s: float | None) -> Iterator[float | None]:
-        """Waits for the turn, and gives the seconds that are left.
+        """Waits for the turn, and yields the seconds that are left.
 
         Raises:
           TimeoutError: Another thread took longer.
-          ProtocolError: This is a forked child, whose parent had given a turn.
+          ProtocolError: This is a forked child, and a thread of the parent had the turn.
         """
         self._check_fork()
         left_s = timeout_s
@@ -49,7 +49,7 @@ class UpdateTurns:
         return max(0.0, timeout_s - (time.monotonic() - begun))
 
     def _check_fork(self) -> None:
-        """Refuses a lock that a thread of the parent held: nobody would release it."""
+        """Refuses a lock that a thread of the parent held: it would never be released."""
         if self._pid == os.getpid():
             return
         if self._lock.locked():

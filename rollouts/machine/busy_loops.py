@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Busy loops: processes that take what they get of the CPUs, as other programs of a machine do."""
+"""Busy loops: processes that use CPUs, as other programs on a machine do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from rollouts.errors import EngineError
 
-# Ctrl-C reaches every process of the terminal, and this one is ended by who started it. Should that
-# one be killed, the loop has another parent and ends by itself.
+# Ctrl-C reaches every process of the terminal, but the process that started the loop ends it. If
+# that process is killed, the loop gets another parent and ends by itself.
 _LOOP = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -25,16 +25,16 @@ while os.getppid() == parent:
 
 @contextlib.contextmanager
 def busy_loops(count: int) -> Iterator[tuple[int, ...]]:
-    """Keeps that many processes busy, all of them from the first statement of the block on.
+    """Keeps a number of processes busy, all of them from the first statement of the block on.
 
-    They are children of this process with its priority and its session, which the scheduler shares
-    CPUs out by. None is left behind, however this process ends.
+    They are children of this process with its priority and its session, so that the scheduler gives
+    all the same share of the CPUs. None is left behind, however this process ends.
 
     Yields:
       Their process ids.
 
     Raises:
-      EngineError: One cannot be started, or has ended before the block.
+      EngineError: A process cannot be started, or has ended before the block.
     """
     with contextlib.ExitStack() as stack:
         loops = [stack.enter_context(_started()) for _ in range(count)]
@@ -61,7 +61,7 @@ def _started() -> Iterator[subprocess.Popen[bytes]]:
             f"a busy loop cannot be started ({error}): ask for fewer, or raise the limit of "
             "processes (ulimit -u)"
         ) from error
-    # waits for its end at last
+    # the `with` waits for the process to end
     with process:
         try:
             yield process

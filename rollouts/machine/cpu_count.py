@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def usable_cpus() -> int:
-    """CPUs in the process's affinity mask, cut to its cgroup's quota; at least 1."""
+    """CPUs in the process's affinity mask, limited to its cgroup's quota; at least 1."""
     try:
         count = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
@@ -19,7 +19,7 @@ def usable_cpus() -> int:
 
 
 def _cgroup_quota() -> float | None:
-    """CPUs' worth of time per period that the cgroup allows; None without a limit."""
+    """CPU time per period that the cgroup allows, in CPUs; None without a limit."""
     try:
         # version 2
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

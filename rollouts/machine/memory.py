@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the memory that this process may still take, and that it has taken."""
+"""Measures the memory that this process can still allocate, and that it uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CGROUPS = (
 
 
 def usable_memory(proc: Path = Path("/proc")) -> int:
-    """Bytes that can be taken without swapping, cut to what the process's cgroup leaves."""
+    """Bytes that can be allocated without swapping, limited by the process's cgroup."""
     free = _kilobytes(proc / "meminfo", "MemAvailable")
     if free is None:  # not Linux
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -31,7 +31,7 @@ def usable_memory(proc: Path = Path("/proc")) -> int:
 
 
 def peak_memory(proc: Path = Path("/proc")) -> int:
-    """Bytes of memory that this process has had at most since its program began."""
+    """The most bytes of memory that this process has used since its program began."""
     peak = _kilobytes(proc / "self/status", "VmHWM")
     if peak is not None:
         return peak
@@ -42,12 +42,12 @@ def peak_memory(proc: Path = Path("/proc")) -> int:
 
 
 def resident_memory(proc: Path = Path("/proc")) -> int:
-    """Bytes of memory that this process has now; 0 where the system does not tell."""
+    """Bytes of memory that this process uses now; 0 if the system does not tell."""
     return _kilobytes(proc / "self/status", "VmRSS") or 0
 
 
 def _kilobytes(path: Path, name: str) -> int | None:
-    """Bytes that a line `name: 123 kB` tells; None where there is none."""
+    """Bytes in a line `name: 123 kB` of a file; None if there is no such line."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -13,22 +13,22 @@ SYSFS = Path("/sys/devices/system/node")
 
 
 def keep_on_node(index: int, num_nodes: int, sysfs: Path = SYSFS) -> tuple[int, ...]:
-    """Keeps every thread of this process, and those they start, on the CPUs of one NUMA node.
+    """Keeps every thread of this process, and new threads, on the CPUs of one NUMA node.
 
     Memory follows: Linux takes a page from the node of the thread that first writes to it.
 
     Args:
       index, num_nodes, sysfs: See `node_cpus`.
     Returns:
-      The CPUs, a part of those that this process could use before.
+      The CPUs, a subset of those that this process could use before.
     Raises:
-      SpecError: The system is not Linux, or see `node_cpus`.
+      SpecError: The system is not Linux; also the errors of `node_cpus`.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise SpecError("numa_nodes needs Linux; leave it out on this system")
     cpus = node_cpus(index, num_nodes, frozenset(os.sched_getaffinity(0)), sysfs)
     kept: set[str] = set()
-    # a thread that was not kept yet may have started others: again, until there are no new ones
+    # repeated until there are no new threads, because a thread may have started others before
     while new := set(os.listdir("/proc/self/task")) - kept:
         for task in new:
             with contextlib.suppress(ProcessLookupError):  # it has ended since
@@ -43,13 +43,13 @@ def node_cpus(
     """Returns the usable CPUs of a machine's NUMA node.
 
     Args:
-      index: Number, from 0, among the machine's nodes that have CPUs; nodes of memory alone do not
+      index: Number, from 0, among the machine's nodes that have CPUs; nodes with only memory do not
         count.
-      num_nodes: As many as the machine is expected to have, at least.
+      num_nodes: The least number of nodes that the machine is expected to have.
       usable: CPUs that this process may use.
-      sysfs: Where the kernel describes the nodes.
+      sysfs: The kernel's folder that describes the nodes.
     Raises:
-      SpecError: The machine has fewer nodes, says nothing of them, or the node has no usable CPU.
+      SpecError: The machine has fewer nodes, does not describe them, or the node has no usable CPU.
     """
     nodes = _nodes_with_cpus(sysfs)
     if num_nodes > len(nodes):

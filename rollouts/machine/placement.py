@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the CPUs that the threads of a pool are kept on."""
+"""Chooses the CPUs of a pool's threads."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def worker_cpus(
     such a pool has one worker less than threads.
 
     Args:
-      pin_threads: True: the CPUs of this process' affinity mask in order, in synchronous
-        mode without the first, which is left to the caller. A sequence: these CPUs, one
-        per worker. False: none.
+      pin_threads: True: the CPUs of this process' affinity mask in order, in synchronous mode
+        without the first, which is left to the caller. A sequence: these CPUs, one per worker.
+        False: no CPUs.
       num_threads: Threads of the pool, at least 1.
-      synchronous: Whether the caller is one of them.
+      synchronous: Whether the caller of `step` is one of them.
 
     Returns:
-      One CPU per worker; empty when nothing is to be pinned.
+      One CPU per worker; empty if no thread is pinned.
 
     Raises:
       SpecError: The system is not Linux; fewer CPUs than threads; a CPU outside the mask

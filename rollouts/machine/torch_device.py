@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks where torch shall work."""
+"""Checks the device for torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def read_device(device: str | torch.device) -> torch.device:
     """Reads a device.
 
     Raises:
-      SpecError: torch knows no such device, or it is a CUDA device and there is none.
+      SpecError: torch has no such device, or it is a CUDA device and there is none.
     """
     try:
         found = torch.device(device)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the number of torch's threads where a pool's threads step environments.
+"""Chooses the number of torch's threads while a pool's threads step environments.
 
-torch shares an operation among threads that go on spinning after it, on the cores that the pool's
+torch divides an operation among threads that go on spinning after it, on cores that the pool's
 threads need next: 16 Ants with a policy of 2x64 on 2 cores made 3.5 k env-steps/s with two threads
-for each, 6.6 k with two for the pool and one for torch. Only where one call is long, a second
-thread gains more than it costs.
+each for pool and torch, and 6.6 k with two for the pool and one for torch. Only if a call is long
+does a second thread gain more than it costs.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from typing import Any
 
 from rollouts.errors import SpecError
 
-# Multiply-adds that are worth a thread, about 2 ms of one core. Measured on 2 cores of an AMD EPYC
-# (Zen 4) with torch 2.13: below, two threads took up to 57 times the CPU time of one and were
-# slower on the clock, too, wherever another thread wanted the core.
+# Multiply-adds for which another thread is worth it, about 2 ms of one core. Measured on 2 cores of
+# an AMD EPYC (Zen 4) with torch 2.13: below, two threads took up to 57 times the CPU time of one,
+# and more real time, too, if another thread wanted the core.
 WORK_PER_THREAD = 64_000_000
 
-# Places of an image at which a convolution uses each of its weights, roughly: 400, 81 and 49 in the
+# A convolution uses each weight at roughly this many places of an image: at 400, 81 and 49 in the
 # three layers of the usual network for 84 x 84 pixels.
 _PLACES_PER_KERNEL = 100
 
-# Blocks of `torch_threads` that are open, (thread, number) each, and what torch had before the
-# first of them; both under the lock, as is the change of torch's number.
+# Open blocks of `torch_threads` as (thread, number), and torch's number before the first of them.
+# The lock guards both, and the change of torch's number.
 _lock = threading.Lock()
 _open_blocks: list[tuple[int, int]] = []
 _before_all = 1
 
 
 def threads_for(policy: Any, num_rows: int, most: int) -> int:
-    """Returns how many threads torch should have for a policy: 1, unless its network is large.
+    """Returns the number of torch's threads for a policy: 1, unless its network is large.
 
-    One thread per WORK_PER_THREAD multiply-adds of a call: parameters times rows, a convolution's
-    weights counted 100 times. So a policy of 2x64 always has 1; one of 2x256 has 2 from some 2 000
-    rows on; the usual network for Atari has 2 from 14 rows and 4 from 28.
+    There is one thread per WORK_PER_THREAD multiply-adds of a call: parameters times rows, with a
+    convolution's weights counted 100 times. So a policy of 2x64 always gets 1; one of 2x256 gets 2
+    from about 2 000 rows on; the usual network for Atari gets 2 from 14 rows and 4 from 28.
 
     Args:
-      policy: A torch module, or an object with modules among its attributes; of any other nothing
-        is known, so that it has 1. Parameters that are not on the CPU do not count.
+      policy: A torch module, or an object with modules among its attributes; any other object gets
+        1. Parameters that are not on the CPU do not count.
       num_rows: Observations B of one call.
-      most: Threads that it may have.
+      most: Largest number of threads.
     """
     work = num_rows * _multiply_adds(policy)
     return max(1, min(most, work // WORK_PER_THREAD))
 
 
 def one_thread_after_fork() -> None:
-    """Leaves torch one thread in a forked process whose parent has imported it.
+    """Limits torch to one thread in a forked process whose parent has imported it.
 
-    The parent's OpenMP threads do not exist here, and an operation that shares its work would wait
-    for them for ever. Where torch was not imported before, it starts threads of its own.
+    The parent's OpenMP threads do not exist here, and an operation for several threads would wait
+    for them for ever. If torch was not imported before the fork, it starts its own threads.
     """
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -62,7 +62,7 @@ def one_thread_after_fork() -> None:
 
 
 def check_threads(name: str, num_threads: int | None) -> int | None:
-    """Returns num_threads; raises SpecError where it is no number of at least 1."""
+    """Returns num_threads; raises SpecError unless it is a number of at least 1."""
     is_number = not isinstance(num_threads, bool) and hasattr(num_threads, "__index__")
     if num_threads is not None and not (is_number and num_threads >= 1):
         raise SpecError(
@@ -74,13 +74,13 @@ def check_threads(name: str, num_threads: int | None) -> int | None:
 
 @contextlib.contextmanager
 def torch_threads(num_threads: int | None) -> Iterator[None]:
-    """Lets torch compute with `num_threads` in this block, and then with as many as before.
+    """Makes torch compute with `num_threads` in this block, and afterwards with as many as before.
 
-    That is so in the calling thread: torch keeps a number per thread, and one of the process that
-    a thread takes over when it first uses torch, which is also set here. Blocks may be nested, and
-    those of several threads may overlap: with the last of them the process has its number back.
-    A thread that has no block and first uses torch while one is open keeps that block's number.
-    Does nothing with None, or where torch is not imported.
+    This holds in the calling thread. torch has a number per thread, and a number for the process
+    that a thread takes over at its first use of torch; both are set here. Blocks may be nested, and
+    blocks of several threads may overlap: after the last of them the process has its number back. A
+    thread outside any block that first uses torch while one is open keeps that block's number. Does
+    nothing with None, or if torch is not imported.
     """
     torch = sys.modules.get("torch")
     if torch is None or num_threads is None:
@@ -111,7 +111,7 @@ def beside_a_pool(policy: Any, num_rows: int, num_threads: int | None = None) ->
     Args:
       policy: See `threads_for`.
       num_rows: Observations B of one call.
-      num_threads: What the caller wants; None for `threads_for`, at most as many as torch has.
+      num_threads: The caller's number; None: `threads_for`, at most as many as torch has.
     """
     torch = sys.modules.get("torch")
     if torch is not None and num_threads is None:
@@ -122,21 +122,21 @@ def beside_a_pool(policy: Any, num_rows: int, num_threads: int | None = None) ->
 
 
 def _own_number(now: int, thread: int) -> int:
-    """Returns the process's own number: `now`, unless an open block of another thread set that."""
+    """Returns the process's own number: `now`, unless it comes from another thread's open block."""
     if any(other == thread for other, _ in _open_blocks):
         return now
-    # a thread that uses torch for the first time begins with the number of an open block
+    # a thread that first uses torch begins with the number of an open block
     return _before_all if any(number == now for _, number in _open_blocks) else now
 
 
 def _multiply_adds(policy: Any) -> int:
-    """Counts those of one row, about."""
+    """Counts the multiply-adds of one row, approximately."""
     torch = sys.modules.get("torch")
     if torch is None:
         return 0
     parts = [policy, *getattr(policy, "__dict__", {}).values()]
     modules = [part for part in parts if isinstance(part, torch.nn.Module)]
-    # a module's own parameters() has those of all modules inside
+    # a module's own parameters() include those of all modules inside
     parameters = {id(p): p for module in modules for p in module.parameters()}.values()
     return sum(
         p.numel() * (_PLACES_PER_KERNEL if p.dim() > 2 else 1)

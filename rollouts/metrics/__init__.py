@@ -5,9 +5,9 @@
     with MetricsReporter(coordinator.stats, sinks):
         ...  # train
 
-`table.py` lists the metrics and where in the stats each is found. `rollouts top` shows what
-StatusFileSink wrote. WandbSink and MLflowSink are for these services. Ray's Prometheus endpoint is
-fed by `rollouts.workers.on_ray.ray_metrics.RayMetricsSink`.
+`table.py` lists the metrics with their places in the stats. `rollouts top` shows the file of
+StatusFileSink. WandbSink and MLflowSink are for these services.
+`rollouts.workers.on_ray.ray_metrics.RayMetricsSink` feeds Ray's Prometheus endpoint.
 """
 
 from rollouts.metrics.mlflow import MLflowSink

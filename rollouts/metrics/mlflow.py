@@ -17,8 +17,8 @@ _MOST = 1000  # metrics that MLflow takes at once
 class MLflowSink:
     """Logs each sample to a run of MLflow, by the names of `TensorBoardSink`; steps are env-steps.
 
-    What MLflow has in no name becomes "_". It is MLflow's client that logs: the active run of
-    `mlflow.start_run` stays as it is.
+    Characters that MLflow does not allow in names become "_". The sink uses MLflow's client: the
+    active run of `mlflow.start_run` stays as it is.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class MLflowSink:
         run_id: str | None = None,
         first_step: int = 0,
     ) -> None:
-        """Begins a run, or goes on with one.
+        """Begins a run, or continues one.
 
         Args:
           tracking_uri: A server, or a file such as "sqlite:///mlflow.db".
           experiment: Name of the experiment, which is made if there is none.
           run_name: Name of a new run; None: MLflow invents one.
-          run_id: A run to log to, which then is not ended with the sink.
+          run_id: A run to log to, which is then not ended with the sink.
           first_step: Env-steps of the runs that this one resumes.
         Raises:
           EngineError: mlflow is not installed.

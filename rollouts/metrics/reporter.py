@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsReporter: reads stats at an interval and hands them to sinks; never stops a training."""
+"""MetricsReporter: reads stats at an interval and passes them to sinks; never stops a training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JOIN_TIMEOUT_S = 10.0
 
 
 class Sink(Protocol):
-    """A receiver of samples, called by one thread at a time; an exception costs one sample."""
+    """A receiver of samples, called by one thread at a time; an exception loses one sample."""
 
     def write(self, sample: Sample) -> None: ...
 
@@ -31,7 +31,7 @@ class Sink(Protocol):
 class MetricsReporter:
     """Reads `stats` every `interval_s` on a thread of its own and writes each sample to the sinks.
 
-    An exception of `stats` or of a sink is logged, once for each of them, and the others go on.
+    An exception of `stats` or of a sink is logged, once for each of them; the other sinks go on.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class MetricsReporter:
         """Starts the thread; the first sample is taken at once.
 
         Args:
-          stats: Such as `coordinator.stats`; called from the thread.
+          stats: A function such as `coordinator.stats`; called from the thread.
           sinks: Closed together with the reporter.
           interval_s: Seconds between samples; None starts no thread: call `report`.
-          clock: Seconds, never going back.
+          clock: Returns seconds that never go back.
         Raises:
           SpecError: interval_s is not above 0.
         """
@@ -71,7 +71,7 @@ class MetricsReporter:
         at_exit.call_at_exit(self._close)
 
     def report(self) -> Sample | None:
-        """Takes a sample now and writes it; any thread.
+        """Takes a sample now and writes it. May be called from any thread.
 
         Returns:
           The sample; None if `stats` raised.
@@ -86,8 +86,8 @@ class MetricsReporter:
     def close(self) -> None:
         """Stops the thread, writes a last sample and closes the sinks. Idempotent.
 
-        Call it before closing what `stats` belongs to, so that the last sample is the final count.
-        Waits at most 10 s for a sink that hangs, and then leaves the sinks alone.
+        Call it before closing the object behind `stats`, so that the last sample is the final
+        count. Waits at most 10 s for a sink that hangs, and then does not close the sinks.
         """
         self._close(_JOIN_TIMEOUT_S)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at the stats, with what the counters gained since the last one."""
+"""One reading of the stats, with the increase of the counters since the last one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _WINDOW_S = 30.0
 class Reading:
     """One metric, for one value of its label.
 
-    `increase` is what a counter gained since the last sample, and all of it in the first; 0 for a
-    gauge. `per_s` is what it gained per second over the last 30 s or so, as steps come in bursts
-    where one thread collects and learns; None for a gauge and in the first sample.
+    `increase` is a counter's increase since the last sample, or its whole value in the first; 0 for
+    a gauge. `per_s` is its increase per second over about the last 30 s, because steps come in
+    bursts where one thread collects and learns; None for a gauge and in the first sample.
     """
 
     metric: Metric
@@ -35,7 +35,7 @@ class Sample:
 
     stats: Mapping[str, Any]
     readings: tuple[Reading, ...]
-    other: Mapping[Path, float]  # numbers that the table does not know
+    other: Mapping[Path, float]  # numbers that are not in the table
     is_last: bool = False
 
     def value(self, name: str) -> float | None:
@@ -48,11 +48,11 @@ class Sampler:
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str | None], float] = {}
-        # (seconds, counters) of former samples: the newest that is as old as the window, and later
+        # (seconds, counters) of former samples: the newest as old as the window, and all later ones
         self._window: deque[tuple[float, dict[tuple[str, str | None], float]]] = deque()
 
     def sample(self, stats: Mapping[str, Any], time_s: float, *, is_last: bool = False) -> Sample:
-        """Looks at `stats`, which were read at `time_s` seconds of a clock that never goes back."""
+        """Makes a sample of `stats`, read at `time_s` seconds of a clock that never goes back."""
         numbers = flatten(stats)
         while len(self._window) > 1 and self._window[1][0] <= time_s - _WINDOW_S:
             self._window.popleft()
@@ -72,7 +72,7 @@ class Sampler:
         key = (metric.name, label)
         before = self._before.get(key, 0.0)
         self._before[key] = value
-        if value < before:  # started anew
+        if value < before:  # the counter was reset
             before = 0.0
             for _, counters in self._window:
                 counters[key] = 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sample as numbers by name, as services that draw curves take them."""
+"""A sample as numbers by name, for services that draw curves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ENV_STEPS = "rollouts_env_steps_total"
 
 
 def scalars(sample: Sample) -> dict[str, float]:
-    """A scalar per metric: gauges as they are, counters as they are and per second.
+    """One scalar per gauge, and two per counter: its value and its increase per second.
 
     The name is the metric's without its prefix, as in `rollouts/env_steps_per_s` or
-    `rollouts/worker_env_steps_per_s/3`; numbers that the table does not know are `stats/<path>`.
+    `rollouts/worker_env_steps_per_s/3`; numbers that are not in the table are `stats/<path>`.
     """
     found: dict[str, float] = {}
     for reading in sample.readings:
@@ -27,5 +27,5 @@ def scalars(sample: Sample) -> dict[str, float]:
 
 
 def step_of(sample: Sample, first_step: int) -> int:
-    """The place on the horizontal axis: env-steps, after those of the runs before."""
+    """The place on the horizontal axis: env-steps, including those of earlier runs."""
     return first_step + int(sample.value(ENV_STEPS) or 0)

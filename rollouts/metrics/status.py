@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status file of a run: what `rollouts top` reads. A local file; nothing listens anywhere."""
+"""The status file of a run, which `rollouts top` reads: a local file, without any server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rollouts.support.whole_file import replace_whole
 FILE_NAME = "status.json"
 _FORMAT = "rollouts status 1"
 
-_MAX_BYTES = 2**25  # far above any job's; a reader should not choke on something else
+_MAX_BYTES = 2**25  # far above any job's; a larger file is something else
 
-# news may come this much later than they should before a run counts as silent
+# a run counts as silent when its news are late by more than this
 _PATIENCE = 3.0
 _PATIENCE_S = 5.0
 
@@ -48,7 +48,8 @@ class StatusFileSink:
 
         Args:
           run_dir: Directory of the run's outputs.
-          interval_s: Interval of the reporter; readers take the run for silent some time after it.
+          interval_s: Interval of the reporter; a run without news counts as silent some time after
+            it.
           clock: Seconds since the epoch.
         """
         self._path = Path(run_dir) / FILE_NAME
@@ -78,12 +79,12 @@ class StatusFileSink:
             ],
         }
         text = json.dumps(status, allow_nan=False)
-        # after a crash of the machine no run is left to be shown
+        # the file need not survive a crash of the machine, which ends the run
         with replace_whole(self._path, lasting=False) as file:
             file.write(text.encode())
 
     def close(self) -> None:
-        """Does nothing: the last sample said that the run is finished."""
+        """Does nothing: the last sample has recorded that the run is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Status:
         return self.metrics.get((name, label), (None, None))[0]
 
     def per_s(self, name: str, label: str | None = None) -> float | None:
-        """Returns what a counter gained per second; None if that is not known."""
+        """Returns a counter's increase per second; None if it is not known."""
         return self.metrics.get((name, label), (None, None))[1]
 
     def labels(self, name: str) -> dict[str, float]:
@@ -117,11 +118,11 @@ class Status:
         }
 
     def state(self, now_s: float) -> State:
-        """Says whether the run goes on.
+        """Returns the state of the run.
 
-        finished  it said so itself
-        gone      its process is no longer on this machine, and it did not say goodbye
-        silent    the process may be there, but the last news are old
+        finished  the file says so
+        gone      its process is no longer on this machine, and did not report its end
+        silent    the process may exist, but the last news are old
         running   none of these
         """
         if self.finished:
@@ -136,7 +137,7 @@ def read_status(path: Path) -> Status:
     """Reads a status file.
 
     Raises:
-      SpecError: there is none, or it is not a status file of this version.
+      SpecError: There is no file, or it is not a status file of this version.
     """
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -172,7 +173,7 @@ def read_status(path: Path) -> Status:
 
 
 def find_status(directory: Path, now_s: float) -> Status:
-    """Finds the run to show: of `directory` itself, or the newest below it, living ones first.
+    """Finds the run to show: in `directory` itself, or the newest below it, living ones first.
 
     Args:
       directory: A run's directory, a directory of runs, or one that has them in `runs/`.
@@ -184,7 +185,7 @@ def find_status(directory: Path, now_s: float) -> Status:
         return read_status(directory / FILE_NAME)
     found = []
     for path in [*directory.glob(f"*/{FILE_NAME}"), *directory.glob(f"runs/*/{FILE_NAME}")]:
-        # a damaged file of one run does not hide the others
+        # a damaged file of a run does not hide the other runs
         with contextlib.suppress(SpecError):
             found.append(read_status(path))
     if not found:
@@ -202,7 +203,7 @@ def _worker(worker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(worker: dict[str, Any]) -> dict[str, Any]:
-    """Refuses what would be a table within a cell."""
+    """Refuses a dict that holds containers, which a cell cannot show."""
     for key, value in worker.items():
         if not isinstance(value, (str, int, float, type(None))):
             raise TypeError(f"{key} of a worker is a {type(value).__name__}, expected plain text")

@@ -14,16 +14,17 @@ from rollouts.metrics.scalars import scalars, step_of
 class TensorBoardSink:
     """Writes each sample, with the tags of `rollouts.metrics.scalars`.
 
-    The horizontal axis is rollouts_env_steps_total. A training that writes scalars of its own gives
-    its SummaryWriter, or a directory of its own for each: of two writers' files in one directory
-    TensorBoard reads the newer one alone, unless it is started with --reload_multifile=true.
+    The horizontal axis is rollouts_env_steps_total. A training that writes its own scalars should
+    pass its SummaryWriter, or use one directory for each: if two writers have files in one
+    directory, TensorBoard reads only the newer file, unless it is started with
+    --reload_multifile=true.
     """
 
     def __init__(self, target: str | os.PathLike[str] | Any, *, first_step: int = 0) -> None:
         """Opens the log.
 
         Args:
-          target: A directory, or a SummaryWriter, which then is not closed with the sink.
+          target: A directory, or a SummaryWriter, which is then not closed with the sink.
           first_step: Env-steps of the runs that this one resumes.
         Raises:
           EngineError: target is a directory and tensorboard is not installed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts top`: a run's status file as a live picture in the terminal."""
+"""`rollouts top`: shows a run's status file in the terminal, as it changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNKNOWN = "-"
 
 
 def show(directory: Path, *, once: bool, interval_s: float) -> int:
-    """Shows the run until it ends or Ctrl-C, or one frame.
+    """Shows the run until it ends or until Ctrl-C, or shows one frame.
 
     Args:
       directory: See `find_status`.
@@ -37,7 +37,7 @@ def show(directory: Path, *, once: bool, interval_s: float) -> int:
     console_class, live_class = _rich()
     console = console_class(highlight=False)
     status = find_status(directory, time.time())
-    # from now on this run, even if a newer one starts
+    # from now on only this run is shown, even if a newer one starts
     directory = status.path.parent
     if once:
         now_s = time.time()
@@ -142,7 +142,7 @@ def _worker_cells(status: Status, worker: Mapping[str, Any]) -> list[Any]:
     from rich.text import Text
 
     worker_id, state = str(worker["worker_id"]), str(worker["state"])
-    # the last line of a traceback says what happened
+    # the last line of a traceback has the message
     error = str(worker["last_error"] or "").strip().splitlines()[-1:]
     cells = [
         worker_id,
@@ -212,7 +212,7 @@ def _is_printable(text: str) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Takes out control characters: a worker's error must not steer the reader's terminal."""
+    """Removes control characters: a worker's error must not control the reader's terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -221,7 +221,7 @@ def _cell(value: object) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None or not math.isfinite(value):  # the sum of huge ones may be infinite
+    if value is None or not math.isfinite(value):  # a sum of huge numbers may be infinite
         return _UNKNOWN
     return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:,.2f}"
 
@@ -235,7 +235,7 @@ def _bytes(value: float | None) -> str:
     if value is None:
         return _UNKNOWN
     for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5:  # above, three digits are the next unit's
+        if value < 999.5:  # above, three digits round to the next unit
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"

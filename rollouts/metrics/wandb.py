@@ -18,11 +18,11 @@ _STEP = "rollouts/step"
 class WandbSink:
     """Logs each sample to a run of Weights & Biases, by the names of `TensorBoardSink`.
 
-    The horizontal axis of these names is "rollouts/step", env-steps, and not the run's own step.
-    A training that logs to the same run keeps its own count, which wandb lets nobody turn back: a
-    sample becomes a part of the row that the training logs next, one of each row, and those that
-    are left become rows of their own when the sink is closed. WANDB_MODE=offline writes files
-    alone.
+    The horizontal axis of these names is "rollouts/step", in env-steps, not the run's own step. A
+    training that logs to the same run keeps its own step count, which wandb does not let go back.
+    So a sample is joined to the next row that the training logs, one sample per row, and the
+    remaining ones become rows of their own when the sink is closed. WANDB_MODE=offline only writes
+    files.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class WandbSink:
         """Begins a run.
 
         Args:
-          target: Name of the project, or a run of `wandb.init`, which then is not finished with
-            the sink.
-          directory: Where the run's files go; None: what wandb takes.
-          config: Hyper-parameters that the run is shown with.
+          target: Name of the project, or a run of `wandb.init`, which is then not finished with the
+            sink.
+          directory: Directory of the run's files; None: wandb's default.
+          config: Hyper-parameters that wandb shows for the run.
           first_step: Env-steps of the runs that this one resumes.
-          shares_run: Whether anybody else logs to the run. False: samples are rows of their own at
-            once. None: where `target` is a run.
+          shares_run: Whether other code logs to the run. False: samples are rows of their own at
+            once. None: True if `target` is a run.
         Raises:
           EngineError: target is a name and wandb is not installed.
         """
@@ -75,7 +75,7 @@ class WandbSink:
     def close(self) -> None:
         """Logs the samples that wait, and finishes the run, if the sink began it."""
         if self._waiting and self._run.step == self._joined_step:
-            self._run.log({})  # the row that has a sample already
+            self._run.log({})  # completes the row that has a sample already
         while self._waiting:
             self._run.log(self._waiting.popleft())
         if self._owns_run:

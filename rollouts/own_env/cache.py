@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder for what compilers made, which nobody else can write to: it is executed unseen."""
+"""A folder for compiled files that no other user can write to, because they are executed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WAY_OUT = "set ROLLOUTS_CACHE_DIR to a folder of yours"
 
 
 def cache_folder(part: str = "own_env") -> Path:
-    """This user's folder in $ROLLOUTS_CACHE_DIR, else in rollouts of XDG's folder for caches.
+    """This user's folder: $ROLLOUTS_CACHE_DIR, else `rollouts` in XDG's folder for caches.
 
     Args:
-      part: A part of the cache, a folder in that one.
+      part: A subfolder for one kind of files.
 
     Raises:
-      EngineError: It cannot be made, is not this user's, or others may write to it.
+      EngineError: It cannot be made, does not belong to this user, or others may write to it.
     """
     given = os.environ.get("ROLLOUTS_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -42,8 +42,8 @@ def cache_folder(part: str = "own_env") -> Path:
             f"{folder} must be a directory that you own and that nobody else can write to, as what "
             f"lies there is executed: remove it, or {_WAY_OUT}"
         )
-    # a user who may rename a folder above it could put another one in its place; a sticky folder
-    # does not allow that
+    # a user who may rename a folder above could put another one in its place; a sticky folder does
+    # not allow that
     if any(one.st_mode & 0o002 and not one.st_mode & stat.S_ISVTX for one in above):
         raise EngineError(f"everybody may write to a folder above {folder}: {_WAY_OUT}")
     own = folder / part
@@ -52,17 +52,17 @@ def cache_folder(part: str = "own_env") -> Path:
 
 
 def find_or_make(folder: Path, key: str, name: str, make: Callable[[Path], None]) -> Path:
-    """A file of the cache, made once however many processes ask for it at the same time.
+    """A file of the cache, made once even if several processes need it at the same time.
 
     Args:
-      folder: That of `cache_folder`.
+      folder: The folder of `cache_folder`.
       key: Key of all that the file depends on; becomes the name of a folder.
       name: Name of the file in that folder.
-      make: Writes into an empty folder, the file among others. The folder is moved into its place
-        when it returns, and removed where it throws.
+      make: Writes the file, and perhaps others, into an empty folder, which is moved into its place
+        afterwards, or removed if it raises.
 
     Returns:
-      The file, whole and as it was made.
+      The complete file.
     """
     path = folder / key / name
     if _is_whole(path):

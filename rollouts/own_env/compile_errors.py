@@ -11,7 +11,7 @@ from rollouts.own_env.header_files import HeaderFiles
 
 _MOST = 4  # messages that are shown
 _MESSAGE = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<text>.*)$")
-# g++, clang from 16 on, and "static_assert failed" before
+# messages of g++ and of clang from 16 on, and the older "static_assert failed"
 _RULE = re.compile(r"static(?: assertion|_assert) failed\b.*?\brollouts: (.*?)\"?$")
 _NO_TYPE = re.compile(
     r"does not name a type|not (been )?declared|is not a member|unknown type name|no (type|member) "
@@ -22,17 +22,17 @@ _ERROR = re.compile(r"(?:fatal )?error: (.*)")
 
 
 def explain(said: str, *, sources: Path, files: HeaderFiles, env_type: str) -> str:
-    """A message for those whose header does not compile.
+    """A message for users whose header does not compile.
 
     Args:
-      said: What the compiler wrote.
-      sources: The folder of the copy that it compiled.
+      said: Output of the compiler.
+      sources: The folder of the copy that was compiled.
       files: The header.
-      env_type: The type that was asked for.
+      env_type: The environment's type.
 
     Returns:
       Rules of the contract that were broken, or else the first errors in the user's files, each
-      with file and line; or else what the compiler said first.
+        with file and line, or else the first line of the output.
     """
     found = [*_errors(said, sources, files)]
     header = Path(files.folder) / files.name
@@ -54,9 +54,9 @@ def explain(said: str, *, sources: Path, files: HeaderFiles, env_type: str) -> s
 
 
 def _errors(said: str, sources: Path, files: HeaderFiles) -> Iterator[tuple[str, str]]:
-    """(place in the user's files, message) of each error; the place is "" where there is none.
+    """(place in the user's files, message) of each error; the place is "" if there is none.
 
-    Of an error in a template of ours the place is the last one of theirs that was named on the way.
+    For an error in a template of ours, the place is the last one in a user's file on the way there.
     """
     nearest = ""
     for line in said.splitlines():
@@ -74,12 +74,12 @@ def _errors(said: str, sources: Path, files: HeaderFiles) -> Iterator[tuple[str,
 
 
 def place_of(files: HeaderFiles, env_type: str, part: str = "") -> str:
-    """ "file:line" in the header of a type, or of what comes after it first.
+    """The place "file:line" of a type in the header, or of a line after it.
 
     Args:
       files: The header.
-      env_type: The type; line 1 where none begins it.
-      part: A pattern of the line that is meant; where none has it, the type's.
+      env_type: The type; the place is line 1 if it is not found.
+      part: A pattern of the line to find; without a match the place is the type's.
     """
     name = re.escape(env_type.partition("<")[0].split("::")[-1])
     lines = files.files[files.name].splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system's C++ compiler: which one, with which options, and a header as a shared library."""
+"""The system's C++ compiler, its options, and the build of a header as a shared library."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _SOURCE = """#include "{header}"
 #include "rollouts/plugin/exports.h"
 ROLLOUTS_PLUGIN({type})
 """
-# options of every library that a user's header is compiled into; contraction would make results
-# depend on the machine
+# options for every library with a user's header; contraction would make results depend on the
+# machine
 _OF_ALL = ("-std=c++20", "-w", "-fPIC", "-shared", "-ffp-contract=off")
-# else two libraries would share inline variables of one name, such as two headers' kSpec
+# without it two libraries share inline variables of one name, such as two headers' kSpec
 _OF_ALL_BY_GCC = ("-fno-gnu-unique",)
-# traps and errno would keep compilers from vectorising, and to leave them out changes no result
+# traps and errno would prevent vectorisation; without them results are the same
 _OPTIONS = (
     *("-O3", "-DNDEBUG", "-fvisibility=hidden"),
     *("-fno-trapping-math", "-fno-math-errno"),
 )
 # for loops over blocks of environments, as in native/CMakeLists.txt
 _OF_GCC_FOR_BLOCKS = ("-fno-tree-pre", "-fno-thread-jumps", "--param=max-unswitch-insns=400")
-# for everything else: short loops lose a quarter of their speed to vectors of 512 bits
+# for all other code: vectors of 512 bits cost short loops a quarter of their speed
 _OF_X86_WITHOUT_BLOCKS = ("-mprefer-vector-width=256",)
 _INSTALL = (
     "apt-get install g++, dnf install gcc-c++, conda install cxx-compiler or xcode-select --install"
@@ -46,18 +46,18 @@ _INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A compiler with the options that it gets.
+    """A compiler with its options.
 
     Attributes:
-      command: The program, and what $CXX has beside it.
-      version: All that it says of itself.
+      command: The program, with further arguments in $CXX.
+      version: The whole text of its --version.
     """
 
     command: tuple[str, ...]
     version: str
 
     def options(self, *, blocks: bool) -> tuple[str, ...]:
-        """Options of the compiler besides files; `blocks`: for an environment with kVectorized."""
+        """The compiler's options, without files; `blocks`: for an environment with kVectorized."""
         if platform.machine() in ("aarch64", "arm64"):
             machine: tuple[str, ...] = ("-mcpu=native",)
         else:
@@ -67,7 +67,7 @@ class Compiler:
 
     @property
     def library_options(self) -> tuple[str, ...]:
-        """Options for every library of a user's header, a kernel's loops among them."""
+        """Options for every library with a user's header, including a kernel's loops."""
         return (*_OF_ALL, *(_OF_ALL_BY_GCC if self._is_gcc else ()))
 
     @property
@@ -103,7 +103,7 @@ def _find_compiler(chosen: str, path: str) -> Compiler:
 
 
 def build(files: HeaderFiles, env_type: str) -> Path:
-    """The shared library of an environment, compiled at the first call and then found again.
+    """The shared library of an environment, compiled at the first call and reused afterwards.
 
     Args:
       files: Its header.
@@ -132,7 +132,7 @@ def build(files: HeaderFiles, env_type: str) -> Path:
 
 
 def sources_beside(library: Path) -> Path:
-    """The folder with the header that a library was made of."""
+    """The folder with the header from which a library was made."""
     return library.parent / "sources"
 
 
@@ -156,7 +156,7 @@ def _compile(command: Sequence[str], folder: Path, files: HeaderFiles, env_type:
 
 @functools.cache
 def _digest_of_ours(folder: Path) -> str:
-    """Digest of all our headers: a user's may include any of them."""
+    """Digest of all our headers, because a user's may include any of them."""
     found = hashlib.sha256()
     for path in sorted((folder / "rollouts").rglob("*.h")):
         name = path.relative_to(folder).as_posix()
@@ -166,7 +166,7 @@ def _digest_of_ours(folder: Path) -> str:
 
 @functools.cache
 def cpu_features() -> str:
-    """The processor's features as the system names them: two sets need two libraries."""
+    """The processor's features, as the system lists them: other features need another library."""
     wanted = ("flags", "Features", "cpu family", "model\t", "CPU implementer", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

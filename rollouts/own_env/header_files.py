@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HeaderFiles`: an environment's header and what it includes, as text that can travel."""
+"""`HeaderFiles`: the text of an environment's header and of its includes, for other processes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', flags=re.MULTIL
 
 @dataclass(frozen=True, slots=True)
 class HeaderFiles:
-    """The text of a header and of what it includes with "", our own headers aside.
+    """The text of a header and of the files that it includes with "", except our own headers.
 
     Attributes:
       name: Name of the header in `files`.
       files: Path relative to `folder` -> text.
-      folder: Where they were read; what messages name. It need not exist on this machine.
+      folder: Their folder, for messages. It need not exist on this machine.
     """
 
     name: str
@@ -31,7 +31,7 @@ class HeaderFiles:
 
     @property
     def digest(self) -> str:
-        """Differs where a text or a name does; 64 hex digits."""
+        """A digest of texts and names; 64 hex digits."""
         found = hashlib.sha256(self.name.encode())
         for name in sorted(self.files):
             content = self.files[name].encode()
@@ -39,7 +39,7 @@ class HeaderFiles:
         return found.hexdigest()
 
     def write_to(self, folder: Path) -> None:
-        """Writes the files below a folder, as they lay below `self.folder`."""
+        """Writes the files below a folder, in their places below `self.folder`."""
         for name, text in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +47,10 @@ class HeaderFiles:
 
 
 def read_header(header: str | os.PathLike[str]) -> HeaderFiles:
-    """Reads a header and, one after the other, what it includes with "".
+    """Reads a header and, in turn, the files that it includes with "".
 
     Raises:
-      SpecError: A file cannot be read. What is not there is left to the compiler.
+      SpecError: A file cannot be read. Missing files are left to the compiler.
     """
     first = Path(header).resolve()
     texts: dict[Path, str] = {}

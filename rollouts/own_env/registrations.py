@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments of the user's own, by id: what this process registered, and how it travels."""
+"""Users' own environments, by id: those that this process registered, and how ids are pickled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rollouts.own_env.header_files import HeaderFiles
 from rollouts.support.include_dir import include_dir
 from rollouts.support.option_help import remember_header
 
-# the beginning of an own environment's `EnvSpec.header`
+# prefix of the `EnvSpec.header` of a user's own environment
 HEADERS = "own/"
 
 
@@ -28,8 +28,8 @@ class OwnEnv:
     """All that registers an environment, here or in another process.
 
     Attributes:
-      id, max_episode_steps, reward_threshold: As of `rollouts.register_env`; a threshold that
-        is not defined is NaN.
+      id, max_episode_steps, reward_threshold: As for `rollouts.register_env`; NaN stands for no
+        threshold.
       files: Its header.
       type: The type in it.
     """
@@ -42,11 +42,11 @@ class OwnEnv:
 
     @property
     def header(self) -> str:
-        """The path that `EnvSpec.header` shows."""
+        """The path shown as `EnvSpec.header`."""
         return f"{HEADERS}{self.files.digest[:12]}/{self.files.name}"
 
     def same_as(self, other: OwnEnv) -> bool:
-        """Whether both make the same environment, wherever the header was read."""
+        """Whether both make the same environment, even if read from different folders."""
         thresholds = {self.reward_threshold, other.reward_threshold}
         return (
             (self.id, self.type, self.max_episode_steps, self.files.digest)
@@ -56,14 +56,14 @@ class OwnEnv:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSource:
-    """The files from which a compiler makes an environment, be it ours or the user's.
+    """The files from which a compiler makes an environment of ours or of a user.
 
     Attributes:
-      header: To `#include`, below one of `include_dirs`.
+      header: The path to `#include`, below one of `include_dirs`.
       type: The environment's type, as named inside namespace rollouts.
       include_dirs: Folders for the compiler.
-      multi_agent: Whether it has the contract of core/multi_agent.h, else that of core/env.h.
-      files: An own environment's header and what that includes; None: it is one of ours.
+      multi_agent: Whether it follows core/multi_agent.h; else it follows core/env.h.
+      files: A user's header and its includes; None: an environment of ours.
     """
 
     header: str
@@ -74,7 +74,7 @@ class EnvSource:
 
 
 class OwnEnvId(str):
-    """An id that brings its environment along: unpickling one registers it in that process."""
+    """An id that is pickled with its environment: unpickling registers it in that process."""
 
     __slots__ = ("own",)
 
@@ -90,7 +90,7 @@ class OwnEnvId(str):
 
 
 _lock = threading.Lock()
-_registered: dict[str, tuple[OwnEnv, Path]] = {}  # and the library of each
+_registered: dict[str, tuple[OwnEnv, Path]] = {}  # with the library of each
 
 
 def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] | None]) -> bool:
@@ -98,13 +98,14 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
 
     Args:
       own: The environment.
-      reserved: A name of an option or info that it must not have, and why.
+      reserved: Returns an option or info with a name that it must not have, and the reason.
 
     Returns:
-      Whether it is new here.
+      Whether it was not registered in this process before.
 
     Raises:
-      SpecError: Another one has this id, the header does not compile, or what it declares is wrong.
+      SpecError: Another one has this id, the header does not compile, or it declares something
+        wrong.
       EngineError: No compiler.
     """
     with _lock:
@@ -122,7 +123,7 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
             max_episode_steps=own.max_episode_steps,
             reward_threshold=own.reward_threshold,
             header=own.header,
-            # states are understood by environments of the same text alone
+            # states can only be loaded by environments of the same text
             type=f"{own.type} of {own.header}",
             library=str(library),
         )
@@ -162,7 +163,7 @@ def _difference(before: OwnEnv, now: OwnEnv) -> str:
 
 def travelling(id: str) -> str:
     """The id, in the form that registers an own environment wherever it is unpickled."""
-    # what is no id is refused by what reads it
+    # an argument that is no id is refused by the code that reads it
     found = _registered.get(id) if isinstance(id, str) else None
     return id if found is None else OwnEnvId(found[0])
 
@@ -173,7 +174,7 @@ def travelling_all(id: str | Sequence[str]) -> str | list[str]:
 
 
 def env_source(id: str) -> EnvSource:
-    """The place of an environment's text, for the compilers of other devices.
+    """The source of an environment's text, for the compilers of other devices.
 
     Args:
       id: Id of an entry of the native registry.
@@ -204,7 +205,8 @@ def env_source(id: str) -> EnvSource:
 
 
 def _arrive(own: OwnEnv) -> OwnEnvId:
-    # called by name: the function also registers with Gymnasium, and lies above this module
+    # called by name, because the function also registers with Gymnasium and belongs to a higher
+    # layer
     import rollouts
 
     rollouts.register_env(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of MuJoCo-v0 as users write them, and as the native core has them."""
+"""Options of MuJoCo-v0, from the user's form to that of the native core."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NAMES = ("observation", "info")
 
 
 class PortableFunction:
-    """A function that pickles wherever it was defined, by cloudpickle: lambdas, too."""
+    """A function that can be pickled wherever it was defined, by cloudpickle; also a lambda."""
 
     def __init__(self, function: BatchFunction) -> None:
         """Wraps a function of a ModelStep."""
         self.function = function
 
     def __call__(self, step: ModelStep) -> Any:
-        """Calls it."""
+        """Calls the function."""
         return self.function(step)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the function itself where no module has it."""
+        """Pickles the function by value if no module has it."""
         import cloudpickle  # type: ignore[import-untyped]
 
         return _unpickled, (cloudpickle.dumps(self.function),)
@@ -54,11 +54,11 @@ def is_own_model(env_id: object) -> bool:
 def split_functions(
     options: Mapping[str, Any], own_model: bool
 ) -> tuple[dict[str, Any], dict[str, PortableFunction]]:
-    """Parts options of MuJoCo-v0 into those of the native core, and functions.
+    """Splits options of MuJoCo-v0 into those of the native core, and functions.
 
     Args:
       options: As `make_vec` takes them.
-      own_model: Whether they are MuJoCo-v0's; those of other ids are left as they are.
+      own_model: Whether they are options of MuJoCo-v0; those of other ids stay as they are.
 
     Returns:
       Plain options (lists of names as text, paths as absolute text), and functions by name.
@@ -105,7 +105,7 @@ def _joined(option: str, names: Any) -> Any:
 
 
 def _absolute(xml_file: Any) -> Any:
-    """A path that exists as absolute text; what does not is for the native core to refuse."""
+    """An existing path as absolute text; the native core refuses others."""
     if not isinstance(xml_file, (str, os.PathLike)) or not str(xml_file):
         return xml_file
     path = Path(xml_file).expanduser()

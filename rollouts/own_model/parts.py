@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of a model's named parts in a pool's arrays."""
+"""Places of a model's named parts in the arrays of a pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Numbers that belong together: [begin, end) of a row, and their shape."""
+    """A range of numbers with a name: [begin, end) of a row, and their shape."""
 
     begin: int
     end: int
@@ -41,12 +41,12 @@ class Layout:
 
     @classmethod
     def of(cls, options: Mapping[str, OptionValue]) -> Layout:
-        """Finds the parts that MuJoCo-v0's options name, in the model that they name.
+        """Finds the parts that MuJoCo-v0's options name, in the options' model.
 
-        Where observations are pictures, those of infos alone.
+        If observations are pictures, only the parts of infos.
 
         Raises:
-          SpecError: A name means nothing in it. EngineError: it cannot be read.
+          SpecError: A name does not exist in the model. EngineError: The model cannot be read.
         """
         mujoco_engine.load_engine()
         path = _model_path(str(options["xml_file"]))
@@ -60,7 +60,7 @@ class Layout:
         )
 
     def views(self, obs: Array, told: Array) -> dict[str, Array]:
-        """Parts (B, ...) by name, of observations and infos; the latter are more exact."""
+        """Parts (B, ...) by name, of observations and infos; parts of infos are more exact."""
         views = {name: part.of(obs) for name, part in self.observation.items()}
         views.update((name, part.of(told)) for name, part in self.info.items())
         return views
@@ -69,14 +69,14 @@ class Layout:
 def common_layout(
     defaults: Mapping[str, OptionValue], columns: Mapping[str, OptionValue | list[OptionValue]]
 ) -> Layout:
-    """The layout that all environments of a pool have.
+    """The layout that all environments of a pool share.
 
     Args:
       defaults: All options in force.
-      columns: Those given, of which xml_file may differ by environment.
+      columns: The given options, of which xml_file may differ by environment.
 
     Raises:
-      SpecError: The parts of two models differ in their shapes.
+      SpecError: Parts of two models differ in shape.
     """
     given = columns.get("xml_file", defaults["xml_file"])
     files = list(dict.fromkeys(given)) if isinstance(given, list) else [given]
@@ -114,7 +114,7 @@ def _placed(found: list[tuple[str, tuple[int, ...], str, int]]) -> dict[str, Par
 
 
 def _model_path(xml_file: str) -> str:
-    """The path that the native core reads; own_model.options has made users' paths absolute."""
+    """The path for the native core; own_model.options has made users' paths absolute."""
     if xml_file.startswith(("/", ".")):
         return xml_file
     return str(mujoco_engine.assets_dir() / Path(xml_file).expanduser())

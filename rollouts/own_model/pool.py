@@ -17,9 +17,9 @@ from rollouts.own_model.step import BatchFunction, ModelStep, Parts, ends, rewar
 
 Array = npt.NDArray[Any]
 
-# what the native core writes before the parts that `info` names (own_model.h)
+# places of the native core's own numbers, before the parts that `info` names (own_model.h)
 _STEPPED, _DT, _TOLD = 0, 1, 2
-# where recv's tuple has its arrays; the row of parts is the only column of infos
+# places of the arrays in recv's tuple; the row of parts is the only column of infos
 _OBS, _FINAL_OBS = STEP_ARRAYS.index("obs"), STEP_ARRAYS.index("final_obs")
 _REWARD, _TERMINATED = STEP_ARRAYS.index("reward"), STEP_ARRAYS.index("terminated")
 _TRUNCATED, _ENV_ID = STEP_ARRAYS.index("truncated"), STEP_ARRAYS.index("env_id")
@@ -31,9 +31,9 @@ class FunctionPool(_native.CpuPool):
     """A CpuPool whose batches have gone through the user's functions.
 
     A batch is received with reward 0 and without termination. Then the functions run, and the pool
-    is told what came out: returns and ends are part of its environments again, so that autoreset,
-    refusals and saved states follow the same rules as where reward is native. In same-step mode
-    the episodes that the functions ended begin anew here, on the caller's thread.
+    gets their results: returns and ends belong to its environments again, so that autoreset,
+    refusals and saved states follow the same rules as with native rewards. In same-step mode, the
+    next episodes after those that the functions ended begin here, on the caller's thread.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class FunctionPool(_native.CpuPool):
         """Starts the pool.
 
         Args:
-          layout: Where the parts are.
-          functions: "reward" and "terminated", either may be missing.
-          same_step: Whether that is the autoreset mode.
+          layout: Places of the parts.
+          functions: "reward" and "terminated", of which either may be missing.
+          same_step: Whether the autoreset mode is same-step.
           single_observation_space: Space of one environment.
-          env_id_offset, num_envs, arguments: Those of the CpuPool.
+          env_id_offset, num_envs, arguments: Arguments of the CpuPool.
         """
         super().__init__(env_id_offset=env_id_offset, num_envs=num_envs, **arguments)
         self._layout, self._functions = layout, dict(functions)
         self._same_step, self._offset = same_step, env_id_offset
-        # what each environment showed last: (N, D) observations, (N, K) infos; (N,) seconds
+        # last row of each environment: (N, D) observations, (N, K) infos; (N,) seconds
         space = single_observation_space
         self._last_obs = np.zeros((num_envs, *space.shape), space.dtype)
         width = max((part.end for part in layout.info.values()), default=0)
@@ -74,7 +74,7 @@ class FunctionPool(_native.CpuPool):
         """Names of the option `info`."""
         return tuple(self._layout.info)
 
-    # -- what CpuPool has ----------------------------------------------------------
+    # -- methods of CpuPool --------------------------------------------------------
 
     def send(
         self, actions: npt.ArrayLike, env_id: npt.ArrayLike | None, out: dict[str, Array] | None
@@ -106,7 +106,7 @@ class FunctionPool(_native.CpuPool):
         return self._scored(super().recv_all(timeout_s))
 
     def send_reset(self, mask: npt.NDArray[np.bool_] | None) -> None:
-        """See `CpuPool`; without a mask it mends what a function has broken."""
+        """See `CpuPool`; without a mask it also clears the failure of a function."""
         if mask is not None:
             self._check_whole()
         super().send_reset(mask)
@@ -131,13 +131,13 @@ class FunctionPool(_native.CpuPool):
         return super().save_states(env_id)
 
     def load_states(self, env_id: npt.ArrayLike, states: Sequence[bytes]) -> None:
-        """See `CpuPool`; the next step's previous numbers are those of the states."""
+        """See `CpuPool`; the next step's previous numbers are those of the loaded states."""
         self._check_whole()
         super().load_states(env_id, states)
         self._remember(self.show_idle(env_id, False))
 
     def xla_handle(self) -> int:
-        """Refuses: compiled functions would bypass the user's."""
+        """Refuses, because compiled functions would bypass the user's functions."""
         raise SpecError(
             "MuJoCo-v0 has no xla(): its reward and terminated are Python functions, which "
             "compiled code cannot call; use step, or send and recv"
@@ -152,10 +152,10 @@ class FunctionPool(_native.CpuPool):
             )
 
     def _scored(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Fills reward, terminated and what follows from them into a batch."""
+        """Fills reward, terminated and the values that depend on them into a batch."""
         stepped = arrays[_ROW][:, _STEPPED] != 0
         if self._masked:
-            # the others were only looked at
+            # a masked reset has stepped none of the rows
             stepped[:] = False
             self._masked = False
         if stepped.any():
@@ -166,14 +166,14 @@ class FunctionPool(_native.CpuPool):
         return (
             *arrays[:_ROW],
             *(part.of(told) for part in parts),
-            # as of the native core: what the next episodes begin with
+            # parts of the next episodes' first observations, from the native core
             *(part.of(begun) for part in parts if self._same_step),
         )
 
     def _score(self, arrays: tuple[Array, ...], stepped: npt.NDArray[np.bool_]) -> None:
         env_id = arrays[_ENV_ID]
         step = self._step(arrays, stepped)
-        # until they have returned there is nothing to go on from
+        # until the functions have returned, the pool counts as broken
         reward: Array = np.zeros(len(env_id))
         terminated = np.zeros(len(env_id), np.bool_)
         if "reward" in self._functions:
@@ -186,7 +186,7 @@ class FunctionPool(_native.CpuPool):
         arrays[_REWARD][...] = reward
         arrays[_TERMINATED][...] = terminated
         arrays[_RETURN][...] += reward
-        # episodes that the pool has begun itself have no part in this
+        # the functions do not decide on episodes that the pool has ended itself
         ours = stepped & ~arrays[_TRUNCATED] if self._same_step else stepped
         if ours.all():
             self.end_steps(env_id, reward, terminated)
@@ -194,7 +194,7 @@ class FunctionPool(_native.CpuPool):
             self.end_steps(env_id[ours], reward[ours], terminated[ours])
 
     def _begun(self, arrays: tuple[Array, ...]) -> Array:
-        """Begins episodes in same-step mode, and remembers what every row shows.
+        """Begins episodes in same-step mode, and remembers each row.
 
         Returns:
           (B, K) infos: of the next episode where one has begun.
@@ -218,11 +218,11 @@ class FunctionPool(_native.CpuPool):
         self._last_obs[rows] = arrays[_OBS]
         self._last_told[rows] = arrays[_ROW][:, _TOLD:]
         dt = arrays[_ROW][:, _DT]
-        # the row of a failure is zeros
+        # the row of a failed environment is zeros
         self._dt[rows] = np.where(dt > 0, dt, self._dt[rows])
 
     def _rows(self, env_id: Array) -> Any:
-        """Indices of the rows' environments; all of them in order are a slice, and no copy."""
+        """Indices of the rows' environments; a slice, which saves a copy, if all are in order."""
         if len(env_id) == len(self._whole) and np.array_equal(env_id, self._whole):
             return slice(None)
         return env_id - self._offset
@@ -263,6 +263,6 @@ def _listed(column: Any) -> list[Any]:
 
 
 def _frozen(view: Array) -> Array:
-    """A view of one's own, made read-only."""
+    """A separate view that is read-only."""
     view.flags.writeable = False
     return view

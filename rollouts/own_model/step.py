@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step that reward and termination functions see; their results become arrays."""
+"""The step that reward and termination functions get, and conversion of their results to arrays."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Parts(Mapping[str, Array]):
     __slots__ = ("_arrays",)
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
-        """Takes the arrays, which nobody else may write to any more, as they are."""
+        """Takes the arrays without copies; no other code may write to them any more."""
         self._arrays = arrays
         for array in arrays.values():
             array.flags.writeable = False
 
     def __getitem__(self, name: str) -> Array:
-        """(B, ...) numbers, shaped as MuJoCo has them: qpos (B, nq), xpos (B, nbody, 3)."""
+        """(B, ...) numbers, shaped as in MuJoCo: qpos (B, nq), xpos (B, nbody, 3)."""
         try:
             return self._arrays[name]
         except KeyError:
@@ -51,12 +51,12 @@ class Parts(Mapping[str, Array]):
 
 @dataclass(frozen=True, slots=True)
 class ModelStep:
-    """A batch of B rows after a step, for functions of the user's.
+    """A batch of B rows after a step, for a user's functions.
 
     All arrays are read-only and valid until the function returns. Rows are those of the batch: in
     env order in synchronous mode, else those of `env_ids`. A row that was no step (`stepped` is
-    False: an episode begins, or an environment failed) shows its present numbers as previous ones,
-    too, and what is returned for it does not count.
+    False, because an episode begins or an environment failed) has its present numbers as previous
+    ones, too, and the functions' results for it do not count.
 
     Attributes:
       now: After the step, by name; `step["qpos"]` is `step.now["qpos"]`.
@@ -64,7 +64,7 @@ class ModelStep:
       actions: (B, nu) float32, of this step.
       dt: (B,) float64, seconds of a step.
       env_ids: (B,) int32, global ids.
-      episode_length: (B,) int32, steps of the episode, this one among them.
+      episode_length: (B,) int32, steps of the episode, including this one.
       stepped: (B,) bool.
     """
 
@@ -85,14 +85,15 @@ BatchFunction = Callable[[ModelStep], Any]
 
 
 def rewards(value: Any, step: ModelStep) -> npt.NDArray[np.float64]:
-    """Converts a reward function's result to float64, 0 where no step was.
+    """Converts a reward function's result to float64, with 0 in rows that were no step.
 
     Args:
-      value: (B,) numbers: an array, or what NumPy makes one of, such as a torch tensor on the CPU.
-      step: What the function saw.
+      value: (B,) numbers: an array, or an object that NumPy converts, such as a torch tensor on the
+        CPU.
+      step: The argument of the function.
 
     Raises:
-      SpecError: Another shape, or a number that is not finite. DTypeError: no numbers.
+      SpecError: Another shape, or a number that is not finite. DTypeError: Not numbers.
     """
     array = _rows("reward", value, step, "one number")
     if array.dtype.kind not in "fiub":
@@ -110,7 +111,7 @@ def rewards(value: Any, step: ModelStep) -> npt.NDArray[np.float64]:
 
 
 def ends(value: Any, step: ModelStep) -> npt.NDArray[np.bool_]:
-    """Converts a termination function's result to bool, False where no step was.
+    """Converts a termination function's result to bool, with False in rows that were no step.
 
     Raises:
       SpecError: Not (B,). DTypeError: not bool.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of environments: what `VectorEnv.render` and `rollouts record` are made of."""
+"""Frames of environments, for `VectorEnv.render` and `rollouts record`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws LunarLander and BipedalWalker as Gymnasium does, with pygame.
 
-Not drawn: the lander's particles, and the walker's ray that flickers from frame to frame; both
-are of the drawing and in no state.
+Not drawn: the lander's particles, and the walker's ray that flickers from frame to frame. Both
+belong to the drawing and are in no state.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def draw(header: str, state: bytes) -> npt.NDArray[np.uint8]:
     """Draws a state.
 
     Args:
-      header: The environment's.
-      state: One entry of `VectorEnv.get_state`, of an environment that was reset.
+      header: The environment's header.
+      state: An entry of `VectorEnv.get_state` for an environment that was reset.
 
     Returns:
       (400, 600, 3) uint8.
@@ -64,24 +64,24 @@ class _Surface:
             self._gfxdraw.aapolygon(self.surface, corners, color)
 
     def outline(self, corners: Any, color: Color) -> None:
-        """One pixel wide, as of the walker's parts."""
+        """Draws an outline one pixel wide, as around the walker's parts."""
         closed = [*corners, corners[0]]
         self.pygame.draw.polygon(self.surface, color, closed, width=1)
         self._gfxdraw.aapolygon(self.surface, closed, color)
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """The picture, with the ground below."""
+        """Returns the picture, with the ground at the bottom."""
         return pixels(self.surface)[::-1]
 
 
 def _scaled(numbers: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Pixels of corners that Box2D has, in its float32."""
+    """Pixels of corners in metres, computed in float32 as by Box2D."""
     points = numbers.astype(np.float32).reshape(-1, 2) * np.float32(_SCALE)
     return [(float(x), float(y)) for x, y in points]
 
 
 def _split(numbers: npt.NDArray[np.float64], counts: Sequence[int]) -> list[Any]:
-    """Parts of so many numbers, and what is left."""
+    """Parts of these lengths, and the rest."""
     return np.split(numbers, np.cumsum(counts))
 
 
@@ -90,7 +90,7 @@ def _draw_lander(scene: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     on = _Surface(_WIDTH)
     pygame = on.pygame
     on.surface.fill((255, 255, 255))
-    # the sky is black; what stays white is the moon
+    # the sky is drawn black, and the part that stays white is the moon
     width, height = _WIDTH / _SCALE, _HEIGHT / _SCALE
     xs = [width / 10 * i for i in range(11)]
     for i in range(10):
@@ -117,7 +117,7 @@ def _draw_walker(scene: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     on.fill(view, (215, 215, 255), smooth=False)
     _draw_clouds(on, clouds.reshape(-1, 5, 2), scroll)
     _draw_ground(on, heights, obstacles, scroll)
-    # upper and lower leg, the further ones first
+    # upper and lower legs, the far ones first
     for i, leg in zip((-1, -1, 1, 1), legs.reshape(4, 8), strict=True):
         on.fill(_scaled(leg), (153 - i * 25, 76 - i * 25, 127 - i * 25))
         on.outline(_scaled(leg), (102 - i * 25, 51 - i * 25, 76 - i * 25))
@@ -129,7 +129,7 @@ def _draw_walker(scene: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
 
 def _draw_clouds(on: _Surface, clouds: Corners, scroll: float) -> None:
     for cloud in clouds:
-        # they move half as fast
+        # clouds move half as fast as the ground
         if cloud[:, 0].max() < scroll / 2 or cloud[:, 0].min() > scroll / 2 + _WIDTH / _SCALE:
             continue
         corners = [(x * _SCALE + scroll * _SCALE / 2, y * _SCALE) for x, y in cloud.tolist()]
@@ -145,7 +145,7 @@ def _draw_ground(
             continue
         earth = [first, second, (second[0], 0), (first[0], 0)]
         on.fill([(x * _SCALE, y * _SCALE) for x, y in earth], (102, 153, 76))
-    # the last first
+    # the last part is drawn first
     for i in reversed(range(len(line) - 1)):
         ends = _scaled(np.array([line[i], line[i + 1]]))
         color = (76, 255 if i % 2 == 0 else 204, 76)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pygame, which draws without a window: of the extra `render`."""
+"""pygame, from the extra `render`, for drawing without a window."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from rollouts.errors import EngineError
 
 @contextmanager
 def quiet_pygame() -> Iterator[None]:
-    """Keeps pygame, which begins with a first frame, from greeting and looking for sound.
+    """Keeps pygame, which starts with a first frame, from greeting and looking for sound.
 
-    And from looking for a display where there is none: it would complain of XDG_RUNTIME_DIR.
+    It also keeps it from looking for a display where none exists, and complaining of
+    XDG_RUNTIME_DIR.
     """
     quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
     if "DISPLAY" not in os.environ and "WAYLAND_DISPLAY" not in os.environ:
@@ -35,7 +36,7 @@ def quiet_pygame() -> Iterator[None]:
 
 
 def missing_pygame(what: str, error: Exception) -> EngineError:
-    """The error that says what to install."""
+    """The error that tells what to install."""
     return EngineError(
         f"frames of {what} need pygame, which is missing ({error}): pip install 'rollouts[render]'"
     )
@@ -43,7 +44,7 @@ def missing_pygame(what: str, error: Exception) -> EngineError:
 
 @functools.cache
 def load_pygame() -> Any:
-    """The module, with its fonts; made once.
+    """The pygame module with its fonts; loaded once.
 
     Raises:
       EngineError: It is missing.
@@ -61,7 +62,7 @@ def font(size: int) -> Any:
     """The font that comes with pygame, `size` pixels high."""
     freetype = load_pygame().freetype
     if not freetype.get_init():
-        # other code here may have quit pygame, as Gymnasium's environments do when they close
+        # other code may have quit pygame, as Gymnasium's environments do in `close`
         freetype.init()
         _font.cache_clear()
     return _font(size)

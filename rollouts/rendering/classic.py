@@ -13,30 +13,30 @@ import numpy.typing as npt
 from rollouts import _native
 from rollouts.rendering.canvas import missing_pygame, quiet_pygame
 
-# our option -> the attribute of Gymnasium's environment that is drawn
+# our option -> the attribute of Gymnasium's environment that its renderer reads
 _DRAWN_OPTIONS = {"pole_half_length": "length"}
 
 
 class ClassicRenderer:
-    """One of Gymnasium's environments, into which states are put to be drawn."""
+    """One of Gymnasium's environments, which draws states that are put into it."""
 
     def __init__(self, id: str) -> None:
         """Makes the environment; pygame is imported with the first frame."""
         self._env: Any = gymnasium.make(id, render_mode="rgb_array").unwrapped
-        # some attributes that are drawn come with it
+        # the reset sets some attributes that the renderer reads
         self._env.reset()
 
     @property
     def frames_per_s(self) -> int:
-        """Gymnasium's pace."""
+        """The frame rate in Gymnasium."""
         return int(self._env.metadata["render_fps"])
 
     def draw(self, state: bytes, options: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
-        """Draws a state; of Pendulum without the arrow of the torque, which no state has.
+        """Draws a state; Pendulum's without the arrow of the torque, which is in no state.
 
         Args:
-          state: One entry of `VectorEnv.get_state`.
-          options: The environment's own.
+          state: An entry of `VectorEnv.get_state`.
+          options: The environment's own options.
 
         Returns:
           (height, width, 3) uint8.

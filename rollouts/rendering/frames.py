@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of a pool's environments, each drawn by what can draw it."""
+"""Frames of a pool's environments, each drawn by the renderer for its kind."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Array = npt.NDArray[Any]
 # (rows of environments, camera) -> their frames
 Draw = Callable[[Sequence[int], int | str | None], list[Array]]
 
-# engines that draw themselves, by the option that says how many frames a step has
+# engines that draw themselves, by their option for the number of frames in a step
 _FRAMES_PER_S = {"frameskip": 60, "frame_skip": 35}  # Atari, ViZDoom
 
 
 class FrameSource:
-    """Draws the environments of one pool; makes nothing before the first frame.
+    """Draws the environments of a pool; allocates nothing before the first frame.
 
     Attributes:
       draws_any: Whether any of the environments can be drawn.
-      options: How the frames of MuJoCo environments look, and how large those of Tag are.
+      options: Appearance of MuJoCo environments' frames, and size of Tag's.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class FrameSource:
         """Checks the options.
 
         Args:
-          pool: The pool whose environments are drawn.
+          pool: The pool of the environments.
           runs: (id, number of environments that follow each other) in the pool's order.
-          specs: What each id stands for.
+          specs: The EnvSpec of each id.
           first_env_id: Id of the pool's first environment.
           options: Options of `rollouts.rendering.split_options`.
 
@@ -77,9 +77,9 @@ class FrameSource:
             )
         self.options: RenderOptions = read_options(options)
         self._paths: dict[int, str] = {}  # by environment: the file of its model
-        # by file: what the pool simulates, whatever is written to the file meanwhile
+        # by file: the model that the pool simulates, even if the file has changed since
         self._models: dict[str, _native.PhysicsModel] = {}
-        # by the native core's model and id
+        # by the native core's model, and id
         self._scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene] = {}
         self._renderers: dict[str, ClassicRenderer] = {}  # by id
         self._worlds = WorldFrames(pool, self.options)
@@ -109,10 +109,10 @@ class FrameSource:
         return tuple(frames)
 
     def metadata(self, render_mode: str | None) -> dict[str, Any]:
-        """Metadata for Gymnasium's wrappers; frames per second only where there is a render_mode.
+        """Metadata for Gymnasium's wrappers; with frames per second only if there is a render_mode.
 
         Raises:
-          SpecError: There is a render_mode, and an environment that nothing draws.
+          SpecError: There is a render_mode, but an environment that cannot be drawn.
         """
         others = [env for env, drawer in enumerate(self._drawers) if drawer is None]
         if render_mode is None:
@@ -122,7 +122,7 @@ class FrameSource:
         return {"render_modes": list(MODES), "render_fps": self.frames_per_s()}
 
     def frames_per_s(self) -> int:
-        """Steps of the first environment in a second of its time, as Gymnasium has them."""
+        """Steps of the first environment in a second of its time, as in Gymnasium."""
         spec = self._specs[0]
         if self._drawers[0] == "engine":
             skip = next(name for name in _FRAMES_PER_S if name in spec.options)
@@ -142,18 +142,18 @@ class FrameSource:
         return max(1, round(1 / (timestep * substeps)))
 
     def find_models(self) -> None:
-        """To be called when the environments' options have changed."""
+        """Reads the models' paths again after the environments' options have changed."""
         columns = self._pool.env_options() if "mujoco" in self._drawers else {}
         for row, (spec, drawer) in enumerate(zip(self._specs, self._drawers, strict=True)):
             find = family_of(spec.header).model_file if drawer == "mujoco" else None
             if find is not None:
                 self._paths[row] = find({name: column[row] for name, column in columns.items()})
-        # held by the pool, so nothing is read
+        # the pool holds the models, so no file is read
         self._models = {path: _native.physics_model(path) for path in {*self._paths.values()}}
 
     def close(self) -> None:
-        """Frees contexts of OpenGL and waits for it. May be called twice."""
-        # a process that ends has freed them, and no thread would answer any more, nor in a child
+        """Frees OpenGL contexts and waits for that. May be called twice."""
+        # at exit all is freed already and the thread is gone; a forked process has no such thread
         if self._scenes and not sys.is_finalizing() and gl_thread.is_here():
             gl_thread.run(functools.partial(_free, self._scenes))
 
@@ -211,7 +211,7 @@ class FrameSource:
 
     def _box2d_frame(self, env: int) -> Array:
         header = self._specs[env].header
-        if header.endswith("car_racing.h"):  # its observation is a picture, too
+        if header.endswith("car_racing.h"):  # its observation is its picture
             return self._draw_by_engine([env], None)[0]
         (state,) = self._pool.save_states(self._ids([env]))
         return box2d.draw(header, state)
@@ -222,7 +222,7 @@ class FrameSource:
         return list(map(grids.draw, states, self._options(envs)))
 
     def _draw_mujoco(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
-        # states are copied here: the pool may go on while OpenGL draws
+        # states are copied, so that the pool may go on while OpenGL draws
         states = self._pool.save_states(self._ids(envs))
         return gl_thread.run(functools.partial(self._draw_states, envs, states, camera))
 
@@ -243,7 +243,7 @@ class FrameSource:
         return frames
 
     def _options(self, envs: Sequence[int]) -> list[dict[str, Any]]:
-        """Each environment's own, by name."""
+        """Each environment's own options, by name."""
         columns = self._pool.env_options()
         return [{name: columns[name][env] for name in self._specs[env].options} for env in envs]
 
@@ -252,7 +252,7 @@ class FrameSource:
 
 
 def _copy(model: _native.PhysicsModel) -> Any:
-    """A mujoco.MjModel of what the pool simulates, whatever was written to its files since."""
+    """A mujoco.MjModel of what the pool simulates, even if its files have changed since."""
     module = importlib.import_module("mujoco")
     return module.MjModel.from_binary_path("model.mjb", {"model.mjb": model.binary()})
 
@@ -268,6 +268,6 @@ def _free(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
 
 
 def _free_later(scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene]) -> None:
-    """Frees a pool that nobody closed; must not wait, as it runs wherever memory is collected."""
+    """Frees an unclosed pool's contexts; must not wait, as it runs in garbage collection."""
     if scenes:
         gl_thread.post(functools.partial(_free, scenes))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an animated GIF frame by frame: one frame is in memory, however long the animation is."""
+"""Writes an animated GIF frame by frame, with only one frame in memory."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _LONGEST_MS = 600_000  # longest frame: the format has 16 bits of 10 ms
 
 
 class GifWriter:
-    """Appends frames to an open file. Each has a palette of its own and what changed alone.
+    """Appends frames to an open file. Each has its own palette, and only the part that changed.
 
-    A frame is written when the next one differs, as its duration is before it in the file.
+    A frame is written when the next one differs, because its duration comes before it in the file.
     """
 
     def __init__(self, file: BinaryIO, size: tuple[int, int], frame_ms: float) -> None:
-        """Writes the head.
+        """Writes the header.
 
         Args:
-          file: Written in order, from where it is.
+          file: Written in order, from its present position.
           size: (height, width) of all frames.
-          frame_ms: How long each is shown.
+          frame_ms: Duration of each frame.
         """
         self._file, self._frame_ms = file, frame_ms
         self._shown: npt.NDArray[np.uint8] | None = None
         self._pending: tuple[Any, tuple[int, int]] | None = None
         self._pending_ms = 0.0
         height, width = size
-        # no palette for all frames, 8 bits a colour
+        # no common palette, 8 bits a colour
         file.write(b"GIF89a" + width.to_bytes(2, "little") + height.to_bytes(2, "little"))
         file.write(b"\x70\x00\x00" + _LOOP_FOR_EVER)
 
@@ -64,14 +64,14 @@ class GifWriter:
             how: dict[str, Any] = {"duration": self._pending_ms, "include_color_table": True}
             parts = GifImagePlugin.getdata(picture, offset, **how)
             self._file.writelines(parts)
-            parts.clear()  # Pillow keeps the list until the next collection of garbage
+            parts.clear()  # Pillow keeps the list until the next garbage collection
             self._pending = None
 
 
 def _changed(
     before: npt.NDArray[np.uint8] | None, frame: npt.NDArray[np.uint8]
 ) -> tuple[slice, slice] | None:
-    """Rows and columns outside which a frame is the one before; None: it is the same."""
+    """Rows and columns outside which a frame equals the one before; None: they are equal."""
     if before is None:
         return slice(0, frame.shape[0]), slice(0, frame.shape[1])
     differs = (before != frame).any(axis=-1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws grids of MiniGrid and BabyAI as minigrid does: tiles of 32 pixels, what is seen lighter."""
+"""Draws grids of MiniGrid and BabyAI like minigrid: tiles of 32 pixels, visible ones lighter."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TILE = 32  # pixels of a side
 
 _SUBPIXELS = 3  # parts of a pixel's side
 _LINE = 0.031  # width of the grid's lines, tiles
-# minigrid's, by number
+# minigrid's colours, by number
 _COLORS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (112, 39, 195), (255, 255, 0), (100, 100, 100))
 _WALL, _DOOR, _KEY, _BALL, _BOX, _GOAL, _LAVA = 2, 4, 5, 6, 7, 8, 9
 _OPEN, _LOCKED = 0, 2
-# how a grid begins in memory: native/include/rollouts/envs/minigrid/grid.h
+# the first bytes of a grid in memory: native/include/rollouts/envs/minigrid/grid.h
 _GRID = np.dtype(
     [(name, "<i4") for name in ("width", "height", "x", "y", "dir")]
     + [("carrying", "<u4"), ("steps", "<i4", 2), ("items", "<i4", 17), ("words", "u1", 76)]
@@ -42,8 +42,8 @@ def draw(state: bytes, options: Mapping[str, Any]) -> Image:
 
     Args:
       state: One entry of `VectorEnv.get_state`, of an environment that was reset.
-      options: The environment's own; `agent_view_size` and `see_through_walls` say what is seen,
-        `highlight` whether it is lighter.
+      options: The environment's own options; `agent_view_size` and `see_through_walls` define the
+        visible cells, and `highlight` makes them lighter.
 
     Returns:
       (32 rows, 32 columns, 3) uint8, the rows and columns of the grid in tiles of 32 pixels.
@@ -65,10 +65,10 @@ def draw(state: bytes, options: Mapping[str, Any]) -> Image:
 def _seen(
     cells: npt.NDArray[np.uint32], x: int, y: int, facing: int, side: int, see_through: bool
 ) -> Mask:
-    """Cells (height, width) that the agent sees."""
+    """Cells (height, width) that are visible to the agent."""
     height, width = cells.shape
     dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
-    # columns and rows of the view; the agent stands in the middle of its last row
+    # columns and rows of the view; the agent is in the middle of the last row
     columns, rows = np.indices((side, side))
     across, ahead = columns - side // 2, side - 1 - rows
     xs, ys = x + dx * ahead - dy * across, y + dy * ahead + dx * across
@@ -85,10 +85,10 @@ def _seen(
 
 
 def _spread(clear: Mask) -> Mask:
-    """Marks the cells of a view (columns, rows) that are seen from the middle of its last row.
+    """Marks the cells of a view (columns, rows) that are visible from the middle of its last row.
 
-    A cell that is seen and clear shows those beside it and the three before them: the cells to the
-    right first, then those to the left.
+    A cell that is visible and clear makes the cells beside it and the three before it visible:
+    first to the right, then to the left.
     """
     side = len(clear)
     seen = np.zeros_like(clear)
@@ -107,7 +107,7 @@ def _spread(clear: Mask) -> Mask:
 
 @functools.cache
 def _tile(cell: int, facing: int, is_seen: bool) -> Image:
-    """A cell, with the agent where `facing` is a direction (-1: without)."""
+    """Draws a cell, with the agent if `facing` is a direction (-1: without)."""
     tile = _Tile()
     tile.fill(tile.rectangle(0, _LINE, 0, 1), _COLORS[5])
     tile.fill(tile.rectangle(0, 1, 0, _LINE), _COLORS[5])
@@ -164,7 +164,7 @@ def _draw_lava(tile: _Tile) -> None:
 
 
 class _Tile:
-    """A tile three times as large, with shapes whose coordinates go from 0 to 1."""
+    """A tile in three times the size, for shapes with coordinates from 0 to 1."""
 
     def __init__(self) -> None:
         size = TILE * _SUBPIXELS
@@ -200,7 +200,7 @@ class _Tile:
         return near
 
     def agent(self, facing: int) -> Mask:
-        """A triangle that points to where it faces."""
+        """A triangle that points in the agent's direction."""
         a, b, c = np.array([(0.12, 0.19), (0.87, 0.50), (0.12, 0.81)], np.float32)
         cos, sin = math.cos(-0.5 * math.pi * facing), math.sin(-0.5 * math.pi * facing)
         x, y = self._x - 0.5, self._y - 0.5
@@ -212,7 +212,7 @@ class _Tile:
         return inside
 
     def image(self, is_seen: bool) -> Image:
-        """(32, 32, 3); what is seen is lighter."""
+        """(32, 32, 3); visible cells are lighter."""
         image = self._image
         if is_seen:
             image = (image + 0.30 * (255 - image)).clip(0, 255).astype(np.uint8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws states of a MuJoCo model, pixel for pixel as Gymnasium's renderer."""
+"""Draws states of a MuJoCo model, equal to Gymnasium's renderer in each pixel."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "elevation": -20.0,
         },
         "InvertedPendulum-v5": {"trackbodyid": 0, "distance": 2.04},
-        "InvertedDoublePendulum-v5": {},  # it defines one, and does not use it
+        "InvertedDoublePendulum-v5": {},  # Gymnasium defines one but does not use it
         "Reacher-v5": {"trackbodyid": 0},
         "Pusher-v5": {"trackbodyid": -1, "distance": 4.0},
         "Swimmer-v5": {},
@@ -62,14 +62,14 @@ CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-# version 4 has the configs of version 5, but for the one that version 5 does not use
+# version 4 has the configs of version 5, except that it uses the one version 5 does not use
 _V4_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"InvertedDoublePendulum-v4": {"distance": 4.1225, "lookat": (0.0, 0.0, 0.1225)}}
 )
 
 
 def camera_config(id: str) -> Mapping[str, Any] | None:
-    """The default_camera_config of Gymnasium's constructor; None: an id that Gymnasium has not."""
+    """The default_camera_config of Gymnasium's constructor; None: not an id of Gymnasium."""
     found = _V4_CONFIGS.get(id)
     newest = f"{id.removesuffix('-v4')}-v5" if id.endswith("-v4") else id
     return CAMERA_CONFIGS.get(newest) if found is None else found
@@ -80,14 +80,14 @@ _RANGEFINDER = 8  # mjtVisFlag
 
 @functools.cache
 def usual_flags(id: str) -> Mapping[int, bool]:
-    """Flags (mjtVisFlag) that differ from MuJoCo's own: dm_control draws no rangefinders' rays."""
+    """Flags (mjtVisFlag) that differ from MuJoCo's: dm_control draws no rays of rangefinders."""
     return {_RANGEFINDER: False} if id in _native.dm_control_models() else {}
 
 
 class MujocoScene:
-    """A model, one simulation to put states into, and an OpenGL context for them.
+    """A model, a simulation to put states into, and an OpenGL context.
 
-    Everything here happens in OpenGL's thread (`opengl.gl_thread`), the constructor too.
+    All methods run in OpenGL's thread (`opengl.gl_thread`), including the constructor.
     """
 
     _live: ClassVar[weakref.WeakSet[MujocoScene]] = weakref.WeakSet()
@@ -96,13 +96,13 @@ class MujocoScene:
         """Makes the context.
 
         Args:
-          model: mujoco.MjModel; this scene sets the size of its off-screen buffer.
+          model: mujoco.MjModel; the scene sets the size of its off-screen buffer.
           xml_path: Its file, for messages.
-          id: Id whose camera to use; for ids that Gymnasium has not, the model's first camera.
-          options: How frames look.
+          id: The id whose camera to use; for other ids than Gymnasium's, the model's first camera.
+          options: Appearance of the frames.
 
         Raises:
-          EngineError: There is no OpenGL. SpecError: A camera or flag that there is not.
+          EngineError: There is no OpenGL. SpecError: A camera or flag does not exist.
         """
         mj = self._mujoco = importlib.import_module("mujoco")
         self._xml_path, self._options = xml_path, options
@@ -145,16 +145,16 @@ class MujocoScene:
         _free_all_at_exit()
 
     def look_as(self, fields: Mapping[str, bytes]) -> None:
-        """Gives fields the values that they have in one environment, and all others the file's.
+        """Gives fields the values of one environment, and all other fields the file's.
 
         Args:
-          fields: In which its model differs, as of `_native.physics_fields`.
+          fields: The fields in which its model differs, from `_native.physics_fields`.
         """
         for name in self._files.keys() - fields.keys():
             self._put(name, self._files.pop(name))
         for name, values in fields.items():
             if "." not in name and not isinstance(getattr(self._model, name, None), np.ndarray):
-                continue  # counts and flags, by which MuJoCo leaves out work
+                continue  # counts and flags with which MuJoCo skips work
             before = self._read(name)
             self._files.setdefault(name, before)
             self._put(name, np.frombuffer(values, before.dtype).reshape(before.shape))
@@ -163,10 +163,10 @@ class MujocoScene:
         """Draws a state.
 
         Args:
-          env: Number of its environment: each one's free camera looks at the middle of what
-            its first frame shows, as Gymnasium's does.
-          state: As of `rollouts.mujoco.integration_state`.
-          camera: In place of the options' one.
+          env: Number of its environment: its free camera looks at the centre of the scene in its
+            first frame, as in Gymnasium.
+          state: From `rollouts.mujoco.integration_state`.
+          camera: Replaces the camera of the options.
 
         Returns:
           (height, width, 3) uint8.
@@ -207,7 +207,7 @@ class MujocoScene:
         """Finds a camera of the model.
 
         Raises:
-          SpecError: There is none of this name or number.
+          SpecError: There is no camera of this name or number.
         """
         mj = self._mujoco
         kind = mj.mjtObj.mjOBJ_CAMERA
@@ -229,7 +229,7 @@ class MujocoScene:
         )
 
     def _place(self, name: str) -> tuple[Any, str]:
-        """A field's owner and its name there: "opt.gravity" and "stat.extent" have others."""
+        """A field's owner and its name there; "opt.gravity" and "stat.extent" have others."""
         *owners, key = name.split(".")
         return functools.reduce(getattr, owners, self._model), key
 
@@ -274,7 +274,7 @@ class MujocoScene:
 
 @functools.cache
 def _free_all_at_exit() -> None:
-    """Once per process, after mujoco has registered what ends OpenGL."""
+    """Registers the end of all contexts, once per process, after mujoco's own exit handler."""
     opengl.run_at_exit(_free_all)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenGL without a window: which back-end there is, and one thread for all of it.
+"""OpenGL without a window: the choice of a back-end, and one thread for all its calls.
 
-MuJoCo's own `Renderer` has the back-end that MUJOCO_GL named when mujoco was imported, which is
-long before anybody renders. Here it is chosen with the first frame.
+MuJoCo's own `Renderer` has the back-end that MUJOCO_GL named when mujoco was imported, long before
+the first frame. Here it is chosen with the first frame.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ HELP = (
 
 
 def choose_backend() -> tuple[str, str]:
-    """Finds the back-end to draw with.
+    """Chooses the back-end to draw with.
 
     Returns:
-      "egl", "osmesa", "glfw" or "cgl"; and why it is that one.
+      "egl", "osmesa", "glfw" or "cgl"; and the reason for the choice.
 
     Raises:
       EngineError: MUJOCO_GL turns rendering off or names none, or no library is installed.
@@ -61,7 +61,7 @@ def choose_backend() -> tuple[str, str]:
     wanted = _SAME.get(wanted, wanted)
     names = _LIBRARIES.get(wanted, ())
     if names and not any(_loads(name) for name in names):
-        # found out before PyOpenGL is imported, which then could not use another one
+        # checked before PyOpenGL is imported, which cannot change its back-end later
         raise EngineError(
             f"nothing can be rendered: {VARIABLE} is {given!r}, whose library is not installed: "
             f"{' or '.join(names)}. {HELP}"
@@ -90,7 +90,7 @@ def new_context(width: int, height: int) -> Any:
       EngineError: As `choose_backend`, or the back-end does not work.
       SpecError: No further file can be opened.
     """
-    # found out first, as a library that cannot be opened looks as if it was not installed
+    # checked first, because a library that cannot be opened looks as if it was not installed
     with named_if_no_room("OpenGL", "close some"):
         os.close(os.open(os.devnull, os.O_RDONLY))
     backend, reason = choose_backend()
@@ -102,12 +102,12 @@ def new_context(width: int, height: int) -> Any:
 
 @contextmanager
 def explained(backend: str, reason: str) -> Iterator[None]:
-    """Turns whatever OpenGL raises into an EngineError that says what to do."""
+    """Turns any error of OpenGL into an EngineError that tells what to do."""
     platform = os.environ.get("PYOPENGL_PLATFORM")
     try:
         yield
     except Exception as error:  # PyOpenGL without a library raises AttributeError
-        # mujoco sets it for PyOpenGL; child processes shall choose for themselves
+        # mujoco sets the variable for PyOpenGL; child processes must choose for themselves
         if platform is None:
             os.environ.pop("PYOPENGL_PLATFORM", None)
         raise EngineError(
@@ -128,7 +128,7 @@ class GlThread:
         self._pid = 0
 
     def run(self, function: Callable[[], Result]) -> Result:
-        """Calls `function` there, waits, and returns or raises what it does.
+        """Calls `function` in this thread, waits, and returns its result or raises its error.
 
         Raises:
           EngineError: This process was forked from one that has used OpenGL.
@@ -154,11 +154,11 @@ class GlThread:
             )
 
     def is_here(self) -> bool:
-        """Whether it runs in this process, not in one that this was forked from."""
+        """Whether the thread runs in this process, not in one from which this was forked."""
         return self._pid == os.getpid()
 
     def post(self, function: Callable[[], None]) -> None:
-        """Calls `function` there some time, if OpenGL was used; safe in a finaliser."""
+        """Calls `function` in this thread later, if OpenGL was used; safe in a finaliser."""
         if self._calls is not None and self.is_here():
             self._calls.put((Future(), function))
 
@@ -170,7 +170,7 @@ def _serve(calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
             future.set_result(function())
         except BaseException as error:
             future.set_exception(error)
-        # nothing of the call may stay alive until the next one
+        # objects of the call must be freed now, not at the next call
         del future, function
 
 
@@ -180,7 +180,7 @@ gl_thread = GlThread()
 def run_at_exit(function: Callable[[], None]) -> None:
     """Calls `function` in OpenGL's thread when the process ends; to be called in that thread.
 
-    What registered itself before, as mujoco does with a first context, is called after it.
+    Functions that were registered before, as mujoco's with a first context, are called after it.
     """
     pid = os.getpid()
 

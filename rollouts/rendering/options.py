@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of MuJoCo environments' frames, by Gymnasium's names or EnvPool's."""
+"""Options of MuJoCo environments' frames, by the names of Gymnasium or EnvPool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
 
 MODES = ("rgb_array",)
-PREFIX = "render_"  # EnvPool's: render_width is width
+PREFIX = "render_"  # EnvPool's prefix: render_width is width
 
 # fields of MuJoCo's free camera
 CAMERA_FIELDS = (
@@ -29,7 +29,7 @@ _MAX_SIDE = 16384  # pixels; no OpenGL draws into more
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """Size, camera and visual options of MuJoCo environments' frames; Tag's have a size alone.
+    """Size, camera and visual options of MuJoCo environments' frames; Tag's have only a size.
 
     Attributes:
       width, height: Pixels.
@@ -61,10 +61,10 @@ NAMES = (
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parts options into those of frames, by their names in Gymnasium, and all others.
+    """Splits options into those of frames, by their names in Gymnasium, and all others.
 
     Raises:
-      SpecError: One is given by both its names.
+      SpecError: An option is given by both of its names.
     """
     frames: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def read_options(given: Mapping[str, Any]) -> RenderOptions:
     """Checks options of frames.
 
     Raises:
-      SpecError: A size or number that is not possible, two cameras, or an unknown field.
+      SpecError: An impossible size or number, two cameras, or an unknown field.
       DTypeError: Not a dict where one is expected.
     """
     usual = RenderOptions()
@@ -107,7 +107,7 @@ def read_mode(render_mode: str | None) -> str | None:
     """Checks a render_mode.
 
     Raises:
-      SpecError: It is none that there is.
+      SpecError: There is no such mode.
     """
     if render_mode is None or (isinstance(render_mode, str) and render_mode in MODES):
         return render_mode

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the scenarios of MPE as Farama's mpe2 1.1 shows them: discs, and what agents say.
+"""Draws the scenarios of MPE like Farama's mpe2 1.1: discs, and what agents say.
 
-The discs are those of mpe2, pixel for pixel. What differs: the letters of messages are those of
-pygame's own font, and in simple_crypto, whose agents have no places here because nothing depends on
-them, everybody stands where the picture is clear.
+The discs equal those of mpe2 in each pixel. Two things differ: the letters of messages are those of
+pygame's own font; and agents of simple_crypto, which have no places because nothing depends on
+them, stand where the picture is clear.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ Disc = tuple[float, Color]
 _SIDE = 700  # pixels
 _UNIT = 350  # pixels of one unit of the world, before the view is scaled
 _BRIGHTEST = 200  # largest value of a colour's part
-_INSET = 0.9  # part of the picture in which things are
+_INSET = 0.9  # part of the picture that things fill
 _LINE = 0.05  # height of a line of text, and its distance from the edge, as parts of the picture
 _LETTERS = 24  # pixels
 
-_SIZE = 0.05  # size of things that have none of their own
+_SIZE = 0.05  # size of things without a size of their own
 _DARK: Color = (0.25, 0.25, 0.25)
 _RED: Color = (0.75, 0.25, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The things that a picture shows.
+    """The contents of a picture.
 
     Attributes:
-      agents, landmarks: Their discs; a later one covers those before it.
-      places: (landmarks, 2) where the landmarks are.
-      speakers: Agents who may speak.
-      said: (speakers, words) what they said last, zeros before they did.
-      positions: (agents, 2) of the agents; None: their own.
+      agents, landmarks: Their discs; later ones cover earlier ones.
+      places: (landmarks, 2) positions of the landmarks.
+      speakers: Agents that may speak.
+      said: (speakers, words) their last words; zeros before the first.
+      positions: (agents, 2) positions of the agents; None: those of the world.
     """
 
     agents: Sequence[Disc]
@@ -64,7 +64,7 @@ class ParticleRenderer:
     asks_for_start = True
 
     def __init__(self, id: str) -> None:
-        """Takes an id of MPE."""
+        """Takes the id of an MPE scenario."""
         self._scene = _SCENES[id]
 
     def draw(self, view: WorldView) -> npt.NDArray[np.uint8]:
@@ -78,7 +78,7 @@ class ParticleRenderer:
         pygame = load_pygame()
         surface = pygame.Surface((_SIDE, _SIDE), depth=32)
         surface.fill("white")
-        # mpe2 rounds to whole pixels before it draws things towards the middle
+        # like mpe2, rounds to whole pixels before things are moved towards the middle
         centers = things * (1, -1) / reach * _SIDE // 2 * _INSET + _SIDE // 2
         discs = zip((*scene.agents, *scene.landmarks), centers.tolist(), strict=True)
         for number, ((size, color), center) in enumerate(discs):
@@ -86,13 +86,13 @@ class ParticleRenderer:
             filling = [int(part * _BRIGHTEST) for part in color]
             pygame.draw.circle(surface, filling, center, radius)
             pygame.draw.circle(surface, "black", center, radius, 1)
-            # later things cover it
+            # later things cover the text
             if number in scene.speakers:
                 self._write(surface, view, scene, scene.speakers.index(number))
         return pixels(surface)
 
     def _write(self, surface: Any, view: WorldView, scene: Scene, line: int) -> None:
-        """Writes what a speaker said, on a line of its own from below."""
+        """Writes a speaker's words, on a line of its own, counted from the bottom."""
         assert scene.said is not None
         word = _word(scene.said[line], spelled=not view.options["continuous_actions"])
         at = (_SIDE * _LINE, _SIDE * (1 - _LINE) - _SIDE * _LINE * line)
@@ -107,8 +107,8 @@ def _everything(scene: Scene, world: Mapping[str, Array]) -> Array:
 
 
 def _reach(places: Array) -> float:
-    """Distance of the furthest thing from the middle."""
-    # a world in which all is at the origin has no size
+    """Distance of the farthest thing from the middle."""
+    # a world with all things at the origin has no size
     return float(np.abs(places).max()) or 1.0
 
 
@@ -149,7 +149,7 @@ def _adversary(world: Mapping[str, Array], options: Options) -> Scene:
 
 
 def _push(world: Mapping[str, Array], options: Options) -> Scene:
-    # the agent has the colour of its goal
+    # the agent gets the colour of its goal
     own: Color = (0.25, 0.75, 0.25) if world["goal"] == 0 else (0.25, 0.25, 0.75)
     landmarks: list[Disc] = [(_SIZE, (0.1, 0.9, 0.1)), (_SIZE, (0.1, 0.1, 0.9))]
     return Scene([(_SIZE, _RED), (_SIZE, own)], landmarks, world["landmarks"])
@@ -157,7 +157,7 @@ def _push(world: Mapping[str, Array], options: Options) -> Scene:
 
 def _crypto(world: Mapping[str, Array], options: Options) -> Scene:
     secrets: list[Color] = [(1, 0, 0), (0, 1, 0)]
-    # Bob, who is to find out which colour Alice means, has it
+    # Bob gets the colour that Alice means, which he must find out
     agents: list[Disc] = [(_SIZE, _RED), (_SIZE, secrets[int(world["goal"])]), (_SIZE, _DARK)]
     return Scene(
         agents,
@@ -172,7 +172,7 @@ def _crypto(world: Mapping[str, Array], options: Options) -> Scene:
 
 def _reference(world: Mapping[str, Array], options: Options) -> Scene:
     colors: list[Color] = [_RED, (0.25, 0.75, 0.25), (0.25, 0.25, 0.75)]
-    # an agent has the colour of the landmark to which the other one wants it to go
+    # an agent has the colour of the landmark to which the other agent wants it to go
     first, second = (colors[goal] for goal in world["goals"])
     agents = [(_SIZE, second), (_SIZE, first)]
     landmarks = [(_SIZE, color) for color in colors]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observations that are pictures of MuJoCo: options of frames as the native core takes them."""
+"""Observations that are pictures of MuJoCo: options of frames in the form of the native core."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NATIVE_LIBRARIES = ("egl", "osmesa")
 
 
 def asks_for_pixels(options: Mapping[str, Any]) -> bool:
-    """Whether some environment of these options shows pictures."""
+    """Whether an environment with these options observes pictures."""
     given = options.get("from_pixels", False)
     return bool(np.any(given))
 
 
 def pixel_frames(frames: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of frames, where observations are frames: those have a size of their own."""
+    """Options of frames for observations, which have a default size of their own."""
     given = {name: value for name, value in frames.items() if value is not None}
     usual = {name: PIXEL_OPTIONS[f"pixel_{name}"] for name in SIZE}
     return {**usual, **given}
@@ -36,11 +36,11 @@ def native_options(id: str, frames: Mapping[str, Any]) -> dict[str, str | int | 
     """Options of the native core for the pictures of an id.
 
     Args:
-      id: Id whose camera to use.
+      id: The id whose camera to use.
       frames: Options by their names in Gymnasium, see `rollouts.rendering.options.NAMES`.
 
     Raises:
-      SpecError, DTypeError: An option that is not possible.
+      SpecError, DTypeError: An option has an impossible value.
     """
     look = read_options(pixel_frames(frames))
     usual = camera_config(id)
@@ -60,11 +60,11 @@ def native_options(id: str, frames: Mapping[str, Any]) -> dict[str, str | int | 
 
 
 def load_opengl() -> None:
-    """Makes the native core draw with the library that frames are drawn with.
+    """Makes the native core use the same OpenGL library as frames.
 
     Raises:
-      EngineError: There is none, or one that needs a display, or this process was forked from one
-        that has rendered.
+      EngineError: There is none, it needs a display, or this process was forked from one that has
+        rendered.
     """
     library, reason = opengl.choose_backend()
     if library not in _NATIVE_LIBRARIES:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws TagContinuous and TagGridWorld: a square world, and above it the step and who is left.
+"""Draws TagContinuous and TagGridWorld: a square world, and above it the step and the agents left.
 
-Taggers are orange, runners blue. Of TagContinuous, darts point to where agents go, the pale disc
-around a tagger is what it reaches, a cross is a runner tagged in this step, and a grey dot is where
-one left before. Of TagGridWorld, a number says how many taggers share a cell.
+Taggers are orange, runners blue. In TagContinuous, darts point in the direction of movement, the
+pale disc around a tagger is its reach, a cross is a runner tagged in this step, and a grey dot is a
+place where a runner left earlier. In TagGridWorld, a number shows how many taggers share a cell.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _REACH: Color = (253, 226, 212)
 _RUNNER: Color = (28, 104, 184)
 _GONE: Color = (208, 212, 218)
 
-# corners of a dart that points along x, in its sizes
+# corners of a dart that points along x, in units of its size
 _DART = np.array([[1.4, 0.0], [-0.8, 0.75], [-0.35, 0.0], [-0.8, -0.75]])
 _DIAMOND = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
 _CROSS = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
-# pixels are this many times as fine while shapes are drawn, which smooths their edges
+# shapes are drawn with pixels this many times as fine, which smooths their edges
 _FINE = 3
-_COARSE_FROM = 1024  # pixels of a side from which they are not
+_COARSE_FROM = 1024  # side in pixels from which shapes are drawn at their size
 
 
 class TagRenderer:
@@ -51,7 +51,7 @@ class TagRenderer:
         self._width, self._height = width, height
 
     def draw(self, view: WorldView) -> npt.NDArray[np.uint8]:
-        """See `WorldRenderer`; of the size that was given."""
+        """See `WorldRenderer`; frames have the given size."""
         picture = _Picture(self._width, self._height)
         self._draw_world(picture, view)
         surface = picture.finish()
@@ -78,9 +78,9 @@ def _draw_plane(picture: _Picture, view: WorldView) -> None:
     world, side = view.now, float(view.options["grid_length"])
     places = np.stack([world["x"], world["y"]], axis=1) / side
     tags, there = _is_tagger(view), _is_there(world)
-    # before the first step nobody has tagged anybody
+    # before the first step no runner has been tagged
     tagged = (world["catcher"] >= 0) & (int(world["elapsed_steps"]) > 0)
-    # the more agents, the smaller they are
+    # more agents are drawn smaller
     size = min(0.022, max(0.006, 0.12 / len(tags) ** 0.5))
     reach = float(view.options["tagging_distance"])
     for place in places[tags]:
@@ -102,7 +102,7 @@ def _draw_grid(picture: _Picture, view: WorldView) -> None:
     picture.draw_lines(cells)
     picture.draw_edge()
     world, tags = view.now, _is_tagger(view)
-    # an agent that is in a cell too small to be seen is seen nevertheless
+    # agents stay visible even in cells that are too small
     size = max(0.38 / cells, 0.008)
     spots = np.stack([world["x"], world["y"]], axis=1)
     places = (spots + 0.5) / cells
@@ -117,7 +117,7 @@ def _draw_grid(picture: _Picture, view: WorldView) -> None:
 
 
 def _shrink(surface: Any, times: int) -> Any:
-    """A surface of 1 / times the size, whose pixels are means of squares of pixels."""
+    """A surface in 1 / times the size, whose pixels are means of squares of pixels."""
     width, height = surface.get_size()
     rows = np.frombuffer(surface.get_buffer().raw, np.uint8).reshape(height, 4 * width)
     total = rows[::times].astype(np.uint16)
@@ -141,7 +141,7 @@ class _Picture:
         self._pygame = load_pygame()
         self._fine = _FINE if max(width, height) < _COARSE_FROM else 1
         self._head = max(8, height // 14)
-        # around the world: who is at its edge is seen whole
+        # a margin around the world, so that agents at its edge are drawn whole
         self._margin = max(2, min(width, height) // 32)
         self._top = self._head + self._margin // 3
         self._side = max(4, min(width - 2 * self._margin, height - self._top - self._margin))
@@ -158,33 +158,33 @@ class _Picture:
         self._surface: Any = None
 
     def disc(self, place: Array, radius: float, color: Color, *, least: float = 1.5) -> None:
-        """A disc; with `least`, of so many pixels of a radius at least."""
+        """Draws a disc; `least` is its smallest radius in pixels."""
         pixels_of_radius = max(least * self._fine, radius * self._fine_side)
         self._pygame.draw.circle(self._world, color, self._at(place), pixels_of_radius)
 
     def dart(self, place: Array, size: float, heading: float, color: Color) -> None:
-        """Points to where `heading`, in radians, leads."""
+        """Draws a dart that points to `heading`, in radians."""
         along = np.array([np.cos(heading), np.sin(heading)])
         across = np.array([-along[1], along[0]])
         self._polygon(place, _DART @ np.stack([along, across]), size, color, edge=_FLOOR)
 
     def diamond(self, place: Array, size: float, color: Color) -> None:
-        """A square on its corner, with a white edge."""
+        """Draws a square on its corner, with a white edge."""
         self._polygon(place, _DIAMOND, size, color, edge=_FLOOR)
 
     def cross(self, place: Array, size: float, color: Color) -> None:
-        """Two strokes."""
+        """Draws two strokes."""
         ends = np.array([self._at(place)]) + _CROSS * self._pixels(size)
         stroke = max(self._fine, round(self._pixels(size) / 2))
         for first, last in (ends[:2], ends[2:]):
             self._pygame.draw.line(self._world, color, first.tolist(), last.tolist(), stroke)
 
     def number(self, place: Array, radius: float, number: int) -> None:
-        """A number within a disc, if it is large enough to be read."""
+        """Draws a number within a disc, if it is large enough to be read."""
         self._numbers.append((place, radius, number))
 
     def draw_lines(self, cells: int) -> None:
-        """Lines between cells, if they are not too close."""
+        """Draws lines between cells, if they are not too close."""
         if self._side / cells < 5:
             return
         for line in range(1, cells):
@@ -198,7 +198,7 @@ class _Picture:
         self._pygame.draw.rect(self._world, _FRAME, self._area, self._fine)
 
     def finish(self) -> Any:
-        """The frame with the world; what is written comes on top."""
+        """Returns the frame with the world; text is drawn on top later."""
         pygame = self._pygame
         self._surface = pygame.Surface((self._width, self._height), depth=32)
         self._surface.fill(_PAPER)
@@ -215,7 +215,7 @@ class _Picture:
         return self._surface
 
     def write_head(self, left: str, right: str, *, short: tuple[str, str]) -> None:
-        """Writes above the world, what is short where there is no room."""
+        """Writes above the world; the short texts if there is no room."""
         size = max(7, round(self._head * 0.5))
         room = self._side - 2 * size
         if sum(font(size).get_rect(text).width for text in (left, right)) > room:
@@ -227,9 +227,9 @@ class _Picture:
     def _write(
         self, text: str, size: int, x: float, y: float, *, color: Color, align: float
     ) -> None:
-        """Writes text around the height y; `align` of its width is to the left of x."""
+        """Writes text around the height y, with the share `align` of its width to the left of x."""
         area = font(size).get_rect(text)
-        # the height of digits: letters that reach below the line would lift the text
+        # the height of digits, because letters below the line would lift the text
         height = font(size).get_rect("0").height
         top = round(y + height / 2) - area.top
         font(size).render_to(self._surface, (round(x - align * area.width), top), text, color)

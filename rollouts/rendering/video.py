@@ -22,8 +22,8 @@ _GIF_FRAMES_PER_S = 50  # viewers show faster ones slowly
 
 
 class VideoWriter:
-    """A video that is written frame by frame into a file beside its path, and takes its place when
-    it is complete: in a `with` block that fails, what is there stays and nothing is left.
+    """A video that is written frame by frame into a file beside its path, then renamed to it.
+    A `with` block that fails leaves the old file and no other.
 
     Attributes:
       path: Path of the file.
@@ -37,10 +37,10 @@ class VideoWriter:
 
         Args:
           path: Ends in .mp4 or .gif; a file that is there is replaced.
-          frames_per_s: Pace; a .gif has 50 at most.
+          frames_per_s: Frame rate; at most 50 for a .gif.
 
         Raises:
-          SpecError: Another ending, or no file can be made there.
+          SpecError: Another ending, or a file cannot be made there.
           EngineError: imageio, or the ffmpeg that it runs, is missing.
         """
         check_path(path)
@@ -56,8 +56,8 @@ class VideoWriter:
         """Adds a frame (height, width, 3).
 
         Raises:
-          SpecError: It has not the size of those before, or one that no .mp4 has.
-          FileError: There is no room.
+          SpecError: Its size differs from the frames before, or is impossible for an .mp4.
+          FileError: The disk is full.
         """
         height, width = frame.shape[:2]
         if self.size is None:
@@ -78,7 +78,7 @@ class VideoWriter:
         """Completes the file; may be called twice.
 
         Raises:
-          FileError: There is no room; what was there before stays.
+          FileError: The disk is full; the old file stays.
         """
         writer, self._writer = self._writer, None
         if writer is None:
@@ -156,18 +156,18 @@ class _Mp4Writer:
         """Adds a frame (height, width, 3).
 
         Raises:
-          OSError: ffmpeg has ended, as for want of room.
+          OSError: ffmpeg has ended, for example because the disk is full.
         """
         try:
             self._frames.send(np.ascontiguousarray(frame))
-        except OSError as error:  # its words have ffmpeg's whole command line
+        except OSError as error:  # its message has ffmpeg's whole command line
             raise OSError("ffmpeg cannot write it") from error
 
     def close(self) -> None:
-        """Waits until ffmpeg has written all.
+        """Waits until ffmpeg has written everything.
 
         Raises:
-          OSError: It has not.
+          OSError: ffmpeg has failed.
         """
         self._frames.close()
         if not _is_complete(self._path):
@@ -180,7 +180,7 @@ class _Mp4Writer:
 
 
 def _is_complete(path: Path) -> bool:
-    """Whether an .mp4 has its index, which comes last; ffmpeg tells nobody that it failed."""
+    """Whether an .mp4 has its index, which comes last; ffmpeg does not report a failure."""
     with path.open("rb") as file:
         while len(head := file.read(8)) == 8:
             size, kind = int.from_bytes(head[:4], "big"), head[4:]
@@ -210,7 +210,7 @@ def check_path(path: Path) -> None:
 
 
 def _load_libraries(is_gif: bool) -> Any:
-    """imageio_ffmpeg, of an .mp4; for a .gif it is made sure that Pillow is there."""
+    """Returns imageio_ffmpeg for an .mp4; for a .gif, checks that Pillow is installed."""
     try:
         if is_gif:
             importlib.import_module("PIL.GifImagePlugin")

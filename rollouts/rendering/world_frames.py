@@ -19,7 +19,7 @@ from rollouts.specs import EnvSpec
 
 
 class WorldFrames:
-    """Draws worlds of one pool."""
+    """Draws the worlds of one pool."""
 
     def __init__(self, pool: _native.CpuPool, options: RenderOptions) -> None:
         """Makes nothing before the first frame."""
@@ -49,7 +49,7 @@ class WorldFrames:
         )
 
     def frames_per_s(self, spec: EnvSpec) -> int:
-        """The pace at which episodes of an id are shown."""
+        """The frame rate of an id's episodes."""
         return self._renderer(spec).frames_per_s
 
     def _renderer(self, spec: EnvSpec) -> WorldRenderer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of environments with several agents, made of the arrays of their worlds."""
+"""Frames of environments with several agents, drawn from the arrays of their worlds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class WorldView:
     Attributes:
       now: The world's arrays by name, as its header names them, and those of its agents: "active"
         and "terminated" (A,) uint8, "elapsed_steps" () int32.
-      start: The same when the episode began; None where the renderer does not ask for it.
-      options: The environment's own.
+      start: The same at the start of the episode; None if the renderer does not need it.
+      options: The environment's own options.
       agents: Names of all agents, in the order of the arrays.
       max_episode_steps: None: there is no limit.
     """

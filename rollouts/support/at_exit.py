@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit: ends this library's own threads before the interpreter takes itself apart.
+"""Exit: ends this library's own threads before the interpreter shuts down.
 
-A daemon thread that is in native code by then would have to be ended by force. `atexit` runs when
-the threads that are not daemons have ended, so that these may use what is closed here.
+A daemon thread that is in native code by then would have to be ended by force. `atexit` runs after
+the threads that are no daemons have ended, so these may still use the objects that are closed here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-TIMEOUT_S = 1.0  # time that an exit waits for a thread that is busy with foreign code
+TIMEOUT_S = 1.0  # time that an exit waits for a thread in foreign code
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -24,24 +24,24 @@ _exiting = threading.Event()
 
 
 def call_at_exit(method: Callable[[], object]) -> None:
-    """Calls a bound method when the process ends, unless its object is gone by then.
+    """Calls a bound method when the process ends, unless its object is freed by then.
 
-    The newest is called first, and all before what libraries imported earlier have registered,
-    such as Ray its shutdown. The method may be called after the object was closed.
+    The newest method is called first. All are called before the functions of libraries that were
+    imported earlier, such as Ray's shutdown. The method may be called after the object was closed.
     """
     with _lock:
         _pending[:] = [each for each in _pending if each() is not None]
         _pending.append(weakref.WeakMethod(method))
-    # registered last, called first
+    # atexit calls the function first that was registered last
     atexit.unregister(_call_all)
     atexit.register(_call_all)
 
 
 @contextmanager
 def silent_at_exit() -> Iterator[None]:
-    """Silences a daemon thread whose call fails because the process ends: it waits to be ended.
+    """Silences a daemon thread whose call fails as the process ends: it waits for the end.
 
-    Its traceback would be printed below the output of a program that ended well.
+    Otherwise its traceback is printed below the output of a program that succeeded.
     """
     try:
         yield
@@ -66,7 +66,7 @@ def _call_all() -> None:
 
 
 def _forget() -> None:
-    # the threads are the parent's
+    # the threads belong to the parent process
     global _lock
     _lock = threading.Lock()
     _pending.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries that come with an extra of this package, and what is said where one is missing."""
+"""Libraries that come with an extra of this package, and the errors where they are missing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rollouts.errors import EngineError
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Says which extra to install where the imports inside fail.
+    """Raises an error that names the extra to install, if an import in the block fails.
 
     Args:
-      extra: The extra of this package that brings what is imported, such as "torch".
-      what: The importer: the subject of the sentence.
+      extra: The extra of this package that installs the imports, such as "torch".
+      what: The importer: the subject of the error's sentence.
 
     Raises:
-      EngineError: Something cannot be imported.
+      EngineError: An import failed.
 
     Example:
       with needs("torch", "TorchPolicy"):
@@ -26,10 +26,10 @@ def needs(extra: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except EngineError:  # a module has named what is missing already
+    except EngineError:  # the error already names what is missing
         raise
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "rollouts":  # a mistake of ours
+        if (error.name or "").split(".")[0] == "rollouts":  # an error in this library
             raise
         raise EngineError(
             f"{what} needs a library that cannot be imported ({error}): "

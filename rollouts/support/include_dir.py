@@ -9,14 +9,14 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def include_dir() -> Path:
-    """The folder to give a C++ compiler or NVRTC for `#include "rollouts/core/env.h"`.
+    """The include folder for a C++ compiler or NVRTC, for `#include "rollouts/core/env.h"`.
 
     Returns:
-      Path: the package's where it was installed from a wheel, the checkout's where it was
-      installed with `pip install -e`.
+      Path: the package's if it was installed from a wheel, the checkout's if it was installed with
+        `pip install -e`.
 
     Raises:
-      FileNotFoundError: Somebody took the headers out of the installed package.
+      FileNotFoundError: The headers were removed from the installed package.
     """
     for folder in (_PACKAGE / "include", _PACKAGE.parent / "native" / "include"):
         if (folder / "rollouts" / "core" / "env.h").is_file():

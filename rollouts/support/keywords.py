@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that nothing takes: what is taken, and what was meant."""
+"""Errors for unknown arguments: they list the known ones, and guess what was meant."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Class = TypeVar("Class", bound=type)
 
 
 def explains_keywords(name: str) -> Callable[[Function], Function]:
-    """Makes a function say which arguments it takes where others are given.
+    """Makes a function's error list its arguments, if a call has others.
 
-    Type checkers, `help` and `inspect.signature` see the function's own signature; a call that is
-    right costs nothing more.
+    Type checkers, `help` and `inspect.signature` see the function's own signature; a correct call
+    costs nothing more.
 
     Args:
-      name: What users call.
+      name: The function's name in messages.
     Raises:
       DTypeError: raised by the function that is returned, where an argument is unknown or missing.
     """
@@ -47,7 +47,7 @@ def explains_keywords(name: str) -> Callable[[Function], Function]:
 
 
 def explains_fields(kind: Class) -> Class:
-    """Makes a dataclass say which fields it has where others are given; goes above `dataclass`."""
+    """Makes a dataclass's error list its fields, if a call has others; put it above `dataclass`."""
     kind.__init__ = explains_keywords(kind.__name__)(kind.__init__)  # type: ignore[misc]
     return kind
 

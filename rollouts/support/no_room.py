@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads, processes and files that a system does not give, said in one sentence."""
+"""Errors for threads, processes and files that the system refuses to give."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LACKING = {
 
 @contextlib.contextmanager
 def named_if_no_room(what: str, advice: str) -> Iterator[None]:
-    """Names what a block could not start for lack of files, processes, threads or memory.
+    """Raises an error that names what a block could not start for lack of files, threads or memory.
 
     Args:
-      what: Is being started, such as "8 processes".
+      what: What the block starts, such as "8 processes".
       advice: Further advice for the error.
     Raises:
-      SpecError: It could not; as native pools say of their threads.
+      SpecError: The system lacks room; the same error as that of native pools for their threads.
     """
     try:
         yield
@@ -36,7 +36,7 @@ def named_if_no_room(what: str, advice: str) -> Iterator[None]:
             raise
         raise _error(what, _LACKING[error.errno], advice) from error
     except RuntimeError as error:
-        # Python's own words, which have no number
+        # Python's own error has no errno
         if "start new thread" not in str(error):
             raise
         raise _error(what, _LACKING[errno.EAGAIN], advice) from error
@@ -46,7 +46,7 @@ def start_thread(thread: threading.Thread) -> None:
     """Starts a thread.
 
     Raises:
-      SpecError: The system gives no further one.
+      SpecError: The system gives no more threads.
     """
     with named_if_no_room(f"the thread {thread.name!r}", "ask for less num_threads elsewhere"):
         thread.start()
@@ -55,14 +55,14 @@ def start_thread(thread: threading.Thread) -> None:
 def started_executor(
     num_threads: int, name: str, begin: Callable[[], None] = lambda: None
 ) -> ThreadPoolExecutor:
-    """Makes an executor whose threads are all there, as its own start with what they are given.
+    """Makes an executor whose threads all run at once; usually they start with their work.
 
     Args:
       num_threads: The number of threads.
-      name: What their names begin with.
-      begin: Each calls it first.
+      name: Prefix of the threads' names.
+      begin: Function that each thread calls first.
     Raises:
-      SpecError: The system gives too few; none stays.
+      SpecError: The system gives too few; none of them stays.
     """
     executor = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
     everybody_is_here = threading.Barrier(num_threads)

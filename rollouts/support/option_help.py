@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Help for an environment's options: the comments at their fields in its header."""
+"""Help for an environment's options, from the comments at their fields in the header."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def option_help(header: str) -> Mapping[str, str]:
     """Reads one line of help for each option.
 
     A field's help is the comment beside it, or else the first sentence of the comment above it.
-    What a header includes, or names in a comment "options:", is read too; its own fields come
-    first.
+    Headers that the header includes, or names in a comment "options:", are read too; its own fields
+    come first.
 
     Args:
       header: `EnvSpec.header`.
 
     Returns:
-      Option -> help; of some that users do not give, too.
+      Option -> help; also for some options that users cannot set.
     """
     return _read(header, ())
 
@@ -60,10 +60,10 @@ def remember_header(header: str, text: str) -> None:
 
 @contextmanager
 def explained(headers: Iterable[str], options: Iterable[str]) -> Iterator[None]:
-    """Adds the help of the options that a SpecError names to its message.
+    """Adds help to the message of a SpecError, for the options that it names.
 
     Args:
-      headers: Headers of the environments that take them.
+      headers: Headers of the environments with these options.
       options: Names that were given.
     """
     try:

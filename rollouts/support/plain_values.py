@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of Python's own kinds alone, which any file holds, made of what programs have."""
+"""Values of Python's own types, which any file format holds, made from a program's values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NUMBERS = "biuf"  # dtype kinds: bool, int, unsigned int, float
 
 
 def plain_option(name: str, value: Any) -> Any:
-    """Copies a value into numbers, text, None, lists and dicts by text; arrays become lists.
+    """Copies a value into numbers, text, None, lists and dicts with text keys; arrays become lists.
 
     Args:
       name: Name of the value, for messages.
-      value: What a program has: NumPy's numbers and arrays, paths, tuples, too.
+      value: A program's value; NumPy's numbers and arrays, paths and tuples are converted.
 
     Raises:
       SpecError: It is, or holds, something else.
@@ -31,13 +31,13 @@ def plain_option(name: str, value: Any) -> Any:
 def plain_state(name: str, value: Any) -> Any:
     """Copies a value into numbers, text, bytes, None, tensors, lists, tuples, sets and dicts.
 
-    NumPy's arrays become tensors. Arguments and errors as of `plain_option`.
+    NumPy's arrays become tensors. Arguments and errors are those of `plain_option`.
     """
     return _guarded(_state, name, value)
 
 
 def plain_text(name: str, value: Any) -> str:
-    """Text of exactly the type str, also of a path.
+    """Text of exactly the type str, also from a path.
 
     Raises:
       SpecError: It is something else.
@@ -50,7 +50,7 @@ def plain_text(name: str, value: Any) -> str:
 
 
 def plain_int(name: str, value: Any, *, least: int | None = 0) -> int:
-    """A whole number of exactly the type int, also of NumPy's; True and False are none.
+    """A whole number of exactly the type int, also from NumPy's; True and False are refused.
 
     Raises:
       SpecError: It is something else, or below `least`.
@@ -66,7 +66,7 @@ def plain_int(name: str, value: Any, *, least: int | None = 0) -> int:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, short, whatever its repr does."""
+    """A short text of a value for messages; its repr may fail."""
     try:
         text = repr(value)
     except Exception:
@@ -107,7 +107,7 @@ def _state(name: str, value: Any) -> Any:
     found = _scalar(value)
     if found is not _NO_SCALAR:
         return found
-    # the types that torch reads with weights_only=True
+    # other types that torch reads with weights_only=True
     if type(value) in (bytes, bytearray, complex, Size, device, dtype):
         return value
     if isinstance(value, Tensor):
@@ -141,10 +141,10 @@ def _key(name: str, key: Any) -> Any:
 
 
 def as_tensor(name: str, value: Any) -> Any:
-    """A tensor with the values of an array; its own memory, in this machine's order of bytes.
+    """A tensor with an array's values, in its own memory and this machine's byte order.
 
     Raises:
-      SpecError: It has a dtype that no tensor has.
+      SpecError: No tensor has the array's dtype.
     """
     import torch
 
@@ -172,7 +172,7 @@ _NO_SCALAR = object()
 
 
 def _scalar(value: Any) -> Any:
-    """A number, text or None of exactly Python's type; _NO_SCALAR for what is none."""
+    """A number, text or None of exactly Python's type; _NO_SCALAR for other values."""
     if isinstance(value, np.generic):
         python = {"b": bool, "i": int, "u": int, "f": float, "U": str}.get(value.dtype.kind)
         return _NO_SCALAR if python is None else python(value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only home of names that Ray (2.60) does not make public.
+"""The only place for names that Ray (2.60) does not make public.
 
-Nothing here imports Ray before somebody else has.
+Nothing here imports Ray unless it is imported already.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# makes `ray.get` copy tensors that another process has through the object store
+# makes `ray.get` copy tensors of another process through the object store
 BY_OBJECT_STORE = {"_use_object_store": True}
 
 
 def import_transports() -> None:
-    """Imports what direct transports need of Ray.
+    """Imports Ray's modules for direct transports.
 
-    Its shutdown imports the first of them, too, perhaps while a thread of the transports does.
+    Ray's shutdown also imports the first of them, perhaps while a thread of the transports does.
 
     Raises:
       ImportError: This Ray has no direct transports, or torch is missing.
@@ -31,9 +31,9 @@ def import_transports() -> None:
 def make_tensor_store() -> None:
     """Makes Ray's store of a process's tensors, which direct transports fill, if there is none.
 
-    To be called while Ray has one thread here. Ray makes the store at the first use and without a
-    lock: of two threads each may make one, and tensors that arrive in the first are waited for in
-    the second, for 60 s. Does nothing where Ray is missing or has no such store.
+    Call it while Ray has one thread here. Ray makes the store at the first use and without a lock:
+    two threads may make one each, and wait in the second for 60 s for tensors that arrive in the
+    first. Does nothing where Ray is missing or has no such store.
     """
     worker = sys.modules.get("ray._private.worker")
     if worker is not None:
@@ -41,28 +41,28 @@ def make_tensor_store() -> None:
 
 
 def can_send(ref: Any, timeout_s: float) -> bool:
-    """Waits until Ray knows how tensors leave the actor that made them; False if it never does."""
+    """Waits until Ray knows how an actor sends its tensors; False if it never does."""
     manager = sys.modules["ray._private.worker"].global_worker.rdt_manager
     return manager.wait_for_tensor_transport_metadata(ref.hex(), timeout_s) is not None
 
 
 def open_transport(name: str) -> None:
-    """Makes what Ray makes in this process at the first use of a direct transport.
+    """Creates the objects that Ray makes in this process at the first use of a direct transport.
 
     Raises:
       Exception: The transport cannot be used here.
     """
     util = importlib.import_module("ray.experimental.rdt.util")
     manager = util.get_tensor_transport_manager(name.upper())
-    # NIXL's; Ray asks for it later on a thread beside the actor's own, and says only yes or no
+    # NIXL's agent; Ray creates it later on another thread, without a message if it fails
     getattr(manager, "get_nixl_agent", lambda: None)()
 
 
 def trust_actors(name: str) -> None:
-    """Makes Ray ask no actor whether it has a transport, in this process.
+    """Stops this process's Ray from asking actors whether they have a transport.
 
-    Ray asks NIXL's at each call that returns tensors and waits for the answer, for ever where the
-    actor hangs. Our workers have answered already: they start with `open_transport`.
+    For NIXL, Ray asks at each call that returns tensors and waits for the answer, for ever if the
+    actor hangs. Our workers check it when they start, with `open_transport`.
     """
     util = importlib.import_module("ray.experimental.rdt.util")
     util.get_tensor_transport_manager(name.upper()).actor_has_tensor_transport = lambda actor: True
@@ -79,11 +79,11 @@ def has_transports(actor: Any) -> bool:
 
 
 def calling(actor: Any, *, beside_its_calls: bool = False, **options: Any) -> Any:
-    """Returns what calls a function in an actor, with the actor first: `.remote(function, ...)`.
+    """Returns a caller of functions in an actor, with the actor first: `.remote(function, ...)`.
 
     Args:
       actor: Handle.
-      beside_its_calls: Not in its turn, but on a thread of Ray's, which is there where the actor
+      beside_its_calls: Runs on a thread of Ray's instead of the actor's own, if the actor
         `has_transports`.
       options: Options of the call, as of `ray.method`.
     """
@@ -93,7 +93,7 @@ def calling(actor: Any, *, beside_its_calls: bool = False, **options: Any) -> An
 
 
 def shutdown_lock() -> contextlib.AbstractContextManager[Any]:
-    """The lock that Ray's own init and shutdown take; not in all releases."""
+    """The lock of Ray's own init and shutdown; not in all releases."""
     worker = sys.modules["ray._private.worker"]
     found: contextlib.AbstractContextManager[Any]
     found = getattr(worker, "_connect_or_shutdown_lock", contextlib.nullcontext())
@@ -108,10 +108,10 @@ def is_head_here() -> bool:
 
 @contextlib.contextmanager
 def loopback_only() -> Iterator[dict[str, str]]:
-    """Keeps a Ray that is started inside on loopback; gives variables for its processes.
+    """Keeps a Ray that is started in the block on loopback; yields variables for its processes.
 
-    It is the switch that Ray uses on Windows and macOS. Its processes read the variable, and this
-    process the constant, which may have been imported long ago.
+    This is Ray's switch for Windows and macOS. Its processes read the variable. This process reads
+    the constant, which may have been imported long ago.
     """
     constants = sys.modules["ray._private.ray_constants"]
     was_enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)

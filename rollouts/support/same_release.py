@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses what another release of this package pickled, before it is read.
+"""Refuses to unpickle objects that another release of this package pickled.
 
 Frozen dataclasses with slots pickle their fields by position: a release with one field more or less
-reads each later value as another field, in silence. Version numbers do not tell two commits of a
-checkout apart, so the texts of the package are compared, of Python and of the native headers. A
-wheel and a checkout of the same commit are equal.
+would silently read each later value as another field. Version numbers do not distinguish two
+commits of a checkout, so the source texts of the package are compared, of Python and of the native
+headers. A wheel and a checkout of the same commit are equal.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 from rollouts.errors import WorkerError
 
-# None, or the sentence that says how this process's package differs
+# returns None, or a sentence on the difference of this process's package
 Check = Callable[[], str | None]
 
 
 @functools.cache
 def make_check() -> Check:
-    """Makes a function that compares the package of the process that calls it with ours.
+    """Makes a function that compares the package of its calling process with ours.
 
-    It is local to a function, so that cloudpickle ships its code: another release may have none.
-    The driver's texts are those of the first call in this process.
+    It is a local function, so that cloudpickle sends its code: another release may not have it. The
+    driver's texts are those of the first call in this process.
     """
     describe = _make_describe()
     ours, ours_is = release()
@@ -44,7 +44,7 @@ def make_check() -> Check:
 
 
 def sealed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """Returns what `__reduce__` returns of an object that only this release may read."""
+    """Returns the `__reduce__` value of an object that only this release may read."""
     digest, _ = release()
     return _opened, (digest, pickle.dumps((function, arguments)))
 
@@ -63,13 +63,13 @@ def _opened(digest: str, data: bytes) -> Any:
 
 @functools.cache
 def release() -> tuple[str, str]:
-    """Returns the digest of this process's package as it was when first asked, and words for it."""
+    """Returns the digest of this process's package at the first call, and a description."""
     return _make_describe()()
 
 
 def _make_describe() -> Callable[[], tuple[str, str]]:
     def describe() -> tuple[str, str]:
-        """Returns the digest of this process's package, and words for the package."""
+        """Returns the digest of this process's package, and a description of the package."""
         import hashlib
         import importlib.util
         from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings that name the line of the user's that led to them."""
+"""Warnings that name the line in the user's code that led to them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warns at the innermost line that is not of this library, however deep the call is.
+    """Warns at the innermost line outside this library, at any depth of calls.
 
-    Where warnings are errors this raises: call it when all that is to be kept is kept.
+    Where warnings are errors this raises: call it after all results are stored.
     """
     frame, level = sys._getframe(1), 2  # our caller
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__")):

@@ -19,24 +19,24 @@ _ENDING = ".writing"
 
 @contextlib.contextmanager
 def replace_whole(path: str | os.PathLike[str], *, lasting: bool = True) -> Iterator[BinaryIO]:
-    """Gives a file to write, which takes the place of `path` when the block ends without an error.
+    """Yields a file to write, which replaces `path` when the block ends without an error.
 
-    Whenever this stops, by a crash of the machine too, `path` is the old file or the new one. The
-    block may read back what it wrote. A file that is replaced keeps its mode, and a new one is for
-    its owner alone; a link stays one, to the new file. What a killed process left behind is removed
-    by the next call for the same path.
+    Whenever this stops, even by a crash of the machine, `path` is the old file or the new one. The
+    block may read back what it wrote. A replaced file keeps its mode, and a new one is readable by
+    its owner only; a link stays a link, to the new file. Files that a killed process left behind
+    are removed by the next call for the same path.
 
     Args:
       path: The file.
-      lasting: Whether the new file is on the disk when this returns, for a crash of the machine.
+      lasting: Whether the new file survives a crash of the machine after this returns.
 
     Raises:
-      FileError: There is no such folder, no right to write there, no room, or a folder of the name.
+      FileError: No such folder, no right to write there, no room, or `path` is a folder.
     """
     target = Path(os.path.realpath(path))
     with naming_the_file(path):
         mode = _mode(target)
-        # in the same directory, because only within a file system is a rename atomic
+        # in the same folder, because a rename is atomic only within a file system
         _remove_abandoned(target)
         file = _begin(target)
     temporary = Path(file.name)
@@ -59,7 +59,7 @@ def replace_whole(path: str | os.PathLike[str], *, lasting: bool = True) -> Iter
 
 @contextlib.contextmanager
 def naming_the_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Makes a FileError of an OSError, whose own words may not name the file that was wanted."""
+    """Turns an OSError into a FileError, which always names the file."""
     try:
         yield
     except FileError:
@@ -80,7 +80,7 @@ def _explained(path: str | os.PathLike[str], error: OSError) -> FileError:
 
 
 def _mode(target: Path) -> int | None:
-    """The permissions of the file that is replaced; None: there is none.
+    """The permissions of the file to replace; None: there is no file.
 
     Raises:
       FileError: It is no file, such as a folder or a device.
@@ -101,7 +101,7 @@ def _begin(target: Path) -> BinaryIO:
         path = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_ENDING}")
         file = open(path, "x+b", opener=_open_private)  # noqa: SIM115
         _lock(file)
-        # another process may have taken it for abandoned before it was locked
+        # another process may have removed the file as abandoned before it was locked
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()
@@ -112,9 +112,9 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Removes what processes that were killed left of earlier writes: files that none has locked.
+    """Removes files that killed processes left of earlier writes: those that no process has locked.
 
-    Where a file system has no locks, they stay.
+    They stay if the file system has no locks.
     """
     for path in target.parent.glob(f".{_quoted(target.name)}.*{_ENDING}"):
         with contextlib.suppress(OSError), path.open("rb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sizes to try, given the results of those before. Knows no environment."""
+"""Chooses the sizes to try from the results of earlier ones, for any kind of trial."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-_MIN_GAIN = 1.03  # what a larger size must bring, to count as faster
-_PATIENCE = 2  # sizes in a row without such a gain
-_SAME = 0.95  # share of the fastest: as good
-_MEMORY_SHARE = 0.8  # share of what is free
-_MARGIN = 1.1  # on what an environment is expected to take
+_MIN_GAIN = 1.03  # speed-up from which a larger size counts as faster
+_PATIENCE = 2  # consecutive sizes without such a gain that end the search
+_SAME = 0.95  # share of the fastest speed from which a size counts as equally fast
+_MEMORY_SHARE = 0.8  # share of the free memory
+_MARGIN = 1.1  # factor on the expected memory of an environment
 _LEAST_GROWTH = 1.25  # a size nearer to the last one is not worth a trial
 
 STOPPED_FASTEST = "larger sizes are not faster"
@@ -27,10 +27,10 @@ class Trial:
     Attributes:
       num_envs, rollout_length: Environments N and steps T.
       engine: Engine that computed the policy: "native" or "torch".
-      env_steps_per_s: Speed in each repeat: steps of environments, however many agents they have.
-      memory_bytes: Most that the process had; on a GPU, what it took there.
+      env_steps_per_s: Speed in each repeat: steps of environments, with any number of agents.
+      memory_bytes: Peak memory of the process, or the memory taken on a GPU.
       usable_bytes: Bytes that were free before.
-      failure: Why there are no figures; "" where there are.
+      failure: The reason why there are no figures; "" if there are.
     """
 
     num_envs: int
@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def median(self) -> float:
-        """Median of the repeats; 0 of a trial that failed."""
+        """Median of the repeats; 0 for a trial that failed."""
         return statistics.median(self.env_steps_per_s) if self.env_steps_per_s else 0.0
 
     @property
@@ -54,13 +54,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class BatchTuning:
-    """All trials, and what follows from them.
+    """All trials and their conclusions.
 
     Attributes:
-      id, policy, device: What collected, and where: "cpu" of a C++ pool.
+      id, policy, device: The environments, the policy, and the device: "cpu" for a C++ pool.
       trials: In their order.
-      stopped: rollout_length -> why no larger num_envs was tried.
-      note: Why it is this device, where nobody chose it.
+      stopped: rollout_length -> the reason why no larger num_envs was tried.
+      note: The reason for the device, if it was chosen automatically.
     """
 
     id: str
@@ -72,14 +72,14 @@ class BatchTuning:
 
     @property
     def fastest(self) -> Trial | None:
-        """The most env-steps per second; None where every trial failed."""
+        """The trial with the most env-steps per second; None if every trial failed."""
         found = [one for one in self.trials if not one.failure]
         return max(found, key=lambda one: one.median, default=None)
 
     @property
     def smallest(self) -> Trial | None:
-        """The smallest rollout that comes within 5 % of the fastest: an algorithm learns more from
-        as many env-steps when it updates its policy more often."""
+        """The smallest rollout within 5 % of the fastest: an algorithm learns more from as many
+        env-steps when it updates its policy more often."""
         if self.fastest is None:
             return None
         good = [one for one in self.trials if one.median >= _SAME * self.fastest.median]
@@ -87,7 +87,7 @@ class BatchTuning:
 
 
 def most_trials(rollout_lengths: Sequence[int], *, first: int, most: int) -> int:
-    """The number of trials of `search` where every size is tried, memory aside."""
+    """The number of trials of `search` if every size is tried and fits in memory."""
     sizes, num_envs = 1, min(first, most)
     while num_envs < most:
         num_envs, sizes = min(2 * num_envs, most), sizes + 1
@@ -102,19 +102,19 @@ def search(
     most: int,
     memory_bytes: int | None = None,
 ) -> Iterator[Trial | tuple[int, str]]:
-    """Doubles num_envs for each rollout length while that pays and is expected to fit in memory.
+    """Doubles num_envs for each rollout length while that is faster and expected to fit in memory.
 
-    Memory is taken to grow by as much for each environment as between the last two trials; after
-    one trial alone, a size twice as large to take twice as much, which is the most it can.
+    Memory per additional environment is assumed to be that between the last two trials. After a
+    single trial, a size twice as large is assumed to take twice as much, which is an upper bound.
 
     Args:
       measure: (num_envs, rollout_length) -> its trial.
-      rollout_lengths: Steps T, each tried by itself.
+      rollout_lengths: Steps T, each of which is tried separately.
       first, most: The smallest and largest num_envs.
-      memory_bytes: Bytes that a trial may take; None for 80 % of what is free.
+      memory_bytes: Most bytes of a trial; None for 80 % of the free memory.
 
     Yields:
-      Each trial, and after the last of a rollout length (rollout_length, why it was the last).
+      Each trial, and after the last one of a rollout length (rollout_length, reason for the end).
     """
     for length in rollout_lengths:
         trials: list[Trial] = []
@@ -150,7 +150,7 @@ def _still_gains(trials: Sequence[Trial]) -> bool:
 
 
 def _largest_that_fits(trials: Sequence[Trial], memory_bytes: int) -> int:
-    """Environments that are expected to take at most so much memory."""
+    """The number of environments that are expected to fit in this memory."""
     last = trials[-1]
     if len(trials) == 1:
         return int(last.num_envs * memory_bytes / max(1, last.memory_bytes))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trial in a process of its own: `python -m rollouts.tuning.trial`.
 
-A process of its own has its own peak of memory, and takes nobody along when it is killed.
+A separate process has its own peak of memory, and its end affects no other if it is killed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class CollectRequest:
-    """A request to collect.
+    """The parameters of one trial.
 
     Attributes:
-      id, env_options: The environments; one's own is registered where the id is unpickled.
-      policy: A name that `bench.policy_kinds.read_policy` knows.
-      device: "cpu" for a C++ pool, or what `make_vec` takes.
+      id, env_options: The environments; a user's own is registered where the id is unpickled.
+      policy: A name for `bench.policy_kinds.read_policy`.
+      device: "cpu" for a C++ pool, or a device of `make_vec`.
       num_envs, rollout_length: The size.
       num_threads: Threads of a C++ pool.
-      duration_s, repeats, seed: About how long one repeat takes, and how many there are.
+      duration_s, repeats, seed: Approximate duration of a repeat, number of repeats, and seed.
     """
 
     id: str
@@ -88,7 +88,7 @@ def collect(request: CollectRequest) -> dict[str, Any]:
 
 
 def _collector(env: Any, request: CollectRequest) -> tuple[Any, Callable[[], None]]:
-    """A collector, and what waits until the device has done its work."""
+    """A collector, and a function that waits until the device has finished."""
     from rollouts.bench.policies import make_policy
     from rollouts.bench.policy_kinds import read_policy
     from rollouts.collecting.collector import Collector
@@ -112,7 +112,7 @@ def _collector(env: Any, request: CollectRequest) -> tuple[Any, Callable[[], Non
 
 
 def _memory(device: str) -> tuple[int, Callable[[], int]]:
-    """Bytes that are free now, and what says how many were taken."""
+    """Free bytes, and a function that returns the bytes taken since."""
     if not device.startswith("cuda"):
         return usable_memory(), peak_memory
     import torch
@@ -120,15 +120,15 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
     from rollouts.envs.kernel.arguments import read_device
 
     where, _ = read_device(device)
-    if not torch.cuda.is_available():  # make_vec says so
+    if not torch.cuda.is_available():  # make_vec raises the error
         return 0, lambda: 0
-    torch.zeros(1, device=where)  # memory that a process takes anyway
+    torch.zeros(1, device=where)  # takes the memory that every process needs
     free = torch.cuda.mem_get_info(where)[0]
     return free, lambda: free - torch.cuda.mem_get_info(where)[0]
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """True for errors of torch, of CUDA, or of Warp, which names the bytes that it did not get."""
+    """Whether an error of torch, CUDA or Warp is a failed allocation."""
     words = str(error)
     return (
         type(error).__name__ == "OutOfMemoryError"
@@ -138,13 +138,13 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def main() -> None:
-    """Reads a pickled `CollectRequest` from stdin; the last line of stdout answers, as JSON."""
+    """Reads a pickled `CollectRequest` from stdin; the last line of stdout is the JSON answer."""
     _native.end_after_parent(1)
     try:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
-        # words of a launch on a card that torch's tensors fill
+        # the message of a launch on a card whose memory torch's tensors fill
         if str(error) == "CUDA: out of memory":
             answer = {"failure": "out of memory: a kernel could not be launched"}
     except MemoryError:

@@ -25,8 +25,8 @@ from rollouts.tuning.trial import CPU, CollectRequest
 
 AUTO = "auto"
 ROLLOUT_LENGTHS = (32, 128)
-_START_S = 5.0  # about; of a process with torch and its first rollout
-_FIRST = {CPU: 8, "cpu-emulation": 8}  # num_envs; of a GPU 1 024
+_START_S = 5.0  # approximate start of a process with torch, and its first rollout
+_FIRST = {CPU: 8, "cpu-emulation": 8}  # num_envs; 1 024 on a GPU
 
 
 def tune_batch(
@@ -45,35 +45,34 @@ def tune_batch(
     on_trial: Callable[[Trial], None] | None = None,
     on_begin: Callable[[int, float], object] | None = None,
 ) -> BatchTuning:
-    """Collects rollouts of more and more environments, and says which sizes are fastest.
+    """Collects rollouts of more and more environments, and finds the fastest sizes.
 
-    num_envs doubles while that is worth 3 % or more, and while the next size is expected to fit in
-    memory. Every size is tried in a process of its own: one that is killed for its memory ends the
-    search and nothing else. Nothing is learned meanwhile: what a learner takes comes on top.
+    num_envs doubles while that gains 3 % or more, and while the next size is expected to fit in
+    memory. Every size is tried in a process of its own: if one is killed for its memory, only the
+    search ends. There is no learner: its memory comes on top.
 
     Args:
-      id, env_options: The environments, with one agent or several; of mujoco_warp's with
-        nconmax and njmax, as `make_vec` takes them.
-      policy: What chooses actions: "64x64" or other widths of tanh layers, "cnn", "gru", or
-        "random"; None for "cnn" where observations are images and "64x64" where they are not.
+      id, env_options: The environments, with one agent or several; mujoco_warp's with the options
+        nconmax and njmax of `make_vec`.
+      policy: The policy: "64x64" or other widths of tanh layers, "cnn", "gru", or "random"; None
+        for "cnn" if observations are images, else "64x64".
       rollout_lengths: Steps T, each tried with all sizes.
-      device: "cpu" for a C++ pool; "cuda", "cuda:1" or "cpu-emulation"; "auto" for "cuda" where
-        there is a GPU and the environment runs on it, else "cpu", and `note` says why.
+      device: "cpu" for a C++ pool; "cuda", "cuda:1" or "cpu-emulation"; "auto" for "cuda" if there
+        is a GPU and the environment runs on it, else "cpu", with the reason in `note`.
       num_threads: Threads of a C++ pool; None for the usable CPUs.
       max_num_envs: The largest size.
-      memory_bytes: Bytes that a process may take, in RAM or on a GPU; None for 80 % of what is
-        free.
-      duration_s, repeats: About how long one repeat takes, and how many there are.
+      memory_bytes: Most bytes of a process, in RAM or on a GPU; None for 80 % of the free memory.
+      duration_s, repeats: Approximate duration of one repeat, and number of repeats.
       seed: Seed of environments and actions.
       on_trial: Called with each trial when it is over.
-      on_begin: Called before the first, with how many there may be at most and about how many
-        seconds one takes.
+      on_begin: Called before the first trial, with the largest number of trials and the approximate
+        seconds of one.
 
     Raises:
       SpecError: An argument is wrong, or there is no such policy for these environments.
       EngineError: torch, an engine or the GPU is missing.
       EnvError: A process ended without an answer in the first trial; the message has its last
-        words.
+        output.
     """
     with needs("torch", "`rollouts tune-batch`"):
         import torch
@@ -140,7 +139,7 @@ def run_trial(request: CollectRequest) -> Trial:
     """Runs one trial in a process of its own.
 
     Raises:
-      RolloutsError: What the process raised of ours.
+      RolloutsError: The error of this library that the process raised.
     """
     result = subprocess.run(
         [sys.executable, "-m", "rollouts.tuning.trial"],
@@ -166,13 +165,13 @@ def run_trial(request: CollectRequest) -> Trial:
 
 
 def _described(id: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are an environment's: the others are mujoco_warp's."""
+    """The environment's own options, without those of mujoco_warp."""
     others = MEMORY_OPTIONS if id in PHYSICS_IDS else ()
     return {name: value for name, value in options.items() if name not in others}
 
 
 def choose_device(spec: EnvSpec, *, has_gpu: bool) -> tuple[str, str]:
-    """A device, and why where it is no GPU."""
+    """A device, and the reason if it is no GPU."""
     is_physics = spec.id in PHYSICS_IDS
     if not spec.runs_on_gpu and not is_physics:
         return CPU, f"{spec.id} does not run on a GPU: the C++ pool was tuned"
