@@ -160,7 +160,7 @@ class AgentSegments:
           said: module -> names of its outputs other than actions.
 
         Returns:
-          The chunks; their arrays are new, writable and shared with nobody.
+          The chunks; their arrays are new, writable and not shared.
         """
         ends = _ends(self._ended)
         done_at = done_chunks(ends, self._first)

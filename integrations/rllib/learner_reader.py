@@ -59,7 +59,7 @@ class NativeUpdates(ReadsTrainer[Made]):
 
     What native code does not have stays with torch: stateful modules and layers such as
     convolutions, several modules, several learners, GPUs, methods that a subclass overrides.
-    `learner_engine` says who made the last steps, and `why_not_native_learner` why not native code.
+    `learner_engine` is the engine of the last steps, `why_not_native_learner` the reason for torch.
 
     A subclass decides `train_engine`.
     """

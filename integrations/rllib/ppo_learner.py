@@ -94,7 +94,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
         try:
             total = self._train(self._native, module_id, rows)
         except SpecError as error:
-            # torch sets gradients that are not finite to 0, says so and goes on
+            # torch sets gradients that are not finite to 0, warns and goes on
             self._give_up(error)
             made = self._native.num_steps - made
             for each in self._order[made:]:
