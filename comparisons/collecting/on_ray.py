@@ -218,7 +218,7 @@ class RLlibActors:
         return str(ray.__version__)
 
     def resume(self) -> None:
-        # the first samples bear the start of the processes
+        # the first samples include the start of the processes
         ray.get([actor.sample.remote(**self._sample) for actor in self._actors])
         for actor in self._actors:
             self._ask(actor)
