@@ -52,8 +52,8 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
     """RLlib's PPOTorchLearner with gradient steps in native code.
 
     `update` makes the steps that PPOTorchLearner makes, to rounding: the same minibatches, loss,
-    clipping, optimiser, metrics and state, on the same parameters, without torch's dispatch. All
-    that is said of `NativeUpdates` holds.
+    clipping, optimiser, metrics and state, on the same parameters, without torch's dispatch.
+    The notes of `NativeUpdates` apply.
     """
 
     _kind = PPO_KIND
