@@ -124,7 +124,7 @@ def why_not_rows(rows: Any, columns: tuple[str, ...], numbers: tuple[str, ...]) 
     Args:
       rows: A train batch of one module.
       columns: Columns that must be there.
-      numbers: Columns that, where they are there, have one number for each row.
+      numbers: Columns that have one number for each row; they may be missing.
     """
     missing = [name for name in columns if not isinstance(rows.get(name), torch.Tensor)]
     if missing:
