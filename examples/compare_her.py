@@ -5,7 +5,7 @@
     python examples/compare_her.py --log runs/sb3.csv
     python examples/her.py --draw her.png runs/ours.csv runs/sb3.csv
 
-Options and defaults are those of `her.py`. The arms are the same, seen through a VecEnv of dicts.
+Options and defaults are those of `her.py`. The arms are the same, behind a VecEnv of dicts.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def plot(axes: Axes, x: list[Any], rows: list[Evaluation], *, color: str, label:
 
 
 def main() -> int:
-    """Trains, or draws what was trained."""
+    """Trains, or draws finished trainings."""
     args = parse_args(
         doc=__doc__,
         draw={"type": Path, "nargs": "+", "help": "a PNG, and the run directories to draw in it"},

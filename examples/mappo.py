@@ -330,7 +330,7 @@ def make_training(args: argparse.Namespace) -> AgentTraining:
 
 
 def main() -> int:
-    """Trains to the end or until Ctrl-C, and saves what was learnt; returns the exit status."""
+    """Trains to the end or until Ctrl-C, and saves the results; returns the exit status."""
     args = parse_args()
     try:
         training = make_training(args)

@@ -159,7 +159,7 @@ class RolloutsParallelEnv(ParallelEnv):
         )
 
     def state(self) -> Array:
-        """All agents' last observations, one after the other: what a centralised critic sees."""
+        """All agents' last observations, one after the other, for a centralised critic."""
         if not self._obs:
             raise ProtocolError("the environment was never reset: call reset first")
         return np.concatenate([np.ravel(self._obs[agent]) for agent in self.possible_agents])

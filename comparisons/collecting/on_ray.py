@@ -71,7 +71,7 @@ class EnvActors(_StepByStep):
         self._rollout_length = task.rollout_length
         self._policy = task.local_policy(num_envs)
         recipe = ray.cloudpickle.dumps(make)
-        # as many as wished, whatever CPUs Ray has: they wait most of the time
+        # without regard to Ray's CPUs, because the actors wait most of the time
         actor_class = ray.remote(num_cpus=0, max_restarts=0)(_make_env_actor())
         self._actors = [actor_class.remote(list(sys.path), recipe) for _ in range(num_envs)]
         seed = task.settings.seed % 2**31
@@ -218,7 +218,7 @@ class RLlibActors:
         return str(ray.__version__)
 
     def resume(self) -> None:
-        # the first samples bear the start of the processes
+        # the first samples include the start of the processes
         ray.get([actor.sample.remote(**self._sample) for actor in self._actors])
         for actor in self._actors:
             self._ask(actor)
@@ -298,7 +298,7 @@ def _make_env_actor() -> type:
             import pickle
             import sys
 
-            # what the recipe imports must be what the driver imports
+            # the recipe has to import the same modules as the driver
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             make: Callable[[], gymnasium.Env[Any, Any]] = pickle.loads(recipe)
             self._env = make()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row: one figure of the report, read from what a command printed as JSON."""
+"""Row: one figure of the report, read from a command's JSON."""
 
 from __future__ import annotations
 

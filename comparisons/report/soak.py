@@ -202,7 +202,7 @@ def held(proc: Path = Path("/proc")) -> dict[str, float]:
     Returns:
       own_memory_mb, memory_mb: Memory of this process, and of all, that is resident and not shared.
       open_files, threads, processes: Counts of all.
-      shared_memory_mb: Size of files in /dev/shm that any of them has open or mapped.
+      shared_memory_mb: Size of files in /dev/shm that one of these processes has open or mapped.
     """
     totals = {"memory_mb": 0.0, "open_files": 0.0, "threads": 0.0, "processes": 0.0}
     own, shared = 0.0, dict[str, int]()

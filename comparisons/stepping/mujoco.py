@@ -111,7 +111,7 @@ class _Driver:
         self.substeps = substeps(spec, self._model)
         threads = settings.num_threads
         self._data = [engine.MjData(self._model) for _ in range(max(1, threads))]
-        # the pool's threads are added to the caller, who waits
+        # the threads of this pool work while the caller waits
         self._rollout = rollout.Rollout(nthread=threads if threads > 1 else 0)
         self._controls: list[Array] = []
         self._states = np.empty(0)

@@ -117,7 +117,7 @@ def explores_little(args: argparse.Namespace) -> NDArray[np.bool_]:
 
 
 def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 0.1) -> TableConfig:
-    """Returns the table that the options describe, with room for some batches in the ratio.
+    """Returns the table that the options describe; its ratio has a margin of some batches.
 
     Args:
       args: as `run`.

@@ -26,7 +26,7 @@ from rollouts.policies.native import Head
 from rollouts.policy import TorchPolicy
 
 NUM_AGENTS, NUM_STEPS = 3, 25
-# an observation: two numbers of velocity, the agent's own position, then landmarks from there
+# columns of an observation: velocity (2), the agent's position (2), landmarks relative to it
 POSITION, LANDMARKS = slice(2, 4), slice(4, 10)
 REACH = 0.8
 

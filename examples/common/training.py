@@ -269,7 +269,7 @@ class Run:
         save_training_curves(path, self.progress.history, title=title, target=target)
 
     def exit_status(self) -> int:
-        """Returns 0, or says that the target was missed and returns 1."""
+        """Returns 0, or prints that the target was missed and returns 1."""
         args = self.args
         if args.target_return is None or self.progress.has_reached(args.target_return):
             return 0

@@ -13,7 +13,7 @@ import yaml
 from rollouts import SpecError
 
 ENV_IDS = {"tag_gridworld": "TagGridWorld-v0", "tag_continuous": "TagContinuous-v0"}
-# WarpDrive's own defaults of what a file leaves open
+# WarpDrive's own defaults of settings that a file does not have
 POLICY = {
     "algorithm": "A2C",
     "vf_loss_coeff": 0.01,
@@ -31,10 +31,10 @@ EPISODE_LENGTH = 100
 
 
 def read_warpdrive(path: Path) -> dict[str, Any]:
-    """Returns what a configuration sets of `ppo_on_device.parse_args`.
+    """Returns a configuration's settings as those of `ppo_on_device.parse_args`.
 
-    `saving` is left out: --run-dir says where outputs go. So is `trainer.env_backend`: --device
-    says where environments run.
+    `saving` is left out: --run-dir is the folder of outputs. So is `trainer.env_backend`: --device
+    chooses where environments run.
 
     Raises:
       SpecError: A key has no counterpart here, or none with this value. OSError: no such file.
@@ -69,7 +69,7 @@ def _policies(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], di
     """Settings of each policy with all defaults, and those of the trainer."""
     trainer = dict(_mapping(content.get("trainer"), "trainer"))
     trainer.pop("env_backend", None)
-    # older files say for all policies what newer ones say of each
+    # older files have one value for all policies, newer ones a value for each
     of_all = {key: trainer.pop(key) for key in POLICY if key in trainer}
     _only(trainer, (*TRAINER, "seed"), "trainer")
     policies = {}

@@ -15,7 +15,7 @@ The difference to the example in Stable-Baselines3's documentation:
     -model = PPO("MlpPolicy", vec_env, verbose=1)
     +model = RolloutsPPO("MlpPolicy", vec_env, verbose=1)
 
-More environments want shorter rollouts and larger minibatches: the settings below.
+With more environments, take shorter rollouts and larger minibatches: the settings below.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def own_info_specs(
 
 
 def _contact(task: AskedTask, batch: StepBatch) -> Any:
-    # Gymnasium's Ant-v4 reports it as reward_ctrl
+    # Gymnasium's Ant-v4 reports the contact cost as reward_ctrl
     if task.env_options.get("use_contact_forces"):
         return batch.info["reward_ctrl"]
     return batch.reward * 0

@@ -48,7 +48,7 @@ Traps handled:
   * Episodes own writable memory that no other episode and no pool touches.
   * Custom connectors, callbacks of episodes, and stateful modules that torch computes see what
     they see in RLlib: both runners then run its own loop over the same pool, and `slow_reason`
-    says why.
+    is the reason.
   * RLlib marks agents that the time limit truncated as terminated, too, so that its learners take
     the value of their last observation for 0, and its wrapper for PettingZoo does not end an
     episode in which some agents terminate while the limit truncates the others. In the bulk

@@ -131,7 +131,7 @@ class AgentSegments:
         Args:
           acted: The modules' outputs.
           version: Sequence number of their weights.
-          outcome: What a same-step pool answered: obs, reward, terminated, truncated and, where
+          outcome: Result of a same-step pool's step: obs, reward, terminated, truncated and, where
             an episode ended, final_obs by group; ended (N,); _env_error (N,) or None.
         Returns:
           Whether the agents that act next, or their modules, differ from those of this step.
@@ -160,7 +160,7 @@ class AgentSegments:
           said: module -> names of its outputs other than actions.
 
         Returns:
-          The chunks; their arrays are new, writable and shared with nobody.
+          The chunks; their arrays are new, writable and not shared.
         """
         ends = _ends(self._ended)
         done_at = done_chunks(ends, self._first)

@@ -26,7 +26,7 @@ from .masks import WithActionMasks
 Array = NDArray[Any]
 
 PREFIX = "rollouts/"
-# RLlib counts these itself, and makes a dict per environment and step of what is in info
+# RLlib counts these itself, and makes a dict of infos per environment and step
 _COUNTED = ("env_id", "episode_return", "episode_length")
 
 

@@ -17,7 +17,7 @@ class RolloutsIMPALALearner(MinibatchUpdates[Any], IMPALATorchLearner):
 
     An update makes the steps that IMPALATorchLearner makes, to rounding: the same minibatches,
     loss, clipping, optimiser, metrics and state, on the same parameters, in RLlib's own learner
-    thread. All that is said of `NativeUpdates` holds.
+    thread. The notes of `NativeUpdates` apply.
     """
 
     _kind = IMPALA_KIND
@@ -26,8 +26,8 @@ class RolloutsIMPALALearner(MinibatchUpdates[Any], IMPALATorchLearner):
 class RolloutsAPPOLearner(MinibatchUpdates[Any], APPOTorchLearner):
     """RLlib's APPOTorchLearner with V-trace and gradient steps in native code.
 
-    torch computes the target network, which RLlib moves; all that is said of
-    `RolloutsIMPALALearner` holds.
+    torch computes the target network, which RLlib moves; the notes of
+    `RolloutsIMPALALearner` apply.
     """
 
     _kind = APPO_KIND

@@ -230,7 +230,7 @@ def _returns_of(config: Any, batch: Any, value: Array, log_prob: Array) -> Retur
     Args:
       config: The module's config.
       batch: Rows of RLlib's.
-      value: Values of the policy of now, (N,).
+      value: Values of the present policy, (N,).
       log_prob: Log-densities of the actions by the policy whose advantages are wanted, (N,).
     """
     length = config.get_rollout_fragment_length()

@@ -2,8 +2,8 @@
 """Inference on the CPU by threads that sleep between two batches.
 
 PyTorch shares an operation among OpenMP's threads, which go on spinning for milliseconds after it.
-That is meant for the next operation; where the next thing is a step of the environments, they hold
-the cores that the pool's threads need: 16 Pong environments on 2 cores took 4.0 ms for a step after
+Spinning serves the next operation; where a step of the environments comes next, it takes the cores
+that the pool's threads need: 16 Pong environments on 2 cores took 4.0 ms for a step after
 an inference, 1.6 ms without one. The threads here compute without OpenMP's, each its share of the
 rows, and so does their caller while it samples.
 """

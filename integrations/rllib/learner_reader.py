@@ -59,7 +59,7 @@ class NativeUpdates(ReadsTrainer[Made]):
 
     What native code does not have stays with torch: stateful modules and layers such as
     convolutions, several modules, several learners, GPUs, methods that a subclass overrides.
-    `learner_engine` says who made the last steps, and `why_not_native_learner` why not native code.
+    `learner_engine` is the engine of the last steps, `why_not_native_learner` the reason for torch.
 
     A subclass decides `train_engine`.
     """
@@ -124,7 +124,7 @@ def why_not_rows(rows: Any, columns: tuple[str, ...], numbers: tuple[str, ...]) 
     Args:
       rows: A train batch of one module.
       columns: Columns that must be there.
-      numbers: Columns that, where they are there, have one number for each row.
+      numbers: Columns that have one number for each row; they may be missing.
     """
     missing = [name for name in columns if not isinstance(rows.get(name), torch.Tensor)]
     if missing:

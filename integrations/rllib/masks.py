@@ -20,7 +20,7 @@ MASK, OBS = "action_mask", "observations"
 
 
 class WithActionMasks(VectorWrapper):
-    """Gives observations "action_mask" (N, A) float32, 1 for what is allowed, and "observations".
+    """Gives observations "action_mask" (N, A) float32, 1 for allowed actions, and "observations".
 
     A is the number of actions; of MultiDiscrete actions, the sum over all parts. The masks are
     those of `VectorEnv.action_masks`.

@@ -25,7 +25,7 @@ class MinibatchUpdates(NativeUpdates[Made]):
         try:
             total = trainer.train(self, module_id, rows)
         except SpecError as error:
-            # torch sets gradients that are not finite to 0, says so and goes on
+            # torch sets gradients that are not finite to 0, warns and goes on
             self._give_up(error)
             torch.set_rng_state(state)
             return super()._update(batch)  # type: ignore[misc, no-any-return]

@@ -57,7 +57,7 @@ class NativeActor:
         """Reads a module that is in eval mode.
 
         Raises:
-          SpecError: Native code cannot do what the module does.
+          SpecError: The module has operations that native code lacks.
         """
         self.module = module
         _check_pool(env)
@@ -187,7 +187,7 @@ class _Actor(Wrapped):
 
 
 class _RememberingActor(_Actor):
-    """Computes a stateful module likewise; takes and returns its states, too."""
+    """Computes a stateful module in the same way; takes and returns its states, too."""
 
     def initial_state(self) -> tuple[Tensor, ...]:
         return tuple(tree.flatten(self.module.get_initial_state()))
@@ -215,7 +215,7 @@ def _answer(
     *,
     explore: bool,
 ) -> dict[str, Array]:
-    """The module's outputs for two observations, by torch; SpecError where there are too many."""
+    """The module's outputs for two observations, by torch; SpecError where it has others."""
     space = env.single_observation_space
     obs = np.zeros((2, *(space.shape or ())), space.dtype)
     try:

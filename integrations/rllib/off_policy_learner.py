@@ -19,7 +19,7 @@ class RolloutsDQNLearner(MinibatchUpdates[Any], DQNTorchLearner):
     `update` makes the steps that DQNTorchLearner makes, to rounding: double and dueling networks,
     n steps, priorities, the same metrics and state, on the same parameters, without torch's
     dispatch. Targets are moved where RLlib does. Distributions of values (num_atoms) stay with
-    torch; all that is said of `NativeUpdates` holds.
+    torch; the notes of `NativeUpdates` apply.
     """
 
     _kind = DQN_KIND
@@ -29,7 +29,7 @@ class RolloutsSACLearner(MinibatchUpdates[Any], SACTorchLearner):
     """RLlib's SACTorchLearner with gradient steps in native code, of actions in a Box or discrete.
 
     `update` makes the steps that SACTorchLearner makes, to rounding and with torch's random
-    numbers. All that is said of `RolloutsDQNLearner` holds.
+    numbers. The notes of `RolloutsDQNLearner` apply.
     """
 
     _kind = SAC_KIND

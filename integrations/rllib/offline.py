@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A RolloutsEnvRunner that records what it samples. Imported where it is used: needs ray.data."""
+"""A RolloutsEnvRunner that records its samples. Imported where it is used: needs ray.data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .env_runner import RolloutsEnvRunner
 
 
 class RolloutsOfflineEnvRunner(OfflineSingleAgentEnvRunner, RolloutsEnvRunner):
-    """Samples as RolloutsEnvRunner does and writes it, as `config.offline_data(output=)` says.
+    """Samples as RolloutsEnvRunner does, and writes the samples to `config.offline_data(output=)`.
 
     Steps (output_write_episodes=False) are sampled in bulk. Whole episodes are written as RLlib's
     own loop makes them. The files lie in a folder of the environment's id.
@@ -18,7 +18,7 @@ class RolloutsOfflineEnvRunner(OfflineSingleAgentEnvRunner, RolloutsEnvRunner):
     records = True
 
     def stop(self) -> None:
-        """Writes what is left, and ends as RolloutsEnvRunner does."""
+        """Writes the remaining samples, and ends as RolloutsEnvRunner does."""
         super().stop()
         RolloutsEnvRunner.stop(self)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether anything configured has to see every single step of every episode."""
+"""Finds out whether a part of the config has to process every single step of every episode."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OF_SEVERAL_AGENTS = (AgentToModuleMapping, ModuleToAgentUnmapping)
 
 
 def config_reason(runner: Any) -> str:
-    """The part of a runner's config or callbacks that asks for single steps; "" for none."""
+    """The part of a runner's config or callbacks that needs single steps; "" for none."""
     config = runner.config
     for name in _PER_STEP:
         if force_list(getattr(config, f"callbacks_{name}")):
@@ -72,7 +72,7 @@ def config_reason(runner: Any) -> str:
 
 
 def refuse_output(config: Any) -> None:
-    """Raises SpecError where a runner that writes nothing is to record what it samples."""
+    """Raises SpecError where a runner that cannot write samples is asked to record them."""
     if not config.output:
         return
     given = f"config.offline_data(output={config.output!r})"
@@ -85,7 +85,7 @@ def refuse_output(config: Any) -> None:
 
 
 def changes_obs(runner: Any) -> bool:
-    """Whether the module sees something else than what the pool's buffers have."""
+    """Whether connectors or masks change the observations between the pool and the module."""
     return runner.config._env_to_module_connector is not None or _has_action_masks(runner)
 
 

@@ -52,8 +52,8 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
     """RLlib's PPOTorchLearner with gradient steps in native code.
 
     `update` makes the steps that PPOTorchLearner makes, to rounding: the same minibatches, loss,
-    clipping, optimiser, metrics and state, on the same parameters, without torch's dispatch. All
-    that is said of `NativeUpdates` holds.
+    clipping, optimiser, metrics and state, on the same parameters, without torch's dispatch.
+    The notes of `NativeUpdates` apply.
     """
 
     _kind = PPO_KIND
@@ -94,7 +94,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
         try:
             total = self._train(self._native, module_id, rows)
         except SpecError as error:
-            # torch sets gradients that are not finite to 0, says so and goes on
+            # torch sets gradients that are not finite to 0, warns and goes on
             self._give_up(error)
             made = self._native.num_steps - made
             for each in self._order[made:]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PPO learner as native code trains it: what it reads, and what it leaves to torch."""
+"""Reads a PPO learner for native code, and finds the cases that are left to torch."""
 
 from __future__ import annotations
 

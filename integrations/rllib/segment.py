@@ -167,7 +167,7 @@ class Segment:
         self._write_infos(t + 1, outcome.info)
 
     def room(self, num_steps: int) -> Array:
-        """Rows (num_steps + 1, N, ...) for what the next steps observe; the first is `obs`."""
+        """Rows (num_steps + 1, N, ...) for the next steps' observations; the first is `obs`."""
         self._grow(self._next + num_steps)
         return self._obs[self._next : self._next + num_steps + 1]
 
@@ -194,7 +194,7 @@ class Segment:
         """Cuts the steps since the last call into chunks of episodes.
 
         Returns:
-          The chunks; their arrays are new, writable and shared with nobody.
+          The chunks; their arrays are new, writable and not shared.
         """
         ends = Ends.joined(self._ends, self._obs[0])
         done = done_chunks(ends, self._first)
@@ -214,7 +214,7 @@ class Segment:
     # -- helpers -------------------------------------------------------------------
 
     def _carry(self, going: Chunks) -> None:
-        """Keeps what the next call has to know of the episodes that go on."""
+        """Keeps lengths, returns and seconds of the episodes that go on, for the next call."""
         length, episode_return, seconds = self._totals(going)
         for carried in (self._length, self._return, self._seconds):
             carried[:] = 0

@@ -15,7 +15,7 @@ SubprocVecEnv runs several in each process.
 functions. Both serve every algorithm, wrapper and callback of Stable-Baselines3. `RolloutsPPO`,
 `RolloutsA2C`, `RolloutsDQN`, `RolloutsSAC`, `RolloutsTD3` and `RolloutsDDPG` are these algorithms
 with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do the same for a class
-of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as ever, and a model
+of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as usual, and a model
 saved by the one class is loaded by the other.
 
 PPO and A2C let the pool's threads compute policies that native code can read (see `model.engine`,

@@ -67,7 +67,7 @@ class ModelPolicyReader:
         return self._decide(engine, why_not, model, direct.pool if direct else None)
 
     def choose_for_workers(self, model: Any, env: Any) -> NativePolicy | None:
-        """Prepares workers that `check_remote` lets collect; they read their own policy."""
+        """Chooses the engine of workers after `check_remote`; they read their own policies."""
         engine = check_engine(model.rollout_engine)
         why_not = _TORCH if engine == "torch" else ""
         collect = (model.worker_options or {}).get("collect")

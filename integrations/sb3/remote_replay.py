@@ -178,7 +178,7 @@ class RemoteReplay:
         t: int,
         log_interval: int | None,
     ) -> bool:
-        """Does for step t what a step of the algorithm's own loop does."""
+        """Makes the updates of step t that a step of the algorithm's own loop makes."""
         model.num_timesteps += buffer.n_envs
         infos = rollout.infos(t)
         if self._tells:

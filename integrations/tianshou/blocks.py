@@ -83,7 +83,7 @@ class BlockWriter:
         self._added = np.zeros(len(states), int)
 
     def store(self) -> None:
-        """Writes what was gathered, and the counters back to the sub-buffers."""
+        """Writes the gathered steps, and writes the counters back to the sub-buffers."""
         self.flush()
         self._filled = np.minimum(self._filled + self._added, self._sizes)
         touched = np.flatnonzero(self._added)
@@ -228,7 +228,7 @@ class BlockWriter:
         return ended
 
     def flush(self) -> None:
-        """Writes what was gathered into the storage."""
+        """Writes the gathered steps into the storage."""
         if not self._rows:
             return
         meta = self.buffer._meta

@@ -55,7 +55,7 @@ class NativeActor:
         """Reads a policy that is in eval mode.
 
         Raises:
-          SpecError: Native code cannot do what the policy does.
+          SpecError: The policy has operations that native code lacks.
         """
         if any(parameter.device.type != "cpu" for parameter in policy.parameters()):
             raise SpecError("the policy is not on the CPU")

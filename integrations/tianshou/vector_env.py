@@ -372,7 +372,7 @@ def _check_masks(pool: Pool, *, is_async: bool) -> None:
 
 
 def _with_masks(obs: Array, mask: Array) -> Array:
-    """(n,) object, a dict of obs and mask each, as Tianshou's environments of PettingZoo have."""
+    """(n,) object, each a dict of obs and mask, as in Tianshou's environments of PettingZoo."""
     rows = np.empty(len(obs), dtype=object)
     rows[:] = [{"obs": one, "mask": allowed} for one, allowed in zip(obs, mask.copy(), strict=True)]
     return rows

@@ -71,7 +71,7 @@ class KnownTransforms(NamedTuple):
 
 
 def known_transforms(env: Any) -> KnownTransforms:
-    """Finds out what the transforms of an environment do.
+    """Reads the transforms of an environment.
 
     Raises:
       SpecError: It is no RolloutsEnv, or one of its transforms is unknown.

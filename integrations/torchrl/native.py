@@ -72,7 +72,7 @@ class NativeActor:
           one_hot: Whether Discrete actions are one-hot vectors.
           casts: Whether the policy gets observations as float32, whatever their dtype in the pool.
         Raises:
-          SpecError: Native code cannot do what the policy does.
+          SpecError: The policy has operations that native code lacks.
         """
         self._parts = _Parts(policy, casts=casts)
         if any(parameter.device.type != "cpu" for parameter in policy.parameters()):
