@@ -42,7 +42,7 @@ class PythonInCall {
   const std::uint64_t call_;
 };
 
-// While one exists, this handler replaces Python's default one for SIGINT. Made, renewed and
+// This handler, while one exists, replaces Python's default one for SIGINT. Made, renewed and
 // destroyed by threads that have the GIL.
 class InterruptWatch {
  public:

@@ -36,7 +36,7 @@ class AleRules {
 
   // Reads the memory; to be called after each frame.
   void Step();
-  std::int32_t Reward() const;  // of the last frame
+  std::int32_t Reward() const;  // the last frame's
   std::int32_t Lives() const;
   bool GameOver() const;
 

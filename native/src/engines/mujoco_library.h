@@ -19,12 +19,12 @@ class StateReader;
 // the object is not loaded, lacks a function, or is of a release that is not supported.
 void LoadMujoco(const std::string& so_path, const std::string& version);
 
-// From now on, this library's steps skip the timer that the mujoco package in `folder` sets
+// Makes this library's steps skip, from now on, the timer that the mujoco package in `folder` sets
 // (mjcb_time). To be called while Python has no callback set by a user. Users' callbacks still run
 // in these steps as in all others, and other simulations are timed as before.
 void LearnPackageTimer(const std::string& folder);
 
-// Where quaternions begin in the values of a settable field: of bodies, geoms, sites, cameras and
+// Beginnings of quaternions in the values of a settable field: of bodies, geoms, sites, cameras and
 // mocap bodies, of free and ball joints in positions, and of welds. Throws SpecError.
 std::vector<std::size_t> QuaternionsOf(const PhysicsModel& model, const std::string& field);
 

@@ -47,13 +47,13 @@ struct Physics::Native {
   std::unique_ptr<mjData, DeleteData> data;
   std::unique_ptr<ModelCopy> own;  // null while every array is shared
   std::size_t num_controls;
-  double* controls;                // of the data
+  double* controls;                // the data's
   const MujocoWarning* warnings;   // (kNumWarnings) of the data
 
   const lanes::Model* lanes = nullptr;  // null without UseLanes
   std::shared_ptr<const lanes::Model> own_lanes;  // if its model differs from the shared one
   StepKind kind;
-  lanes::Row row;         // of the data
+  lanes::Row row;         // the data's
   bool in_lanes = false;  // lanes may make this episode's steps
   bool done = false;      // lanes have made a step that was not requested yet
   bool at_rest = false;   // the same for a SettleUpToDate

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of MuJoCo's features lanes can step, found by the fields of a model.
+// MuJoCo's features that lanes can step, found by the fields of a model.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -44,19 +44,19 @@ struct Impedance {
   C least, most, width, middle, power;
   C K, B;      // stiffness and damping of the reference acceleration
   C margin;
-  C diagonal;  // of the inverse inertia that the constraint sees
+  C diagonal;  // for the inverse inertia that the constraint sees
 };
 
 template <typename C>
 struct PairNumbers {
-  C normal[3], point[3];  // of a plane
-  C size[3];              // of the second geom
+  C normal[3], point[3];  // a plane's
+  C size[3];              // the second geom's
   C radius[2], half[2];
   C margin;
   C reach;     // between the centres, or from the plane to the second one
   C range;     // the length of a tendon at the end of its range
   C friction;
-  C r_scale;   // of a pyramid edge
+  C r_scale;   // a pyramid edge's
   Impedance<C> impedance;
 };
 
@@ -103,7 +103,7 @@ struct Pair {
 struct DofRow {
   std::int32_t dof, qpos, tree;
   std::int32_t dry;
-  double sign;  // of the dof in the constraint's row
+  double sign;  // the dof's in the constraint's row
   Curve curve;
 };
 
@@ -129,7 +129,7 @@ struct TendonJoint {
 // A point of a tendon that goes from site to site.
 struct TendonPoint {
   std::int32_t site, body, root;
-  std::uint64_t dofs;  // that move it, as bits
+  std::uint64_t dofs;  // dofs that move it, as bits
 };
 
 // A tendon: a sum of joints, or a path along points.

@@ -97,8 +97,8 @@ struct Work {
   int num_rows;    // lanes with a row of their own, which are the first ones
   int num_contacts, num_dofs;
   Bits escaped;   // lanes that are left to MuJoCo
-  Bits divided;   // of these, lanes that would be stepped alone
-  D iterations;   // of the solver, over all islands
+  Bits divided;   // escaped lanes that would be stepped alone
+  D iterations;   // the solver's, over all islands
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations
 

@@ -406,14 +406,14 @@ class PolicyRows {
   const RolloutArrays& arrays_;
   const std::int64_t obs_bytes_;
   const std::int64_t box_size_;
-  std::vector<std::int32_t> elements_;  // of a MultiDiscrete action: (elements, kColumns)
+  std::vector<std::int32_t> elements_;  // a MultiDiscrete action's: (elements, kColumns)
   Scratch scratch_;                     // the network's rows
   Scratch box_;
   NoiseKeys keys_;
   HeadOutputs outputs_;
   StateColumns states_;
 
-  // of the present environments
+  // for the present environments
   std::vector<const EpisodeClock*> clocks_;  // the environments' clocks
   std::int32_t first_env_ = 0;
   EnvRange range_;  // the present rows

@@ -155,7 +155,7 @@ class Rollout::Part final : private RowSource {
   // the present environments
   EnvRange range_;
   Outcome* outcome_ = nullptr;
-  std::int32_t first_row_ = 0;  // of the first one, in `outcome_`
+  std::int32_t first_row_ = 0;  // the first one's, in `outcome_`
   std::vector<std::int32_t> ids_;
   BatchView view_;
   std::array<GroupView, EnvSpec::kMaxGroups> groups_;  // arrays that view_ points to

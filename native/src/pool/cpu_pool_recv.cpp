@@ -38,7 +38,7 @@ class CpuPool::DrainingFlag {
   CpuPool& pool_;
 };
 
-// While it exists, every finished chunk notifies, not only a full batch.
+// Makes every finished chunk notify, and not only a full batch, while it exists.
 class CpuPool::EagerFlag {
  public:
   EagerFlag(CpuPool& pool, bool eager) : pool_(pool) {

@@ -14,7 +14,7 @@ namespace {
 // The most environments of one claim, whose list lies on a stack.
 constexpr std::int32_t kMaxChunk = 1024;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-// How many rows of a one-byte array share a cache line.
+// The number of rows of a one-byte array in a cache line.
 constexpr std::int32_t kRowsPerLine = 64;
 // The number of rows from which sharing them out is faster than processing all of them alone.
 constexpr std::int32_t kSharedRows = 8192;

@@ -12,7 +12,7 @@ namespace rollouts {
 inline constexpr std::chrono::microseconds kSpin{30};
 // A round of sends that is cheaper than this runs on the caller alone.
 inline constexpr std::int64_t kInlineNs = 8'000;
-// In asynchronous mode the caller of recv works as one of num_threads, so that the last thread
+// The caller of an asynchronous recv works as one of num_threads, so that the last thread
 // joins only for at least this much work.
 inline constexpr std::int64_t kReserveNs = 50'000;
 // The computing time from which a chunk is worth a claim.

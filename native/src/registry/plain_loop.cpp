@@ -90,7 +90,7 @@ class PlainLoopOf final : public PlainLoop {
 
   const typename Env::Config config_;
   const EnvSpec spec_;
-  const std::int64_t obs_bytes_;  // of a row
+  const std::int64_t obs_bytes_;  // a row's
   const std::int32_t max_episode_steps_;
   const std::uint64_t seed_;
   std::vector<One> envs_;

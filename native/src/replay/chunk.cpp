@@ -16,7 +16,7 @@
 namespace rollouts::replay {
 namespace {
 
-// How many bytes of chunks are allocated at once, so that each allocation has fresh pages of the
+// The bytes of chunks that are allocated at once, so that each allocation has fresh pages of the
 // kernel.
 constexpr std::int64_t kSlabBytes = std::int64_t{4} << 20;
 

@@ -69,7 +69,7 @@ class Uniform final : public Selector {
 
  private:
   std::vector<std::int32_t> slots_;
-  std::vector<std::int32_t> place_;  // of a slot in slots_
+  std::vector<std::int32_t> place_;  // a slot's in slots_
 };
 
 // Draws slots by weight; `uniform_` keeps them too, for when no weight is above 0.
@@ -239,7 +239,7 @@ class Heap final : public Selector {
  private:
   struct Entry {
     double key = 0;            // the smallest is on top
-    std::uint64_t number = 0;  // of the insert
+    std::uint64_t number = 0;  // the insert's
     std::int32_t slot = 0;
     bool Before(const Entry& other) const {
       return key != other.key ? key < other.key : number < other.number;
@@ -279,7 +279,7 @@ class Heap final : public Selector {
   const double sign_;
   std::uint64_t next_number_ = 0;
   std::vector<Entry> heap_;
-  std::vector<std::size_t> place_;  // of a slot in heap_
+  std::vector<std::size_t> place_;  // a slot's in heap_
 };
 
 }  // namespace

@@ -135,8 +135,8 @@ void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
   }
 }
 
-// How many frames the stack moved on by since the last row; all of them where no frame is shown
-// again.
+// The number of frames that the stack moved on by since the last row; all of them where no frame
+// is shown again.
 std::int32_t Stream::FindShift(std::size_t c, const std::uint8_t* value, bool first) const {
   const ChunkLayout::Column& column = layout_.columns[c];
   const StackState& stack = stacks_[c];

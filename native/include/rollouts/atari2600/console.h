@@ -21,7 +21,7 @@ using I32 = std::int32_t;
 inline constexpr I32 kWidth = 160;          // visible pixels of a line
 inline constexpr I32 kMaxHeight = 250;      // lines of a screen; 210 for most games
 inline constexpr I32 kLineClocks = 228;     // colour clocks of a line
-inline constexpr I32 kBlankClocks = 68;     // of these, before the first pixel
+inline constexpr I32 kBlankClocks = 68;     // those before the first pixel
 inline constexpr I32 kLineCycles = 76;      // CPU cycles of a line: 3 clocks each
 inline constexpr I32 kMaxInstructions = 25000;  // a frame with more is left unfinished
 inline constexpr I32 kNever = 0x7fffffff;
@@ -64,11 +64,11 @@ enum Object : I32 { kP0, kP1, kM0, kM1, kBall, kPlayfield, kObjects };
 
 struct Tia {
   // clocks, counted from the beginning of the frame
-  I32 frame_start = 0;  // of the first line, which may have begun before
+  I32 frame_start = 0;  // the first line's, which may have begun before
   I32 first_shown = 0;
   I32 last_shown = 0;   // the clock after the last one shown
   I32 drawn_until = 0;
-  I32 line_start = 0;  // of the line drawn next, or of a later one
+  I32 line_start = 0;  // the next drawn line's, or a later one's
   I32 row = 0;         // the line's first pixel in the screen
   I32 vsync_end = kNever;  // switching VSYNC off ends the frame from then on
   I32 last_hmove = 0;      // may be negative: in an earlier frame

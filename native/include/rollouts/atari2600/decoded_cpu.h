@@ -154,7 +154,7 @@ inline void ExecuteDecoded(Console& c, const Decoded& rom, I32 end) {
   I32 cycles = r.cycles;
   I32 pc = r.pc;
   I32 left = end;
-  const Instruction* first = records;  // of the page
+  const Instruction* first = records;  // the page's
   const Instruction* op = records;
   I32 origin = 0;  // where the page appears to the CPU
   I32 address;

@@ -101,7 +101,7 @@ inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
   Execute<kKind>(c, end);
 }
 
-// Not inlined in kernels either: with all cartridges in one function, compiling takes many minutes.
+// A call in kernels too: with all cartridges in one function, compiling takes many minutes.
 template <CartridgeKind kKind>
 inline ROLLOUTS_NOINLINE void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);

@@ -14,7 +14,7 @@ inline constexpr U32 kSystemSeed = 4753849;  // ale-py's setting system_random_s
 // resistance of a paddle: the least, and the change in a frame of turning
 inline constexpr I32 kLeastTurned = 27450;
 inline constexpr I32 kTurn = 23000;
-inline constexpr I32 kMaxPresses = 1000;  // of a key until RAM is as a mode needs it: some dozens
+inline constexpr I32 kMaxPresses = 1000;  // a key's, until RAM is as a mode needs it: some dozens
 
 struct GameConsole {
   Console console;
@@ -22,7 +22,7 @@ struct GameConsole {
   Mersenne system_random;      // draws where the timer stands after a reset; always seeded alike
   Mersenne sticky_random;      // draws whether an action is repeated
   I32 last_action = 0;  // the action of the frame before
-  I32 resistances[2] = {};  // of the two paddles at the left port
+  I32 resistances[2] = {};  // the two paddles' at the left port
   U8 screens[2][kWidth * kMaxHeight] = {};
 };
 

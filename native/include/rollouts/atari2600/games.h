@@ -19,7 +19,7 @@ struct Game {
   U8 hmove_blanks;
   Controls controls;
   I32 first_line;
-  I32 height;        // of the screen
+  I32 height;        // the screen's
   I32 most_turned;   // greatest resistance of a paddle
   U32 actions;       // bit a: ale-py's minimal set has action a
   U32 difficulties;  // bit d: difficulty d may be chosen

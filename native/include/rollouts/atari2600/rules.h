@@ -79,7 +79,7 @@ struct Rules {
 
 // State that is kept from frame to frame. Plain data.
 struct RulesState {
-  I32 reward = 0;  // of the last frame
+  I32 reward = 0;  // the last frame's
   I32 score = 0;
   I32 lives = 0;
   I32 seen = 0;  // a byte of the frame before, or points

@@ -7,9 +7,9 @@
 
 namespace rollouts::atari2600 {
 
-// How many pixels to the left an object with motion register `hm` moves, when HMOVE strikes in
-// `cycle` of a line. A pulse comes every 4 clocks, and moves an object only in the blank part of a
-// line.
+// The number of pixels to the left that an object with motion register `hm` moves, when HMOVE
+// strikes in `cycle` of a line. A pulse comes every 4 clocks, and moves an object only in the
+// blank part of a line.
 inline ROLLOUTS_HD I32 MotionOf(I32 hm, I32 cycle) {
   const I32 left = hm < 8 ? hm : hm - 16;
   // the last pulses, which would move left, come too late

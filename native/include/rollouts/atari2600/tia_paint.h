@@ -16,7 +16,7 @@ namespace rollouts::atari2600 {
 // Layers from the back: the background, then three others. Each has pixels and a colour.
 struct Layers {
   U64 pixels[3];
-  U8 colours[4];  // of the background first
+  U8 colours[4];  // the background's first
 };
 
 // Makes a byte of ones of every bit of a byte.

@@ -16,7 +16,7 @@ struct GroupView {
   std::uint8_t* truncated = nullptr;
   std::uint8_t* active = nullptr;
   double* episode_return = nullptr;
-  std::int64_t obs_bytes = 0;  // of one agent
+  std::int64_t obs_bytes = 0;  // one agent's
   std::int32_t num_agents = 0;
 };
 

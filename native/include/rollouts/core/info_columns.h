@@ -11,7 +11,7 @@ namespace rollouts {
 template <typename Env>
 inline constexpr bool kTellsInfo = Env::kSpec.num_infos > 0;
 
-// How many numbers its WriteInfo writes.
+// The number of values that its WriteInfo writes.
 template <typename Env>
 ROLLOUTS_HD constexpr std::int32_t NumInfoValues() {
   std::int32_t total = 0;

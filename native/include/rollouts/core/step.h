@@ -117,8 +117,8 @@ ROLLOUTS_HD inline void WriteOutcome(const BatchView& out, std::int64_t row, con
   out.episode_length[row] = clock.elapsed_steps;
 }
 
-// Where a row is written; borrows the view. `take_row()` is called once, just before the first
-// write, so that a slow environment does not hold a row while it computes.
+// The place where a row is written; borrows the view. `take_row()` is called once, just before the
+// first write, so that a slow environment does not hold a row while it computes.
 template <typename View>
 struct BasicRowRef {
   const View& view;

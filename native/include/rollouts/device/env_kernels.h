@@ -46,7 +46,7 @@ struct EnvLaunch {
   std::int32_t action_bytes;  // bytes of an element: 4 or 8
   ActionSource action_source;
   std::uint64_t action_seed;
-  std::int64_t action_step;   // of the first step, for random actions
+  std::int64_t action_step;   // the first step's, for random actions
   void* taken;                // (K, N, size) actions, written where not null
   std::int64_t record_steps;  // how many steps' rows are kept; else those of the last one
   DeviceRows rows;

@@ -40,7 +40,7 @@ struct TeamRows {
   const Team& team;
   const WorldRows& rows;
   bool written;
-  bool& truncated;  // of the last outcome
+  bool& truncated;  // the last outcome's
 };
 
 template <typename Team, typename Clock>

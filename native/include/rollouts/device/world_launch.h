@@ -57,7 +57,7 @@ struct WorldRows {
 // Layout of a team's shared memory: offsets in bytes from its beginning, where the team's state is.
 struct TeamMemory {
   std::int32_t bytes;
-  std::int32_t actions;     // of a world; 0: they are in `action_memory`
+  std::int32_t actions;     // a world's; 0: they are in `action_memory`
   std::int32_t world;       // 0: worlds are stepped in place
   std::int32_t obs;         // observations of `obs_rows` agents
   std::int32_t obs_rows;    // 0: observations are written straight to their rows
@@ -85,11 +85,11 @@ struct WorldLaunch {
   std::int32_t num_steps;
   const void* actions[EnvSpec::kMaxGroups];
   void* taken[EnvSpec::kMaxGroups];             // (K, N, A, size) actions, written where not null
-  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // of an element: 4 or 8
+  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // an element's: 4 or 8
   ActionSource action_source;
   std::int32_t record_steps;  // how many steps' rows are kept; else those of the last one
   std::uint64_t action_seed;
-  std::int64_t action_step;     // of the first step, for random actions
+  std::int64_t action_step;     // the first step's, for random actions
   std::uint8_t* action_memory;  // (N, bytes of a world's actions)
   WorldRows rows;
   EpisodeTotals totals;

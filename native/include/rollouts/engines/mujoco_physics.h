@@ -27,12 +27,12 @@ enum class ModelValue : std::uint8_t { kDouble, kFloat, kInt, kBool, kOther };
 
 // The bit of an mjData array, by its name; 0 where the array needs no bit.
 DataArrays ArrayInLanes(std::string_view name);
-// How many simulations lanes step at once in a thread, and the cost of each, given its cost with
-// MuJoCo.
+// The number of simulations that lanes step at once in a thread, and the cost of each, given its
+// cost with MuJoCo.
 std::int32_t TogetherInLanes();
 std::int32_t CostInLanesNs(std::int32_t cost_ns);
 
-// How a task steps its simulation, the same at every step.
+// The way in which a task steps its simulation, the same at every step.
 struct StepKind {
   std::int32_t substeps = 1;
   bool up_to_date = false;      // by Physics::StepUpToDate, else by Physics::Step
@@ -83,8 +83,8 @@ class PhysicsModel {
   std::int32_t Id(ModelObject kind, const std::string& name) const;
   std::int32_t BodyId(const std::string& name) const { return Id(ModelObject::kBody, name); }
 
-  // Why lanes (rollouts/lanes/step.h) do not step this model; empty where they do. The first call
-  // compares their steps with those of the loaded MuJoCo, which takes some milliseconds.
+  // The reason why lanes (rollouts/lanes/step.h) do not step this model; empty where they do. The
+  // first call compares their steps with those of the loaded MuJoCo, which takes some milliseconds.
   const std::string& why_not_lanes() const;
   // Arrays in which lanes differ from the loaded MuJoCo, and that no later step reads.
   DataArrays unequal_in_lanes() const;

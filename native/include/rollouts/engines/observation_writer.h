@@ -9,7 +9,7 @@ namespace rollouts {
 // Writes an observation element by element, or counts its elements.
 class ObservationWriter {
  public:
-  // Where `out` is null, nothing is written.
+  // Writes nothing where `out` is null.
   ROLLOUTS_HD ObservationWriter(std::uint8_t* out, bool single) : out_(out), single_(single) {}
 
   ROLLOUTS_HD std::int32_t size() const { return size_; }

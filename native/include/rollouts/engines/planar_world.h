@@ -67,7 +67,7 @@ struct PlanarTurn {
 // of a world throws EngineError.
 bool HasBox2D();
 
-// How many turns of RunPlanarTurns share instructions; 1: none do.
+// The number of turns of RunPlanarTurns that share instructions; 1: none do.
 std::int32_t PlanarTurns();
 
 // Calls turn(0) to turn(count - 1) on this thread. A turn that steps a world pauses in the middle

@@ -6,7 +6,7 @@
 
 namespace rollouts::policy {
 
-// How many groups of columns are computed together, so that a sum over columns stays in registers.
+// Groups of columns that are computed together, so that a sum over columns stays in registers.
 inline constexpr std::int32_t kChunkGroups = 4;
 inline constexpr std::int32_t kChunkColumns = kChunkGroups * kColumns;
 // The most inputs of a linear, after its last whole block, that do not become a block: so few cost

@@ -126,7 +126,7 @@ class GradientSteps {
   std::vector<float> averaged_;                 // numbers that are averaged over the processes
   std::vector<std::vector<float>> of_params_;   // gradients of params that are not whole arrays
   std::vector<Part> parts_;
-  std::size_t num_parts_ = 0;  // of the last minibatch
+  std::size_t num_parts_ = 0;  // the last minibatch's
   std::atomic<std::int64_t> num_steps_{0};
 };
 

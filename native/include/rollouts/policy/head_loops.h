@@ -106,7 +106,7 @@ void DrawPast(const NoiseKeys& keys, const Head& head, std::uint32_t block, bool
 // once, because this costs more than all other work here.
 struct Softmax {
   Floats most;
-  Floats sum;  // of the shares
+  Floats sum;  // the shares' sum
   Ints best;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How actions are made of a network's outputs: an action for each column, drawn with a random
+// Actions made of a network's outputs: an action for each column, drawn with a random
 // number that is a pure function of (policy seed, env_id, episode, step, element), and its
 // log-density.
 #pragma once
@@ -26,7 +26,7 @@ struct Head {
   std::uint64_t seed = 0;
 };
 
-// How many of a network's outputs, beginning with the first, a head reads; the value follows them.
+// The number of a network's first outputs that a head reads; the value follows them.
 ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
   return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
 }
@@ -41,7 +41,7 @@ struct NoiseKeys {
   std::uint32_t step[kSpan] = {};
 };
 
-// Where the outputs lie in the scratch memory, in floats.
+// Places of the outputs in the scratch memory, in floats.
 struct HeadInputs {
   const float* first = nullptr;   // logits, values or mean, (size, kColumns)
   const float* second = nullptr;  // log_std

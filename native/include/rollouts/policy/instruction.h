@@ -7,9 +7,9 @@
 
 namespace rollouts::policy {
 
-// How many columns' features lie together; a register is (features, kColumns) floats.
+// Columns whose features lie together; a register is (features, kColumns) floats.
 inline constexpr std::int32_t kColumns = 16;
-// How many columns one call computes: all of them, or a GPU's thread only its own.
+// Columns that one call computes: all of them, or in a GPU's thread only its own.
 inline constexpr std::int32_t kSpan = kInKernel ? 1 : kColumns;
 
 // kCopy copies one input of a concat, and has no name in Python.

@@ -58,6 +58,6 @@ struct Kernels {
 // ROLLOUTS_POLICY_KERNELS may name another one of KernelNames().
 const Kernels& BestKernels();
 const Kernels& KernelsOf(const std::string& name);  // SpecError for a name that is not one
-std::vector<std::string> KernelNames();             // of those that this machine can run
+std::vector<std::string> KernelNames();             // those that this machine can run
 
 }  // namespace rollouts::policy

@@ -19,8 +19,8 @@ struct ActedColumns {
   float weight[kSpan] = {};  // 1 over the rows of the minibatch, or 0
 };
 
-// Where the gradients of a head's inputs and of the value go; null: the network does not have this
-// output.
+// Places for the gradients of a head's inputs and of the value; null: the network does not have
+// this output.
 struct HeadGradients {
   float* first = nullptr;
   float* second = nullptr;
@@ -33,7 +33,7 @@ struct PpoRule {
   bool is_plain = false;  // no ratio: the log-density times the advantage (Williams 1992)
   bool limits_value = false;
   float value_clip = 0;     // limit of the value's change, if it is limited
-  bool value_worse = true;    // of the errors with and without that limit, the larger counts
+  bool value_worse = true;    // the larger of the errors with and without that limit counts
   float value_weight = 0.5f;  // factor of the squared error
   bool is_huber = false;
   float huber = 0;  // error beyond which the loss is linear (Huber 1964)

@@ -63,8 +63,8 @@ class Network {
 
   const Program program_;
   const bool keeps_;
-  std::vector<std::int32_t> sizes_;  // of registers
-  std::vector<std::int32_t> rows_;   // of registers
+  std::vector<std::int32_t> sizes_;  // registers'
+  std::vector<std::int32_t> rows_;   // registers'
   std::vector<Instruction> instructions_;
   std::vector<Source> sources_;
   // the place of each parameter's packed form, by the operation that reads it

@@ -86,7 +86,7 @@ class PpoLearner {
   struct Part {
     float loss[kNumLossSums * kColumns];
     std::vector<float> box, shares, inputs, masked;
-    float weight = 0;  // of a row that counts
+    float weight = 0;  // for a row that counts
     std::vector<std::int32_t> index;
     ActedColumns acted;
   };
@@ -108,7 +108,7 @@ class PpoLearner {
   static void CheckLosses(const PpoReport& report, const PpoSettings& settings,
                           std::size_t minibatch);
   std::size_t num_elements() const { return nvec_.empty() ? 1 : nvec_.size(); }
-  // How many numbers the head's inputs of a row have.
+  // The number of values in the head's inputs of a row.
   std::int64_t num_inputs() const {
     return NumHeadInputs(head_.kind) * std::int64_t{network().output_size(0)};
   }
@@ -117,7 +117,7 @@ class PpoLearner {
   GradientSteps steps_;
   const Head head_;
   const std::vector<std::int32_t> nvec_;
-  std::vector<float> advantages_;  // of the minibatch; empty while rows are evaluated
+  std::vector<float> advantages_;  // the minibatch's; empty while rows are evaluated
   std::vector<Part> parts_;
 };
 

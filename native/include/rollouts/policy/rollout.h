@@ -27,7 +27,7 @@
 
 namespace rollouts::policy {
 
-// How the returns of a rollout are estimated.
+// The estimator of a rollout's returns.
 struct ReturnsRule {
   double gamma = 1;
   double gae_lambda = 1;

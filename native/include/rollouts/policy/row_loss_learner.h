@@ -14,7 +14,7 @@ namespace rollouts::policy {
 
 struct RowLossReport {
   float loss = 0;  // mean over rows
-  float norm = 0;  // of all gradients together, before the limit
+  float norm = 0;  // for all gradients together, before the limit
 };
 
 // Makes steps as GradientSteps does. The gradients of several learners may be computed before the
@@ -26,7 +26,7 @@ class RowLossLearner {
                  const std::vector<bool>& trained, std::int32_t num_threads);
 
   const Network& network() const { return steps_.network(); }
-  // How many numbers all outputs of a row have.
+  // The number of values in all outputs of a row.
   std::int64_t num_outputs() const { return num_outputs_; }
 
   // Computes the gradients of rows (count, input_size), with which `Apply` makes a step. `outputs`
@@ -44,7 +44,7 @@ class RowLossLearner {
 
   GradientSteps steps_;
   std::int64_t num_outputs_ = 0;
-  std::optional<double> norm_;  // of the gradients that were computed and not applied
+  std::optional<double> norm_;  // for gradients that were computed and not applied
 };
 
 // Moves `to` towards `from`: (1 - share) of it stays (Polyak and Juditsky 1992).

@@ -37,7 +37,7 @@ class BatchBuffer {
 
   // The buffer's own arrays.
   const BatchView& view() const { return view_; }
-  // Where the rows are written: view(), or in part a caller's arrays.
+  // The place where the rows are written: view(), or in part a caller's arrays.
   const BatchView& target() const { return target_; }
   std::int32_t rows() const { return layout_.rows; }
   std::int64_t bytes() const { return bytes_; }

@@ -165,7 +165,7 @@ class CpuPool final : private ChunkRunner {
   using EnvTask =
       std::function<std::int64_t(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range)>;
 
-  // How a task is shared out among threads.
+  // The way in which threads share out a task.
   struct Sharing {
     std::int32_t chunk = 1;      // environments that a thread claims at once
     bool alone = false;          // the caller does all: cheaper than waking a thread

@@ -43,7 +43,7 @@ class RowSource {
 struct Work {
   const Command* commands = nullptr;
   const std::uint8_t* actions = nullptr;
-  std::int64_t action_bytes = 0;  // of one row
+  std::int64_t action_bytes = 0;  // one row's
   StepRules rules;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a pool's time is spent: counts and histograms that add almost nothing to the cost of a step.
+// The uses of a pool's time: counts and histograms that add almost nothing to the cost of a step.
 #pragma once
 
 #include <array>

@@ -116,7 +116,7 @@ class Episodes {
   std::vector<std::int64_t> next_start_;
   std::vector<std::uint8_t> next_obs_;
   bool has_priorities_ = false;
-  std::vector<double> priority_;  // of a stream's last rows, for the items that begin there: a ring
+  std::vector<double> priority_;  // by a stream's last rows, for items that begin there: a ring
   std::vector<std::int64_t> last_env_ids_;  // the last argument of Find, and its result
   std::vector<std::int64_t> last_streams_;
 

@@ -27,7 +27,7 @@ struct NewSteps {
   const std::uint8_t* ended = nullptr;          // steps that a final row follows
   const std::uint8_t* final_obs = nullptr;      // (K, *obs_shape), one for each step that ended
   const std::uint8_t* next_obs = nullptr;       // (B, *obs_shape), after the last step
-  const double* priorities = nullptr;           // of the items that begin at each step
+  const double* priorities = nullptr;           // for the items that begin at each step
   double priority = std::numeric_limits<double>::quiet_NaN();  // for all items completed
   std::int64_t policy_version = 0;              // the newest one
 };

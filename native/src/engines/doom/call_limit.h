@@ -9,8 +9,8 @@
 
 namespace rollouts {
 
-// While it exists, a thread ends the game when the time is over. The waiting call then fails as for
-// any game that has ended.
+// Makes a thread end the game when the time is over, while this object exists. The waiting call
+// then fails as for any game that has ended.
 class CallLimit {
  public:
   // `folder`: the game's, in which its guardian has written its process id; empty: there is no game

@@ -47,7 +47,7 @@ bool IsDeltaButton(DoomButton button) { return LoadedDoom().is_delta(button); }
 // Turns ViZDoom's exceptions into the library's own.
 template <typename Call>
 auto Doom::Guarded(Call&& call, std::int32_t frames) const {
-  constexpr std::int32_t kFramesInASecond = 10;  // of the slowest game, at least
+  constexpr std::int32_t kFramesInASecond = 10;  // at least, in the slowest game
   const std::chrono::seconds seconds = GameTimeout() + std::chrono::seconds(frames / kFramesInASecond);
   const CallLimit limit(folder_, seconds);
   try {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 64;  // the most in one call of lanes
 
-// What an array has a row of numbers for.
+// The objects for which an array has rows of numbers.
 enum class Of { kPosition, kVelocity, kActivation, kOne, kBody, kGeom, kSite, kSensor, kTendon, kMatrix };
 
 struct StepField {

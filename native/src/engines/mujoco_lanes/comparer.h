@@ -46,7 +46,7 @@ class LanesComparer {
   ~LanesComparer();
 
   const PhysicsModel& model() const { return *model_; }
-  // Why lanes do not cover the model; empty where they do.
+  // The reason why lanes do not cover the model; empty where they do.
   const std::string& why_not() const { return read_.why_not; }
 
   // Whether lanes write each number of sensordata; the numbers of other sensors stay unchanged.

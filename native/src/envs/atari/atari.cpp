@@ -94,7 +94,7 @@ struct Atari::Engine {
 
   const std::shared_ptr<const AtariGame> game;
   const bool is_native;
-  const std::vector<AleAction>& actions;  // of the game
+  const std::vector<AleAction>& actions;  // the game's
   AtariObservation observation;
   bool fires_at_start = false;
   std::unique_ptr<AtariEmulator> emulator;  // null before the first Reset

@@ -42,7 +42,7 @@ class AtariEmulator {
   virtual void Resume(const Saved& saved) = 0;
 };
 
-// The native emulator as a console: adds functions that ale-py has and environments do not need.
+// The native emulator as a console: adds functions of ale-py that no environment needs.
 class AtariMachine : public AtariEmulator {
  public:
   // As ale-py's reset_game: memory is kept, and random numbers are drawn, those of sticky actions too.

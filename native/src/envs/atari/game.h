@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all environments of one game share: facts about the game, and the one state that every
+// Data that all environments of one game share: facts about the game, and the one state that every
 // episode starts from.
 #pragma once
 

@@ -31,7 +31,7 @@ std::vector<LinearResize::Tap> LinearResize::MakeTaps(std::int32_t src_size,
   std::vector<Tap> taps;
   for (std::int32_t dst = 0; dst < dst_size; ++dst) {
     std::int32_t first = 0;
-    float part = 0;  // of the second element
+    float part = 0;  // the second element's
     if (weights == Weights::kLinear) {
       part = static_cast<float>((dst + 0.5) * scale - 0.5);
       first = static_cast<std::int32_t>(std::floor(part));

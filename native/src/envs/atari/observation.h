@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a learner observes of a game: a stack of screens, or of the console's memory.
+// A learner's observation of a game: a stack of screens, or of the console's memory.
 #pragma once
 
 #include <cstdint>

@@ -69,8 +69,8 @@ class AtariScreen {
 
   const Options options_;
   const AlePalette palette_;
-  const std::int32_t row_bytes_;    // of a pooled row
-  const std::int32_t frame_bytes_;  // of a frame in the stack
+  const std::int32_t row_bytes_;    // a pooled row's
+  const std::int32_t frame_bytes_;  // a frame's in the stack
   FrameResize resize_;
 
   Capture earlier_;

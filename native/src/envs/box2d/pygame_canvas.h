@@ -70,7 +70,7 @@ class Canvas {
   void AddSpans(Shape& shape);
 
   Lanes ground_ = 0;  // the colour below all shapes
-  std::vector<Span> spans_;    // of smooth shapes, one for each row
+  std::vector<Span> spans_;    // for smooth shapes, one for each row
   std::vector<Shape> shapes_;  // in drawing order
 };
 

@@ -10,7 +10,7 @@ namespace rollouts::race {
 namespace {
 
 constexpr std::int32_t kCell = 2;      // pixels
-constexpr std::int32_t kNumRows = 16;  // of a glyph, in cells
+constexpr std::int32_t kNumRows = 16;  // a glyph's, in cells
 constexpr std::int32_t kMiddle = 60;   // column
 constexpr std::int32_t kTop = 731;     // row
 constexpr Lanes kWhite = LanesOf(255, 255, 255);

@@ -34,7 +34,7 @@ class Tiles {
     return (cell * 5 + static_cast<std::size_t>(facing + 1)) * 2 + (lit ? 1 : 0);
   }
 
-  const std::size_t bytes_;  // of a tile
+  const std::size_t bytes_;  // a tile's
   // Values that are not a cell of the grid, such as an unseen one, look like an empty cell: number
   // 0.
   std::uint8_t number_[1 << kShownBits] = {};

@@ -21,7 +21,7 @@ std::shared_ptr<const PhysicsModel> ModelOf(const MujocoConfig& config) {
   return model;
 }
 
-// How many numbers all parts have together.
+// The count of numbers in all parts.
 std::int32_t Count(const std::vector<ModelPart>& parts) {
   std::int64_t count = 0;
   for (const ModelPart& part : parts) count += part.count;

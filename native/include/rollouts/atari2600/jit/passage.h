@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled code and its caller share: registers, fields, and the functions that the code
+// Data that compiled code and its caller share: registers, fields, and the functions that the code
 // calls.
 #pragma once
 

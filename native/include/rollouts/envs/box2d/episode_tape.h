@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an episode of Box2D follows from: the numbers that it drew and its actions. A world cannot
+// The origin of an episode of Box2D: the numbers that it drew and its actions. A world cannot
 // be copied, but the same numbers and actions make the same world again, bit for bit.
 #pragma once
 

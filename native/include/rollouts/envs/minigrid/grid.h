@@ -11,7 +11,7 @@ inline constexpr std::int32_t kMaxSide = 25;  // cells
 inline constexpr std::int32_t kMaxCells = kMaxSide * kMaxSide;
 inline constexpr std::int32_t kMaxItems = 16;
 inline constexpr std::int32_t kMaxWords = 76;  // words of a mission; a multiple of 4
-// How often to look for a free cell; the reference would try for ever.
+// The most tries to find a free cell; the reference would try for ever.
 inline constexpr std::int32_t kManyTries = 10'000;
 
 // Actions, in minigrid's order.
@@ -19,12 +19,12 @@ enum Action : std::int32_t { kLeft, kRight, kForward, kPickUp, kDrop, kToggle, k
 
 struct Grid {
   std::int32_t width, height;
-  std::int32_t x, y, dir;  // of the agent; direction 0 right, 1 down, 2 left, 3 up
+  std::int32_t x, y, dir;  // the agent's; direction 0 right, 1 down, 2 left, 3 up
   Cell carrying;           // kEmpty: nothing
   std::int32_t steps, max_steps;
   std::int32_t items[kMaxItems];  // cells that the level uses: its doors, targets, obstacles
   std::int32_t num_items;
-  std::uint8_t words[kMaxWords];  // of the mission; 0 after the last
+  std::uint8_t words[kMaxWords];  // the mission's; 0 after the last
   std::int32_t num_words;
   Cell cells[kMaxCells];  // row after row
 

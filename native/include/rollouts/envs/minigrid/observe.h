@@ -12,7 +12,7 @@ namespace rollouts::minigrid {
 
 inline constexpr std::int32_t kOneHotValues = 20;  // 11 types, 6 colours, 3 states
 inline constexpr std::int32_t kLetters = 28;       // a to z, space, comma
-inline constexpr std::int32_t kMaxLetters = 96;    // of a mission
+inline constexpr std::int32_t kMaxLetters = 96;    // a mission's
 
 // Columns, rows and numbers of a cell; for pixels, rows, columns and colours.
 struct ImageShape {

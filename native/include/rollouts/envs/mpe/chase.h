@@ -34,7 +34,7 @@ struct Chase {
     return force;
   }
 
-  // How many adversaries have caught a good agent.
+  // The number of adversaries that have caught a good agent.
   ROLLOUTS_HD static std::int32_t NumCatchers(const Ref& w, std::int32_t good) {
     const double size = Env::BodyOf(w.config, good).size;
     std::int32_t caught = 0;

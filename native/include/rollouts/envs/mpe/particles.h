@@ -25,7 +25,7 @@ ROLLOUTS_HD inline double Length(Vec2 v) { return Sqrt(SquaredLength(v)); }
 struct ParticleAgents {
   Vec2* position;
   Vec2* velocity;
-  Vec2* force;  // of this step
+  Vec2* force;  // this step's
 
   template <typename Visitor>
   static void Visit(ParticleAgents& agents, Visitor& visit) {

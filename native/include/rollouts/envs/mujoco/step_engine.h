@@ -27,8 +27,8 @@ struct EngineConfig : PixelConfig {
   }
 };
 
-// Why lanes do not step a simulation; empty where they do. Throws SpecError where the options
-// require lanes and they cannot.
+// The reason why lanes do not step a simulation; empty where they do. Throws SpecError where the
+// options require lanes and they cannot.
 std::string WhyNotLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads);
 
 // Changes a spec with MuJoCo's costs to that of an environment that lanes step, if they do.

@@ -38,7 +38,7 @@ struct ModelFile {
   std::int32_t frame_skip;  // substeps of the physics per step
 };
 
-// What a task needs at least in a model.
+// The least that a task needs in a model.
 struct ModelNeeds {
   std::int32_t nq = 1;
   std::int32_t nv = 1;

@@ -12,7 +12,7 @@
 namespace rollouts {
 
 struct TaskFacts {
-  std::string type;                   // of the task, as kernels name it
+  std::string type;                   // the task's, as kernels name it
   std::vector<std::uint8_t> task;     // plain data, made for a model; empty unless requested
   std::vector<std::uint8_t> configs;  // as in DeviceLayout, of the task's own options
   std::int32_t config_bytes = 0;

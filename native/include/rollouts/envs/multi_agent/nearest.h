@@ -271,7 +271,7 @@ class NearestPoints {
     return true;
   }
 
-  // Where the group of points begins that one loop compares at once and that contains `first`.
+  // The beginning of the group of points that one loop compares at once and that contains `first`.
   ROLLOUTS_HD static std::int32_t BeginOf(const Points& points, std::int32_t first) {
     const std::int32_t most = points.capacity - kLanes;
     return most < 0 || first <= most ? first : most;

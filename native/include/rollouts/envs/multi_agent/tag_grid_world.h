@@ -154,7 +154,7 @@ struct TagGridWorld {
     reward = static_cast<float>(reward) + more;
   }
 
-  // Of the taggers nearest to the runner, the first one.
+  // The first of the taggers nearest to the runner.
   ROLLOUTS_HD static std::int32_t NearestTagger(const Ref& w) {
     const std::int32_t runner = w.num_agents - 1;
     std::int32_t nearest = 0;

@@ -142,7 +142,7 @@ struct TagNeighbors {
   }
   ROLLOUTS_HD static float Distance(float dx, float dy) { return Sqrt(dx * dx + dy * dy); }
 
-  // Of the nearest taggers, the first one. Rows of taggers are in the order of their ids.
+  // The first of the nearest taggers. Rows of taggers are in the order of their ids.
   ROLLOUTS_HD static std::int32_t CatcherOf(const Ref& w, std::int32_t row) {
     std::int32_t nearest = -1;
     float least = Margin(w.config);
