@@ -100,7 +100,7 @@ class InPool:
             for rows, version in zip(groups, versions, strict=True)
         }
         if tape is not None:
-            # steps that still have this value after an error did not take place
+            # what an error leaves so was not stepped
             for one in arrays.values():
                 one["episode_length"][:] = _NOT_STEPPED
         is_alone = groups[0].name == ALONE
